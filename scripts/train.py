@@ -56,7 +56,7 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
         enter=members.enter if is_ensemble(run.parameters) else Job.enter,
         may_lose_ranks=results.left_alone(run),
     )
-    if not run["profile"]:
+    if run["profile"] is not True:  # else with the framework's own profiler, or with none
         train()
         return
     profiler = cProfile.Profile()  # on every rank, so that all are equally slow; one profile is kept

@@ -98,7 +98,7 @@ def make_run(
         (folder / "metrics.json").write_text(json.dumps(metrics))
     if run["trace"]:
         (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-    if run["profile"]:
+    if run["profile"] is True:
         recorder = cProfile.Profile()
         recorder.runcall(json.dumps, {})
         recorder.dump_stats(folder / "profile.pstats")

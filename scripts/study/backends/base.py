@@ -15,6 +15,7 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
+from study.instruments.operations.profile import Profile
 from study.machines.process_roles import DIVIDES_SAMPLES
 from study.workloads.base import Data, Workload
 
@@ -139,6 +140,13 @@ class Trainer(Protocol):
 
     def step_times(self) -> dict[str, float] | None:
         """Seconds from one step's begin to the next one's: median, 95th percentile, jitter; None if not measured."""
+
+    def operations(self) -> Profile | None:
+        """The operations of some steps, after training; None if the run does not profile them.
+
+        Raises:
+            StudyError: the profiler saw no whole step.
+        """
 
     def steps_made(self) -> int:
         """The number of steps since training began, also before a restart."""

@@ -23,6 +23,7 @@ OF_EPOCHS = ("epochs",)  # history.csv
 OF_MEMBERS = ("members",)  # members.csv
 REQUIRED, ABSENT = "required", "absent"
 TEXT, FLAG, WHOLE, NUMBER = "text", "true or false", "integer", "number"  # types of columns
+FLAG_OR_TEXT = "true, false or text"  # of a grid key
 # {type: (JSON schema of a value, type of its column)}
 TYPES: Mapping[str, tuple[dict[str, Any], str]] = {
     "number": ({"type": "number"}, NUMBER),
@@ -38,7 +39,13 @@ TYPES: Mapping[str, tuple[dict[str, Any], str]] = {
     "map": ({"type": "object"}, TEXT),
     "group": ({"type": "object"}, TEXT),
 }
-CSV_KINDS = {TEXT: csv_files.TEXT, FLAG: csv_files.FLAG, WHOLE: csv_files.FINITE, NUMBER: csv_files.FINITE}
+CSV_KINDS = {
+    TEXT: csv_files.TEXT,
+    FLAG: csv_files.FLAG,
+    FLAG_OR_TEXT: csv_files.TEXT,
+    WHOLE: csv_files.FINITE,
+    NUMBER: csv_files.FINITE,
+}
 FILE_NAME = {"pattern": "^[^/]+$", "not": {"enum": [".", ".."]}}
 OF_WHOLE_RUN = ("_s", "_w", "_j", "_js")  # ends of names: such columns are empty for a run in several pieces
 

@@ -70,6 +70,20 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class FlagOrWord:
+    """True, false, or one of several words, for more than one way of the same."""
+
+    words: tuple[str, ...]
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        return {"type": ["boolean", "string"], "enum": [False, True, *self.words]}
+
+    def __str__(self) -> str:
+        return ", ".join(["`true`", "`false`", *(f"`{word}`" for word in self.words)])
+
+
+@dataclass(frozen=True)
 class Name:
     """A name that other configuration files define."""
 
@@ -162,7 +176,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Number | Flag | Name | MemberList | EpochList
+    kind: Choice | Count | Number | Flag | FlagOrWord | Name | MemberList | EpochList
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

@@ -17,6 +17,7 @@ from study.core.paths import ENDED, TIMED_OUT, is_same
 from study.ensembles import members_table
 from study.experiment import autotuning
 from study.instruments import calibration, disturbance, phases, usage
+from study.instruments.operations import profile
 from study.instruments.power import telemetry
 from study.launch import processes, run_limits
 from study.launch.variables import TIMELINE
@@ -29,7 +30,7 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", ENDED, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
              LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE, usage.FILE,
-             run_limits.FILE, PROGRAM}  # fmt: skip
+             run_limits.FILE, profile.FILE, PROGRAM}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -24,6 +24,8 @@ from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import networks_of
 from study.instruments import calibration, disturbance, phases, profiler
+from study.instruments.operations import profile as operations
+from study.instruments.operations.summary import summarize as operation_times
 from study.instruments.power import summary
 from study.launch import run_limits
 from study.machines import launchers
@@ -122,6 +124,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "power": summary.summarize(folder, run.machine, run.ranks, edges),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
+        "operations": _operations(folder) if ok else None,
         "model": _model(metrics) if ok and metrics["parameters"] else None,
         "program": _program(run, metrics) if ok else None,
         "provenance": {
@@ -253,6 +256,11 @@ def _check_epochs(history: pd.DataFrame, run: RunDefinition, trained: int, path:
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
     """The summary of the timeline (`study.records.renewal`); None for a run that was not traced."""
     return read_json(folder / "communication.json") if run["trace"] else None
+
+
+def _operations(folder: Path) -> dict[str, Any] | None:
+    """What the operations of the training steps took; None for a run that did not profile them."""
+    return operation_times(folder / operations.FILE) if (folder / operations.FILE).exists() else None
 
 
 def _calibration(folder: Path) -> dict[str, Any] | None:

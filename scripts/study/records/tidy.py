@@ -19,7 +19,7 @@ from study.core.files import last_change_ns
 from study.data.tabular import paper_size
 from study.experiment.code import training_code
 from study.experiment.ensemble import networks_of
-from study.experiment.parameter import Count, Flag, Number
+from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
@@ -289,6 +289,8 @@ def _typed(column: pd.Series, kind: str) -> pd.Series:
     known = column.notna() & column.ne("")  # an empty text is missing: CSV has no other
     if kind == fields.TEXT:
         return column.map(str, na_action="ignore").astype(object).where(known, math.nan)
+    if kind == fields.FLAG_OR_TEXT:
+        return column.map(lambda value: {"True": True, "False": False}.get(value, value)).astype(object)
     if kind == fields.FLAG:
         return column.astype(bool) if known.all() else column.astype(object).where(known, math.nan)
     return column.astype("int64" if kind == fields.WHOLE and known.all() else float)
@@ -298,7 +300,8 @@ def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) ->
     """The type of a column by its declaration; None for a column that has none, such as another model's metric."""
     if declared is None and column in PARAMETERS:
         kind = PARAMETERS[column].kind
-        return {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG}.get(type(kind), fields.TEXT)
+        types = {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG, FlagOrWord: fields.FLAG_OR_TEXT}
+        return types.get(type(kind), fields.TEXT)
     found = (fields.columns() if declared is None else declared).get(column)
     if found is None and any(re.search(pattern, column) for pattern in fields.patterns()):
         return fields.NUMBER

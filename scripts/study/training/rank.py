@@ -28,6 +28,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
+from study.instruments.operations import profile as operations
 from study.instruments.phases import PhaseLog
 from study.instruments.power import sampling
 from study.training import binding, checkpoints, divergence, staging
@@ -155,6 +156,8 @@ class _Rank:
         with self.phases("evaluate"), self._named_errors(data):
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
         divergence.check_test(test_metrics, trainer.steps_made())
+        if self.ranks.rank == 0 and (profile := trainer.operations()):
+            operations.write(self.folder / operations.FILE, profile)
         found = _Results(job, trainer, data, history, test_metrics, workload, reads, initial, len(resumed))
         return self._checked(found, rows, kept, writer)
 

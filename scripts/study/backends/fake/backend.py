@@ -166,6 +166,9 @@ class Linear:
     def step_times(self) -> None:
         """Not measured."""
 
+    def operations(self) -> None:
+        """Not profiled."""
+
     def steps_made(self) -> int:
         """Also before a restart."""
         return int(self._state["step"])

@@ -17,6 +17,7 @@ from study.backends.pytorch.input import Batch, Chosen, Input, InputMeasures, in
 from study.backends.pytorch.losses import loss
 from study.backends.pytorch.measures import StepMeasures, squared_norm
 from study.backends.pytorch.metrics import made
+from study.backends.pytorch.operations import HOROVOD_UNSEEN, TorchProfiler
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import ProcessGroup, others_may_end
 from study.communication import roles
@@ -25,6 +26,8 @@ from study.data.order import EpochOrder, Positions
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
+from study.instruments.operations.profile import Profile
+from study.instruments.operations.window import Window
 from study.machines.process_roles import HOROVOD
 from study.workloads.base import Benchmark, Data
 from study.workloads.pytorch import Weighted
@@ -57,6 +60,7 @@ class TorchTrainer:
         self._input_measures = InputMeasures(run["input_checksum"]) if streamed else None
         self._inputs: dict[int, Input] = {}  # by sample source
         self._averaging: Averaging | HorovodAveraging
+        self._window = self._profiled_steps() if run.profiles_operations else None
 
     def _variables(self) -> dict[str, Tensor]:
         """All values of the model that are numbers of its function, by name: weights and moving statistics."""
@@ -120,11 +124,27 @@ class TorchTrainer:
         build.seed_generator(self._run.derived.seed + self._ranks.rank, epoch)
         self._reset_metrics()
         losses, sizes = [], []
-        for x, y in self._batches(epoch):
+        for x, y in self._profiled(self._batches(epoch), epoch):
             before_step()
             losses.append(self._step(x, y))
             sizes.append(len(x))
         return self._logs(losses, sizes)
+
+    def _profiled_steps(self) -> Window:
+        is_horovod = roles.strategy_of(self._run) == HOROVOD and self._ranks.size > 1
+        profiler = TorchProfiler(self._device, HOROVOD_UNSEEN if is_horovod else "")
+        return Window(profiler, self.steps_per_epoch, self._run.derived.epochs_per_rank)
+
+    def _profiled(self, batches: Iterable[Batch], epoch: int) -> Iterable[Batch]:
+        """The batches; of a run whose operations are profiled, with the steps marked."""
+        if self._window is None:
+            return batches
+        self._window.begin_epoch(epoch)
+        return self._window.measured(batches)
+
+    def operations(self) -> Profile | None:
+        """As they were profiled."""
+        return self._window.profile() if self._window else None
 
     def _reset_metrics(self) -> None:
         for metric in self._metrics:

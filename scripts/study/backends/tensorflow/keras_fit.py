@@ -6,10 +6,14 @@ from typing import Any
 
 from study.backends.base import Hooks
 from study.backends.tensorflow.steps import Inputs
+from study.instruments.operations.window import Window
 
 
-def callback(hooks: Hooks, inputs: Inputs, validates: bool) -> Any:
-    """The callback. inputs: those of ``fit``. validates: whether ``fit`` evaluates the validation set."""
+def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | None = None) -> Any:
+    """The callback. inputs: those of ``fit``. validates: whether ``fit`` evaluates the validation set.
+
+    window: the steps whose operations are profiled. The wait for a batch is an operation of the step's graph.
+    """
     import tf_keras as keras
 
     class Calls(keras.callbacks.Callback):
@@ -38,4 +42,25 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool) -> Any:
         def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:  # of training only
             hooks.before_step()
 
+    class MarksSteps(CallsInSteps):
+        """Marks the steps too, before what the hook does in them."""
+
+        def __init__(self, window: Window) -> None:
+            super().__init__()
+            self._window = window
+
+        def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+            super().on_epoch_begin(epoch, logs)
+            self._window.begin_epoch(epoch)
+
+        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+            self._window.begin_step()
+            super().on_batch_begin(batch, logs)
+
+        def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
+            self._window.end_steps()
+            super().on_test_begin(logs)
+
+    if window is not None:
+        return MarksSteps(window)
     return CallsInSteps() if hooks.acts_before_steps else Calls()

@@ -17,12 +17,15 @@ from study.backends.tensorflow.finite_steps import FiniteSteps
 from study.backends.tensorflow.input import batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.local_replica import LocalReplica
+from study.backends.tensorflow.operations import HOROVOD_UNSEEN, TensorFlowProfiler
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.communication.collectives import Collectives
 from study.communication.roles import strategy_of
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import first_collapsed_epoch
+from study.instruments.operations.profile import Profile
+from study.instruments.operations.window import Window
 from study.machines.process_roles import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data
 
@@ -50,6 +53,10 @@ class KerasTrainer:
         self._inputs: steps.Inputs
         self._finite: FiniteSteps
         self._step: Any = None
+        self._window: Window | None = None
+        if run.profiles_operations:
+            profiler = TensorFlowProfiler(HOROVOD_UNSEEN if ranks.size > 1 else "")
+            self._window = Window(profiler, self._steps, run.derived.epochs_per_rank)
 
     def _variables(self) -> dict[str, Any]:
         """The variables of `state`. Keras gives names that repeat, so each has its number."""
@@ -106,14 +113,18 @@ class KerasTrainer:
         self._inputs.set_epoch(epoch)
         self.model.reset_metrics()
         found: dict[str, Any] = {}
-        for batch in self._inputs.fit["x"]:
+        batches = self._inputs.fit["x"]
+        if self._window:
+            self._window.begin_epoch(epoch)
+            batches = self._window.measured(batches)
+        for batch in batches:
             before_step()
             found = self._step(batch)
         return {name: float(value) for name, value in found.items()}
 
     def fit(self, hooks: Hooks, first: int, epochs: int) -> None:
         """Run the epochs with Keras's ``fit``."""
-        callback = keras_fit.callback(hooks, self._inputs, not self._replica)
+        callback = keras_fit.callback(hooks, self._inputs, not self._replica, self._window)
         self.model.fit(**self._inputs.fit, verbose=0, initial_epoch=first, epochs=epochs, callbacks=[callback])
 
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
@@ -169,6 +180,10 @@ class KerasTrainer:
     def step_times(self) -> dict[str, float] | None:
         """As `StepMeasures.step_times`."""
         return self._measures.step_times()
+
+    def operations(self) -> Profile | None:
+        """As they were profiled."""
+        return self._window.profile() if self._window else None
 
     def steps_made(self) -> int:
         """The optimizer's count."""

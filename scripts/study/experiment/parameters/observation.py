@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.core.wording import counted
-from study.experiment.parameter import Count, Flag, Parameter
+from study.experiment.parameter import Count, Flag, FlagOrWord, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
+from study.machines.process_roles import DDP, HOROVOD
+from study.workloads import command
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
+
+OPERATIONS = "operations"  # value of ``profile``
 
 
 def _input_checksum(run: PlannedRun) -> str | None:
@@ -52,7 +56,20 @@ def _trace(run: PlannedRun) -> str | None:
 
 
 def _profile(run: PlannedRun) -> str | None:
-    return "a run cannot be traced and profiled at once; give two grids" if run["trace"] and run["profile"] else None
+    if run["trace"] and run["profile"]:
+        return "a run cannot be traced and profiled at once; give two grids"
+    return _operations(run) if run["profile"] == OPERATIONS else None
+
+
+def _operations(run: PlannedRun) -> str | None:
+    """Why the operations of a run cannot be profiled, or None."""
+    if run.kind == command.KIND:
+        return f"{run.dataset.benchmark} is a command, whose framework has a profiler of its own; use that"
+    if run["strategy"] not in (HOROVOD, DDP):
+        return f"the steps of strategy: {run['strategy']} are not marked; use horovod or ddp"
+    if run["input_pipeline"] == "keras_arrays":
+        return "with input_pipeline: keras_arrays the wait for a batch is not seen; use tf_data"
+    return None
 
 
 def _allreduce_sweep(run: PlannedRun) -> str | None:
@@ -131,8 +148,10 @@ declare(
 declare(
     Parameter(
         "profile",
-        Flag(),
-        "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
+        FlagOrWord((OPERATIONS,)),
+        "`true`: the ranks run under cProfile. `operations`: the framework's profiler records the operations of up to "
+        "20 training steps on every rank, and rank 0 keeps its own. Both slow the run, so a profiled run gives no "
+        "timings.",
         default=False,
         refuse=_profile,
         observes=True,

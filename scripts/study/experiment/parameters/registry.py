@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core.registry import Registry
-from study.experiment.parameter import Parameter, Refusal
+from study.experiment.parameter import FlagOrWord, Parameter, Refusal
 
 PARAMETERS: Registry[Parameter] = Registry("grid key")
 
@@ -62,10 +62,17 @@ def _observing(_: int) -> tuple[str, ...]:
 
 
 def observed_by(run: Any) -> list[str]:
-    """The keys by which a run (``run[key]`` is a key's value) is observed, so that it gives no timings."""
-    return [name for name in observing() if run[name] != PARAMETERS[name].default]
+    """The keys by which a run (``run[key]`` is a key's value) is observed, so that it gives no timings.
+
+    A key with a word instead of true is told with it: ``profile: operations`` is another instrument than ``profile``.
+    """
+    return [_told(name, run[name]) for name in observing() if run[name] != PARAMETERS[name].default]
+
+
+def _told(name: str, value: Any) -> str:
+    return f"{name}: {value}" if isinstance(PARAMETERS[name].kind, FlagOrWord) and value is not True else name
 
 
 def is_observed(run: Any, by: str | None) -> bool:
-    """Whether a run is observed by this key and no other; by None, by no key."""
+    """Whether a run is observed by this key, as `observed_by` tells it, and no other; by None, by no key."""
     return observed_by(run) == ([by] if by else [])

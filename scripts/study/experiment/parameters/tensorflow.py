@@ -45,7 +45,7 @@ def _precision(run: PlannedRun) -> str | None:
 def _training_loop(run: PlannedRun) -> str | None:
     if run["training_loop"] == "custom" and run["emulated_ranks"] > 1:
         return "emulated ranks have a training step of their own; use keras"
-    if run["training_loop"] == "custom" and run["profile"]:
+    if run["training_loop"] == "custom" and run["profile"] is True:
         return "the profile's columns are of Keras's loop; use keras"
     if run["training_loop"] == "custom" and run["input_pipeline"] == "keras_arrays":
         return "input_pipeline: keras_arrays hands the arrays to Keras's loop; use tf_data"

@@ -131,7 +131,7 @@ def draws(description: Description, run: Any, traced: bool = False) -> bool:
     It gives timings, unless the figure asks by the key for runs that are observed. traced: whether the figure shows
     traced runs, and no others.
     """
-    by = [name for name in observed_by(run) if name not in description.runs]
+    by = [name for name in observed_by(run) if name.partition(":")[0] not in description.runs]
     return by == (["trace"] if traced else []) and all(
         run[column] in values for column, values in description.runs.items()
     )

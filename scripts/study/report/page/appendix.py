@@ -63,7 +63,7 @@ def loads(loading: pd.DataFrame, records: Records) -> list[Entry]:
 
 def profiles(runs: pd.DataFrame, records: Records, folder: Path) -> list[Profile]:
     """The top of each profiled run's profile. folder: the machine's results folder."""
-    profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
+    profiled = runs[runs["profile"].map(lambda value: value is True) & (runs["status"] == "ok")] if len(runs) else runs
     return [_profile(run, records, folder) for run in profiled.to_dict("records")]
 
 

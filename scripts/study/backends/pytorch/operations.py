@@ -1,0 +1,58 @@
+"""Operations of training steps by PyTorch's profiler (Kineto)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from study.instruments.operations import kineto
+from study.instruments.operations.window import MARK, Found
+
+HOROVOD_UNSEEN = "Horovod sends from a thread of its own, which PyTorch's profiler does not see; trace: true shows it"
+
+
+class TorchProfiler:
+    """A `study.instruments.operations.window.Profiler`.
+
+    Args:
+        device: of the rank.
+        unseen: why its communication is not seen, if so.
+    """
+
+    def __init__(self, device: torch.device, unseen: str = "") -> None:
+        self._is_cuda, self._unseen = device.type == "cuda", unseen
+        every = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
+        self._profile = profile(activities=every)
+
+    def start(self) -> None:
+        """After the queued kernels; the first mark of a profile takes a millisecond more than others."""
+        self.synchronize()
+        self._profile.start()
+        with record_function("study.first"):
+            pass
+
+    def mark(self) -> None:
+        """An annotation."""
+        with record_function(MARK):
+            pass
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if self._is_cuda:
+            torch.cuda.synchronize()
+
+    def stop(self) -> None:
+        """Stop; reading what was seen takes longer, and is left for the end of training."""
+        self._profile.stop()
+
+    def found(self) -> Found:
+        """Through the Chrome trace, which is Kineto's own public format."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            self._profile.export_chrome_trace(str(path))
+            trace = kineto.operations(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+        return Found(f"Kineto of torch {torch.__version__}", trace.device, trace.operations, trace.marks, self._unseen)

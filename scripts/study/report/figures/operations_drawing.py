@@ -1,0 +1,117 @@
+"""Draw what a training step's time goes into: a panel for each benchmark, and in it a stacked bar for each point."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from study.core.errors import StudyError
+from study.core.files import AnyPath
+from study.experiment.parameters import PARAMETERS
+from study.report.figures import style
+from study.report.figures.description import Description, benchmark_title
+from study.report.figures.drawing import save
+from study.report.tables.operations import PARTS, STEP, operations
+from study.report.tables.summary import IDENTITY
+
+WORK = ["benchmark", "dataset", "scaling"]
+NAMED = ("framework", "strategy", "gpus")  # in each bar's label
+LABELS = dict(zip(PARTS, ("compute", "copies, not hidden", "communication, not hidden", "wait for the batch", "idle"),
+                  strict=True))  # fmt: skip
+LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": style.COLOURS[0]},
+    {"color": style.COLOURS[4]},
+    {"color": style.COLOURS[1]},
+    {"color": style.COLOURS[3], "hatch": "////"},
+    {"color": "#DDDDDD"},
+)
+BAR, AROUND, LEGEND = 0.28, 0.75, 0.9  # inches: of a bar with its gap, around a panel's bars, of title and legend
+ROOM = 90  # characters of a line of the title
+
+
+@dataclass(frozen=True)
+class OperationsData:
+    """The figure's data. panels: (title, rows of the table ``operations`` with a column ``point``) of each work."""
+
+    name: str
+    title: str
+    caption: str
+    subtitle: str
+    panels: list[tuple[str, pd.DataFrame]]
+
+
+def select(description: Description, runs: pd.DataFrame, study: str) -> OperationsData:
+    """The `OperationsData` of a figure; raises `StudyError` if no run has a profile of its operations."""
+    frame = operations(runs, pd.DataFrame()).frame
+    frame = frame[frame[STEP].notna()]
+    if frame.empty:
+        raise StudyError(f"{description.name}: no run of study {study} that ended well has its operations profiled")
+    panels = []
+    for (benchmark, dataset, scaling), rows in frame.groupby(WORK, sort=False):
+        title = f"{benchmark_title(str(benchmark), description.labels)}, {scaling} scaling, {dataset}"
+        panels.append((title, rows.assign(point=_named(rows))))
+    subtitle = f"rank 0; study {study}, machine {', '.join(frame['machine'].unique())}; profiling slows the steps"
+    return OperationsData(description.name, description.title, description.caption, subtitle, panels)
+
+
+def _named(rows: pd.DataFrame) -> list[str]:
+    """What tells each bar from the others of its panel, always with framework, strategy and ranks."""
+    names = [name for name in IDENTITY if name not in (*WORK, *NAMED) and rows[name].nunique(dropna=False) > 1]
+    return ["\n".join([_whom(row), *(_told(name, row[name]) for name in names)]) for row in rows.to_dict("records")]
+
+
+def _whom(row: dict[str, Any]) -> str:
+    ranks = f"{row['gpus']} rank{'s' * (row['gpus'] != 1)}"
+    strategy = "" if row["gpus"] == 1 else f", {row['strategy']}"
+    return f"{row['framework']}{strategy}, {ranks}"
+
+
+def _told(name: str, value: object) -> str:
+    if name not in PARAMETERS:
+        return str(value)
+    return f"{PARAMETERS[name].words} {value} {PARAMETERS[name].unit or ''}".strip()
+
+
+def write(data: OperationsData, svg: AnyPath, pdf: AnyPath) -> None:
+    """Draw a figure and write both files, whole or not at all."""
+    with matplotlib.rc_context(style.RC):
+        save(draw(data), data, svg, pdf)
+
+
+def draw(data: OperationsData) -> Figure:
+    """The Matplotlib figure, with one legend for all panels."""
+    with matplotlib.rc_context(style.RC):
+        heights = [AROUND + sum(BAR * max(1, 1 + point.count("\n") * 0.5) for point in rows["point"])
+                   for _, rows in data.panels]  # fmt: skip
+        figure = Figure(figsize=(2 * style.PANEL_WIDTH, LEGEND + sum(heights)), layout="constrained")
+        figure.suptitle("\n".join([data.title, *textwrap.wrap(data.subtitle, ROOM)]))
+        panels = figure.subplots(len(data.panels), 1, squeeze=False, height_ratios=heights).ravel()
+        for axes, (title, rows) in zip(panels, data.panels, strict=True):
+            _draw_panel(axes, title, rows)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(LABELS), frameon=False)
+        return figure
+
+
+def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame) -> None:
+    axes.set_title(title, loc="left")
+    places = range(len(rows))
+    left = pd.Series(0.0, index=rows.index)
+    for (name, label), look in zip(LABELS.items(), LOOKS, strict=True):
+        width = pd.to_numeric(rows[name]).fillna(0) * 1e3
+        axes.barh(places, width, left=left, height=0.6, label=label, edgecolor="white", linewidth=0.4, **look)
+        left = left + width
+    unseen = rows[PARTS[2]].isna() & (rows["gpus"] > 1)
+    for place, end in zip(places, left, strict=True):
+        if unseen.iloc[place]:
+            axes.annotate("communication not seen: in idle", (end, place), (3, 0), textcoords="offset points",
+                          va="center", fontsize=style.SMALL)  # fmt: skip
+    axes.set_yticks(places, rows["point"])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, float(left.max()) * (1.45 if unseen.any() else 1.05))
+    axes.set_xlabel("time per step (ms)")
+    axes.grid(axis="x")

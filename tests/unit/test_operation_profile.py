@@ -1,0 +1,273 @@
+"""Operations of training steps: shares by hand, damaged files, and real steps with an injected sleep and copy."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import gzip
+import importlib.util
+import json
+import statistics
+import time
+from dataclasses import replace
+
+import kineto_traces
+import pytest
+from examples import define, expand, make_data
+from fake_communicator import FakeCommunicator
+
+from study.core.errors import StudyError
+from study.experiment.parameters import is_observed
+from study.instruments import phases
+from study.instruments.operations import kineto, profile, summary
+from study.instruments.operations.profile import Operation, Profile
+from study.instruments.operations.window import Found, Window, clock_offset
+from study.training import loop, rank
+
+BY_HAND = (  # one step of 100 ns
+    Operation("outer", "", "main", 0, 60),
+    Operation("aten::mm", "compute", "main", 10, 40),
+    Operation("gloo:all_reduce", "communication", "gloo", 30, 70),
+    Operation("aten::copy_", "copies", "main", 45, 55),
+    Operation("aten::mm", "compute", "main", 90, 120),  # of the next step
+)
+
+
+def by_hand(**keys):
+    return Profile("by hand", "cpu", ((0, 100),), ((75, 80),), BY_HAND, **keys)
+
+
+def test_each_moment_counts_once():
+    found = summary.summary(by_hand())
+    ns = {name.removesuffix("_s"): value * 1e9 for name, value in found.items() if name.endswith("_s") and value}
+    expected = {"step": 100, "compute": 40, "copies": 10, "communication": 20, "input_wait": 5, "idle": 25}
+    assert {name: round(ns[name]) for name in expected} == expected
+    assert ns["communication_all"] == pytest.approx(40) and found["communication_hidden"] == pytest.approx(10 / 40)
+    assert found["communication_reason"] is None
+    own = {each["operation"]: each["own_s"] * 1e9 for each in found["top"]}
+    assert own == pytest.approx({"aten::mm": 40, "gloo:all_reduce": 40, "aten::copy_": 10})
+
+
+def test_communication_that_is_not_seen_is_empty_with_its_reason():
+    silent = tuple(each for each in BY_HAND if each.kind != "communication")
+    found = summary.summary(replace(by_hand(unseen="Horovod sends from a thread of its own"), operations=silent))
+    assert found["communication_s"] is None and found["communication_hidden"] is None
+    assert found["communication_reason"] == "Horovod sends from a thread of its own"
+
+
+def test_a_file_has_what_was_written(tmp_path):
+    profile.write(tmp_path / profile.FILE, by_hand())
+    assert profile.read(tmp_path / profile.FILE) == by_hand()
+
+
+def test_a_large_profile_keeps_whole_steps():
+    steps = tuple((at, at + 100) for at in range(0, 2000, 100))
+    operations = tuple(Operation("aten::mm", "compute", "main", at, at + 5) for at in range(0, 2000, 10))
+    kept = Profile("many", "cpu", steps, (), operations).bounded(60)
+    assert 1 <= len(kept.steps) <= 6 and len(kept.operations) == 10 * len(kept.steps) and kept.dropped == 0
+    one = Profile("many", "cpu", steps[:1], (), operations).bounded(4)
+    assert len(one.operations) == 4 and one.dropped == 6
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b'{"steps": [[0,')],
+    ids=["empty", "no gzip", "no keys", "truncated"],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / profile.FILE).write_bytes(content)
+    with pytest.raises(StudyError, match="is not a complete profile of operations"):
+        summary.summarize(tmp_path / profile.FILE)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": []}, {"device": "tpu"}, {"names": [["a", "b", "c"]]}, {"operations": [[9, 0, 0, 1]]}]
+)
+def test_a_changed_value_is_refused(tmp_path, wrong):
+    path = tmp_path / profile.FILE
+    profile.write(path, by_hand())
+    content = json.loads(gzip.decompress(path.read_bytes())) | wrong
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(StudyError, match="is not a complete profile of operations"):
+        profile.read(path)
+
+
+def test_the_closest_mark_tells_the_clock():
+    assert clock_offset([(100, 200), (300, 310)], [5_150, 5_305]) == (5_000, 5)
+    with pytest.raises(StudyError, match=r"lost the marks of its clock \(1 of 2\)"):
+        clock_offset([(100, 200), (300, 310)], [5_150])
+
+
+def test_a_gpu_s_step_is_made_of_its_kernels_copies_and_gaps():
+    """By a synthetic trace (`kineto_traces`); no GPU was there."""
+    seen = kineto.operations(kineto_traces.trace(steps=2))
+    assert seen.device == "gpu" and len(seen.marks) == 2
+    assert kineto_traces.QUEUE not in {each.name for each in seen.operations}
+    step = kineto_traces.STEP_US * 1000
+    steps = tuple((mark, mark + step) for mark in seen.marks)
+    found = summary.summary(Profile("synthetic", seen.device, steps, (), tuple(seen.operations)))
+    us = {name: round(found[f"{name}_s"] * 1e6) for name in ("compute", "copies", "communication", "idle")}
+    assert us == {"compute": 50, "copies": 10, "communication": 20, "idle": 20}
+    assert found["communication_hidden"] == pytest.approx(1 / 3)
+
+
+def test_what_is_no_trace_of_kineto_is_refused():
+    for wrong in ({}, {"traceEvents": [1]}, {"traceEvents": [{"ph": "X"}]}):
+        with pytest.raises(StudyError, match="is no Chrome trace of Kineto"):
+            kineto.operations(wrong)
+
+
+class _Silent:
+    """A profiler that sees the marks only; it counts how often it was started and stopped."""
+
+    def __init__(self):
+        self.calls, self.marks = [], []
+
+    def start(self):
+        self.calls.append("start")
+
+    def mark(self):
+        self.marks.append(time.monotonic_ns() + 10**9)
+
+    def synchronize(self):
+        pass
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def found(self):
+        return Found("silent", "cpu", [], self.marks)
+
+
+@pytest.mark.parametrize(("steps", "epochs", "number"), [(1, 1, 1), (4, 1, 2), (12, 1, 7), (100, 3, 20)])
+def test_the_window_has_its_steps_and_no_others(steps, epochs, number):
+    silent = _Silent()
+    window = Window(silent, steps, epochs)
+    for epoch in range(epochs):
+        window.begin_epoch(epoch)
+        assert list(window.measured(range(steps))) == list(range(steps))
+    found = window.profile()
+    assert silent.calls == ["start", "stop"] and len(found.steps) == number == len(found.input_waits)
+    assert all(earlier[1] == later[0] for earlier, later in zip(found.steps, found.steps[1:], strict=False))
+
+
+def test_training_that_ends_early_is_told():
+    window = Window(_Silent(), 10, 3)
+    window.begin_epoch(0)
+    list(window.measured(range(10)))
+    with pytest.raises(StudyError, match="training ended before the steps that are profiled"):
+        window.profile()
+
+
+def test_operations_are_runs_of_their_own():
+    (run,) = expand(gpus=1, profile="operations")
+    assert not is_observed(run, None) and not is_observed(run, "profile") and is_observed(run, "profile: operations")
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"trace": True, "gpus": 2}, "cannot be traced and profiled at once"),
+        ({"input_pipeline": "keras_arrays"}, "the wait for a batch is not seen"),
+        (
+            {"strategy": "multi_worker_mirrored", "gpus": 2},
+            "the steps of strategy: multi_worker_mirrored are not marked",
+        ),
+        ({"checkpoint_epochs": 1}, "a traced or profiled run has no checkpoints"),
+        ({"emulated_ranks": 2, "gpus": 1}, "the profile of an emulated run"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_in_the_plan(keys, why):
+    with pytest.raises(StudyError, match=why):
+        expand(profile="operations", **keys)
+
+
+SLEPT_S, LOADED_S, COPIED = 0.04, 0.03, 8_000_000  # per step: idle, wait for the batch, float32 values that are copied
+
+
+class Injected:
+    """What a test adds to each step; times are measured where it is added."""
+
+    def __init__(self):
+        self.begins, self.copies = [], []
+
+    def before_step(self, original, copy):
+        def called(hooks):
+            self.begins.append(time.monotonic_ns())
+            begun = time.monotonic_ns()
+            copy()
+            self.copies.append((time.monotonic_ns() - begun) / 1e9)
+            original(hooks)
+
+        return called
+
+
+def injected_by_pytorch(monkeypatch):
+    import torch
+
+    from study.backends.pytorch.input import Input
+
+    made, source, target = Input.made, torch.zeros(COPIED), torch.zeros(COPIED)
+    monkeypatch.setattr(Input, "made", lambda self, chosen: time.sleep(LOADED_S) or made(self, chosen))
+    return lambda: target.copy_(source)
+
+
+def injected_by_tensorflow(monkeypatch):
+    import tensorflow as tf
+
+    from study.backends.tensorflow import devices, steps
+
+    devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
+    prepared, source = steps.prepared, tf.zeros(COPIED)
+
+    def slow(*arguments):
+        found = prepared(*arguments)
+        late = lambda *batch: tf.numpy_function(lambda x: time.sleep(LOADED_S) or x, batch[:1], tf.float32)  # noqa: E731
+
+        def one(x, y):
+            return tf.ensure_shape(late(x), x.shape), y
+
+        found.fit["x"] = found.fit["x"].map(one)
+        return found
+
+    monkeypatch.setattr(steps, "prepared", slow)
+    return lambda: tf.raw_ops.DeepCopy(x=source)
+
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+OF_PYTORCH = {"framework": "pytorch", "strategy": "ddp"}
+
+
+WITHOUT = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: make setup WITH=pytorch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inject", "keys"),
+    [
+        pytest.param(injected_by_pytorch, OF_PYTORCH, id="pytorch", marks=WITHOUT),
+        pytest.param(injected_by_tensorflow, {}, id="keras"),
+        pytest.param(injected_by_tensorflow, {"training_loop": "custom"}, id="custom"),
+    ],
+)
+def test_a_sleep_is_idle_a_slow_loader_is_input_wait_and_a_copy_is_a_copy(tmp_path, monkeypatch, inject, keys):
+    """In real training; the sums agree with the step's time by another clock reading within 5 %."""
+    point = {"benchmark": "p1b2", "epochs": 2, "prefetch_batches": 0, "step_delay_ms": round(SLEPT_S * 1000), **keys}
+    (planned,) = expand(gpus=1, loader="npy", scaling="weak", batch_size=10, profile="operations", **point)
+    make_data(planned, tmp_path / "data")
+    run, here = define(planned, data_dir=str(tmp_path / "data")), Injected()
+    monkeypatch.setattr(loop.Loop, "before_step", here.before_step(loop.Loop.before_step, inject(monkeypatch)))
+    rank.run_rank(run, tmp_path, phases.now(), lambda with_process_sets: FakeCommunicator())
+    seen = profile.read(tmp_path / profile.FILE)
+    found = summary.summary(seen)
+
+    window = seen.steps[0][0], seen.steps[-1][1]
+    own = sum(each.end_ns - each.begin_ns for each in summary.clipped(summary.own_segments(seen.operations), window)
+              if each.operation.kind not in ("", "other", "input_wait")) / 1e9 / found["steps"]  # fmt: skip
+    steps = [end - begin for begin, end in zip(here.begins, here.begins[1:], strict=False)][-found["steps"] + 1 :]
+    assert own + found["input_wait_s"] + found["idle_s"] == pytest.approx(statistics.mean(steps) / 1e9, rel=0.05)
+    assert SLEPT_S <= found["idle_s"] < 2 * SLEPT_S
+    assert LOADED_S <= found["input_wait_s"] < 1.5 * LOADED_S
+    assert found["copies_s"] == pytest.approx(statistics.mean(here.copies[-found["steps"] :]), rel=0.3)
+    assert found["compute_s"] > 0 and found["device"] == "cpu"
