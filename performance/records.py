@@ -52,9 +52,10 @@ def _steps(study):
     made = paths.study_folder("results/local", study)
     table = [f"--{form}={made}/tables/scaling.{end}" for form, end in
              (("csv", "csv"), ("markdown", "md"), ("latex", "tex"), ("html", "html"))]  # fmt: skip
+    tables = [f"--{name}={made}/{name}.csv" for name in ("runs", "loading", "attempts")]
     on = ["--study", study, "--machine", "local"]
     return {
-        "collecting": ["collect_records.py", *on, "--runs", f"{made}/runs.csv", "--loading", f"{made}/loading.csv"],
+        "collecting": ["collect_records.py", *on, *tables],
         "table": ["make_table.py", "--table", "scaling", "--study", study, *table],
         "report": ["make_report.py", *on, "--output", f"{made}/report.html"],
         "status": ["show_status.py", *on],

@@ -24,6 +24,7 @@ rule collect_records:
     output:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",
+        attempts=f"{OF_STUDY}/attempts.csv",
     log:
         f"{OF_STUDY}/logs/collect_records.log",
     localrule: True
@@ -39,4 +40,5 @@ rule collect_records:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:
         'python "$SCRIPTS/collect_records.py" --study {params.study:q} --machine {params.machine:q}'
-        " --data {params.data:q} --runs {output.runs:q} --loading {output.loading:q} 2>&1 | tee {log:q}"
+        " --data {params.data:q} --runs {output.runs:q} --loading {output.loading:q} --attempts {output.attempts:q}"
+        " 2>&1 | tee {log:q}"

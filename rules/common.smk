@@ -71,9 +71,13 @@ onstart:
         raise WorkflowError("\n".join(error.lines)) from None
 
 
+onsuccess:
+    start.after_success(PLAN)
+
+
 onerror:
     start.after_error(PLAN)
 
 
 if snakemake_internals.is_module(workflow):
-    snakemake_internals.use_handlers(workflow, onstart, onerror)
+    snakemake_internals.use_handlers(workflow, onstart, onsuccess, onerror)

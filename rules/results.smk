@@ -123,6 +123,7 @@ rule make_report:
     input:
         runs=f"{OF_STUDY}/runs.csv",
         loading=f"{OF_STUDY}/loading.csv",
+        attempts=f"{OF_STUDY}/attempts.csv",
         tables=[f"{OF_STUDY}/tables/{table}.{form}" for table in STUDY.tables for form in ("csv", "md")],
         figures=[f"{OF_STUDY}/figures/{figure}.svg" for figure in STUDY.figures],
         findings=[f"{OF_STUDY}/findings.json" for _ in STUDY.findings[:1]],

@@ -1,4 +1,4 @@
-"""Collect a study's run records and loading measurements into two tidy tables, runs.csv and loading.csv."""
+"""Collect a study's run records and loading measurements into tidy tables: runs.csv, loading.csv and attempts.csv."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from study.core.files import written_with_checksum
 from study.experiment import inputs
 from study.experiment.expansion import load_planned
 from study.machines import machine
-from study.records import checks
+from study.records import attempts, checks
 from study.records.renewal import current_record
 from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
 
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the folder of the datasets, as the runs were planned with it")
     parser.add_argument("--runs", required=True, help="the CSV file to write, a row per run")
     parser.add_argument("--loading", required=True, help="the CSV file to write, a row per load")
+    parser.add_argument("--attempts", required=True, help="the CSV file to write, a row per attempt of a repeated run")
     arguments, begun_ns = parser.parse_args(), time.time_ns()
     study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
@@ -32,7 +33,8 @@ def main() -> None:
     runs = with_targets(runs_frame(study.runs, code, results, peak, limits=on.get("disturbance")), study.runs, results)
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
-    for frame, path in ((runs, arguments.runs), (loading, arguments.loading)):
+    several = attempts.frame(study.runs, results, on.get("disturbance"))
+    for frame, path in ((runs, arguments.runs), (loading, arguments.loading), (several, arguments.attempts)):
         with written_with_checksum(path, begun_ns, read) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)

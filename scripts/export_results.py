@@ -37,7 +37,7 @@ def main() -> None:
 def found(results: Path, folder: Path) -> dict[str, Path | bytes]:
     """{path in the archive: file}, laid out as the results. results: of the machine. folder: of the study."""
     own = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_OUT]
-    names = [row["record"] for name in ("runs.csv", "loading.csv") for row in _rows(folder / name)]
+    names = [row["record"] for name in ("runs.csv", "loading.csv", "attempts.csv") for row in _rows(folder / name)]
     of_runs = [results / name for name in dict.fromkeys(names)]
     for record in list(of_runs):
         of_runs += [other for name in OF_A_RUN if (other := record.with_name(name)).is_file()]

@@ -16,6 +16,7 @@ from study.experiment.expansion import load_study
 from study.machines import machine
 from study.report.findings import replication
 from study.report.page import findings
+from study.workflow import passes
 
 
 def main() -> None:
@@ -46,7 +47,8 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     program = Path(sys.executable).with_name("snakemake")
     config = [f"study={study}", f"machine={arguments.machine}", f"results_dir={results}"]
     line = [str(program), "--profile", arguments.profile, "--config", *config]
-    if subprocess.run(line, check=False).returncode:  # its output is the user's; it takes as long as the study
+    # Its output is the user's; it takes as long as the study.
+    if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode):
         raise StudyError(f"{results}: the study did not come to its end; mend what it says above and start this again")
 
 

@@ -12,7 +12,7 @@ from study.experiment.expansion import load_study
 from study.instruments import machine_state
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
 from study.machines.machine import load, trains_on_launching_host
-from study.records import checks
+from study.records import attempts, checks
 from study.records.record import read_record
 
 SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progress sends one more often
@@ -37,6 +37,8 @@ def main() -> None:
         print(f"{measured} of {len(study.loading)} loading measurements done")
     if trains_on_launching_host(on):
         print("; ".join(machine_state.lines()))
+    for line in attempts.lines(attempts.due(study.runs, folder, on)):
+        print(f"  {line}")
     for run, state, why in found:
         if state in ("running", "silent", "failed"):
             print(f"  {state}: {run.directory}{why}")

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from study.core import isolation, paths, script_options
 from study.core.errors import StudyError, exit_with_message
+from study.workflow import passes
 
 PROGRAM = "study"
 # Options whose values are names of files: {option: folder in config/}.
@@ -24,6 +25,7 @@ OF_FILES = ("POINTS.csv", "[LABEL=]FOLDER", "--output", "--results-dir")
 METAVARS = {"--study": "STUDY", "--machine": "NAME", "--goal": "NAME", "--output": "PATH", "--results-dir": "DIR"}
 EXIT_CODES = "Exit codes: 0 done, 1 error, 2 wrong arguments."
 SHELLS = ("bash", "zsh", "fish")
+FORCING = {"-f", "--force", "-F", "--forceall", "-R", "--forcerun"}  # Snakemake's options that run jobs once more
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,8 @@ def run(ctx: click.Context, **given: Any) -> None:
     Further options are Snakemake's: -n for a dry run, --forcerun train, or the files to make instead of all.
     """
     wanted = asked(**given, further=ctx.args)
-    if code := _status(wanted.line):
+    is_forced = bool(FORCING & set(ctx.args))  # another pass would run all of it again
+    if code := _status(wanted.line) if is_forced else passes.all_of(wanted.line, _status):
         sys.exit(1 if code > 0 else code)
     if {"-n", "--dry-run", "--dryrun"} & set(ctx.args) or any("/" in each for each in ctx.args):
         return

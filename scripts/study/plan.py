@@ -28,7 +28,7 @@ from study.experiment.walltimes import MACHINE, Limits
 from study.machines import laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
 from study.machines.packing import Timed
-from study.records import check, noise_of_runs, tuner
+from study.records import attempts, check, noise_of_runs, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
@@ -74,6 +74,8 @@ def summary(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
+    if study.runs and (most := machine.get(attempts.KEY, 0)):
+        lines.append(f"  a block with a disturbed run is run again, at most {counted(most, 'time')} ({attempts.KEY})")
     lines += _batch_jobs(study, machine, components, limits)
     lines += _too_long(study, machine, limits)
     lines += _without_verdict(study)
@@ -278,6 +280,8 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
         if unlimited := laboratory.rate_refusal(rate, machine):
             lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
+    if untold := attempts.refusal(machine):
+        lines.append(f"{where}: {untold}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
     return lines + _refused_sizes(every, machine, components)
 

@@ -260,9 +260,9 @@ def configuration_changes_before_the_job(place):
     project.copy.change("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.004")
     place.injected()
     made = project.root / "results" / "local" / "studies" / "fault"
-    files = ["--data", "data", "--runs", str(made / "runs.csv"), "--loading", str(made / "loading.csv")]
+    tables = [word for name in ("runs", "loading", "attempts") for word in (f"--{name}", str(made / f"{name}.csv"))]
     line = [sys.executable, project.root / "scripts" / "collect_records.py", "--study", "fault", "--machine", "local"]
     said = ["the configuration changed", "delete this folder"]
-    one_line_error([*line, *files], said, cwd=project.root, env=project.variables)
+    one_line_error([*line, "--data", "data", *tables], said, cwd=project.root, env=project.variables)
     place.detected()
     assert not (made / "runs.csv").exists()

@@ -22,6 +22,7 @@ def workflow(is_main=True, arguments=(), values=None, group_components=None, dry
     """Of Snakemake's object what `snakemake_internals` asks for."""
     return SimpleNamespace(
         is_main_process=is_main,
+        touch=False,
         configfiles=[],
         config_settings=SimpleNamespace(
             configfiles=[], config_args=list(arguments), config=values or {}, overwrite_config={}

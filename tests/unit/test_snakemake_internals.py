@@ -42,17 +42,21 @@ onstart:
     SEEN["handlers"].append("start")
     SEEN["jobs"] = sorted(job.rule.name for job in snakemake_internals.jobs_to_run(workflow))
     SEEN["executor"] = snakemake_internals.executor(workflow)
+    SEEN["touches"] = snakemake_internals.only_touches(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
     for early in SEEN.get("early", []):
         Path(early).touch()
         snakemake_internals.expect_early_output(workflow, "make")
 
+onsuccess:
+    SEEN["handlers"].append("success")
+
 onerror:
     SEEN["handlers"].append("error")
 
 if snakemake_internals.is_module(workflow):
-    snakemake_internals.use_handlers(workflow, onstart, onerror)
+    snakemake_internals.use_handlers(workflow, onstart, onsuccess, onerror)
 """
 OUTER = """
 configfile: "outer.yaml"
@@ -79,7 +83,9 @@ def write(folder, rules):
     (folder / "config.yaml").write_text("study: 007\nfrom_file: 1\n")
 
 
-def run(executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, **config):
+def run(
+    executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, forced=False, **config
+):
     """Have Snakemake run the Snakefile in this folder."""
     with api.SnakemakeApi(settings.OutputSettings(dryrun=executor == "dryrun", quiet={settings.Quietness.ALL})) as it:
         workflow = it.workflow(
@@ -90,7 +96,7 @@ def run(executor="local", groups=None, per_second=10, methods=(), mode=settings.
             snakefile=Path("Snakefile"),
         )
         limit = settings.MaxJobsPerTimespan.parse_choice(f"{per_second}/1s")
-        workflow.dag().execute_workflow(
+        workflow.dag(settings.DAGSettings(forceall=forced)).execute_workflow(
             executor=executor,
             scheduling_settings=settings.SchedulingSettings(scheduler="greedy", max_jobs_per_timespan=limit),
             scheduler_settings=GreedySettings(),
@@ -135,7 +141,7 @@ def test_a_module_s_handlers_are_called(seen, tmp_path):
     (tmp_path / "outer.yaml").write_text("{}")
     (tmp_path / "Snakefile").write_text(OUTER)
     run()
-    assert seen["handlers"] == ["start"]
+    assert seen["handlers"] == ["start", "success"] and not seen["touches"]
 
 
 def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
@@ -149,7 +155,10 @@ def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
 
 def test_without_our_call_a_module_s_handlers_are_ignored(seen, tmp_path):
     """When this fails, `use_handlers` can go."""
-    write(tmp_path / "inner", RULES.replace("snakemake_internals.use_handlers(workflow, onstart, onerror)", "pass"))
+    write(
+        tmp_path / "inner",
+        RULES.replace("snakemake_internals.use_handlers(workflow, onstart, onsuccess, onerror)", "pass"),
+    )
     (tmp_path / "outer.yaml").write_text("{}")
     (tmp_path / "Snakefile").write_text(OUTER)
     run()
@@ -166,6 +175,14 @@ def test_the_main_process_is_no_job_s(seen, mode):
 def test_a_dry_run(seen, executor):
     run(executor)
     assert snakemake_internals.is_dry_run(seen["workflow"]) is (executor == "dryrun")
+
+
+def test_touching_is_told_from_running(seen, tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"{number}.txt").touch()
+    (tmp_path / "Snakefile").touch()
+    run("touch", forced=True)
+    assert seen["touches"]
 
 
 def test_deployment_methods_by_name(seen):

@@ -67,6 +67,42 @@ def test_a_program_is_measured_from_its_events_to_findings(example):
     assert not pd.read_csv(study / "runs.csv")["code_is_current"].any(), "its runs stay, as of older code"
 
 
+# Until block 1 is run again; nice, so that the tests beside it hardly notice.
+BURNER = "until test -e results/noticing/attempts; do i=0; while test $i -lt 20000; do i=$((i + 1)); done; done"
+
+
+def test_a_disturbed_block_is_run_again_by_the_same_command(example):
+    folder = example("shell_counter", gpus=[1, 2], repeats=1)
+    path = folder / "config" / "studies" / "shell_counter.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "findings": []}))
+    path = folder / "config" / "benchmarks" / "shell_counter.yaml"
+    path.write_text(path.read_text().replace("4000000", "400000"))
+    (folder / "config" / "machines").mkdir()
+    (folder / "config" / "machines" / "noticing.yaml").write_text(
+        "base: local\ndescription: a test\nlauncher: processes\n"
+        "repeat_disturbed: 1\ndisturbance: {others_cpu_share: 0.02}\n"
+    )
+    here = folder / "config" / "config.yaml"
+    here.write_text(here.read_text().replace("local_processes", "noticing"))
+    with subprocess.Popen(["sh", "-c", BURNER], cwd=folder) as burner:
+        try:
+            said = called(folder, "python", "-c", "from study import cli; cli.main()", "run").stderr
+        finally:
+            burner.kill()
+    assert "a block with a disturbed run is run again, at most 1 time (repeat_disturbed)" in said
+    assert said.count("block 1 is run again, attempt 2 of at most 2 (2 runs)") == 2, "at the end, and in the next plan"
+    assert "start snakemake again" not in said
+    study = folder / "results" / "noticing" / "studies" / "shell_counter"
+    attempts, runs = pd.read_csv(study / "attempts.csv"), pd.read_csv(study / "runs.csv")
+    assert attempts["attempt"].tolist() == [1, 2, 1, 2] and attempts["counts"].tolist() == [False, True] * 2
+    assert attempts[~attempts["counts"]]["disturbed"].any()
+    assert runs["attempt"].tolist() == [2, 2] and list(runs["record"]) == list(attempts[attempts["counts"]]["record"])
+    assert runs["session"].nunique() == 1, "or they would not be compared"
+    assert all((folder / "results" / "noticing" / record).is_file() for record in attempts["record"])
+    assert "Block 1 was run again (2 runs)" in (study / "report.html").read_text()
+    assert "Nothing to be done" in called(folder, "snakemake", "-n", *LINES).stdout
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_ends_in_findings_and_a_recommendation(example, name):

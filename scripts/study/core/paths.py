@@ -14,6 +14,7 @@ ENDED = "ended"  # in a run's folder: copies of its outcome and log, for another
 TIMED_OUT = "timed_out.json"  # in a run's folder: the outcome of an attempt that reached an estimated time limit
 CHECKPOINTS = "checkpoints"  # in a run's folder, until the run has ended
 VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
+ATTEMPTS = "attempts"  # in a machine's results folder: runs that were disturbed and run again, in a folder per attempt
 
 
 def is_same(one: str | Path, other: str | Path) -> bool:

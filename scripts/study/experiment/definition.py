@@ -39,6 +39,7 @@ class RunDefinition:
         data: the paths of each file that the run reads, {file: {"path", "sidecar", perhaps "codes"}}.
         machine: ``name``, and the keys of the machine's file that training reads; of its hosts those in use, a
             list of [host, ranks].
+        attempt: 1, and higher for a run that is repeated since its block was disturbed; no part of the fingerprint.
     """
 
     fingerprint: str
@@ -48,6 +49,7 @@ class RunDefinition:
     dataset: dict[str, Any]
     data: dict[str, dict[str, str]]
     machine: dict[str, Any]
+    attempt: int = 1
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]

@@ -112,7 +112,8 @@ def _memory_mode(machine: dict[str, Any]) -> dict[str, Any]:
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:
     """The definition as a rule's param: without defaults, so that a new key does not make Snakemake train again."""
-    return {**vars(run), "derived": vars(run.derived), "parameters": identity.differing(run.parameters)}
+    content = {**vars(run), "derived": vars(run.derived), "parameters": identity.differing(run.parameters)}
+    return {name: value for name, value in content.items() if (name, value) != ("attempt", 1)}
 
 
 def taken_over(content: Any) -> RunDefinition:

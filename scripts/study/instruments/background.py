@@ -26,12 +26,23 @@ PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 KERNEL_THREAD = 0x00200000  # PF_KTHREAD, a flag in /proc/PID/stat
 SHORTEST_S = 0.5  # of a row
 MOST_COST = 0.004  # the share of a core that reading may take: then rows are longer
+NUMBERS = 8  # of a core's line in /proc/stat that are read
 NAMED_CORES = 0.02  # from which a process is named
 
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
 COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
 COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest")
+
+
+def tells_others(root: Path = cores.ROOT) -> bool:
+    """Whether this host counts what its cores were busy with; without, nothing tells the time of others."""
+    try:
+        lines = (root / "proc/stat").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return False
+    known = {line.split(" ", 1)[0] for line in lines if len(line.split()) > NUMBERS}
+    return all(f"cpu{core}" in known for core in cores.allowed())
 
 
 class _Process(NamedTuple):
@@ -128,7 +139,7 @@ class Background:
         lines = {line.split(" ", 1)[0]: line.split()[1:] for line in self._text("proc/stat").splitlines()}
         for core in self._cores:
             times = [int(each) for each in lines.get(f"cpu{core}", [])]
-            if len(times) < 8:
+            if len(times) < NUMBERS:
                 return None, None
             busy += sum(times[:3])  # user, nice, system; the time of guests is within the first two
             steal += times[7]

@@ -101,6 +101,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "parameters": identity.filled(run.parameters),
         "derived": vars(run.derived),
         "block": run["repeat"],
+        "attempt": run.attempt,
         "benchmark": {key: run.benchmark[key] for key in ("learning_rate", "optimizer", "loss")},
         "workload": metrics["workload"] if ok else None,
         "unmatched": metrics.get("unmatched", {}) if ok else {},

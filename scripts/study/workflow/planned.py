@@ -1,11 +1,12 @@
 """What is planned: the files that a study makes on a machine, and what each rule needs for its wildcards."""
 
+import dataclasses
 import functools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues, storage
 from study.machines.packing import Timed
 from study.prediction import mechanisms
-from study.records import read_tests, record, renewal, table_inputs
+from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 from study.workflow import snakemake_internals
@@ -67,6 +68,10 @@ class Plan:
         self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
         self.packed = self._packed(sys.argv[1:]) if self.is_main_process else {}
         self.priorities = schedule.priorities(self.study.runs)
+        self.again = attempts.due(self.study.runs, self.results, self.machine) if self.is_main_process else []
+        self.begun: set[str] = set()  # directories of the runs that this Snakemake starts
+        self._put_aside = attempts.numbers_put_aside(self.study.runs, self.results)
+        self._again = {run.directory for each in self.again for run in each.runs}
         if self.is_main_process:
             self._check_made()
 
@@ -128,6 +133,7 @@ class Plan:
             # Of themselves, too: as inputs of the report they would not be made again if they were deleted.
             f"{folder}/runs.csv",
             f"{folder}/loading.csv",
+            f"{folder}/{attempts.FILE}",
             f"{folder}/report.html",
         ]
 
@@ -194,7 +200,14 @@ class Plan:
 
     @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
     def _definition(self, directory: str) -> str:
-        return as_json(inputs.handed_over(inputs.define(self.study.run_at[directory], self.machine, self.data)))
+        defined = inputs.define(self.study.run_at[directory], self.machine, self.data)
+        attempt = 1 + self._put_aside.get(directory, 0) + (directory in self._again)
+        return as_json(inputs.handed_over(dataclasses.replace(defined, attempt=attempt)))
+
+    def begin(self, directories: Collection[str]) -> None:
+        """Make place for these runs, which are about to start: earlier attempts are kept."""
+        attempts.put_aside([each for each in directories if each in self._again], self.results, self._put_aside)
+        self.begun.update(directories)
 
     def limit_of(self, wildcards: Any, attempt: int = 1) -> walltimes.Limit:
         """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""

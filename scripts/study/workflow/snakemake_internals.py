@@ -48,6 +48,14 @@ def is_dry_run(workflow: Workflow) -> bool:
     return bool(workflow.output_settings.dryrun)
 
 
+def only_touches(workflow: Workflow) -> bool:
+    """Whether Snakemake only sets the times of files (``--touch``), though it calls the handlers as if jobs ran.
+
+    Then no run may be moved to make place for a new one. To be called in a handler. Tried with 9.27.1.
+    """
+    return bool(workflow.touch)
+
+
 def deployment_methods(workflow: Workflow) -> list[str]:
     """The names of the methods by which Snakemake shall make environments (``--sdm``), such as CONDA.
 
@@ -147,10 +155,16 @@ def stop_rate_limit(workflow: Workflow) -> None:
     workflow.scheduler.job_rate_limiter = None
 
 
-def use_handlers(workflow: Workflow, onstart: Callable[..., object], onerror: Callable[..., object]) -> None:
+def use_handlers(
+    workflow: Workflow,
+    onstart: Callable[..., object],
+    onsuccess: Callable[..., object],
+    onerror: Callable[..., object],
+) -> None:
     """Have Snakemake call these handlers, as it does with those of the user's own Snakefile.
 
     It ignores handlers of a module. Without them, a job that the queue forbids would be submitted. The user's Snakefile
     could call ``NAME.onstart()``, but nothing would tell of a forgotten call. Tried with 9.27.1.
     """
-    workflow._onstart, workflow._onerror = onstart.func, onerror.func  # type: ignore[attr-defined]
+    handlers = (each.func for each in (onstart, onsuccess, onerror))  # type: ignore[attr-defined]
+    workflow._onstart, workflow._onsuccess, workflow._onerror = handlers

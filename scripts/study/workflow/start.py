@@ -15,8 +15,8 @@ from study.launch import model_checks
 from study.machines import launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
-from study.records import noise_of_runs, versions
-from study.workflow import snakemake_internals
+from study.records import attempts, noise_of_runs, versions
+from study.workflow import passes, snakemake_internals
 from study.workflow.planned import Plan
 from study.workloads import command
 
@@ -36,7 +36,7 @@ def show(planned: Plan) -> None:
     lines = plan.summary(
         planned.study, planned.machine, planned.packed, planned.limits, expected, planned.chooser, noise
     )
-    print(lines, file=sys.stderr)
+    print("\n".join([lines, *(f"  {line}" for line in attempts.lines(planned.again))]), file=sys.stderr)
     if is_dry:
         _require_models(planned)
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
@@ -62,11 +62,25 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     if is_timed and machine.trains_on_launching_host(planned.machine):
         first, *others = machine_state.lines()
         print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
+    runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name.endswith("train")}
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
         snakemake_internals.stop_rate_limit(workflow)
         snakemake_internals.expect_early_output(workflow, "make_report")
-        runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name == "train"}
         logger.addHandler(progress.Reporter(runs))
+    if not snakemake_internals.only_touches(workflow):
+        planned.begin({run.directory for run in runs.values()})
+
+
+def after_success(planned: Plan) -> None:
+    """Tell of blocks that were disturbed and are run again: by `study run` at once, else by the next Snakemake."""
+    if not planned.is_main_process or not planned.begun:
+        return
+    again = attempts.due(planned.study.runs, planned.results, planned.machine)
+    if not again:
+        return
+    print("\n".join(attempts.lines(again)), file=sys.stderr)
+    if not passes.ask_for_another():
+        print("start snakemake again for this; study run and make study do so by themselves", file=sys.stderr)
 
 
 def after_error(planned: Plan) -> None:

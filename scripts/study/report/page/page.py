@@ -10,7 +10,7 @@ import pandas as pd
 
 from study.core import paths
 from study.experiment.study import Study
-from study.records import tidy
+from study.records import attempts, tidy
 from study.report import answer, sources
 from study.report.figures.description import describe
 from study.report.findings.outcome import Outcome
@@ -132,12 +132,14 @@ class _Report:
             shown_tables=[view for name in self.study.tables if (view := self.table(name))],
             figures=[figure for name in self.study.figures if (figure := self.figure(name))],
             counts=self.counts(),
+            attempts=attempts.sentences(self.folder) if self.is_whole else [],
             runs=appendix.table_of_runs(self.runs, self.records, self.own),
             listed=appendix.listed(self.records),
             loads=appendix.loads(self.loading, self.records),
             profiles=appendix.profiles(self.runs, self.records, self.folder.parents[1]),
             files=[self.space.link(self.folder / name) for name in ("runs.csv", "loading.csv") if self.is_whole],
             runs_to_come=0 if self.is_whole else len(self.study.runs) - len(self.runs),
+            attempts_file=self.space.link(self.folder / attempts.FILE),
             style=assets.style(),
             script=assets.script(),
             library=assets.library(),

@@ -1,0 +1,184 @@
+"""Further attempts of blocks in which a run was disturbed (``repeat_disturbed`` in the machine's file).
+
+A block is run again whole: runs are compared within a block only if they ran side by side in one session. The last
+attempt counts. A further one is made only because a run of the last one was disturbed, whatever its times and results
+are. A failed run is a result: it is not run again, and it does not make its block run again.
+
+Earlier attempts are moved to ``results/<machine>/attempts/<number>``, which has the layout of ``results/<machine>``. So
+the counting attempt is always in the run's directory, and what reads runs need not know of attempts.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study.core import csv_files, paths
+from study.core.errors import StudyError
+from study.core.files import read_json
+from study.core.wording import counted
+from study.experiment.study import PlannedRun
+from study.instruments import background, disturbance
+from study.machines.machine import trains_on_launching_host
+from study.records.record import as_read
+from study.records.renewal import current_record, has_ended
+
+KEY = "repeat_disturbed"  # of the machine's file: how many further attempts a block may have
+FILE = "attempts.csv"  # in a study's results: all attempts of the runs that have several
+KINDS = {"record": csv_files.NAME, "block": csv_files.WHOLE, "attempt": csv_files.WHOLE, "counts": csv_files.FLAG,
+         "status": csv_files.NAME, "disturbed": csv_files.FLAG, "disturbed_by": csv_files.TEXT,
+         "runtime_s": csv_files.FINITE}  # fmt: skip
+MOST_NAMED = 3  # disturbed runs of a block that a message names
+
+
+@dataclass(frozen=True)
+class Again:
+    """A block that is run again. runs: those that are, so without failed ones.
+
+    why: {directory of a disturbed run: by what}. attempt: the number of the next attempt; most: of the last one that
+    the machine's file allows.
+    """
+
+    block: int
+    runs: tuple[PlannedRun, ...]
+    why: Mapping[str, list[str]]
+    attempt: int
+    most: int
+
+
+def refusal(machine: dict[str, Any]) -> str | None:
+    """Why no block can be run again on a machine although its file asks for it; None if one can."""
+    if not machine.get(KEY) or not trains_on_launching_host(machine) or background.tells_others():
+        return None
+    return f"{KEY}: this host does not tell what others use of its cores (/proc/stat); leave the key out"
+
+
+def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[Again]:
+    """The blocks of a study that are to be run again; none before all runs of a block have ended.
+
+    runs: of the study. results: ``results/<machine>``.
+    """
+    further = machine.get(KEY, 0)
+    if not further:
+        return []
+    every = list(runs)
+    earlier = numbers_put_aside(every, results)
+    found = (_due(block, list(members), results, machine, earlier)
+             for block, members in itertools.groupby(sorted(every, key=_block), key=_block))  # fmt: skip
+    return [again for again in found if again]
+
+
+def _due(
+    block: int, runs: list[PlannedRun], results: str | Path, machine: Mapping[str, Any], earlier: Mapping[str, int]
+) -> Again | None:
+    if not all(Path(paths.outcome(results, run.directory)).exists() for run in runs):
+        return None
+    ended = [(run, _record(results, run)) for run in runs]
+    whole = [(run, record) for run, record in ended if record and record["status"] == "ok"]
+    most = 1 + machine[KEY]
+    why = {
+        run.directory: reasons
+        for run, record in whole
+        if (reasons := disturbance.reasons(record["background"], machine.get("disturbance")))
+        and 1 + earlier.get(run.directory, 0) < most
+    }
+    if not why:
+        return None
+    attempt = 2 + max(earlier.get(directory, 0) for directory in why)
+    return Again(block, tuple(run for run, _ in whole), why, attempt, most)
+
+
+def numbers_put_aside(runs: Iterable[PlannedRun], results: str | Path) -> dict[str, int]:
+    """{directory: how many earlier attempts a run has}, of runs that have any. results: ``results/<machine>``."""
+    folders = {int(path.name): path for path in Path(results, paths.ATTEMPTS).glob("[1-9]*") if path.name.isdecimal()}
+    found = {}
+    for run in runs if folders else ():
+        there = [number for number, path in folders.items() if Path(paths.run_folder(path, run.directory)).is_dir()]
+        if there:
+            found[run.directory] = max(there)
+    return found
+
+
+def put_aside(directories: Collection[str], results: str | Path, earlier: Mapping[str, int]) -> None:
+    """Move the runs that are about to run again. earlier: of `numbers_put_aside`."""
+    for directory in directories:
+        target = Path(paths.run_folder(Path(results, paths.ATTEMPTS, str(1 + earlier.get(directory, 0))), directory))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Path(paths.run_folder(results, directory)).rename(target)
+
+
+def lines(blocks: Iterable[Again]) -> list[str]:
+    """What is run again, and why: a line per block."""
+    told = []
+    for each in blocks:
+        named = [f"{directory}: {'; '.join(reasons)}" for directory, reasons in each.why.items()]
+        more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        told.append(
+            f"block {each.block} is run again, attempt {each.attempt} of at most {each.most} "
+            f"({counted(len(each.runs), 'run')}), as {counted(len(named), 'run')} of it "
+            f"{'was' if len(named) == 1 else 'were'} disturbed: {', '.join(named[:MOST_NAMED])}{more}"
+        )
+    return told
+
+
+def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, float] | None) -> pd.DataFrame:
+    """All attempts of the runs that have several, a row each, with the columns of `KINDS`.
+
+    results: ``results/<machine>``, to which the column ``record`` is relative. limits: ``disturbance`` of the machine's
+    file. Raises `StudyError` for a record that cannot be read.
+    """
+    every, rows = {run.directory: run for run in runs}, list[dict[str, Any]]()
+    for directory, last in numbers_put_aside(every.values(), results).items():
+        folders = [Path(results, paths.ATTEMPTS, str(number)) for number in range(1, last + 1)]
+        places = [Path(paths.record(folder, directory)) for folder in (*folders, results)]
+        for path in filter(has_ended, places):
+            record = current_record(path)
+            told = disturbance.reasons(record["background"], limits)
+            rows.append({
+                "record": str(path.relative_to(results)),
+                "block": record["block"],
+                "attempt": record["attempt"],
+                "counts": path is places[-1],
+                "status": record["status"],
+                "disturbed": None if record["background"] is None else bool(told),
+                "disturbed_by": "; ".join(told) or None,
+                "runtime_s": record["runtime_s"],
+            })  # fmt: skip
+    return pd.DataFrame(rows, columns=list(KINDS))
+
+
+def sentences(folder: Path) -> list[str]:
+    """What the report says of further attempts: a sentence per block. folder: of the study's results.
+
+    Raises `StudyError` for a damaged file.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return []
+    found = csv_files.read_csv(path, KINDS, may_be_empty=True)
+    told = []
+    for block, rows in found.groupby("block") if len(found) else ():
+        earlier = rows[~rows["counts"].astype(bool)]
+        disturbed = earlier[earlier["disturbed"].eq(True)]
+        why = [f"attempt {row['attempt']} of {Path(row['record']).parent.name}: {row['disturbed_by']}"
+               for _, row in disturbed.head(MOST_NAMED).iterrows()]  # fmt: skip
+        more = f"; and {len(disturbed) - MOST_NAMED} more" if len(disturbed) > MOST_NAMED else ""
+        again = counted(int(rows["counts"].astype(bool).sum()), "run")
+        told.append(f"Block {block} was run again ({again}), since it was disturbed: {'; '.join(why)}{more}.")
+    return told
+
+
+def _record(results: str | Path, run: PlannedRun) -> dict[str, Any] | None:
+    """A run's record as it is there, by whatever code it was made; None without one that can be read."""
+    path = Path(paths.record(results, run.directory))
+    with contextlib.suppress(StudyError):
+        return as_read(read_json(path), path)
+    return None
+
+
+def _block(run: PlannedRun) -> int:
+    return run.repeat

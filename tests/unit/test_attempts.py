@@ -1,0 +1,176 @@
+"""Blocks that are run again since a run of them was disturbed: which, when, and which attempt counts."""
+
+import random
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from examples import STUDY, define
+
+from study import plan
+from study.core import checked
+from study.core.errors import StudyError
+from study.core.files import write_sealed
+from study.experiment import expansion, identity, inputs
+from study.instruments import background, disturbance
+from study.machines import machine
+from study.records import attempts
+from study.records.record import make_record
+from study.workflow import passes
+
+ONCE = {"repeat_disturbed": 1}
+QUIET, BUSY = 0.01, 0.6  # shares of the cores that others used
+
+
+def used_by(others):
+    nothing = dict.fromkeys((*disturbance.SHARES, *disturbance.SUMS, "cpu_clock_mhz"))
+    return {**nothing, "others_cpu_share": others, "busiest_others": "burner 0.60"}
+
+
+@pytest.fixture
+def runs():
+    grid = {"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2], "loader": "npy", "epochs": 1, "repeats": 2}
+    return expansion.expand("test", {**STUDY, "runs": [grid]}, "test.yaml").runs
+
+
+@pytest.fixture
+def ended(make_run):
+    """A function that makes an ended run with its record. others: the share of the cores that others used."""
+
+    def make(run, others, **given):
+        folder = make_run(run, **given)
+        record = make_record(folder)
+        record["background"] = None if others is None else used_by(others)
+        write_sealed(folder / "record.json", record)
+
+    return make
+
+
+def block(found):
+    return [(each.block, {run.gpus for run in each.runs}, each.attempt, each.most) for each in found]
+
+
+def again(runs, results, earlier):
+    """Do what Snakemake's start does with the blocks that are due; returns the directories."""
+    moved = [run.directory for each in attempts.due(runs, results, ONCE) for run in each.runs]
+    attempts.put_aside(moved, results, earlier)
+    return moved
+
+
+def test_a_block_with_a_disturbed_run_is_run_again_whole(runs, ended, tmp_path):
+    for run in runs:
+        ended(run, BUSY if (run.repeat, run.gpus) == (2, 1) else QUIET)
+    found = attempts.due(runs, tmp_path / "local", ONCE)
+    assert block(found) == [(2, {1, 2}, 2, 2)]
+    (line,) = attempts.lines(found)
+    assert line.startswith("block 2 is run again, attempt 2 of at most 2 (2 runs), as 1 run of it was disturbed: nt3/")
+    assert "other processes used 60.0 % of its cores (burner 0.60)" in line
+    assert attempts.due(runs, tmp_path / "local", {}) == [], "by default no block is"
+    assert attempts.due(runs, tmp_path / "local", ONCE | {"disturbance": {"others_cpu_share": 0.7}}) == []
+
+
+def test_a_failed_run_is_a_result(runs, ended, tmp_path):
+    for run in runs:
+        failed = run.gpus == 1
+        ended(run, BUSY if failed or run.repeat == 2 else QUIET, status="failed" if failed else "ok")
+    assert block(attempts.due(runs, tmp_path / "local", ONCE)) == [(2, {2}, 2, 2)]
+
+
+def test_nothing_is_known_of_a_block_before_its_end_and_of_an_older_run(runs, ended, tmp_path):
+    ended(runs[0], BUSY)
+    assert runs[0].repeat == 1 and attempts.due(runs, tmp_path / "local", ONCE) == []
+    for run in runs[1:]:
+        ended(run, None)
+    assert block(attempts.due(runs, tmp_path / "local", ONCE)) == [(1, {1, 2}, 2, 2)]
+    Path(tmp_path, "local", "runs", runs[0].directory, "record.json").write_text("damaged")
+    assert attempts.due(runs, tmp_path / "local", ONCE) == [], "what reads the record refuses it"
+
+
+def test_attempts_end_and_the_last_one_counts(runs, ended, tmp_path):
+    results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
+    for run in runs:
+        ended(run, BUSY, runtime=1.0)
+    earlier = attempts.numbers_put_aside(runs, results)
+    assert earlier == {} and len(again(runs, results, earlier)) == 2
+    assert attempts.due(runs, results, ONCE) == [], "it is to do, not due"
+    assert attempts.numbers_put_aside(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
+    for run in runs:
+        ended(run, BUSY, runtime=9.0)
+    assert attempts.due(runs, results, ONCE) == []
+    assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
+    found = attempts.frame(runs, results, None)
+    assert found["counts"].tolist() == [False, True] * 2 and found["disturbed"].all()
+    assert found["runtime_s"].tolist() == [1.0, 9.0] * 2, "the slower one counts, as it is the later one"
+    assert found["record"].str.startswith("attempts/1/runs/").tolist() == [True, False] * 2
+    found.to_csv(tmp_path / attempts.FILE, index=False)
+    (told,) = attempts.sentences(tmp_path)
+    assert (
+        told.startswith("Block 1 was run again (2 runs), since it was disturbed: attempt 1 of weak") and "60.0" in told
+    )
+
+
+def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
+    """Property: whatever is measured, the same blocks are run again, for any pattern of disturbance."""
+    chosen = random.Random(5)
+    for run in runs:
+        ended(run, QUIET)
+    for _ in range(40):
+        others = {run.directory: chosen.choice([QUIET, BUSY]) for run in runs}
+        found = []
+        for _ in range(2):
+            for run in runs:
+                path = tmp_path / "local" / "runs" / run.directory / "record.json"
+                record = make_record(path.parent) | {"runtime_s": chosen.expovariate(0.01)}
+                record["training"]["time_per_epoch_s"] = chosen.expovariate(0.1)
+                record["quality"]["loss"] = chosen.expovariate(1)
+                record["background"] = used_by(others[run.directory])
+                write_sealed(path, record)
+            found.append(block(attempts.due(runs, tmp_path / "local", ONCE)))
+        disturbed = {run.repeat for run in runs if others[run.directory] == BUSY}
+        assert found[0] == found[1] == [(each, {1, 2}, 2, 2) for each in sorted(disturbed)]
+
+
+def test_the_first_attempt_has_the_definition_of_before(runs):
+    defined = define(runs[0])
+    assert "attempt" not in inputs.handed_over(defined), "else Snakemake would train finished runs again"
+    later = inputs.taken_over(inputs.handed_over(defined) | {"attempt": 2})
+    assert later.attempt == 2 and later.fingerprint == defined.fingerprint
+    assert inputs.taken_over(inputs.handed_over(defined)) == defined
+    assert "attempt" not in identity.point_name(runs[0].parameters, runs[0].spec)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "1", True])
+def test_the_number_of_attempts_is_a_whole_number(value):
+    settings = {key: each for key, each in machine.load("local").items() if key != "name"}
+    with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
+        checked.check({**settings, "repeat_disturbed": value}, "machines", "config/machines/local.yaml")
+
+
+def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path, monkeypatch):
+    on = machine.load("local_processes") | ONCE
+    study = expansion.Study("test", "a test", {}, tuple(runs))
+    assert not [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
+    monkeypatch.setattr(background.tells_others, "__defaults__", (tmp_path,))
+    (line,) = [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
+    assert line.startswith("config/machines/local_processes.yaml: repeat_disturbed: this host does not tell")
+    assert "run again, at most 1 time (" in plan.summary(study, on, {})
+
+
+def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):
+    assert not passes.ask_for_another(), "nobody would start it"
+    codes = []
+
+    def start(line):
+        codes.append(0)
+        if len(codes) < 3:
+            assert passes.ask_for_another()
+        return 0
+
+    assert passes.all_of(["snakemake"], start) == 0 and len(codes) == 3
+    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() + 4) == 5, "not after an error"
+
+
+def test_a_study_without_further_attempts_says_nothing_of_them(tmp_path):
+    assert attempts.sentences(tmp_path) == []
+    pd.DataFrame(columns=list(attempts.KINDS)).to_csv(tmp_path / attempts.FILE, index=False)
+    assert attempts.sentences(tmp_path) == []
