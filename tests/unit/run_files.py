@@ -9,8 +9,11 @@ import timelines
 from examples import define
 
 from study.core.files import number_or_none, sha256, write_json
+from study.instruments.operations import profile
+from study.instruments.operations.profile import Operation, Profile
 from study.instruments.timeline.run import communication_of
 
+OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
 
 
@@ -32,11 +35,13 @@ def make_run(
     more_edges=(),
     clock_set_s=0,
     train=None,
+    operations=None,
 ):
     """Make the directory of one run below ``root``, file by file; returns its path.
 
     validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
-    clock_set_s: by how much the wall clock is set before the ends of ``more_edges``.
+    clock_set_s: by how much the wall clock is set before the ends of ``more_edges``. operations: the profile of a run
+    with ``profile: operations``.
     """
     folder = root / machine / "runs" / run.directory
     folder.mkdir(parents=True)
@@ -102,6 +107,8 @@ def make_run(
         recorder = cProfile.Profile()
         recorder.runcall(json.dumps, {})
         recorder.dump_stats(folder / "profile.pstats")
+    if run["profile"] == "operations":
+        profile.write(folder / profile.FILE, operations or OPERATIONS)
     failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory", "log": []} if status != "ok" else None
     outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": started}
     outcome["runtime_s"] = runtime

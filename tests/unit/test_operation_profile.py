@@ -13,16 +13,23 @@ import time
 from dataclasses import replace
 
 import kineto_traces
+import pandas as pd
 import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 from study.core.errors import StudyError
+from study.core.files import write_json
 from study.experiment.parameters import is_observed
 from study.instruments import phases
 from study.instruments.operations import kineto, profile, summary
 from study.instruments.operations.profile import Operation, Profile
 from study.instruments.operations.window import Found, Window, clock_offset
+from study.records import tidy
+from study.records.record import make_record
+from study.report.figures import operations_drawing
+from study.report.figures.description import describe
+from study.report.tables import TABLES
 from study.training import loop, rank
 
 BY_HAND = (  # one step of 100 ns
@@ -181,6 +188,34 @@ def test_operations_are_runs_of_their_own():
 def test_what_cannot_be_profiled_is_refused_in_the_plan(keys, why):
     with pytest.raises(StudyError, match=why):
         expand(profile="operations", **keys)
+
+
+def test_table_figure_and_page_tell_what_the_record_tells(make_run, tmp_path):
+    """Runs by hand of one and two ranks; that of cProfile is not among them."""
+    one, two = expand(gpus=[1, 2], profile="operations")
+    (other,) = expand(gpus=1, profile=True)
+    unseen = replace(by_hand(unseen="it is not seen"), operations=BY_HAND[1:2])
+    for run, facts in ((one, {"operations": by_hand()}), (two, {"operations": unseen}), (other, {})):
+        folder = make_run(run, load=(2.0,) * run.gpus, **facts)
+        write_json(folder / "record.json", make_record(folder))
+    planned = [one, two, other]
+    tidy.runs_frame(planned, {}, tmp_path / "local").to_csv(tmp_path / "runs.csv", index=False)
+    runs = tidy.read_runs(tmp_path / "runs.csv")
+    assert list(runs["profile"]) == ["operations", "operations", True]
+
+    table = TABLES["operations"].make(runs, pd.DataFrame())
+    alone, together = table.frame.to_dict("records")
+    assert alone["operations_idle_s"] == pytest.approx(25e-9) and alone["operations_communication_hidden"] == 0.25
+    assert together["operations_communication_reason"] == "it is not seen"
+    assert any("waiting for it is in the idle time" in note for note in table.notes)
+
+    axes = operations_drawing.draw(operations_drawing.select(describe("operations"), runs, "test")).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "tensorflow, 1 rank",
+        "tensorflow, horovod, 2 ranks",
+    ]
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx((100 + 100) / 1e6)
+    assert [text.get_text() for text in axes.texts] == ["idle includes communication"]
 
 
 SLEPT_S, LOADED_S, COPIED = 0.04, 0.03, 8_000_000  # per step: idle, wait for the batch, float32 values that are copied

@@ -278,6 +278,11 @@ def test_the_top_of_a_profile_is_told(made):
     assert "Profiles" not in made()
 
 
+def test_a_run_with_profiled_operations_has_its_largest(made):
+    told = Seen(made(profile="operations")).text.split("Profiles")[1]
+    assert "tensorflow: operations, seconds and calls per step" in told and "aten::mm" in told
+
+
 def test_a_profiled_run_has_its_top(made):
     assert "json/__init__.py" in Seen(made(profile=True)).text.split("Profiles")[1]
 

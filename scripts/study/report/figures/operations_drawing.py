@@ -108,7 +108,7 @@ def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame) -> None:
     unseen = rows[PARTS[2]].isna() & (rows["gpus"] > 1)
     for place, end in zip(places, left, strict=True):
         if unseen.iloc[place]:
-            axes.annotate("communication not seen: in idle", (end, place), (3, 0), textcoords="offset points",
+            axes.annotate("idle includes communication", (end, place), (3, 0), textcoords="offset points",
                           va="center", fontsize=style.SMALL)  # fmt: skip
     axes.set_yticks(places, rows["point"])
     axes.set_ylim(len(rows) - 0.5, -0.5)

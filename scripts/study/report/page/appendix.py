@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Profile:
-    """The functions of rank 0 of a profiled run that took most time."""
+    """The functions or operations of rank 0 of a profiled run that took most time."""
 
     title: str
     run: Link
@@ -63,18 +63,22 @@ def loads(loading: pd.DataFrame, records: Records) -> list[Entry]:
 
 def profiles(runs: pd.DataFrame, records: Records, folder: Path) -> list[Profile]:
     """The top of each profiled run's profile. folder: the machine's results folder."""
-    profiled = runs[runs["profile"].map(lambda value: value is True) & (runs["status"] == "ok")] if len(runs) else runs
+    profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
     return [_profile(run, records, folder) for run in profiled.to_dict("records")]
 
 
-def _profiled(path: Path) -> dict[str, Any]:
-    profile = current_record(path)["profile"]
+def _profiled(path: Path, section: str) -> dict[str, Any]:
+    """section: of the record, with the profile."""
+    profile = current_record(path)[section]
     if profile is None:
         raise StudyError(f"{path}: has no profile, but runs.csv says that the run was profiled; make runs.csv again")
     return profile
 
 
 def _profile(run: dict[str, Any], records: Records, folder: Path) -> Profile:
-    top = pd.DataFrame(_profiled(folder / run["record"])["top"])
+    is_of_functions = run["profile"] is True
+    top = pd.DataFrame(_profiled(folder / run["record"], "profile" if is_of_functions else "operations")["top"])
     title = f"{run['benchmark']}, {run['scaling']} scaling, {counted(run['gpus'], 'rank')}, {run['loader']}"
+    if not is_of_functions:
+        title += f", {run['framework']}: operations, seconds and calls per step"
     return Profile(title, records.link(run["record"]), [*map(str, top.columns)], tables.plain(top))
