@@ -1,5 +1,4 @@
 # make study and make test do all the set-up; snakemake, from .venv/bin, is the real interface.
-PYTHON ?= python3.11
 export PYTHON
 BIN := .venv/bin
 HERE = $(if $(wildcard $(BIN)/study),$(BIN)/study,study)  # where an environment of conda is active, there is no .venv
@@ -18,7 +17,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories docs docs-links
+.PHONY: help setup-test setup-docs study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	@$(BIN)/study run $(call option,--study,STUDY)
@@ -27,14 +26,14 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) report $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup  ## all tests that are not marked long or full, by three workers; timed tests run alone; 28 minutes on two cores
+test: setup-test  ## all tests that are not marked long or full, by three workers; timed tests run alone; 28 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
-test-long: setup  ## the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
+test-long: setup-test  ## the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40 -m long \
 	  --part $(if $(value PART),$(call one_word,PART),today) $(call option,--minutes,MINUTES)
 
-quick: setup  ## the unit tests that are not marked slow; a minute and a half
+quick: setup-test  ## the unit tests that are not marked slow; a minute and a half
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit
 
 ifneq ($(value study)$(value machine)$(value goal),)
@@ -58,44 +57,51 @@ check:  ## compare the latest runs of STUDY on MACHINE with its performance refe
 replicate: setup  ## run STUDY afresh, TIMES times (8), and compare its findings: do their intervals hold; resumes
 	@$(BIN)/python scripts/replicate.py $(call option,--study,STUDY) $(call option,--times,TIMES)
 
-bench: setup  ## measure what this project's own loaders and measurements gain and cost
+bench: setup-test  ## measure what this project's own loaders and measurements gain and cost
 	PYTHONPATH=tests/workflow:tests/unit $(BIN)/python performance/bench.py
 
-aa: setup  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; about an hour
+aa: setup-test  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; about an hour
 	$(BIN)/python performance/aa.py
 
-faults: setup  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
+faults: setup-test  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py \
 	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(call flag,--slowed,SLOWED)
 
-fuzz: setup  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
+fuzz: setup-test  ## damage the files that steps read, in CASES ways, 5,000 by default; each must be refused or read correctly
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
 
-cases: setup  ## situations that were reported in public, rebuilt: what is right, and what this project gives
+cases: setup-test  ## situations that were reported in public, rebuilt: what is right, and what this project gives
 	$(BIN)/python -m pytest tests/cases -q -m "not full" --case-table docs/cases.csv
 
-chaos: setup  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
+chaos: setup-test  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)
 
-load: setup  ## run a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
+load: setup-test  ## run a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
-soak: setup  ## POINTS points on a real Slurm of virtual nodes, while strikes by SEED hit Slurm and Snakemake; needs root; resumes
+soak: setup-test  ## POINTS points on a real Slurm of virtual nodes, while strikes by SEED hit Slurm and Snakemake; needs root; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
 gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY parts; MINUTES, 10 by default
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
-setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, which later set-ups keep
+setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, WITH=test what tests need; later set-ups keep it
 	@scripts/setup.sh
 	@$(BIN)/python -m compileall -q scripts  # where PYTHONDONTWRITEBYTECODE is set, Python writes none itself
 
-lock: setup  ## write the locked requirements in envs/ from what is asked for there; needs the network
+setup-test setup-docs: setup-%:
+	@scripts/setup.sh $(if $(filter test,$*),test docs,$*)
+	@$(BIN)/python -m compileall -q scripts
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z-]*\):[^#]*  ## \(.*\)/\1|\2/p' Makefile | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
+
+lock: setup-test  ## write the locked requirements in envs/ from what is asked for there; needs the network
 	@scripts/lock.sh
 
-format: setup  ## format code and rules
+format: setup-test  ## format code and rules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile rules
@@ -106,8 +112,8 @@ reference: setup  ## write docs/reference from the declarations in the code
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
 
-docs: setup  ## build the documentation site, docs/_build/html/index.html; warnings are errors
+docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html
 
-docs-links: setup  ## check the external links of the documentation; needs the network
+docs-links: setup-docs  ## check the external links of the documentation; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d docs/_build/trees docs docs/_build/links

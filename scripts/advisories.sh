@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "advisories: error: $*" >&2; exit 2; }
 
-[ $# -gt 0 ] || set -- envs/requirements.lock envs/horovod.lock envs/pytorch.lock envs/pytorch-cuda.lock
+[ $# -gt 0 ] || set -- envs/requirements.lock envs/horovod.lock envs/test.lock envs/docs.lock envs/pytorch.lock \
+  envs/pytorch-cuda.lock
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3.11}" -m venv "$folder/venv" >"$folder/log" 2>&1 ||

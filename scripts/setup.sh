@@ -2,7 +2,9 @@
 # Make the project's environment: .venv with the locked dependencies, and Horovod built against the locked
 # TensorFlow. Does nothing where all is in place.
 #
-#   WITH=pytorch                    PyTorch too, and Horovod for both; once it is there, later set-ups keep it
+#   scripts/setup.sh                what a study needs
+#   scripts/setup.sh test docs      and what tests, or the documentation site, need; once there, later set-ups keep it
+#   WITH="pytorch test docs"        the same, and PyTorch with a Horovod for both; once there, later set-ups keep it
 #   PYTHON=python3.11               the interpreter to use
 #   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
 #   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
@@ -10,110 +12,154 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock
+readonly VENV=.venv LOCK=envs/requirements.lock HOROVOD_LOCK=envs/horovod.lock PATCHES=scripts/patch_horovod.py
 readonly PYTORCH_LOCK=envs/pytorch.lock PYTORCH_CPU_LOCK=envs/pytorch-cpu.lock CUDA_LOCK=envs/pytorch-cuda.lock
-readonly PYTORCH_STAMP=.venv/pytorch HOROVOD_OF_BOTH=.venv/horovod-of-both
+readonly PYTORCH_STAMP=$VENV/pytorch HOROVOD_STAMP=$VENV/horovod NOT_BUILT=$VENV/horovod-not-built
 readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
-readonly DISK_MB=5000
-PYTHON=${PYTHON:-python3.11}
+readonly MADE_FOR=$VENV/made-for   # the folder and the Python: scripts of an environment work in its folder only
+readonly LOCKED=$VENV/locked       # names of the packages that set-ups have installed
+readonly LOCK_OF=$VENV/requirements.sha256 # of the lock that it has; the library compares it
+readonly SUPPORTED="3.11"
+readonly DISK_MB=5000 TEMPORARY_MB=3000 # pip unpacks the largest wheel, TensorFlow, in the folder for temporary files
 
 fail() { echo "setup: error: $*" >&2; exit 1; }
 say() { echo "setup: $*"; }
+digest() { sha256sum | cut -d' ' -f1; }
+in_venv() { "$VENV/bin/python" "$@"; }
+version_of() { "$1" -I -S -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+installed() { in_venv -c 'import sys, importlib.metadata as known; print(known.version(sys.argv[1]))' "$1"; }
 
-stamp() { { pwd; cat "$LOCK" "$HOROVOD_LOCK" scripts/setup.sh; horovod_flags; } | sha256sum | cut -d' ' -f1; }
+stamp() { { pwd -P; cat "$LOCK" "$HOROVOD_LOCK" "$PATCHES" scripts/setup.sh; horovod_flags; } | digest; }
+
+# Variables by which a shell puts packages elsewhere, or reads them from elsewhere.
+forget_other_places() {
+  unset PYTHONPATH PYTHONHOME PYTHONUSERBASE PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON PIP_DRY_RUN PIP_REPORT
+  export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PYTHONNOUSERSITE=1
+  if [ -z "${HOME:-}" ]; then
+    HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6) || true
+    export HOME
+  fi
+}
+
+# The environment runs, in this folder, and is of the Python that was asked for.
+is_usable() {
+  local version
+  version=$(version_of "$VENV/bin/python") && [ "$(cat "$MADE_FOR" 2>/dev/null)" = "$(pwd -P) $version" ] &&
+    [ -x "$VENV/bin/pip" ] && { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$version" ]; }
+}
+
+# The one that was asked for, else the environment's, else the first on PATH that is supported.
+find_python() {
+  local base
+  [ -z "${PYTHON:-}" ] || return 0
+  base=$(in_venv -I -S -c 'import sys; print(sys._base_executable)' 2>/dev/null) || base=
+  for PYTHON in "$base" python3.11 python3; do
+    ! is_supported "$(version_of "$PYTHON")" || return 0
+  done
+  PYTHON=python3.11
+}
+
+is_supported() { [ -n "$1" ] && case " $SUPPORTED " in *" $1 "*) ;; *) false ;; esac; }
+
+readonly GET_PYTHON="on Debian 12: apt install python3.11-venv python3.11-dev; elsewhere conda, pyenv or uv install 3.11 \
+beside the system's; then name it: make setup PYTHON=/path/to/python3.11"
 
 check_machine() {
   [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME is not set, and this user has none; set it to a folder that you may write to"
   local version free
   [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/machines/README.md"
-  version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
-    fail "'$PYTHON' was not found or does not run; install Python 3.11 or name it: make setup PYTHON=/path/to/python3.11"
-  [ "$version" = 3.11 ] || fail "'$PYTHON' is Python $version, the locked dependencies are for 3.11; name one: make setup PYTHON=/path/to/python3.11"
-  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "'$PYTHON' cannot make environments; on Debian: apt install python3.11-venv"
+  version=$(version_of "$PYTHON") || fail "'$PYTHON' was not found or does not run; $GET_PYTHON"
+  is_supported "$version" || fail "'$PYTHON' is Python $version, the locked dependencies are for ${SUPPORTED// / and }; $GET_PYTHON"
+  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "'$PYTHON' cannot make environments; on Debian: apt install python$version-venv"
   command -v "${CXX:-c++}" >/dev/null || fail "there is no C++ compiler (${CXX:-c++}), which Horovod's build needs; on Debian: apt install g++"
   command -v make >/dev/null || fail "there is no make, which Horovod's build needs; on Debian: apt install make"
   [ "${HOROVOD_WITH_MPI:-0}${HOROVOD_WITHOUT_MPI:-0}" != 11 ] || fail "HOROVOD_WITH_MPI and HOROVOD_WITHOUT_MPI are both 1; give one of them"
-  free=$(df -Pm . | awk 'NR == 2 { print $4 }')
+  free=$(free_mb .)
   [ "$free" -ge "$DISK_MB" ] || fail "$free MB are free here, the environment needs $DISK_MB MB"
 }
 
+free_mb() { df -Pm "$1" | awk 'NR == 2 { print $4 }'; }
+
+# Make .venv, or make it anew where its Python, or the clone's folder, is not what it was.
+make_environment() {
+  if ! is_usable; then
+    [ ! -e "$VENV/pyvenv.cfg" ] || say "making $VENV anew: it is of another folder, another Python or another set-up, or damaged"
+    "$PYTHON" -m venv --clear "$VENV" || fail "'$PYTHON' could not make $VENV, for the reason above"
+  fi
+  for group in $GROUPS_WANTED; do echo wanted >"$VENV/with-$group"; done
+  [ -z "$PYTORCH_WANTED" ] || [ -e "$PYTORCH_STAMP" ] || echo wanted >"$PYTORCH_STAMP"
+  echo "$(pwd -P) $(version_of "$VENV/bin/python")" >"$MADE_FOR"
+}
+
+count_of() { grep -c '^[a-zA-Z0-9].*==' "$1"; }
+
 install_dependencies() {
-  local count
-  count=$(grep -c '^[a-z].*==' "$LOCK")
-  say "installing $count locked packages (about a minute and 1 GB to download where nothing is cached)"
-  "$PYTHON" -m venv "$VENV"
-  logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$LOCK"
+  say "installing $(count_of "$LOCK") locked packages (about a minute and 750 MB to download where nothing is cached)"
+  install_locked "$LOCK"
+  digest <"$LOCK" >"$LOCK_OF"
+}
+
+# install_locked LOCK: the packages in it and no other, with exactly these contents.
+install_locked() {
+  choose_temporary_folder
+  logged show_downloads in_venv -m pip install --no-deps --require-hashes --progress-bar off -r "$1"
+}
+
+# pip's folder for temporary files is the environment's own where the usual one is small, or may not be written to.
+choose_temporary_folder() {
+  local usual=${TMPDIR:-/tmp}
+  if ! [ -w "$usual" ] || [ "$(free_mb "$usual")" -lt "$TEMPORARY_MB" ]; then
+    say "temporary files go to $VENV/tmp: $usual has less than $TEMPORARY_MB MB free, or may not be written to"
+    export TMPDIR=$PWD/$VENV/tmp
+    mkdir -p "$TMPDIR"
+  fi
+}
+
+# Packages that an earlier set-up installed, and that no lock has any more. Packages of yours stay.
+remove_former() {
+  local former
+  sed -n 's/^\([a-zA-Z0-9._-]*\)==.*/\1/p' envs/*.lock | LC_ALL=C sort -u >"$LOCKED.new"
+  former=$([ ! -e "$LOCKED" ] || LC_ALL=C comm -23 "$LOCKED" "$LOCKED.new")
+  if [ -n "$former" ]; then
+    say "removing packages that no lock has any more:" $former
+    logged cat in_venv -m pip uninstall --quiet --yes $former
+  fi
+  mv "$LOCKED.new" "$LOCKED"
+}
+
+# What tests, or the documentation, need besides.
+add_groups() {
+  local group
+  for group in $GROUPS_WANTED; do
+    if [ "$(cat "$VENV/with-$group" 2>/dev/null)" != "$(digest <"envs/$group.lock")" ]; then
+      say "installing what the group $group needs besides ($(count_of "envs/$group.lock") packages)"
+      echo wanted >"$VENV/with-$group"
+      install_locked "envs/$group.lock"
+      digest <"envs/$group.lock" >"$VENV/with-$group"
+    fi
+  done
 }
 
 # PyPI's wheel needs CUDA's libraries. The wheel for CPUs, where pip finds it, needs none. It is asked for by its version,
 # since pip prefers a wheel of which an index states the hash, whatever its version.
 install_pytorch() {
   say "installing PyTorch (200 MB to download where the wheel for CPUs is found, else 3 GB)"
-  rm -f "$PYTORCH_STAMP" "$HOROVOD_OF_BOTH"
-  "$VENV/bin/pip" install --quiet --no-deps --require-hashes -r "$PYTORCH_CPU_LOCK" 2>/dev/null || true
-  logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$PYTORCH_LOCK"
-  case $("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))') in
+  echo wanted >"$PYTORCH_STAMP"
+  in_venv -m pip install --quiet --no-deps --require-hashes -r "$PYTORCH_CPU_LOCK" 2>/dev/null || true
+  install_locked "$PYTORCH_LOCK"
+  case $(installed torch) in
     *+cpu) ;;
-    *) logged show_downloads "$VENV/bin/pip" install --no-deps --require-hashes --progress-bar off -r "$CUDA_LOCK" ;;
+    *) install_locked "$CUDA_LOCK" ;;
   esac
   say "checking that PyTorch loads"
-  logged cat "$VENV/bin/python" -c 'import torch.nn.parallel'
+  logged cat in_venv -c 'import torch.nn.parallel'
   pytorch_stamp >"$PYTORCH_STAMP"
 }
 
-pytorch_stamp() { cat "$PYTORCH_LOCK" "$CUDA_LOCK" | sha256sum | cut -d' ' -f1; }
+pytorch_stamp() { cat "$PYTORCH_LOCK" "$CUDA_LOCK" | digest; }
 
 add_pytorch() {
-  if { [ "${WITH:-}" = pytorch ] || [ -e "$PYTORCH_STAMP" ]; } && [ "$(cat "$PYTORCH_STAMP" 2>/dev/null)" != "$(pytorch_stamp)" ]; then
-    install_pytorch
-  fi
-  [ ! -e "$PYTORCH_STAMP" ] || add_horovod_of_both
-}
-
-# One Horovod for both frameworks. It is built where PyTorch is asked for; later set-ups take it from the cache. Without
-# it, PyTorch has DistributedDataParallel.
-add_horovod_of_both() {
-  local cache
-  cache=$(horovod_cache)-pytorch-$("$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))')
-  [ "$(cat "$HOROVOD_OF_BOTH" 2>/dev/null)" != "$cache" ] || return 0
-  if ! compgen -G "$cache/horovod-*.whl" >/dev/null; then
-    [ "${WITH:-}" = pytorch ] || return 0
-    say "building Horovod for TensorFlow and PyTorch (about five minutes on two cores); kept in $cache"
-    mkdir -p "$(dirname "$cache")"
-    BUILD=$(mktemp -d "$(dirname "$cache")/build.XXXXXX") # Horovod's build takes a + in a path for a pattern
-    if ! (build_horovod_of_both "$cache"); then
-      say "warning: Horovod was not built for PyTorch, for the reason above; strategy: ddp works, strategy: horovod needs it"
-      return 0
-    fi
-  fi
-  say "installing Horovod from $cache"
-  logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
-  logged cat "$VENV/bin/python" -c 'import horovod.torch.mpi_ops, horovod.tensorflow.mpi_ops' >/dev/null
-  echo "$cache" >"$HOROVOD_OF_BOTH"
-}
-
-# Horovod 0.28.1 compiles its part for PyTorch as C++14, and PyTorch's headers need C++17; so does its part for
-# TensorFlow, which is C++17 already and has a Gloo that is compiled so: both use that one.
-build_horovod_of_both() {
-  local cache=$1 source settings
-  logged cat "$VENV/bin/pip" download --quiet --no-build-isolation --no-deps --no-binary horovod --require-hashes \
-    -r "$HOROVOD_LOCK" --dest "$BUILD"
-  tar -xzf "$BUILD"/horovod-*.tar.gz -C "$BUILD" || fail "Horovod's sources cannot be unpacked"
-  rm "$BUILD"/horovod-*.tar.gz
-  source=$(compgen -G "$BUILD/horovod-*")
-  settings=$source/horovod/torch/CMakeLists.txt
-  sed -i -e 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
-    -e 's/(APPEND PYTORCH_LINKER_LIBS gloo)/(APPEND PYTORCH_LINKER_LIBS compatible17_gloo)/' "$settings"
-  [ "$(grep -c 'CXX_STANDARD 17\|LIBS compatible17_gloo' "$settings")" = 2 ] ||
-    fail "horovod/torch/CMakeLists.txt has not the two lines that C++17 needs changed"
-  HOROVOD_WITH_PYTORCH=1 compile_horovod "$source"
-  "$VENV/bin/python" - "$BUILD"/horovod-*.whl <<'EOF' || fail "the built wheel lacks a framework's library"
-import sys, zipfile
-names = zipfile.ZipFile(sys.argv[1]).namelist()
-sys.exit(not all(any(name.startswith(f"horovod/{each}/mpi_lib") for name in names) for each in ("tensorflow", "torch")))
-EOF
-  rm -rf "$source" "$cache"
-  mv "$BUILD" "$cache"
+  [ -z "$PYTORCH_WANTED" ] || [ "$(cat "$PYTORCH_STAMP" 2>/dev/null)" = "$(pytorch_stamp)" ] || install_pytorch
 }
 
 horovod_flags() {
@@ -125,72 +171,144 @@ horovod_flags() {
   echo "$flags"
 }
 
-# pip keeps a wheel built from source without regard to the TensorFlow it was built against, so the wheel is kept
-# in a folder that says so.
+# pip keeps a wheel built from source without regard to the TensorFlow it was built against, nor to our changes, so the
+# wheel is kept in a folder that says so.
 horovod_cache() {
-  local horovod tensorflow
+  local horovod tensorflow python changes
   horovod=$(sed -n 's/^horovod==\([^ ]*\).*/\1/p' "$HOROVOD_LOCK")
   tensorflow=$(sed -n 's/^tensorflow==\([^ ]*\).*/\1/p' "$LOCK")
-  echo "${XDG_CACHE_HOME:-$HOME/.cache}/candle-scaling/horovod-$horovod-tensorflow-$tensorflow-cp311-$(uname -m)-$(horovod_flags)"
+  python=cp$(version_of "$VENV/bin/python" | tr -d .)
+  changes=$(in_venv -I "$PATCHES")
+  echo "${XDG_CACHE_HOME:-$HOME/.cache}/candle-scaling/horovod-$horovod-$changes-tensorflow-$tensorflow-$python-$(uname -m)-$(horovod_flags)"
 }
 
 # The library in scripts/study, so that every Python of the environment imports it, with its compiled parser of tables.
 install_library() {
-  logged cat "$VENV/bin/pip" install --quiet --no-deps --no-build-isolation --editable .
+  logged cat in_venv -m pip install --quiet --no-deps --no-build-isolation --editable .
   rm -rf build
-  "$VENV/bin/python" -c 'import study.data._numbers' 2>/dev/null ||
-    say "warning: the parser of text tables was not compiled (a C++17 compiler is needed); loader parallel is slower"
-  "$VENV/bin/python" -c 'from study.core import isolation; isolation.install()'
+  in_venv -c 'from study.core import isolation; isolation.install()'
   library_stamp >"$LIBRARY_STAMP"
 }
 
-# With the parser itself: one that was removed is built again, one that could not be built is not tried again.
-library_stamp() {
-  { cat pyproject.toml setup.py scripts/study/core/isolation.py scripts/study/data/_numbers.cpp; compgen -G 'scripts/study/data/_numbers.*.so' || true; } |
-    sha256sum | cut -d' ' -f1
+parser_is_there() { compgen -G 'scripts/study/data/_numbers.*.so' >/dev/null && in_venv -c 'import study.data._numbers' 2>/dev/null; }
+
+# At each set-up: a package of the system may have been installed since the last one.
+compile_parser_again() {
+  local header
+  header=$(in_venv -c 'import sysconfig; print(sysconfig.get_path("include") + "/Python.h")')
+  if [ -e "$header" ]; then
+    install_library
+    parser_is_there || say "warning: the parser of text tables does not compile, see $LOG; loader parallel is slower"
+  else
+    say "warning: the parser of text tables is not compiled, and loader parallel is slower: there is no $header;" \
+      "on Debian: apt install python$(version_of "$VENV/bin/python")-dev, then make setup"
+  fi
 }
 
-install_horovod() {
-  local cache
+library_stamp() { cat pyproject.toml setup.py scripts/study/core/isolation.py scripts/study/data/_numbers.cpp | digest; }
+
+add_library() {
+  if [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" != "$(library_stamp)" ]; then
+    install_library
+    parser_is_there || compile_parser_again
+  else
+    compgen -G 'scripts/study/data/_numbers.*.so' >/dev/null || compile_parser_again
+  fi
+}
+
+# One Horovod for both frameworks where PyTorch is there. Without it, PyTorch has DistributedDataParallel. A build for both
+# that failed is tried again where PyTorch is asked for, or what it would be built from has changed.
+add_horovod() {
+  local cache both
   cache=$(horovod_cache)
+  if [ -n "$PYTORCH_WANTED" ]; then
+    both=$cache-pytorch-$(installed torch)
+    if [ -n "$PYTORCH_ASKED" ] || [ "$(cat "$NOT_BUILT" 2>/dev/null)" != "$both" ]; then
+      ! has_horovod "$both" || return 0
+      ! (install_horovod "$both" pytorch) || { rm -f "$NOT_BUILT"; return 0; }
+      echo "$both" >"$NOT_BUILT"
+      say "warning: Horovod was not built for PyTorch, for the reason above; strategy: ddp works, strategy: horovod needs it"
+    fi
+  fi
+  has_horovod "$cache" || install_horovod "$cache"
+}
+
+has_horovod() { [ "$(cat "$HOROVOD_STAMP" 2>/dev/null)" = "$1" ]; }
+
+# install_horovod CACHE [pytorch]: the wheel in CACHE, which is built if it is not there. Each step ends the set-up, or the
+# subshell that it runs in, if it fails.
+install_horovod() {
+  local cache=$1 framework=${2:-}
   if ! compgen -G "$cache/horovod-*.whl" >/dev/null; then
-    say "building Horovod, $(horovod_flags) (about three minutes on two cores); kept in $cache"
-    mkdir -p "$(dirname "$cache")"
-    build_horovod "$cache"
+    say "building Horovod, $(horovod_flags)${framework:+, also for $framework} (two to four minutes on two cores); kept in $cache"
+    mkdir -p "$(dirname "$cache")" || fail "built packages cannot be kept there; set XDG_CACHE_HOME to a folder that you may write to"
+    build_horovod "$cache" "$framework" || exit 1
   fi
   say "installing Horovod from $cache"
-  rm -f "$HOROVOD_OF_BOTH"
-  logged cat "$VENV/bin/pip" install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
+  rm -f "$HOROVOD_STAMP"
+  logged cat in_venv -m pip install --quiet --no-deps --force-reinstall "$cache"/horovod-*.whl
+  say "checking that Horovod and its frameworks load"
+  [ -z "$framework" ] || logged cat in_venv -c 'import horovod.torch.mpi_ops' >/dev/null
+  TF_USE_LEGACY_KERAS=1 TF_CPP_MIN_LOG_LEVEL=3 logged cat in_venv -c 'import horovod.tensorflow.keras' >/dev/null
+  echo "$cache" >"$HOROVOD_STAMP"
 }
 
 # nproc knows no quota of a control group; the library, which is installed by now, does.
-allowed_cores() { "$VENV/bin/python" -c 'from study.core import cores; print(cores.threads())' 2>/dev/null || nproc; }
+allowed_cores() { in_venv -c 'from study.core import cores; print(cores.threads())' 2>/dev/null || nproc; }
 
-build_horovod() {
-  local cache=$1
-  BUILD=$(mktemp -d "$cache.XXXXXX") # removed at the end, unless it took its place
-  HOROVOD_WITHOUT_PYTORCH=1 compile_horovod --no-binary horovod --require-hashes -r "$HOROVOD_LOCK"
-  rm -rf "$cache"
-  mv "$BUILD" "$cache"
-}
-
-# compile_horovod WHAT...: a wheel in $BUILD, of what pip is told to build.
-compile_horovod() {
+# build_horovod CACHE [pytorch]: from its sources with our changes. ccache, where it is on PATH, is found by Horovod.
+build_horovod() (
+  cache=$1 framework=${2:-}
+  build=$(mktemp -d "$(dirname "$cache")/build.XXXXXX") || exit 1 # Horovod's build takes a + as in $cache for a pattern
+  trap 'rm -rf "$build"' EXIT
+  logged cat in_venv -m pip download --quiet --no-build-isolation --no-deps --no-binary horovod --require-hashes \
+    -r "$HOROVOD_LOCK" --dest "$build"
+  tar -xzf "$build"/horovod-*.tar.gz -C "$build" || fail "Horovod's sources cannot be unpacked"
+  rm "$build"/horovod-*.tar.gz
+  source=$(compgen -G "$build/horovod-*")
+  in_venv -I "$PATCHES" "$source" || fail "Horovod's sources are not those that were expected, see above"
   case $(horovod_flags) in *mpi*) export HOROVOD_WITH_MPI=1 ;; *) export HOROVOD_WITHOUT_MPI=1 ;; esac
+  if [ "$framework" = pytorch ]; then export HOROVOD_WITH_PYTORCH=1; else export HOROVOD_WITHOUT_PYTORCH=1; fi
   PATH="$PWD/$VENV/bin:$PATH" MAKEFLAGS="-j$(allowed_cores)" HOROVOD_WITH_GLOO=1 HOROVOD_WITH_TENSORFLOW=1 \
     HOROVOD_WITHOUT_MXNET=1 \
-    logged show_percentages "$VENV/bin/pip" wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
-    --wheel-dir "$BUILD" "$@"
+    logged show_percentages in_venv -m pip wheel --verbose --no-build-isolation --no-deps --no-cache-dir \
+    --wheel-dir "$build" "$source"
+  in_venv -m zipfile -l "$build"/horovod-*.whl >"$build/names"
+  for library in tensorflow ${framework:+torch}; do
+    grep -q "horovod/$library/mpi_lib" "$build/names" || fail "the built wheel lacks the library for $library"
+  done
+  rm -rf "$source" "$build/names" "$cache"
+  mv "$build" "$cache"
+)
+
+# logged FILTER COMMAND...: all output to the log, what FILTER lets through to the screen, on failure the remedy where it
+# is known, else the log's end.
+logged() {
+  local filter=$1 from remedy
+  shift
+  touch "$LOG"
+  from=$(($(wc -l <"$LOG") + 1))
+  if ! "$@" 2>&1 | tee -a "$LOG" | "$filter"; then
+    remedy=$(tail -n "+$from" "$LOG" | why)
+    [ -z "$remedy" ] || fail "$remedy; all lines are in $LOG"
+    tail -n 20 "$LOG" >&2
+    fail "'${*:2:3} ...' failed; its last lines are above, all of them in $LOG"
+  fi
 }
 
-# logged FILTER COMMAND...: all output to the log, what FILTER lets through to the screen, the log's end on failure.
-logged() {
-  local filter=$1
-  shift
-  if ! "$@" 2>&1 | tee -a "$LOG" | "$filter"; then
-    tail -n 20 "$LOG" >&2
-    fail "'${*:1:3} ...' failed; its last lines are above, all of them in $LOG"
-  fi
+# The remedy for what pip says, or nothing.
+why() {
+  awk '
+    /No space left on device|Disk quota exceeded/ { full = 1 }
+    /ProxyError|Cannot connect to proxy|Tunnel connection failed/ { proxy = 1 }
+    /NewConnectionError|Failed to establish a new connection|name resolution|ConnectTimeout|Read timed out|Network is unreachable|from versions: none/ { network = 1 }
+    /DO NOT MATCH THE HASHES/ { hashes = 1 }
+    END {
+      if (full) print "a disk is full, here, in the home or in TMPDIR; free some space, then run make setup again"
+      else if (proxy) print "the proxy does not answer; correct or unset https_proxy (also HTTPS_PROXY, all_proxy, and proxy in the configuration of pip), then run make setup again"
+      else if (hashes) print "a downloaded file is not the locked one, damaged or of an index that changes files; run PIP_NO_CACHE_DIR=1 make setup, or use another index"
+      else if (network) print "packages cannot be downloaded; check the network, or set an index that is reached from here (pip config set global.index-url URL), then run make setup again"
+    }'
 }
 
 show_downloads() { awk '/^ *Downloading .*MB\)|^Installing/ { sub(/^ */, ""); print "  " substr($0, 1, 100); fflush() }'; }
@@ -200,23 +318,48 @@ show_percentages() {
          if (p >= shown + 10) { shown = p; print "  " p " %"; fflush() } }'
 }
 
-BUILD=
-trap 'rm -rf "$BUILD"' EXIT
-case ${WITH:-} in "" | pytorch) ;; *) fail "WITH=$WITH is not known; leave it out, or use WITH=pytorch" ;; esac
-if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ]; then
-  [ "$(cat "$LIBRARY_STAMP" 2>/dev/null)" = "$(library_stamp)" ] || install_library
-  add_pytorch
-  exit 0
+interrupted() {
+  trap - INT TERM
+  echo "setup: interrupted; make setup goes on from here" >&2
+  exit 130
+}
+
+# read_wanted WHAT...: set GROUPS_WANTED, of those asked for and those there, PYTORCH_ASKED and PYTORCH_WANTED.
+read_wanted() {
+  local each
+  PYTORCH_ASKED='' PYTORCH_WANTED='' GROUPS_WANTED=''
+  for each in "$@"; do
+    case $each in
+      pytorch) PYTORCH_ASKED=1 ;;
+      test | docs) ;;
+      *) fail "WITH=$each is not known; leave it out, or use pytorch, test, docs, or several of them" ;;
+    esac
+  done
+  [ -z "$PYTORCH_ASKED" ] && [ ! -e "$PYTORCH_STAMP" ] || PYTORCH_WANTED=1
+  for each in test docs; do
+    case " $* " in *" $each "*) ;; *) [ -e "$VENV/with-$each" ] || continue ;; esac
+    GROUPS_WANTED+=" $each"
+  done
+}
+
+trap interrupted INT TERM
+trap 'rm -rf "$VENV/tmp"' EXIT
+read_wanted "$@" ${WITH:-}
+forget_other_places
+if ! { [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ] && is_usable; }; then
+  find_python
+  check_machine
+  make_environment
+  rm -f "$STAMP" "$LIBRARY_STAMP" "$HOROVOD_STAMP"
+  install_dependencies
+  remove_former
+  IS_NEW=1
 fi
-check_machine
-mkdir -p "$VENV"
-rm -f "$STAMP"
-install_dependencies
-install_library
-install_horovod
-say "checking that Horovod and TensorFlow load"
-TF_USE_LEGACY_KERAS=1 logged cat "$VENV/bin/python" -c "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
-import horovod.tensorflow.keras" >/dev/null
-stamp >"$STAMP"
+add_library
+add_groups
 add_pytorch
-say "done: the environment is $VENV"
+add_horovod
+if [ -n "${IS_NEW:-}" ]; then
+  stamp >"$STAMP"
+  say "done: the environment is $VENV"
+fi

@@ -36,6 +36,7 @@ def main() -> None:
         print("  findings.md   the findings with the runs behind each")
     print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
     print("  runs.csv      one row per run; the column record names its folder")
+    _require_a_success(arguments.study, _rows(runs_csv))
 
 
 def _print_findings(study: str, path: Path) -> None:
@@ -50,6 +51,14 @@ def _rows(runs_csv: Path) -> list[dict[str, str]]:
     return read_rows(runs_csv, (*SHOWN, "status")) if runs_csv.read_bytes().strip() else []
 
 
+def _require_a_success(study: str, rows: list[dict[str, str]]) -> None:
+    """Raise `StudyError` if there are runs that should succeed, and none did."""
+    due = [row for row in rows if not row["may_fail"]]
+    if due and all(row["status"] != "ok" for row in due):
+        which = "the only run" if len(due) == 1 else f"all {len(due)} runs"
+        raise StudyError(f"{which} of study {study} failed; see the reasons above")
+
+
 def _print_failures(runs_csv: Path, results: str) -> None:
     rows = _rows(runs_csv)
     failed = [row for row in rows if row["status"] != "ok"]
@@ -59,7 +68,7 @@ def _print_failures(runs_csv: Path, results: str) -> None:
     print(f"\n{counted(len(failed), 'run')} failed:")
     for row in failed[:MOST_FAILURES]:
         expected = " (expected)" if row["may_fail"] else ""
-        print(f"  {row['failure_kind']} in {row['failure_phase']}{expected}: {row['failure_message']}")
+        print(f"  {row['failure_kind']} in {row['failure_phase'] or 'the start'}{expected}: {row['failure_message']}")
         print(f"    {results}/{row['record']}")
     if len(failed) > MOST_FAILURES:
         print(f"  and {len(failed) - MOST_FAILURES} more, see runs.csv")

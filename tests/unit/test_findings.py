@@ -1,5 +1,6 @@
 """Findings: estimate and verdict of each kind worked out by hand, what enters none, and refused declarations."""
 
+import contextlib
 import copy
 import logging
 import math
@@ -307,6 +308,24 @@ def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["show", "--results-dir", str(tmp_path)])
     with pytest.raises(StudyError, match="runs.csv is not there; run the study first: snakemake --profile local"):
         show_findings.main()
+
+
+FAILED, EXPECTED, OK = ({"status": s, "may_fail": m} for s, m in (("failed", ""), ("failed", "True"), ("ok", "")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], None),
+        ([OK, FAILED], None),
+        ([EXPECTED], None),
+        ([FAILED, EXPECTED], "the only run of study test failed"),
+        ([FAILED, FAILED], "all 2 runs of study test failed; see the reasons above"),
+    ],
+)
+def test_a_study_none_of_whose_runs_succeeded_has_failed(rows, words):
+    with pytest.raises(StudyError, match=words) if words else contextlib.nullcontext():
+        show_findings._require_a_success("test", rows)
 
 
 @pytest.mark.parametrize("verdict", ["yes", "opposite", "no"])

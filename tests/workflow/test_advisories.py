@@ -22,7 +22,7 @@ chmod +x "$3/bin/pip" "$3/bin/pip-audit"
             "exit 0",
             "exit 0",
             0,
-            ["none is known of the packages in envs/requirements.lock envs/horovod.lock envs/pytorch.lock"],
+            ["none is known of the packages in envs/requirements.lock envs/horovod.lock envs/test.lock envs/docs.lock"],
         ),
         ("exit 0", "echo idna 3.4 PYSEC-1 > $found; exit 1", 1, ["idna 3.4 PYSEC-1"]),
         ("exit 0", "echo Traceback; echo no route; exit 1", 2, ["needs the network, and PyPI itself", ": no route"]),

@@ -1,45 +1,130 @@
-"""What the set-up lacks is one clear line before anything is installed."""
+"""The set-up: what it lacks is one clear line before anything is installed, and what is damaged it repairs.
+
+Environments are real ones, made by `venv`. A stand-in for pip writes down what it is told to install, and installs
+nothing: the real one takes minutes and the network, see .ci/run.
+"""
 
 import shutil
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from project import ROOT
 
-NEEDED = ["bash", "uname", "cat", "sha256sum", "cut", "df", "awk", "sed", "dirname", "rm"]
+BASE = f"{sys.base_prefix}/bin/python3.11"
+PROGRAMS = (
+    *("awk", "bash", "cat", "chmod", "comm", "cp", "cut", "df", "dirname", "getent", "grep", "id", "mkdir", "mktemp"),
+    *("mv", "rm", "sed", "sha256sum", "sort", "tail", "tee", "touch", "tr", "uname", "wc"),
+)
+FILES = (
+    "scripts/setup.sh",
+    "scripts/patch_horovod.py",
+    "scripts/study/core/isolation.py",
+    "scripts/study/data/_numbers.cpp",
+    "envs/requirements.lock",
+    "envs/horovod.lock",
+    "envs/test.lock",
+    "envs/docs.lock",
+    "pyproject.toml",
+    "setup.py",
+)
+
+# A Python whose environments have the stand-in for pip. What it calls is the real one.
+PYTHON = f"""#!/bin/bash
+case "$*" in
+  "-m venv "*)
+    for folder; do :; done
+    {BASE} "$@" --without-pip && cp {{pip}} "$folder"/lib/python3.11/site-packages/pip.py && : >"$folder/bin/pip" &&
+      chmod +x "$folder/bin/pip" ;;
+  *) exec {BASE} "$@" ;;
+esac
+"""
+# It makes our library importable, with a compiled parser where the test has a Python.h, and Horovod from a wheel. All
+# else is a line in the log, with those settings of pip that would put packages elsewhere.
+PIP = f"""
+import os, sys
+from pathlib import Path
+
+def main():
+    packages = Path(__file__).parent
+    if "--editable" in sys.argv:
+        (packages / "study.pth").write_text("{ROOT}/scripts")
+        header = os.environ.get("TEST_HEADER")
+        (packages / "sitecustomize.py").write_text(
+            "import sysconfig; real = sysconfig.get_path\\n"
+            f"sysconfig.get_path = lambda name, *more: {{header!r}} if name == 'include' else real(name, *more)\\n")
+        if header:
+            Path("scripts/study/data/_numbers.stand-in.so").touch()
+    if any(each.endswith(".whl") for each in sys.argv):
+        (packages / "horovod/tensorflow").mkdir(parents=True, exist_ok=True)
+        (packages / "horovod/tensorflow/keras.py").touch()
+    elsewhere = [each for each in ("PIP_TARGET", "PIP_PREFIX", "PYTHONPATH") if each in os.environ]
+    with open(os.environ["TEST_LOG"], "a") as log:
+        print(*sys.argv[1:], *elsewhere, "user" if os.environ.get("PIP_USER") != "0" else "", file=log)
+
+if os.environ.get("TEST_NO_NETWORK"):
+    sys.exit("WARNING: Retrying after connection broken by 'NewConnectionError': Failed to establish a new connection")
+main()
+"""
 
 
 @pytest.fixture
 def setup(tmp_path):
-    """Run scripts/setup.sh in a copy, with only some programs on PATH: ``setup(without=..., python=...)``."""
+    """Run scripts/setup.sh in a copy, with few programs on PATH: ``setup("test", without=..., PYTHON=...)``."""
     root = tmp_path / "clone"
-    for name in ("scripts/setup.sh", "envs/requirements.lock", "envs/horovod.lock", "profiles/local/config.yaml"):
+    for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in [*NEEDED, "c++", "make"]:
+    for name in PROGRAMS:
         (programs / name).symlink_to(shutil.which(name))
+    for name in ("c++", "make"):
+        (programs / name).symlink_to("/bin/true")
+    (tmp_path / "pip.py").write_text(PIP)
+    fake(programs / "python3.11", PYTHON.format(pip=tmp_path / "pip.py"))
+    log = tmp_path / "pip.log"
 
-    def run(without=(), fakes=None, **variables):
+    def run(*arguments, root=root, without=(), fakes=None, **variables):
+        """The outcome; installed: the stand-in for pip's lines of this call."""
         for name in without:
             (programs / name).unlink()
         for name, text in (fakes or {}).items():
-            (programs / name).unlink(missing_ok=True)
-            (programs / name).write_text(f"#!/bin/bash\n{text}\n")
-            (programs / name).chmod(0o755 | stat.S_IXUSR)
+            fake(programs / name, f"#!/bin/bash\n{text}\n")
         environment = {
             "PATH": str(programs),
             "HOME": str(tmp_path),
-            "PYTHON": f"{sys.base_prefix}/bin/python3.11",
-            **variables,
+            "PYTHON": "python3.11",
+            "TEST_LOG": str(log),
+            "TEST_HEADER": str(tmp_path),
         }
-        done = subprocess.run([root / "scripts" / "setup.sh"], capture_output=True, text=True, env=environment)
-        return root, done
+        log.write_text("")
+        line = [root / "scripts" / "setup.sh", *arguments]
+        done = subprocess.run(line, capture_output=True, text=True, env={**environment, **variables}, timeout=300)
+        return SimpleNamespace(
+            root=root, code=done.returncode, out=done.stdout, err=done.stderr, installed=log.read_text().splitlines()
+        )
 
+    (tmp_path / "Python.h").touch()
     return run
+
+
+def fake(path, text):
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755 | stat.S_IXUSR)
+
+
+def keep_built_horovod(setup, home):
+    """A wheel in the cache, so that none is built: the set-up names the folder where it wants one."""
+    done = setup(XDG_CACHE_HOME="/proc/1/no-folder")
+    (named,) = (line for line in done.out.splitlines() if "kept in" in line)
+    wheel = home / ".cache" / named.split("no-folder/")[1] / "horovod-0.28.1-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.touch()
+    return done
 
 
 @pytest.mark.parametrize(
@@ -49,15 +134,77 @@ def setup(tmp_path):
         ({"without": ["make"]}, "there is no make"),
         ({"HOROVOD_WITH_MPI": "1", "HOROVOD_WITHOUT_MPI": "1"}, "are both 1; give one of them"),
         ({"PYTHON": "python9"}, "'python9' was not found"),
+        (
+            {"without": ["python3.11"]},
+            "'python3.11' was not found or does not run; on Debian 12: apt install python3.11",
+        ),
         ({"fakes": {"python3": "echo 3.9"}, "PYTHON": "python3"}, "'python3' is Python 3.9, the locked"),
         ({"fakes": {"df": "echo head; echo a b c 100 e f"}}, "100 MB are free here, the environment needs"),
         ({"fakes": {"uname": "echo $1 | sed 's/-s/Linux/; s/-m/aarch64/'"}}, "this is Linux on aarch64"),
+        ({"WITH": "jax"}, "WITH=jax is not known; leave it out, or use pytorch, test, docs"),
+        ({"HOME": "", "fakes": {"getent": "exit 2"}}, "HOME is not set, and this user has none"),
     ],
 )
 def test_what_is_missing_is_one_line(setup, arguments, words):
-    root, done = setup(**arguments)
-    assert done.returncode == 1
-    assert done.stderr.startswith("setup: error: ")
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (root / ".venv").exists()
+    done = setup(**arguments)
+    assert done.code == 1
+    assert done.err.startswith("setup: error: ")
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert not (done.root / ".venv").exists()
+
+
+def test_an_environment_is_made_once_and_made_anew_where_it_was_moved_or_damaged(setup, tmp_path):
+    refused = keep_built_horovod(setup, tmp_path)
+    assert refused.code == 1 and "set XDG_CACHE_HOME to a folder that you may write to" in refused.err
+    made = setup("test")
+    assert made.code == 0 and "done: the environment is .venv" in made.out, made.err
+    assert [line for line in made.installed if "test.lock" in line], made.installed
+    again = setup()
+    assert (again.code, again.out, again.installed) == (0, "", []), "nothing is to be done"
+
+    moved = made.root.rename(tmp_path / "moved folder")
+    python = moved / ".venv" / "bin" / "python"
+    for gone in (False, True):
+        if gone:
+            python.unlink()
+            python.symlink_to("/no/python3.11")
+        done = setup(root=moved)
+        assert done.code == 0 and "making .venv anew" in done.out, done.err
+        locks = [line.split("/")[-1].strip() for line in done.installed if ".lock" in line]
+        assert locks == ["requirements.lock", "test.lock"], "what was there besides is there again"
+        assert setup(root=moved).out == ""
+
+
+def test_settings_that_put_packages_elsewhere_do_not_reach_pip_and_former_packages_leave(setup, tmp_path):
+    keep_built_horovod(setup, tmp_path)
+    elsewhere = {
+        "PIP_USER": "1",
+        "PIP_TARGET": str(tmp_path / "target"),
+        "PYTHONPATH": str(tmp_path),
+        "PIP_PREFIX": "/x",
+    }
+    lock = tmp_path / "clone" / "envs" / "requirements.lock"
+    locked = lock.read_text()
+    lock.write_text(locked + "former-package==1.0 \\\n    --hash=sha256:0\n")
+    done = setup(**elsewhere)
+    assert done.code == 0 and done.installed, done.err
+    assert [line for line in done.installed if line.endswith(("PATH", "TARGET", "PREFIX", "user"))] == []
+    lock.write_text(locked)
+    assert "uninstall --quiet --yes former-package" in " ".join(setup(**elsewhere).installed)
+
+
+def test_a_parser_that_was_not_compiled_is_told_and_tried_again(setup, tmp_path):
+    keep_built_horovod(setup, tmp_path)
+    shutil.rmtree(tmp_path / "clone" / ".venv")
+    for path in (tmp_path / "clone" / "scripts" / "study" / "data").glob("*.so"):
+        path.unlink()
+    for _ in range(2):
+        done = setup(TEST_HEADER="")
+        assert done.code == 0 and "there is no" in done.out and "apt install python3.11-dev" in done.out, done.err
+
+
+def test_what_pip_says_without_network_has_its_remedy(setup):
+    done = setup(TEST_NO_NETWORK="1")
+    assert done.code == 1 and done.err.count("\n") == 1, done.err
+    assert "packages cannot be downloaded; check the network, or set an index" in done.err
