@@ -58,11 +58,18 @@ def still_tuning(record):
     record["autotuning"] = {"trials": 3, "is_finished": False, "fusion_threshold_mb": 1.0, "cycle_time_ms": 5.0}
 
 
+def limit_changed(record):
+    setting = {"host": "n1", "limit": "gpu_power_limit_w", "device": "GPU-0", "before": 300_000, "asked": 200,
+               "read_back": 200.0, "at_end": 300.0, "held": False, "restored": True, "why": None}  # fmt: skip
+    record["limits"] = {"read_back": "200 W", "held": False, "restored": True, "settings": [setting]}
+
+
 # How each check comes to fail: by a file of the run, or by a record as older versions made it.
 IN_FILES = {"ranks_agree": ranks_differ, "gradients_averaged": not_averaged, "weights_finite": not_finite,
             "data_complete": rows_missing, "isolated": steered}  # fmt: skip
 IN_RECORD = {"sensors_plausible": doubtful, "checkpoints_restore": restored_otherwise,
-             "timeline_complete": events_lost, "autotuning_finished": still_tuning}  # fmt: skip
+             "timeline_complete": events_lost, "autotuning_finished": still_tuning,
+             "limits_held": limit_changed}  # fmt: skip
 
 
 @pytest.fixture

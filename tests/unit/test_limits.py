@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -197,6 +198,79 @@ def test_limits_are_put_back_after_sigkill(host, program, tmp_path, killed):
     assert tree(host) == before
     launch.kill()
     launch.wait(10)
+
+
+SUPERVISED = """
+from study.launch import supervision
+until = supervision.Limits({limit_s}, 60, lambda: 0, lambda now: {at_walltime})
+def supervised():
+    return supervision.execute(["sleep", "60"], dict(os.environ), Path({log!r}), [], until)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "limit_s", "at_walltime", "code"),
+    [
+        (None, 0.2, False, 0),  # the run's own time limit
+        (signal.SIGTERM, 60, True, 0),  # of the batch system, at the walltime: the run is recorded
+        (signal.SIGTERM, 60, False, 128 + signal.SIGTERM),  # of a cancelled job
+        (signal.SIGHUP, 60, False, 128 + signal.SIGHUP),
+    ],
+    ids=["time limit", "walltime", "SIGTERM", "SIGHUP"],
+)
+def test_limits_are_put_back_at_the_walltime_and_after_signals(
+    host, program, tmp_path, number, limit_s, at_walltime, code
+):
+    """The launch holds limits around `supervision.execute`, as here; whatever ends that, they are put back first."""
+    before = tree(host)
+    text = (
+        "import os, sys\n" + STEPS.format(scripts=str(ROOT / "scripts")) + "from types import SimpleNamespace\n"
+        "from study.launch import run_limits\n"
+        + SUPERVISED.format(limit_s=limit_s, at_walltime=at_walltime, log=str(tmp_path / "log"))
+        + f"run_limits.PROGRAM = {str(program)!r}\n"
+        f"with run_limits.held(SimpleNamespace(parameters={ASKED!r}), [], Path({str(tmp_path)!r}), {{}}, 60):\n"
+        "    supervised()\n"
+    )
+    launch = subprocess.Popen([sys.executable, "-c", text])
+    settled = time.monotonic() + 20
+    while number and not (of_package(host) == "90000000" and handles(launch.pid, number)):
+        assert time.monotonic() < settled, "the run did not start"
+        time.sleep(0.02)
+    if number:
+        launch.send_signal(number)
+    assert launch.wait(30) == code
+    assert tree(host) == before
+    settings = json.loads((tmp_path / run_limits.FILE).read_text())["settings"]
+    assert [(each["held"], each["restored"]) for each in settings] == [(True, True)] * 3
+
+
+def handles(process, number):
+    """Whether a process has a handler for a signal."""
+    handled = Path(f"/proc/{process}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(handled, 16) >> (number - 1) & 1)
+
+
+def test_a_limit_that_something_else_changes_meanwhile_is_told_and_put_back(host, program, tmp_path, capsys):
+    before = tree(host)
+    with run_limits.held(SimpleNamespace(parameters=ASKED), [], tmp_path, {}, 60):
+        (host / ZONE.format(1) / "constraint_0_power_limit_uw").write_text("150000000\n")
+    assert tree(host) == before
+    found = {each["device"]: each for each in json.loads((tmp_path / run_limits.FILE).read_text())["settings"]}
+    told = {name: (found[name]["at_end"], found[name]["held"]) for name in ("intel-rapl:0", "intel-rapl:1")}
+    assert told == {"intel-rapl:0": (90, True), "intel-rapl:1": (150, False)}
+    assert "intel-rapl:1 was 90, and 150.0 at the end of the run: something else changed it" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_lost_keeps_nothing_from_being_put_back(host):
+    nvml = FakeNvml()
+    place = Place(host, {"CUDA_VISIBLE_DEVICES": "0,1"}, nvml)
+    made = holder._set({"gpu_power_limit_w": 200, "cpu_power_limit_w": 90}, place)
+    nvml.gpus[1].limit_mw = 300_000
+    lost = nvml.gpus.pop(0)
+    at_end = holder._at_end(made, place)
+    assert [at_end[each.limit, each.device]["held"] for each in made] == [None, False, True, True]
+    restored = {(each.limit, each.device): each.restored for each in holder.restore_left(place)}
+    assert restored == {(each.limit, each.device): each.device != lost.uuid for each in made}
 
 
 def test_another_host_sets_its_own(host, program, tmp_path, monkeypatch):

@@ -81,6 +81,12 @@ def _put_back_what_is_left() -> None:
 
 def _tell(settings: list[dict[str, Any]]) -> None:
     for each in settings:
+        if each["held"] is False:
+            print(
+                f"warning: {each['host']}: {each['limit']} on {each['device']} was {each['asked']}, and "
+                f"{each['at_end']} at the end of the run: something else changed it",
+                file=sys.stderr,
+            )
         if not each["restored"]:
             print(
                 f"warning: {each['host']}: {each['limit']} on {each['device']} was not put back: {each['why']}",
@@ -123,7 +129,12 @@ class _Holder:
         told = (self._answer() or {}).get("restored") if self._settings else None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ANSWER_S)
-        lost = {"restored": False, "why": "its process did not say so; python scripts/hold_limits.py --restore"}
+        lost = {
+            "at_end": None,
+            "held": None,
+            "restored": False,
+            "why": "its process did not say so; python scripts/hold_limits.py --restore",
+        }
         before = {(each["limit"], each["device"]): each for each in self._settings}
         settings = {(each["limit"], each["device"]): each for each in told or ()}
         return [
@@ -159,4 +170,4 @@ class _Holder:
 
 
 def _result(setting: dict[str, Any]) -> dict[str, Any]:
-    return {name: setting[name] for name in ("restored", "why")}
+    return {name: setting[name] for name in ("at_end", "held", "restored", "why")}

@@ -129,6 +129,15 @@ def _autotuning_finished(evidence: Evidence) -> str | None:
     return None if found["is_finished"] else f"Horovod was still trying values after {found['trials']} trials"
 
 
+def _limits_held(evidence: Evidence) -> str | None:
+    found = evidence.record.get("limits")
+    if not found or found.get("held") is None:
+        return NOT_MADE
+    changed = [f"{each['limit']} on {each['device']} of {each['host']} was set to {each['asked']}, and was "
+               f"{each['at_end']} at the end" for each in found["settings"] if each.get("held") is False]  # fmt: skip
+    return "; ".join(changed) or None
+
+
 def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
     found = fields.section("communication").fields
     return [each.column for each in found if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
@@ -141,6 +150,7 @@ CHECKS = {
         Check("gradients_averaged", "each step's gradients were averaged over the ranks", _gradients_averaged),
         Check("weights_finite", "all weights and moving statistics are finite at the end", _weights_finite),
         Check("data_complete", "each rank loaded as many rows of each file as were converted", _data_complete),
+        Check("limits_held", "the limits of power and clock rate still held at the end of the run", _limits_held),
         Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolated),
         Check("sensors_plausible", "energy counters and power readings can be true", _sensors_plausible,
               _doubtful_columns),

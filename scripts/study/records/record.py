@@ -284,9 +284,15 @@ def _limits(folder: Path) -> dict[str, Any] | None:
     told = [f"{each['limit']} {each['read_back']} on {each['device']} of {each['host']}" for each in settings]
     return {
         "read_back": "; ".join(told),
+        "held": _all_held([each.get("held") for each in settings]),
         "restored": all(each["restored"] for each in settings),
         "settings": settings,
     }
+
+
+def _all_held(held: list[bool | None]) -> bool | None:
+    """False if one limit did not hold, None if it is not known of some."""
+    return False if False in held else None if None in held else True
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:

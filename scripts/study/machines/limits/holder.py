@@ -6,7 +6,8 @@ so does ``python scripts/hold_limits.py --restore``. A restart of the host ends 
 
 The first line of standard input is the order, in JSON: ``asked``, {limit: value}; ``variables``, of the ranks, that
 tell their GPUs; ``silence_s``, the longest time without a byte afterwards, None for no limit. The first line of output
-is the answer: ``settings``, or ``refused`` with the reason; the second, after the end, tells what was ``restored``.
+is the answer: ``settings``, or ``refused`` with the reason; the second, after the end, tells what was ``restored``, and
+what each device said before that.
 """
 
 from __future__ import annotations
@@ -38,13 +39,18 @@ POLL_S = 0.1
 
 @dataclass
 class Setting:
-    """One limit on one device: what it was before, what was asked for, and what was read back."""
+    """One limit on one device: what it was before, what was asked for, and what was read back.
+
+    held: whether it still was in effect at the end of the run, by ``at_end``; None if that could not be read.
+    """
 
     limit: str
     device: str
     before: Any
     asked: Any
     read_back: Any = None
+    at_end: Any = None
+    held: bool | None = None
     restored: bool | None = None
     why: str | None = None  # it was not restored
 
@@ -64,9 +70,12 @@ def main(place: Place | None = None) -> None:
         with _alone():
             restore_left(place)
             with _watched(place) as told:
-                _say({"settings": [each.as_dict() for each in _set(order["asked"], place)]})
+                made = _set(order["asked"], place)
+                _say({"settings": [each.as_dict() for each in made]})
                 _wait_for_end(order["silence_s"])
-                _say({"restored": [each.as_dict() for each in restore_left(place)]})
+                at_end = _at_end(made, place)
+                _say({"restored": [{**each.as_dict(), **at_end[each.limit, each.device]}
+                                   for each in restore_left(place)]})  # fmt: skip
                 os.write(told, b".")
     except StudyError as error:
         _say({"refused": str(error)})
@@ -129,6 +138,20 @@ def _set(asked: dict[str, Any], place: Place) -> list[Setting]:
             restore_left(place)
             raise Refused(f"{each.limit}: {refused}") from None
     return settings
+
+
+def _at_end(settings: list[Setting], place: Place) -> dict[tuple[str, str], dict[str, Any]]:
+    """``at_end`` and ``held`` of each setting; what cannot be read must not keep anything from being put back."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in settings:
+        limit = LIMITS[each.limit]
+        try:
+            at_end = limit.read_back(place, each.device)
+            told = {"at_end": at_end, "held": limit.agrees(each.asked, at_end)}
+        except Refused:
+            told = {"at_end": None, "held": None}
+        found[each.limit, each.device] = told
+    return found
 
 
 def _write_journal(settings: list[Setting]) -> None:
