@@ -1,4 +1,8 @@
-"""A training run of NT3's data with another model, on real Horovod ranks: ``ranks_of_models.py FOLDER MODEL``."""
+"""Training runs of NT3's data with other models, on real Horovod ranks: ``ranks_of_models.py FOLDER MODEL ...``.
+
+One after the other in the same processes, as to import TensorFlow takes longer than to train. A run that fails is the
+last one.
+"""
 
 import sys
 from pathlib import Path
@@ -58,9 +62,19 @@ OWN = (batch_normalisation, embedding, own_step, models_to_judge.stops, models_t
        models_to_judge.applies_twice)  # fmt: skip
 MODELS = {each.__name__: each for each in OWN}
 
-if __name__ == "__main__":
-    folder, name = Path(sys.argv[1]), sys.argv[2]
+
+def train(folder, name):
+    """Train one run."""
     (folder / "ranks").mkdir(exist_ok=True)
     nt3.Benchmark.build_model = lambda self, shape: MODELS[name](shape)
-    run = RunDefinition.read(folder / "run.yaml")
-    exit_with_message(lambda: rank.run_rank(run, folder, now(), Horovod))
+    rank.run_rank(RunDefinition.read(folder / "run.yaml"), folder, now(), Horovod)
+
+
+def main():
+    """Train each run."""
+    for folder, name in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        train(Path(folder), name)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

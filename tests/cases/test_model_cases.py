@@ -42,30 +42,52 @@ def data(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
+# Of two real ranks: {name: (model, grid keys)}. The last one fails, which ends the processes.
+LAUNCHED = {
+    "batch_normalisation": ("batch_normalisation", {}),
+    "keras": ("own_step", {"training_loop": "keras"}),
+    "custom": ("own_step", {"training_loop": "custom"}),
+    "passes": ("embedding", {"backward_passes_per_step": 2}),
+    "sparse": ("embedding", {}),
+    "dense": ("embedding", {"gradient_compression": "fp16"}),
+    "stops": ("stops", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def launched(data, tmp_path_factory):
+    """The content of each run's ``metrics.json``, by its name in `LAUNCHED`; of the one that fails, how it failed."""
+    folders, words = {}, []
+    for name, (model, keys) in LAUNCHED.items():
+        (planned,) = expand(**POINT, gpus=2, **keys)
+        folders[name] = tmp_path_factory.mktemp(name)
+        defined = define(planned, data_dir=str(data))
+        defined.write(folders[name] / "run.yaml")
+        make_data(planned, data)
+        words += [folders[name], model]
+    line = [sys.executable, ROOT / "scripts" / "horovodrun.py", "--gloo", "-np", "2", "-H", "localhost:2",
+            sys.executable, Path(__file__).with_name("ranks_of_models.py"), *words]  # fmt: skip
+    own = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2",
+           "PYTHONPATH": str(ROOT / "scripts")}  # fmt: skip
+    of_run = variables.of_run(defined, folders[name], 300)
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=900,
+                          env={**os.environ, **of_run, **own})  # fmt: skip
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode, "the last run should fail"
+    (folders[name] / "phases.jsonl").write_text("")
+    failure = failure_of(folders[name], done.returncode, None, said)
+    found = {each: folder / "metrics.json" for each, folder in folders.items() if each != name}
+    assert [each for each, path in found.items() if not path.exists()] == [], "\n".join(said[-40:])
+    return {each: json.loads(path.read_text()) for each, path in found.items()} | {name: failure}
+
+
 @pytest.fixture
-def train(data, tmp_path):
-    """Train a model on real ranks: the content of ``metrics.json``, or the lines of the failed ranks."""
+def train(data, tmp_path, monkeypatch):
+    """Train a model on one rank, in this process: the content of ``metrics.json``."""
 
     def run(model, **point):
-        (planned,) = expand(**POINT, **point)
-        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        defined = define(planned, data_dir=str(data))
-        defined.write(folder / "run.yaml")
-        make_data(planned, data)
-        number = planned.gpus
-        line = [sys.executable, ROOT / "scripts" / "horovodrun.py", "--gloo", "-np", str(number), "-H",
-                f"localhost:{number}", sys.executable, Path(__file__).with_name("ranks_of_models.py"), folder,
-                model]  # fmt: skip
-        own = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2",
-               "PYTHONPATH": str(ROOT / "scripts")}  # fmt: skip
-        of_run = variables.of_run(defined, folder, 300)
-        done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=300,
-                              env={**os.environ, **of_run, **own})  # fmt: skip
-        if done.returncode:
-            (folder / "phases.jsonl").write_text("")
-            return failure_of(folder, done.returncode, None, (done.stdout + done.stderr).splitlines())
-        return json.loads((folder / "metrics.json").read_text())
+        train_alone(MODELS[model], monkeypatch, data, tmp_path, **point)
+        return json.loads((tmp_path / "metrics.json").read_text())
 
     return run
 
@@ -76,30 +98,29 @@ def weights_of(metrics):
 
 @pytest.mark.slow
 @pytest.mark.case("batchnorm-emulated", source="horovod/horovod #49 and #270", right="test loss as on two real ranks")
-def test_batch_normalisation_of_emulated_ranks(train, ours):
+def test_batch_normalisation_of_emulated_ranks(train, launched, ours):
     """Moving statistics are of rank 0's own batches, as on real ranks."""
-    real, emulated = train("batch_normalisation", gpus=2), train("batch_normalisation", gpus=1, emulated_ranks=2)
+    real, emulated = launched["batch_normalisation"], train("batch_normalisation", emulated_ranks=2)
     ours(f"{emulated['test']['loss']:.5f} for {real['test']['loss']:.5f}")
     assert emulated["test"]["loss"] == pytest.approx(real["test"]["loss"], rel=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.case("custom-train-step", source="horovod/horovod #2893", right="equal weights on all ranks, or refused")
-def test_gradients_of_an_own_training_step_are_averaged(train, ours):
-    keras, custom = (train("own_step", gpus=2, training_loop=loop) for loop in ("keras", "custom"))
+def test_gradients_of_an_own_training_step_are_averaged(train, launched, ours):
+    keras, custom = launched["keras"], launched["custom"]
     assert len(weights_of(keras)) == 1
     assert all(each["gradients_averaged"] for each in keras["ranks"])
     assert weights_of(custom) == weights_of(keras), "this project's loop makes the user's steps"
-    refused = train("own_step", gpus=1, emulated_ranks=2)
-    assert "train_step of its own: emulated_ranks makes the steps" in refused["message"]
+    with pytest.raises(StudyError, match="train_step of its own: emulated_ranks makes the steps"):
+        train("own_step", emulated_ranks=2)
     ours("averaged; emulated ranks refused")
 
 
 @pytest.mark.slow
 @pytest.mark.case("embedding-backward-passes", source="horovod/horovod #2806", right="trained, or refused in one line")
-def test_an_embedding_with_several_backward_passes(train, ours):
-    passes = train("embedding", gpus=2, backward_passes_per_step=2)
-    assert len(weights_of(passes)) == 1
+def test_an_embedding_with_several_backward_passes(launched, ours):
+    assert len(weights_of(launched["passes"])) == 1
     ours("trained with dense gradients; ranks agree")
 
 
@@ -320,9 +341,8 @@ def test_a_file_with_the_name_of_a_key_is_refused(name):
 
 @pytest.mark.slow
 @pytest.mark.case("gradients-of-an-embedding", source="our own", right="no size; that of all parameters if made dense")
-def test_sparse_gradients_are_told(train, ours):
-    sparse, dense = train("embedding", gpus=2), train("embedding", gpus=2, gradient_compression="fp16")
-    found = [[each["sparse_gradients"] for each in one["ranks"]] for one in (sparse, dense)]
+def test_sparse_gradients_are_told(launched, ours):
+    found = [[each["sparse_gradients"] for each in launched[name]["ranks"]] for name in ("sparse", "dense")]
     ours(str(found))
     assert found == [[True, True], [False, False]]
 
@@ -387,8 +407,8 @@ def test_the_chief_tells_of_sparse_gradients_for_its_workers():
 
 @pytest.mark.slow
 @pytest.mark.case("own-step-that-ends-training", source="our own", right="refused: fewer epochs than the run has")
-def test_a_model_that_ends_training_early_fails(train, ours):
-    failed = train("stops", gpus=2)
+def test_a_model_that_ends_training_early_fails(launched, ours):
+    failed = launched["stops"]
     ours(failed["message"])
     assert "training ended after 1 of 2 epochs: the model sets stop_training" in failed["message"]
 
@@ -398,7 +418,7 @@ def test_a_model_that_ends_training_early_fails(train, ours):
 @pytest.mark.parametrize("model", ["accumulates", "applies_twice"])
 def test_a_step_that_applies_gradients_not_once_has_no_compute_time(train, model, ours):
     """Their times were added once in two steps, or twice in one, with the other ranks' in between."""
-    (found,) = train(model, gpus=1)["ranks"]
+    (found,) = train(model)["ranks"]
     ours(str(found["compute_per_step_s"]))
     assert found["compute_per_step_s"] is None
     assert found["step_times"]["median_s"] > 0

@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras as keras
 
 from study import workloads
@@ -89,12 +90,12 @@ def smallest(name):
     return made, made.build_model((side, side, made.spec["model"]["channels"]))
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(
-    pytest.param(name, marks=pytest.mark.slow) for name in UNPADDED if name not in QUICK)])  # fmt: skip
+@pytest.mark.parametrize("name", UNPADDED)
 def test_parameters(name):
     side, channels, classes, parameters = PARAMETERS[name]
     made = benchmark(name, image_size=side, channels=channels, classes=classes)
-    assert made.build_model((side, side, channels)).count_params() == parameters
+    with tf.Graph().as_default():  # in which weights have shapes and no values: they would take half a gigabyte
+        assert made.build_model((side, side, channels)).count_params() == parameters
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from examples import define, expand, make_data
-from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project, has_mpi
+from project import BIN, ROOT, TINY, WAIT_S, Project, copy_of_project, copy_tree, has_mpi
 
 from study.launch import variables
 
@@ -38,7 +37,7 @@ def finished(tmp_path_factory):
 def project(finished, tmp_path):
     """A copy of the finished study, with Snakemake's memory of it, to change at will."""
     target = tmp_path / "project"
-    shutil.copytree(finished.root, target, symlinks=True)
+    copy_tree(finished.root, target)
     return Project(target)
 
 

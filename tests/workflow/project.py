@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -62,13 +61,7 @@ class Project:
     def snakemake(self, *arguments, study="tiny", check=True):
         self.study = study or self.study
         line = ["--profile", "profiles/local", *arguments, *(["--config", f"study={study}"] if study else [])]
-        if not {"--dry-run", "-n"}.isdisjoint(arguments):
-            done = fork_server.run(line, self.root, self.variables, WAIT_S)
-        else:
-            done = subprocess.run(
-                [BIN / "snakemake", *line],
-                cwd=self.root, env=self.variables, capture_output=True, text=True, timeout=WAIT_S,
-            )  # fmt: skip
+        done = fork_server.run(line, self.root, self.variables, WAIT_S)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done
@@ -136,6 +129,12 @@ class Project:
         return self.root.parent / f"{self.root.name}.hold"
 
 
+def copy_tree(source, target):
+    """As `shutil.copytree` with symbolic links and times, in a quarter of its CPU time."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", "-T", source, target], check=True)
+
+
 def copy_of_project(folder):
     """The repository's files as they are in the work tree, tracked or not yet."""
     listed = subprocess.run(
@@ -144,12 +143,10 @@ def copy_of_project(folder):
     )  # fmt: skip
     # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.
     compiled = [path.relative_to(ROOT) for path in (ROOT / "scripts").rglob("__pycache__/*.pyc")]
-    for name in [*listed.stdout.splitlines(), *compiled]:
-        if (ROOT / name).is_symlink():  # of a profile, to a folder
-            (folder / name).symlink_to((ROOT / name).readlink())
-        elif (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    names = [name for name in [*listed.stdout.splitlines(), *map(str, compiled)] if os.path.lexists(ROOT / name)]
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["xargs", "-0", "cp", "-a", "--parents", "-t", folder], cwd=ROOT, check=True,
+                   input="\0".join(names), text=True)  # fmt: skip
     return Project(folder)
 
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 
+import fork_server
 import pandas as pd
 import psutil
 import pytest
@@ -30,6 +31,30 @@ ONE_OF_EACH = (
     ONE_RUN.replace("[scaling]", "[scaling, icpp2019_table3]")
     + "loading:\n  - {benchmark: nt3, loader: [read_csv, npy], repeats: 1}\n"
 )
+# A program instead of training: what batch systems and Snakemake do with a run does not depend on what it computes.
+PROGRAM = """
+title: A program of milliseconds
+kind: command
+command: [python, program.py]
+work: fixed
+code: [program.py]
+workload: {train_samples: 1}
+epochs: {strong: 1, weak: 1}
+"""
+ONE_PROGRAM = """
+description: a test
+runs:
+  - {benchmark: program, scaling: weak, gpus: 2}
+tables: [scaling]
+"""
+MEETS_THE_OTHER = """import os, pathlib, time
+folder = pathlib.Path(os.environ["STUDY_RUN_FOLDER"])
+(folder / ("rank" + os.environ["RANK"])).touch()
+deadline = time.monotonic() + 120
+while not all((folder / name).exists() for name in ("rank0", "rank1")):
+    assert time.monotonic() < deadline, os.environ["WORLD_SIZE"]
+    time.sleep(0.1)
+"""
 STRATEGIES = """
 description: a test
 datasets:
@@ -65,10 +90,7 @@ class Site:
         return [BIN / "snakemake", "--profile", f"profiles/{self.profile}", *arguments, "--config", *config]
 
     def snakemake(self, study, *arguments):
-        return subprocess.run(
-            self.line(study, *arguments), cwd=self.project.root, env=self.variables, capture_output=True, text=True,
-            timeout=WAIT_S,
-        )  # fmt: skip
+        return fork_server.run(self.line(study, *arguments)[1:], self.project.root, self.variables, WAIT_S)
 
     def start(self, study):
         with open(self.state / "snakemake.log", "w") as log:
@@ -81,6 +103,12 @@ class Site:
                 start_new_session=True,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind an &
             )
+
+    def add_program(self, study, text, code):
+        """A study of a program: ``code``, lines of Python that each rank does."""
+        (self.project.root / "config" / "benchmarks" / "program.yaml").write_text(PROGRAM)
+        (self.project.root / "program.py").write_text(code)
+        self.project.add_study(study, text)
 
     def calls(self, command):
         file = self.state / "calls"
@@ -134,19 +162,36 @@ def site(project, tmp_path):
     return lambda scheduler, **variables: Site(project, tmp_path, scheduler, **variables)
 
 
+@pytest.fixture
+def program_site(fresh, tmp_path):
+    """``program_site("lsf", code, STANDIN_ANSWER_S=2, ...)``: the study ``one`` is of a program, and has no data."""
+
+    def make(scheduler, code="", **variables):
+        there = Site(fresh, tmp_path, scheduler, **variables)
+        there.add_program("one", ONE_PROGRAM, code)
+        return there
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("scheduler", "submit", "launcher"),
     [("lsf", "bsub", "jsrun"), ("cobalt", "qsub", "aprun"), ("pbs", "qsub", "mpiexec")],
 )
 def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
     there = Site(fresh, tmp_path, scheduler)
+    script = "scripts/train.py"
+    if scheduler == "pbs":  # the two others train; so does mpiexec, in test_strategies_have_their_roles_by_rank
+        grid = ONE_OF_EACH.replace("benchmark: nt3, scaling: weak, epochs: 1, gpus: 2, loader: npy", "GRID")
+        there.add_program("each", grid.replace("GRID", "benchmark: program, scaling: weak, gpus: 2"), MEETS_THE_OTHER)
+        script = "scripts/run_command.py"
     done = there.snakemake("each", "--jobs", "1" if scheduler != "lsf" else "2")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = there.runs()
     assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
     assert len(there.calls(submit)) == 1 + 1, "a run and a loading measurement, nothing run twice"
     started = [" ".join(line) for line in there.calls(launcher)]
-    assert sum("scripts/train.py" in line for line in started) == 1
+    assert sum(script in line for line in started) == 1
     on_a_node = 1 if launcher in ("jsrun", "aprun") else 0  # elsewhere the job's script is on a node itself
     assert sum("measure_loading.py" in line for line in started) == on_a_node == len(started) - 1
     assert (there.made / "tables" / "icpp2019_table3.md").exists()
@@ -189,8 +234,8 @@ def strategies_of(runs):
     return pytest.approx(by_strategy.test_loss[["multi_worker_mirrored", "parameter_server"]].tolist(), rel=1e-6)
 
 
-def test_without_an_account_nothing_is_submitted(site):
-    there = site("lsf", STUDY_ACCOUNT="")
+def test_without_an_account_nothing_is_submitted(program_site):
+    there = program_site("lsf", STUDY_ACCOUNT="")
     done = there.snakemake("one")
     assert done.returncode == 1
     assert "name the account or project" in done.stderr
@@ -198,8 +243,8 @@ def test_without_an_account_nothing_is_submitted(site):
     assert there.calls("bsub") == []
 
 
-def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(site):
-    there = site("cobalt")
+def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(program_site):
+    there = program_site("cobalt")
     there.machine = "theta"
     alone = ("--group-components", "nodes_2=1")
     plan = there.snakemake("one", "-n", *alone)
@@ -243,12 +288,11 @@ def test_a_run_whose_jobs_are_killed_in_the_middle_is_recorded_after_the_second(
     assert "Nothing to be done" in there.snakemake("one").stderr
 
 
-def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(site):
+def test_a_run_too_long_for_its_job_is_recorded_before_the_job_ends(program_site):
     """What a run may take is less than its job has left: the record says timeout."""
-    there = site("lsf")
+    there = program_site("lsf", FOR_EVER)
     script = there.project.root / "scripts" / "study" / "machines" / "queues.py"
     script.write_text(re.sub(r"LAST_S = 90 ", "LAST_S = 120 * 60 - 30 ", script.read_text()))  # leaves 30 of 7200 s
-    there.project.in_ranks(FOR_EVER)
     there.snakemake("one")
     run = there.runs().iloc[0]
     assert (run.status, run.failure_kind) == ("failed", "timeout")
@@ -277,32 +321,24 @@ def test_a_job_that_vanishes_runs_again(site):
     assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (2, 1)
 
 
-PACKED = """
-description: a test
-datasets:
-  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
-runs:
-  - {benchmark: nt3, scaling: weak, epochs: 1, gpus: [1, 2], loader: npy, repeats: 2}
-tables: [scaling]
-"""
+PACKED = ONE_PROGRAM.replace("gpus: 2", "gpus: [1, 2], repeats: 2")
 
 # A run waits for the other one of as many ranks; one that were to run after it would find it gone.
-MEETING = """import os, pathlib, sys, time, zlib
-place = pathlib.Path("{folder}", os.environ["HOROVOD_SIZE"])
+MEETING = """import os, pathlib, time, zlib
+place = pathlib.Path("{folder}", os.environ["WORLD_SIZE"])
 place.mkdir(parents=True, exist_ok=True)
-(place / str(zlib.crc32(sys.argv[1].encode()))).touch()
+(place / str(zlib.crc32(os.environ["STUDY_RUN_FOLDER"].encode()))).touch()
 deadline = time.monotonic() + 120
 while len(list(place.iterdir())) < 2 and time.monotonic() < deadline:
     time.sleep(0.1)
 """
 
 
-def test_small_runs_share_a_batch_job(site, tmp_path):
+def test_small_runs_share_a_batch_job(program_site, tmp_path):
     """Theta's queue takes no job below 128 nodes: two runs of one node and two of two nodes are two jobs, not four."""
-    there = site("cobalt")
+    there = program_site("cobalt")
     there.machine = "theta"
-    there.project.add_study("packed", PACKED)
-    there.project.in_ranks(MEETING.format(folder=tmp_path / "begun"))
+    there.add_program("packed", PACKED, MEETING.format(folder=tmp_path / "begun"))
     done = there.snakemake("packed")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "packed: 4 of them share 2 jobs" in done.stderr
@@ -413,8 +449,8 @@ def _window(record):
     return begun, begun + outcome["runtime_s"] * 1e9
 
 
-def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(site):
-    there = site("lsf")
+def test_snakemake_killed_and_started_again_finds_its_jobs_in_the_queue(program_site):
+    there = program_site("lsf")
     there.hold()
     study = there.start("one")
     wait_for(lambda: there.calls("bjobs"), study)
@@ -453,9 +489,9 @@ def test_a_job_that_ends_while_snakemake_is_gone_is_not_run_again(site):
 
 
 @pytest.mark.parametrize("answer_s", [0, pytest.param(3, marks=pytest.mark.long)])
-def test_ctrl_c_cancels_the_jobs(site, answer_s):
+def test_ctrl_c_cancels_the_jobs(program_site, answer_s):
     """Where answers take time it comes while Snakemake asks for a state: then its own cancelling finds no jobs."""
-    there = site("lsf", STANDIN_ANSWER_S=answer_s)
+    there = program_site("lsf", STANDIN_ANSWER_S=answer_s)
     there.hold()
     study = there.start("one")
     try:

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from project import Project, has_mpi
+from project import Project, copy_tree, has_mpi
 
 OBSERVED = """
 description: a test
@@ -27,7 +27,7 @@ figures: [icpp2019_figure7_12_19]
 def observed(finished, tmp_path_factory):
     """A copy of the finished study in which the observed runs have run too."""
     project = Project(tmp_path_factory.mktemp("observed") / "project")
-    shutil.copytree(finished.root, project.root, symlinks=True)
+    copy_tree(finished.root, project.root)
     project.add_study("observed", OBSERVED)
     project.snakemake(study="observed")
     return project

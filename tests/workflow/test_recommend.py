@@ -1,11 +1,10 @@
 """A recommendation from real runs, by Snakemake and by make; it starts no run."""
 
-import shutil
 import subprocess
 
 import pandas as pd
 import pytest
-from project import BIN, STRONG, TINY, Project
+from project import BIN, STRONG, TINY, Project, copy_tree
 
 from study.prediction.recommend import NOT_TRUSTED
 
@@ -16,7 +15,7 @@ GOAL = "results/local/studies/counts/recommendation/fastest"
 def measured(finished, tmp_path_factory):
     """The finished study's runs on 1 and 2 ranks, one more on 4, and two that are still to do."""
     project = Project(tmp_path_factory.mktemp("measured") / "project", study="counts")
-    shutil.copytree(finished.root, project.root, symlinks=True)
+    copy_tree(finished.root, project.root)
     four = STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
     project.add_study("four", TINY.replace(STRONG, four))
     project.snakemake(study="four")

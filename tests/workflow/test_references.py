@@ -1,13 +1,12 @@
 """Performance references on real runs: accepted, checked, changed; and runs of older code kept beside newer ones."""
 
-import shutil
 import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from project import BIN, STRONG, TINY, Project
+from project import BIN, STRONG, TINY, Project, copy_tree
 
 REFERENCES = """references:
   - {quantity: runtime_s, high: 0.5}
@@ -24,7 +23,7 @@ TABLE = "results/local/studies/checked/check/performance_check.md"
 def checked(finished, tmp_path_factory):
     """The finished study's point on one rank with a third repeat, the only one with a calibration."""
     project = Project(tmp_path_factory.mktemp("checked") / "project", study="checked")
-    shutil.copytree(finished.root, project.root, symlinks=True)
+    copy_tree(finished.root, project.root)
     project.add_study("checked", CHECKED)
     project.snakemake(study="checked")
     return project

@@ -7,7 +7,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from project import Project
+from project import Project, copy_tree
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 def reported(finished, tmp_path_factory):
     """A copy of the finished study with a finding, which the report shows."""
     project = Project(tmp_path_factory.mktemp("reported") / "project")
-    shutil.copytree(finished.root, project.root, symlinks=True)
+    copy_tree(finished.root, project.root)
     records = [
         str(path.relative_to(project.results)) for path in sorted(project.results.glob("runs/**/strong*/record.json"))
     ]
