@@ -1,7 +1,8 @@
 # make study and make test do all the set-up; snakemake, from .venv/bin, is the real interface.
 export PYTHON
 BIN := .venv/bin
-HERE = $(if $(wildcard $(BIN)/study),$(BIN)/study,study)  # where an environment of conda is active, there is no .venv
+# Where an environment of conda is active, there is no .venv.
+HERE = $(or $(wildcard $(BIN)/study),$(shell command -v study),$(error run `make setup` first, which makes .venv))
 BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, the longest files first, see tests/parts.py
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
@@ -47,7 +48,7 @@ recommend:  ## predict other rank counts of the study STUDY on MACHINE, and reco
 	@$(HERE) recommend $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call option,--goal,GOAL)
 
-tune:  ## print which switch of the study STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
+tune:  ## print which switch of STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
 	@$(HERE) tune $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
@@ -87,7 +88,7 @@ soak: setup-test  ## POINTS points on a real Slurm of virtual nodes, while strik
 gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY parts; MINUTES, 10 by default
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
-setup:  ## make the environment in .venv, and bytecode; WITH=pytorch adds PyTorch, WITH=test what tests need; later set-ups keep it
+setup:  ## make or repair .venv, WITH=pytorch also with PyTorch, WITH=test with what tests need; later set-ups keep both
 	@scripts/setup.sh
 	@$(BIN)/python -m compileall -q scripts  # where PYTHONDONTWRITEBYTECODE is set, Python writes none itself
 
@@ -96,7 +97,7 @@ setup-test setup-docs: setup-%:
 	@$(BIN)/python -m compileall -q scripts
 
 help:  ## list these commands
-	@sed -n 's/^\([a-z-]*\):[^#]*  ## \(.*\)/\1|\2/p' Makefile | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*  ## \([^;]*\).*/\1|\2/p' Makefile | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 lock: setup-test  ## write the locked requirements in envs/ from what is asked for there; needs the network
 	@scripts/lock.sh

@@ -18,7 +18,7 @@ readonly PYTORCH_STAMP=$VENV/pytorch HOROVOD_STAMP=$VENV/horovod NOT_BUILT=$VENV
 readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly MADE_FOR=$VENV/made-for   # the folder and the Python: scripts of an environment work in its folder only
 readonly LOCKED=$VENV/locked       # names of the packages that set-ups have installed
-readonly LOCK_OF=$VENV/requirements.sha256 # of the lock that it has; the library compares it
+readonly LOCK_OF=$VENV/requirements.sha256 # of the lock that it has; study.workflow.start compares it
 readonly SUPPORTED="3.11"
 readonly DISK_MB=5000 TEMPORARY_MB=3000 # pip unpacks the largest wheel, TensorFlow, in the folder for temporary files
 

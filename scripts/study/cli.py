@@ -72,11 +72,30 @@ VERBS = {
 def main() -> None:
     """The console script."""
     exit_with_message(isolation.require)
-    exit_with_message(lambda: command.main(prog_name=PROGRAM))
+    exit_with_message(_start)
+
+
+def _start() -> None:
+    """Run the verb; what is wrong in its arguments is one line and exit code 2."""
+    try:
+        command.main(prog_name=PROGRAM, standalone_mode=False)
+    except click.Abort:
+        sys.exit(1)
+    except click.ClickException as error:
+        print(f"error: {' '.join(error.format_message().split())}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 class Verbs(click.Group):
     """All verbs; each is built when it is asked for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb and its arguments; an unknown verb is told with those that there are."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"there is no verb {args[0]!r}; the verbs are {', '.join(self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use."""
@@ -342,10 +361,14 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
     cls=Verbs,
     context_settings=SETTINGS,
     subcommand_metavar="VERB [ARGUMENT]...",
+    invoke_without_command=True,
     epilog=f"Each verb has --help. {EXIT_CODES} More: docs/which-command.md",
 )
-def command() -> None:
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Measure how training scales, what it costs, and how many GPUs it deserves."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @command.command("completion")

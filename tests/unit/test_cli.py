@@ -128,11 +128,15 @@ def test_exit_codes_and_names_in_messages():
     for arguments, code, said in (
         (["status", "--bogus"], 2, "study status: error: unrecognized arguments"),
         (["status", "smok"], 1, "error: there is no config/studies/smok.yaml; did you mean 'smoke'?"),
-        (["stat"], 2, "No such command 'stat'"),
+        (["stat"], 2, "error: there is no verb 'stat'; the verbs are plan, run, status,"),
+        (["completion", "tcsh"], 2, "error: Invalid value for '{bash|zsh|fish}': 'tcsh' is not one of"),
+        ([], 0, ""),
     ):
         line = [sys.executable, "-c", "from study.cli import main; main()", *arguments]
         done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert "usage:" in done.stderr or done.stderr.count("\n") == bool(said), done.stderr  # argparse's has its usage
+        assert ("Verbs:" in done.stdout) == (not arguments)
 
 
 def test_an_export_is_the_same_whenever_it_is_made_and_has_every_checksum(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """What the rules get: the files of a study, what wildcards name, and what a job asks for."""
 
+import hashlib
 import json
 import math
 import os
@@ -206,6 +207,18 @@ def test_rules_of_another_clone_are_refused(tmp_path):
     with pytest.raises(StudyError, match="run make setup in the latter"):
         asked.check_library(tmp_path)
     asked.check_library(environment.SCRIPTS.parent)
+
+
+def test_an_environment_of_another_lock_is_told(tmp_path):
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "requirements.lock").write_text("a==1\n")
+    assert start.other_lock(tmp_path, tmp_path) == [], "not made by the set-up"
+    made_from = tmp_path / "requirements.sha256"
+    made_from.write_text(f"{hashlib.sha256(b'a==1' + bytes([10])).hexdigest()}\n")
+    assert start.other_lock(tmp_path, tmp_path) == []
+    made_from.write_text("0\n")
+    (line,) = start.other_lock(tmp_path, tmp_path)
+    assert "which has changed; run make setup" in line
 
 
 @pytest.fixture

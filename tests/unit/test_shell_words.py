@@ -114,6 +114,23 @@ def test_make_gives_each_program_the_word(value, site):
     assert site("status", study=value)[0].returncode == 2, "in small letters it is refused, and not read either"
 
 
+@pytest.mark.parametrize("target", ["status", "report", "recommend", "tune", "check"])
+def test_before_the_set_up_one_line_says_so(target, site, tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin" / "study").unlink()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without an environment that is active
+    done, words = site(target)
+    assert done.returncode == 2 and words == []
+    assert len(done.stderr.splitlines()) == 1 and "run `make setup` first, which makes .venv" in done.stderr
+
+
+def test_help_of_make_lists_every_target_on_one_screen(site):
+    done, _ = site("help")
+    listed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("make ")]
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert set(listed) == set(phony.split()) - {"setup-test", "setup-docs"}
+    assert len(done.stdout.splitlines()) <= 34 and max(map(len, done.stdout.splitlines())) <= 120
+
+
 def test_no_recipe_of_the_makefile_has_a_variable_of_its_command_line_unquoted():
     text = (ROOT / "Makefile").read_text()
     given = re.search(r"^GIVEN := (.*)$", text, re.M)[1].split()

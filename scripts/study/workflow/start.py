@@ -3,12 +3,15 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from snakemake.logging import logger
 
 from study import backends, plan
+from study.core import paths
 from study.core.errors import StudyError, StudyErrors
+from study.core.files import sha256
 from study.experiment import progress
 from study.instruments import machine_state
 from study.launch import model_checks
@@ -36,12 +39,23 @@ def show(planned: Plan) -> None:
     lines = plan.summary(
         planned.study, planned.machine, planned.packed, planned.limits, expected, planned.chooser, noise
     )
-    print("\n".join([lines, *(f"  {line}" for line in attempts.lines(planned.again))]), file=sys.stderr)
+    warnings = [f"  Warning: {line}" for line in other_lock(Path(sys.prefix), paths.ROOT)]
+    print("\n".join([lines, *(f"  {line}" for line in attempts.lines(planned.again)), *warnings]), file=sys.stderr)
     if is_dry:
         _require_models(planned)
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
             for why in _missing_frameworks(planned):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
+
+
+def other_lock(environment: Path, root: Path) -> list[str]:
+    """A line if `make setup` made ``environment`` from other locked packages than ``root`` has now; else none."""
+    made_from, lock = environment / "requirements.sha256", root / "envs" / "requirements.lock"
+    if not made_from.is_file() or not lock.is_file():  # an environment of conda, or of the site
+        return []
+    if made_from.read_text(encoding="utf-8", errors="replace").strip() == sha256(lock):
+        return []
+    return [f"the packages in {environment} are not those of {lock}, which has changed; run make setup"]
 
 
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
