@@ -1,8 +1,8 @@
 """Draw energy against time: a panel for each benchmark, its points with intervals, and the Pareto front."""
 
-import math
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath
+from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
@@ -20,6 +21,9 @@ from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
 COLUMNS = 2
+WIDTH, AXES, LINE = 1.4 * style.PANEL_WIDTH, 2.9, 0.13  # inches: of a panel, its height without the list, a line of it
+CHARACTERS = 72  # of a line of the list
+DEFAULTS = "all at their defaults"
 X, Y = "energy_window_s", "energy_job_j"
 
 
@@ -51,18 +55,24 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> EnergyTi
 
 
 def _named(rows: pd.DataFrame) -> list[str]:
-    """What tells each point from the others of its panel; the number of ranks if nothing does."""
-    differing = [name for name in IDENTITY if name not in WORK and rows[name].nunique(dropna=False) > 1] or ["gpus"]
-    return [", ".join(_told(name, row[name]) for name in differing) for row in rows.to_dict("records")]
+    """What tells each point from the others of its panel: keys that are not at their defaults, and always the ranks."""
+    differing = [name for name in IDENTITY if name not in WORK and rows[name].nunique(dropna=False) > 1]
+    names = differing or ["gpus"]
+    return [", ".join(filter(None, (_told(name, row[name]) for name in names))) or DEFAULTS
+            for row in rows.to_dict("records")]  # fmt: skip
 
 
-def _told(name: str, value: object) -> str:
+def _told(name: str, value: Any) -> str:
+    """A key and its value in words; empty at the key's default."""
+    if name == "gpus":
+        return counted(value, "rank")
     if name not in PARAMETERS:
         return str(value)
     key = PARAMETERS[name]
     if key.has_default and value == key.default:
-        return f"{key.words}: default"
-    return f"{key.words} {value:g} {key.unit or ''}".strip() if isinstance(value, (int, float)) else str(value)
+        return ""
+    number = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return f"{key.words} {number} {key.unit or ''}".strip()
 
 
 def write(data: EnergyTimeData, svg: AnyPath, pdf: AnyPath) -> None:
@@ -72,37 +82,53 @@ def write(data: EnergyTimeData, svg: AnyPath, pdf: AnyPath) -> None:
 
 
 def draw(data: EnergyTimeData) -> Figure:
-    """The Matplotlib figure: a panel for each benchmark, dataset, scaling mode and number of epochs."""
+    """The Matplotlib figure: a panel for each benchmark, dataset, scaling mode and number of epochs.
+
+    Points have numbers, in the order of their times, and a list below their panel: names would lie on one another.
+    """
     with matplotlib.rc_context(style.RC):
         columns = min(COLUMNS, len(data.panels))
-        rows = math.ceil(len(data.panels) / columns)
-        size = (columns * style.PANEL_WIDTH * 1.4, rows * style.PANEL_WIDTH + 0.6)
-        figure = Figure(figsize=size, layout="constrained")
+        lists = [_listed(points) for _, points in data.panels]
+        lines = [max(each.count("\n") + 1 for each in lists[at : at + columns]) for at in range(0, len(lists), columns)]
+        heights = [AXES + LINE * number for number in lines]
+        figure = Figure(figsize=(columns * WIDTH, sum(heights) + 0.6), layout="constrained")
         figure.suptitle("\n".join([data.title, *textwrap.wrap(data.subtitle, 60 * columns)]))
-        for index, (title, points) in enumerate(data.panels):
-            _draw_panel(figure.add_subplot(rows, columns, index + 1), title, points)
+        grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+        for index, ((title, points), listed) in enumerate(zip(data.panels, lists, strict=True)):
+            _draw_panel(figure.add_subplot(grid[divmod(index, columns)]), title, points, listed)
         return figure
 
 
-def _draw_panel(axes: Axes, title: str, points: pd.DataFrame) -> None:
+def _listed(points: pd.DataFrame) -> str:
+    """The numbers of the points with their names, a line each; long ones go on in the next."""
+    told = (f"{number}  {name}" for number, name in enumerate(points.sort_values(X)["point"], 1))
+    return "\n".join(line for each in told for line in textwrap.wrap(each, CHARACTERS, subsequent_indent="    "))
+
+
+def _draw_panel(axes: Axes, title: str, points: pd.DataFrame, listed: str) -> None:
     axes.set_title(title, loc="left")
+    points = points.sort_values(X).assign(number=range(1, len(points) + 1))
     is_front = points[FRONT].astype(bool)
     for rows, colour, label in (
-        (points[~is_front], style.GREY, "other points"),
-        (points[is_front].sort_values(X), style.COLOURS[0], "Pareto front"),
+        (points[~is_front], style.GREY, "beaten in both"),
+        (points[is_front], style.COLOURS[0], "Pareto front"),
     ):
         if rows.empty:
             continue
         spread = [pd.to_numeric(rows[ci95_name(name)]).fillna(0).to_numpy(float) for name in (X, Y)]
-        line = "-" if label == "Pareto front" else "none"
+        on_front = label == "Pareto front"
+        # In steps: between two points there is none, and the corner is what both together reach.
         axes.errorbar(
             rows[X].to_numpy(float), rows[Y].to_numpy(float), xerr=spread[0], yerr=spread[1], color=colour, marker="o",
-            markersize=4.5, linestyle=line, linewidth=0.8, elinewidth=0.6, label=label,
+            markersize=4.5, linestyle="-" if on_front else "none", drawstyle="steps-post" if on_front else "default",
+            linewidth=0.8, elinewidth=0.6, label=label,
         )  # fmt: skip
-    for row in points.to_dict("records"):
-        axes.annotate(row["point"], (row[X], row[Y]), (4, 4), textcoords="offset points", fontsize=style.SMALL)
+        for row in rows.to_dict("records"):  # the front is below and left of all others
+            place, side, height = ((-4, -3), "right", "top") if on_front else ((4, 3), "left", "bottom")
+            axes.annotate(str(row["number"]), (row[X], row[Y]), place, textcoords="offset points", ha=side, va=height,
+                          fontsize=style.SMALL, color=colour)  # fmt: skip
     axes.margins(0.15)
-    axes.set_xlabel("time from load to evaluate (s)")
+    axes.set_xlabel(f"time from load to evaluate (s)\n\n{listed}", loc="left")
     axes.set_ylabel("energy of the job (J)")
     axes.grid()
     axes.legend(frameon=False)
