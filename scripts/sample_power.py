@@ -11,7 +11,7 @@ import sys
 
 from study.core import number_types
 from study.core.errors import exit_with_message
-from study.instruments import background
+from study.instruments import background, gpu_background
 from study.instruments.power import sampler, sensors
 from study.instruments.power.readings import SENSORS
 
@@ -37,7 +37,10 @@ def main() -> None:
     run = os.environ.get(background.VARIABLE)
     others = None
     if arguments.background and run:
-        others = background.BackgroundFile(arguments.background, background.Background(run, os.getppid()))
+        of_host = background.Background(run, os.getppid())
+        others = background.BackgroundFile(
+            arguments.background, of_host, gpu_background.find("nvml" in arguments.sensor)
+        )
     if devices or others:
         sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce, background=others)
     else:

@@ -653,7 +653,8 @@ class BackgroundOfAHost(FileOfARank):
 
     def prepare(self, folder):
         path = super().prepare(folder)
-        rows = [f"{START + place * 10**9},{place * 10**9},n1,1.0,2,1.5,{others},0.0,0.1,,0.0,0.0,0.0,3,,,cc1 0.10\n"
+        rows = [f"{START + place * 10**9},{place * 10**9},n1,1.0,2,1.5,{others},0.0,0.1,,0.0,0.0,0.0,3,,,cc1 0.10,"
+                "0.5,0.0,,1410.0,NVML: GPU 0: lost\n"
                 for place, others in enumerate(("0.25", "", "1.0"))]  # fmt: skip
         path.write_text(",".join(BACKGROUND) + "\n" + "".join(rows))
         return path

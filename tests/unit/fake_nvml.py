@@ -47,7 +47,7 @@ class Gpu:
             [1410, 1395, 705, 210],
             None,
         )
-        self.load, self.mig, self.is_lost, self.processes = 0.0, False, False, []
+        self.load, self.mig, self.is_lost, self.processes, self.throttled_by = 0.0, False, False, [], 0
         self.history = [(clock.seconds, 0.0, self.idle_w)]  # (moment, J until then, W from then on)
 
     def set_load(self, load):
@@ -163,8 +163,10 @@ class FakeNvml:
         return 40
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu):
-        """None."""
-        return 0
+        """The bits that the test put there; a number as an error's code if it is negative."""
+        if gpu.throttled_by < 0:
+            raise NVMLError(-gpu.throttled_by)
+        return gpu.throttled_by
 
     def nvmlDeviceGetComputeRunningProcesses(self, gpu):
         """Those that the test put there."""

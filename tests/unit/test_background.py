@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_nvml import FakeNvml
 
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.instruments import background, disturbance, machine_state
-from study.instruments.background import COLUMNS, Background, BackgroundFile
+from study.instruments import background, disturbance, gpu_background, machine_state
+from study.instruments.background import COLUMNS, OF_GPUS, Background, BackgroundFile
 
 WAIT_S = 60
 KERNEL = 0x00200000
@@ -185,6 +186,59 @@ def test_real_processes_are_told_apart(tmp_path):
     assert "busybody" in row["busiest"]
 
 
+# The run's GPUs
+
+
+def seen_of_gpus(tmp_path, host, nvml, change=lambda: None, processes=(1,)):
+    """The row of a host whose process 1 is the run's, after ten seconds."""
+    named = {pid: (f"p{pid}", 0, 0, 0, pid == 1, 0) for pid in processes}
+    host.processes(named)
+    path = tmp_path / "background-gpus.csv"
+    seen = BackgroundFile(path, Background(RUN, None, host.folder, lambda: host.now), gpu_background.find(True, nvml))
+    change()
+    host.now += 10
+    seen.close()
+    return {name: value for name, value in list(csv.DictReader(path.open()))[-1].items() if name in OF_GPUS}
+
+
+@pytest.mark.parametrize(
+    ("bits", "slowed", "capped"),
+    [(0, "0.0", "0.0"), (0x1 | 0x2 | 0x100, "0.0", "0.0"), (0x4, "0.0", "10.0"), (0x8, "10.0", "0.0"),
+     (0x20, "10.0", "0.0"), (0x40 | 0x4, "10.0", "10.0"), (0x80, "10.0", "0.0")],
+)  # fmt: skip
+def test_heat_slows_the_run_s_gpus_and_idling_and_set_clocks_do_not(host, tmp_path, bits, slowed, capped):
+    nvml = FakeNvml()
+    nvml.gpus[0].processes, nvml.gpus[0].throttled_by, nvml.gpus[0].load = [1], bits, 1.0
+    row = seen_of_gpus(tmp_path, host, nvml)
+    assert row == {"gpu_slowed_s": slowed, "gpu_capped_s": capped, "gpu_shared_s": "0.0", "gpu_clock_mhz": "1410",
+                   "gpu_reason": ""}  # fmt: skip
+
+
+def test_a_process_of_others_is_noticed_only_on_a_gpu_of_the_run(host, tmp_path):
+    nvml = FakeNvml()
+    nvml.gpus[0].processes, nvml.gpus[1].processes, nvml.gpus[1].throttled_by = [1], [7], 0x40
+    row = seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))
+    assert (row["gpu_slowed_s"], row["gpu_shared_s"]) == ("0.0", "0.0"), "GPU 1 is not the run's"
+    nvml.gpus[0].processes = [1, 7]
+    assert seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))["gpu_shared_s"] == "10.0"
+
+
+def test_what_nvml_does_not_tell_is_empty_with_the_reason(host, tmp_path, monkeypatch):
+    nvml = FakeNvml()
+    nvml.gpus[0].processes, nvml.gpus[0].throttled_by = [1], -3
+    row = seen_of_gpus(tmp_path, host, nvml)
+    assert (row["gpu_slowed_s"], row["gpu_shared_s"]) == ("", "0.0")
+    assert row["gpu_reason"] == "NVML: GPU 0: nvmlDeviceGetCurrentClocksThrottleReasons: Not Supported"
+    nvml.gpus[0].processes = [4711]
+    row = seen_of_gpus(tmp_path, host, nvml)
+    assert row.pop("gpu_reason") == "NVML: GPU 0: process 4711 is not known here (a container?)"
+    assert set(row.values()) == {""}
+    assert gpu_background.find(False).now(lambda pid: True).reason == "power_sensors of the machine's file lacks nvml"
+    assert gpu_background.find(True, FakeNvml(0)).now(lambda pid: True).reason == "NVML: the driver sees no GPU"
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "nvidia-ml-py cannot be imported" in gpu_background.find(True).now(lambda pid: True).reason
+
+
 # The summary of a run
 
 ROW = {**dict.fromkeys(COLUMNS, ""), "end_wall_ns": 1, "host": "a", "seconds": 10, "cores": 2, "own_cpu_s": 5}
@@ -223,6 +277,24 @@ def test_the_summary_weighs_rows_by_the_part_within_the_phases(tmp_path):
     assert disturbance.summarize(folder, [])["others_cpu_share"] == pytest.approx(0.5), "without phases, all of it"
 
 
+def test_gpus_are_summarized_and_older_files_have_none(tmp_path):
+    row = {"gpu_slowed_s": 5, "gpu_capped_s": 10, "gpu_shared_s": 0, "gpu_clock_mhz": 1200}
+    folder = run_of(
+        tmp_path,
+        {**row, "end_monotonic_ns": 10 * 10**9},
+        {"end_monotonic_ns": 20 * 10**9, "gpu_reason": "NVML: GPU 0: GPU is lost"},
+    )
+    found = disturbance.summarize(folder, edges(0, 20))
+    assert (found["gpu_slowed_share"], found["gpu_shared_share"], found["gpu_sm_clock_mhz"]) == (0.5, 0, 1200)
+    assert found["gpu_reason"] == "NVML: GPU 0: GPU is lost"
+    assert disturbance.reasons(found) == ["heat or a power brake slowed its GPUs for 50.0 % of the time"]
+    path = tmp_path / disturbance.FILE
+    rows = list(csv.reader(path.open()))
+    path.write_text("".join(",".join(row[: -len(OF_GPUS)]) + "\n" for row in rows))
+    found = disturbance.summarize(folder, edges(0, 20))
+    assert (found["gpu_slowed_share"], found["gpu_sm_clock_mhz"], found["gpu_reason"]) == (None, None, None)
+
+
 def test_the_worst_host_counts_each_by_its_own_clock(tmp_path):
     folder = run_of(
         tmp_path,
@@ -249,6 +321,8 @@ def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
         ({"cpu_throttled_share": 0.01}, None, ["a CPU quota stopped it for 1.0 % of the time"]),
         ({"swapped_mb": 12.5}, None, ["its host swapped 12.5 MB"]),
         ({"swapped_mb": 12.5}, {"swapped_mb": 20}, []),
+        ({"gpu_shared_share": 0.5, "gpu_capped_share": 1.0}, None,
+         ["other processes were on its GPUs for 50.0 % of the time"]),
     ],
 )  # fmt: skip
 def test_a_run_is_disturbed_by_what_is_above_a_limit(found, limits, told):

@@ -20,7 +20,7 @@ def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     make_run(study.runs[0])
     make_run(study.runs[1], status="failed")
     (tmp_path / "local" / "runs" / study.runs[2].directory / "ranks").mkdir(parents=True)
-    monkeypatch.setattr(show_status, "load_study", lambda name: study)
+    monkeypatch.setattr(show_status, "load_study", lambda name, on: study)
     monkeypatch.setattr(sys, "argv", ["status", "--machine", "local", "--results-dir", str(tmp_path)])
     show_status.main()
     said = capsys.readouterr().out

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from study.core import cores
 from study.core.files import AnyPath
+from study.instruments.gpu_background import Gpus
 
 VARIABLE = "STUDY_RUN"  # in the environment of each process of a run: the run's directory
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -32,7 +33,8 @@ NAMED_CORES = 0.02  # from which a process is named
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
 COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
-COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest")
+OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", "gpu_reason")  # older files lack these
+COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS)
 
 
 def tells_others(root: Path = cores.ROOT) -> bool:
@@ -101,6 +103,11 @@ class Background:
         self.at, self._before = at, found
         values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
         return seconds, values, self._busiest(earlier, seconds)
+
+    def is_own(self, pid: int) -> bool | None:
+        """Whether a process is the run's, as of the last reading; None if there was none of this number."""
+        process = self._processes.get(pid)
+        return None if process is None else self._own(pid, process)
 
     @property
     def number_of_cores(self) -> int:
@@ -237,10 +244,11 @@ class BackgroundFile:
     Args:
         path: the CSV file.
         background: of the host.
+        gpus: of the host; a row has their state at its end.
     """
 
-    def __init__(self, path: AnyPath, background: Background) -> None:
-        self._background, self._host = background, socket.gethostname()
+    def __init__(self, path: AnyPath, background: Background, gpus: Gpus | None = None) -> None:
+        self._background, self._gpus, self._host = background, gpus, socket.gethostname()
         self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
         self._writer = csv.writer(self._handle)
         self._writer.writerow(COLUMNS)
@@ -261,10 +269,18 @@ class BackgroundFile:
         told, clock = [_short(values[name]) for name in COUNTED], _short(self._background.clock_mhz())
         number = self._background.number_of_cores
         self._writer.writerow(
-            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), number, *told, clock, named]
-        )
+            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), number, *told, clock, named,
+             *self._of_gpus(seconds)]
+        )  # fmt: skip
         self._handle.flush()
         self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
+
+    def _of_gpus(self, seconds: float) -> list[Any]:
+        if self._gpus is None:
+            return [""] * len(OF_GPUS)
+        found = self._gpus.now(self._background.is_own)
+        times = [None if each is None else seconds * each for each in (found.slowed, found.capped, found.shared)]
+        return [*map(_short, [*times, found.clock_mhz]), " ".join(found.reason.split())]
 
     def close(self) -> None:
         """Write the last row."""

@@ -12,29 +12,35 @@ from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.wording import significant
 from study.instruments import phases
-from study.instruments.background import COLUMNS
+from study.instruments.background import COLUMNS, COUNTED, OF_GPUS
 
 SEPARATOR = "\t"
 NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
 BUSY = r"[^,\t\n\r]+ [0-9]{1,6}[.][0-9]{2}"  # a process with its cores
 WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+", NUMBER + "(?<!\t)", r"[0-9]{1,6}"]
-                                      + [NUMBER] * (len(COLUMNS) - 6) + [f"({BUSY}(, {BUSY})*)?"]))  # fmt: skip
+                                      + [NUMBER] * (len(COUNTED) + 1) + [f"({BUSY}(, {BUSY})*)?"]
+                                      + [NUMBER] * (len(OF_GPUS) - 1) + [r"[^\t\n\r\ufffd]*"]))  # fmt: skip
 FILE = "background.csv"  # in the run's directory
-KINDS = {**dict.fromkeys(COLUMNS, FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE, "host": NAME,
-         "cores": WHOLE, "busiest": TEXT}  # fmt: skip
+LATER = {**dict.fromkeys(OF_GPUS, FINITE), "gpu_reason": TEXT}  # columns that older files lack
+KINDS = {**dict.fromkeys(COLUMNS[: -len(OF_GPUS)], FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
+         "host": NAME, "cores": WHOLE, "busiest": TEXT}  # fmt: skip
 # {of the record: (column of the file, whether it is divided by the run's seconds x cores, or by its seconds)}
 SHARES = {"others_cpu_share": ("others_cpu_s", True), "cpu_steal_share": ("steal_s", True),
           "cpu_throttled_share": ("throttled_s", False), "memory_stalled_share": ("memory_stalled_s", False),
-          "io_stalled_share": ("io_stalled_s", False)}  # fmt: skip
+          "io_stalled_share": ("io_stalled_s", False), "gpu_slowed_share": ("gpu_slowed_s", False),
+          "gpu_capped_share": ("gpu_capped_s", False), "gpu_shared_share": ("gpu_shared_s", False)}  # fmt: skip
 SUMS = ("swapped_mb", "major_faults", "thermal_throttles")
+CLOCKS = {"clock_mhz": "cpu_clock_mhz", "gpu_clock_mhz": "gpu_sm_clock_mhz"}  # {column of the file: of the record}
 # From which on a run is disturbed, unless the machine's file says otherwise; docs/comparing-runs.md says why these.
 LIMITS: Mapping[str, float] = {"others_cpu_share": 0.05, "cpu_steal_share": 0.02, "cpu_throttled_share": 0.001,
-                               "swapped_mb": 1.0}  # fmt: skip
+                               "swapped_mb": 1.0, "gpu_slowed_share": 0.01, "gpu_shared_share": 0.01}  # fmt: skip
 WORDS = {
     "others_cpu_share": "other processes used {:.1f} % of its cores",
     "cpu_steal_share": "the hypervisor took {:.1f} % of its cores",
     "cpu_throttled_share": "a CPU quota stopped it for {:.1f} % of the time",
     "swapped_mb": "its host swapped {} MB",
+    "gpu_slowed_share": "heat or a power brake slowed its GPUs for {:.1f} % of the time",
+    "gpu_shared_share": "other processes were on its GPUs for {:.1f} % of the time",
 }
 
 
@@ -57,7 +63,8 @@ def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
 
 def read(path: AnyPath) -> pd.DataFrame:
     """The rows of a run's file; raises `StudyError` for another file."""
-    return read_csv(path, KINDS)
+    rows = read_csv(path, KINDS, LATER.get)
+    return rows.reindex(columns=[*rows.columns, *(each for each in LATER if each not in rows)])
 
 
 def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -77,8 +84,11 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
         return None
     hosts = [_of_host(rows) for rows in parts]
     found: dict[str, Any] = {name: _largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
-    found["cpu_clock_mhz"] = min((host["clock_mhz"] for host in hosts if host["clock_mhz"] is not None), default=None)
-    found["busiest_others"] = _busiest(pd.concat(parts))
+    for column, name in CLOCKS.items():
+        found[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
+    every = pd.concat(parts)
+    found["busiest_others"] = _busiest(every)
+    found["gpu_reason"] = next(iter(every["gpu_reason"].dropna()), None)
     return found
 
 
@@ -124,8 +134,10 @@ def _of_host(rows: pd.DataFrame) -> dict[str, float | None]:
     for name in SUMS:
         known = rows[rows[name].notna()]
         found[name] = float((known[name] * known["weight"]).sum()) if len(known) else None
-    clock = rows["clock_mhz"].mean()
-    return {**found, "clock_mhz": None if pd.isna(clock) else float(clock)}
+    for name in CLOCKS:
+        mean = rows[name].mean()
+        found[name] = None if pd.isna(mean) else float(mean)
+    return found
 
 
 def _largest(values: list[float | None]) -> float | None:

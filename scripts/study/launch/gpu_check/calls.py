@@ -67,6 +67,7 @@ CALLS = (
          lambda rates, limit: _within(0, 100)(rates.gpu, limit), shown=lambda rates: rates.gpu),
     Call("nvmlDeviceGetClockInfo", "MHz", "1 to 10000", _within(1, 10_000), ("NVML_CLOCK_SM",)),
     Call("nvmlDeviceGetTemperature", "Celsius", "1 to 120", _within(1, 120), ("NVML_TEMPERATURE_GPU",)),
+    Call("nvmlDeviceGetCurrentClocksThrottleReasons", "bits", "0 to 511", _within(0, 511)),
     Call("nvmlDeviceGetSupportedMemoryClocks", "MHz", "a list", _rates, shown=max),
 )  # fmt: skip
 CLOCKS = Call("nvmlDeviceGetSupportedGraphicsClocks", "MHz", "a list", _rates, shown=max)
