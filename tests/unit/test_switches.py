@@ -48,6 +48,10 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({"xla": True}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}),
         ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
         ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
+        ({"nccl_algorithm": "Tree"}, {"NCCL_ALGO": "Tree"}),
+        ({"nccl_protocol": "LL128"}, {"NCCL_PROTO": "LL128"}),
+        ({"nccl_min_channels": 8}, {"NCCL_MIN_NCHANNELS": "8"}),
+        ({"communication_interface": "hsn0"}, {"NCCL_SOCKET_IFNAME": "hsn0", "GLOO_SOCKET_IFNAME": "hsn0"}),
         (
             {"autotune": True, **WEAK, "epochs": 80},
             {
@@ -120,6 +124,9 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"learning_rate_decay": "linear", "warmup_epochs": 2}, "learning_rate_decay: the warm-up takes all 2 epochs"),
         ({"learning_rate_decay": "linear", "plateau_epochs": 2}, "learning_rate_decay: the decay sets the learning"),
         ({"communication_cores": 1}, "communication_cores: needs binding: core"),
+        ({"nccl_algorithm": "Ring", "gpus": 1}, "nccl_algorithm: Ring has no effect: one rank has no communication"),
+        ({"nccl_protocol": "LL", "strategy": "multi_worker_mirrored"}, "nccl_protocol: it was not tried with strategy"),
+        ({"communication_interface": "eth0; rm"}, "communication_interface: 'eth0; rm' is no name of a network"),
         ({"strategy": "multi_worker_mirrored", "fusion_threshold_mb": 1}, "strategy: .*the fusion buffer is Horovod's"),
         ({"strategy": "parameter_server", "servers": 1, "learning_rate_decay": "linear"}, "strategy: .*learning_rate"),
     ],
@@ -163,6 +170,31 @@ def refused(on, **point):
         ("local", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): horovodrun starts the ranks ove"),
         ("local_mpi", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): it needs NCCL within a node"),
         ("summit", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): with 2 ranks on one node"),
+        (
+            "local",
+            {"nccl_algorithm": "Ring"},
+            "nccl_algorithm (1 run): it is NCCL's, and the machine's ranks have no GPU",
+        ),
+        (
+            "local_mpi",
+            {"nccl_min_channels": 4},
+            "nccl_min_channels (1 run): it is NCCL's, and the machine's ranks have",
+        ),
+        (
+            "local",
+            {"communication_interface": "lo"},
+            "communication_interface (1 run): Horovod's Gloo and MPI take thei",
+        ),
+        (
+            "local",
+            {"communication_interface": "none0", "framework": "pytorch", "strategy": "ddp"},
+            "communication_interface (1 run): this host has no interface none0 with an IPv4 address; it has",
+        ),
+        (
+            "lab",
+            {"communication_interface": "lo"},
+            "communication_interface (1 run): the machine's file names the inter",
+        ),
         ("local", {"lustre_stripes": 4}, "lustre_stripes (1 run): local has no file_system: lustre in its file"),
         ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 run): 1 of a rank's 1 cores"),
         ("lab", {"binding": "numa"}, "binding (1 run): the laboratory's hosts share one machine's cores"),
@@ -176,6 +208,8 @@ def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason
 def test_a_machine_that_has_it_refuses_nothing():
     assert refused("summit", hierarchical_allreduce=True, gpus=12, epochs=12, scaling="weak") == []
     assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
+    assert refused("perlmutter", nccl_algorithm="Ring", communication_interface="hsn0") == []
+    assert refused("local", communication_interface="lo", framework="pytorch", strategy="ddp") == []
     switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
     assert refused("local", data_format="channels_first") == []

@@ -18,14 +18,18 @@ from study.machines import remote
 from study.machines.job_variables import without_other_jobs
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
-# Grid keys that are variables: {key: (variable, from the key's value to the variable's)}.
-SWITCHES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "fusion_threshold_mb": ("HOROVOD_FUSION_THRESHOLD", lambda mb: str(mb << 20)),
-    "cycle_time_ms": ("HOROVOD_CYCLE_TIME", lambda ms: f"{ms:g}"),
-    "cache_capacity": ("HOROVOD_CACHE_CAPACITY", str),
-    "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", lambda value: str(int(value))),
-    "xla": ("TF_XLA_FLAGS", lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"),
-    "kmp_blocktime_ms": ("KMP_BLOCKTIME", str),
+# Grid keys that are variables: {key: (variables, from the key's value to theirs)}.
+SWITCHES: dict[str, tuple[tuple[str, ...], Callable[[Any], str]]] = {
+    "fusion_threshold_mb": (("HOROVOD_FUSION_THRESHOLD",), lambda mb: str(mb << 20)),
+    "cycle_time_ms": (("HOROVOD_CYCLE_TIME",), lambda ms: f"{ms:g}"),
+    "cache_capacity": (("HOROVOD_CACHE_CAPACITY",), str),
+    "hierarchical_allreduce": (("HOROVOD_HIERARCHICAL_ALLREDUCE",), lambda value: str(int(value))),
+    "xla": (("TF_XLA_FLAGS",), lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"),
+    "kmp_blocktime_ms": (("KMP_BLOCKTIME",), str),
+    "nccl_algorithm": (("NCCL_ALGO",), str),
+    "nccl_protocol": (("NCCL_PROTO",), str),
+    "nccl_min_channels": (("NCCL_MIN_NCHANNELS",), str),
+    "communication_interface": (("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), str),
 }
 
 
@@ -79,7 +83,8 @@ def _of_keys(run: RunDefinition, folder: Path) -> dict[str, str]:
     """The variables of grid keys; a key at its default sets none, so that the machine's or the library's own holds."""
     variables = {
         variable: as_text(run.parameters[key])
-        for key, (variable, as_text) in SWITCHES.items()
+        for key, (names, as_text) in SWITCHES.items()
+        for variable in names
         if run.parameters.get(key, PARAMETERS[key].default) != PARAMETERS[key].default
     }
     if run.parameters.get("intra_op_threads"):
