@@ -52,7 +52,8 @@ is_usable() {
 find_python() {
   local base
   [ -z "${PYTHON:-}" ] || return 0
-  base=$(in_venv -I -S -c 'import sys; print(sys._base_executable)' 2>/dev/null) || base=
+  base=$(in_venv -I -S -c 'import os, sys; print(os.path.realpath(sys._base_executable))' 2>/dev/null) || base=
+  case $base in "$(pwd -P)/"*) base= ;; esac # without its pyvenv.cfg, an environment takes itself for its base
   for PYTHON in "$base" python3.11 python3; do
     ! is_supported "$(version_of "$PYTHON")" || return 0
   done
@@ -342,10 +343,22 @@ read_wanted() {
   done
 }
 
+# Two set-ups of one clone would undo each other's work. Where the file system has no locks, nothing is held.
+hold_clone() {
+  local code=0
+  exec 9<"$PATCHES"
+  flock --nonblock 9 2>/dev/null || code=$?
+  if [ "$code" = 1 ]; then
+    say "another set-up of this clone is running; waiting for it, for at most an hour"
+    flock --timeout 3600 9 || fail "the other set-up of this clone still runs after an hour; end it, then run make setup again"
+  fi
+}
+
 trap interrupted INT TERM
 trap 'rm -rf "$VENV/tmp"' EXIT
 read_wanted "$@" ${WITH:-}
 forget_other_places
+hold_clone
 if ! { [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(stamp)" ] && is_usable; }; then
   find_python
   check_machine

@@ -15,8 +15,8 @@ from project import ROOT
 
 BASE = f"{sys.base_prefix}/bin/python3.11"
 PROGRAMS = (
-    *("awk", "bash", "cat", "chmod", "comm", "cp", "cut", "df", "dirname", "getent", "grep", "id", "mkdir", "mktemp"),
-    *("mv", "rm", "sed", "sha256sum", "sort", "tail", "tee", "touch", "tr", "uname", "wc"),
+    *("awk", "bash", "cat", "chmod", "comm", "cp", "cut", "df", "dirname", "flock", "getent", "grep", "id", "mkdir"),
+    *("mktemp", "mv", "rm", "sed", "sha256sum", "sort", "tail", "tee", "touch", "tr", "uname", "wc"),
 )
 FILES = (
     "scripts/setup.sh",
