@@ -11,6 +11,7 @@ import json
 import statistics
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import kineto_traces
 import pandas as pd
@@ -18,6 +19,7 @@ import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
+from study.backends.tensorflow import operations as of_tensorflow
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment.parameters import is_observed
@@ -123,6 +125,68 @@ def test_what_is_no_trace_of_kineto_is_refused():
     for wrong in ({}, {"traceEvents": [1]}, {"traceEvents": [{"ph": "X"}]}):
         with pytest.raises(StudyError, match="is no Chrome trace of Kineto"):
             kineto.operations(wrong)
+
+
+def plane(name, lines):
+    """A plane of an XSpace, with what the reader uses of it. lines: {name: [(event, begin us, length us, run)]}."""
+    names = sorted({event for events in lines.values() for event, *_ in events})
+    made = [
+        SimpleNamespace(
+            id=number, name=line, timestamp_ns=5_000,
+            events=[
+                SimpleNamespace(
+                    metadata_id=names.index(event), offset_ps=begin * 10**6, duration_ps=length * 10**6,
+                    stats=[SimpleNamespace(metadata_id=0, int64_value=run, uint64_value=0)] if run else [],
+                )
+                for event, begin, length, run in events
+            ],
+        )
+        for number, (line, events) in enumerate(lines.items())
+    ]  # fmt: skip
+    named = {number: SimpleNamespace(name=name) for number, name in enumerate(names)}
+    return SimpleNamespace(name=name, lines=made, event_metadata=named, stat_metadata={0: SimpleNamespace(name="id")})
+
+
+HOST_LINES = {
+    "python": [("study.mark", 0, 1, 0), ("FunctionRun", 1, 2, 7), ("EagerLocalExecute: DeepCopy", 4, 5, 0)],
+    "tf_Compute": [
+        ("ExecutorState::Process", 10, 40, 7), ("layer/MatMul:_MklMatMul", 11, 20, 0), ("MemoryAllocation", 12, 0, 0),
+        ("ExecutorState::Process", 60, 20, 8), ("map/Gather:GatherV2", 61, 10, 0),  # of a run that makes batches
+    ],
+    "tf_data_iterator_get_next": [("IteratorGetNextOp::DoCompute", 2, 6, 0), ("Iterator::Root", 3, 4, 0)],
+}  # fmt: skip
+
+
+def told(operations):
+    return {(each.name, each.kind, each.begin_ns, each.end_ns) for each in operations}
+
+
+def test_tensorflow_s_host_has_the_operations_of_the_step_s_graph():
+    """By a synthetic XSpace; what makes batches meanwhile is work beside the step."""
+    device, found, marks = of_tensorflow.operations_of(SimpleNamespace(planes=[plane("/host:CPU", HOST_LINES)]))
+    assert (device, marks) == ("cpu", [5_000])
+    assert told(found) == {
+        ("DeepCopy", "copies", 9_000, 14_000),
+        ("_MklMatMul", "compute", 16_000, 36_000),
+        ("GatherV2", "other", 66_000, 76_000),
+        ("IteratorGetNext", "input_wait", 7_000, 13_000),
+    }
+    assert [each.scope for each in found if each.name == "_MklMatMul"] == ["layer/MatMul"]
+
+
+def test_tensorflow_s_gpu_has_its_streams_and_no_operation_of_the_host():
+    """By a synthetic XSpace, recorded nowhere; lines that only repeat the streams do not count."""
+    kernels = [("MemcpyH2D", 0, 5, 0), ("sgemm", 5, 20, 0), ("ncclDevKernel_AllReduce", 20, 10, 0)]
+    gpu = plane("/device:GPU:0", {"Stream #7(Compute)": kernels, "XLA Ops": [("sgemm", 5, 20, 0)]})
+    space = SimpleNamespace(planes=[plane("/host:CPU", HOST_LINES), gpu])
+    device, found, _ = of_tensorflow.operations_of(space)
+    assert device == "gpu"
+    assert told(found) == {
+        ("MemcpyH2D", "copies", 5_000, 10_000),
+        ("sgemm", "compute", 10_000, 30_000),
+        ("ncclDevKernel_AllReduce", "communication", 25_000, 35_000),
+        ("IteratorGetNext", "input_wait", 7_000, 13_000),
+    }
 
 
 class _Silent:
