@@ -266,7 +266,7 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
         why = f"the key '{given}' needs the key '{missing}' too; add {missing}, or leave {given} out"
         return f"{_dotted([*path, given])}: {why}"
     if error.validator == "enum":
-        known = [str(value) for value in error.validator_value]
+        known = [as_written(value) for value in error.validator_value]
         meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
         return f"{key}: {_short(repr(error.instance))} is not one of {', '.join(known)}{meant}"
     if error.validator == "uniqueItems":
