@@ -196,8 +196,9 @@ def test_top_5_accuracy_where_there_are_more_classes_than_five():
     assert benchmark("lenet", classes=5).metrics() == ["accuracy"]
 
 
+# ResNet-101 is ResNet-50 with more of the same blocks.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", [*NETWORKS[:-1], pytest.param("resnet101", marks=pytest.mark.long)])
 def test_the_loss_falls_in_a_short_run(name):
     """Two classes that differ in brightness: after ten steps the cross-entropy, without L2, is at most half."""
     made, model = smallest(name)

@@ -1,6 +1,7 @@
 """On two ranks: training on halves of a batch against training on the whole batch; rank 0 prints how far off.
 
-``ranks_average.py RUN.yaml averaging``, or ``each for itself``. The run: NT3 with its learning rate not scaled.
+``ranks_average.py RUN.yaml averaging "each for itself"``: one after the other. The run: NT3 with its learning rate not
+scaled.
 """
 
 import json
@@ -17,9 +18,14 @@ STEPS, BATCH = 5, 16
 
 
 def main():
-    run, averaging = RunDefinition.read(sys.argv[1]), sys.argv[2] == "averaging"
     devices.limit_threads(1)
     ranks = Horovod()
+    for how in sys.argv[2:]:
+        train(RunDefinition.read(sys.argv[1]), ranks, how == "averaging")
+    ranks.close()
+
+
+def train(run, ranks, averaging):
     spec = run.benchmark
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
@@ -49,7 +55,6 @@ def main():
     moved, off = largest(whole.get_weights(), start), largest(whole.get_weights(), model.get_weights())
     if ranks.rank == 0:
         print("RESULT " + json.dumps({"moved": moved, "off": off}))
-    ranks.close()
 
 
 main()

@@ -71,7 +71,7 @@ datasets:
   nt3: {source: synthetic, train_samples: 40, test_samples: 20, features: 60, seed: 1}
 runs: []
 loading:
-  - {benchmark: nt3, loader: [read_csv, npy, mapped, hdf5, parquet, tfrecord], page_cache: [warm, cold], repeats: 1}
+  - {benchmark: nt3, loader: [read_csv, npy, mapped, hdf5, parquet, tfrecord], repeats: 1}
 tables: [formats, icpp2019_table3]
 figures: [formats]
 """

@@ -12,7 +12,8 @@ KEY = """
 
 declare(Parameter("colour", Choice(("blue", "red")), "A key of this test.", default="blue"))
 """
-TWO_COLOURS = STRONG.replace("read_csv,", "read_csv, colour: [blue, red],")
+RED = STRONG.replace("[1, 2]", "1").replace("repeats: 2", "repeats: 1").replace("read_csv,", "read_csv, colour: [red],")
+TWO_COLOURS = STRONG + RED
 DECLARATIONS = "scripts/study/experiment/parameters/strategy.py"  # after the loader in a name
 
 
@@ -26,10 +27,10 @@ def test_a_new_key_outlives_finished_runs_and_reaches_everything(project):
     assert (runs.colour == "blue").all(), "readers fill in the default"
 
     project.change("config/studies/tiny.yaml", STRONG, TWO_COLOURS)
-    assert project.plan() == {"train": 4, **OF_STRONG}, "only the points that use it"
+    assert project.plan() == {"train": 1, **OF_STRONG}, "only the points that use it"
     project.snakemake()
     runs = pd.read_csv(project.made / "runs.csv")
-    assert runs.groupby("colour").size().to_dict() == {"blue": 7, "red": 4}
+    assert runs.groupby("colour").size().to_dict() == {"blue": 7, "red": 1}
     red = runs[runs.colour == "red"]
     assert red.record.str.contains(r"strong\+epochs~4\+gpus~[12]\+loader~read_csv\+.*colour~red").all()
     record = json.loads((project.results / red.record.iloc[0]).read_text())
@@ -38,9 +39,9 @@ def test_a_new_key_outlives_finished_runs_and_reaches_everything(project):
         assert "| colour" in (project.made / "tables" / f"{table}.md").read_text(), table
     assert "| colour" not in (project.made / "tables" / "icpp2019_table6.md").read_text(), "all are blue there"
 
-    project.add_study("wrong", TINY.replace(STRONG, TWO_COLOURS.replace("red", "rde")))
+    project.add_study("wrong", TINY.replace(STRONG, TWO_COLOURS.replace("[red]", "[rde]")))
     done = project.snakemake("--dry-run", study="wrong", check=False)
-    assert "runs[0].colour[1]: 'rde' is not one of blue, red; did you mean 'red'?" in done.stdout + done.stderr
+    assert "runs[1].colour[0]: 'rde' is not one of blue, red; did you mean 'red'?" in done.stdout + done.stderr
 
     line = [sys.executable, project.root / "scripts" / "make_reference.py"]
     subprocess.run(line, cwd=project.root, env=project.variables, check=True)

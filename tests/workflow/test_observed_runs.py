@@ -2,12 +2,10 @@
 
 import gzip
 import json
-import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
-from project import Project, copy_tree, has_mpi
+from project import Project, copy_tree
 
 OBSERVED = """
 description: a test
@@ -107,19 +105,3 @@ def test_reading_the_timeline_again_trains_nothing(observed):
     plan = observed.plan(study="observed")
     assert plan["update_records"] == 1
     assert "train" not in plan
-
-
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
-def test_mpi_s_timeline_tells_the_same_kinds_of_things(observed, monkeypatch):
-    if not has_mpi():
-        pytest.skip("this Horovod was built without MPI")
-    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        monkeypatch.setenv(name, "1")
-    lines = [line for line in OBSERVED.splitlines() if "small" not in line]
-    observed.add_study("mpi", "\n".join(lines).replace("[read_csv, npy]", "npy").replace(", sc18_table2_3", ""))
-    observed.snakemake("--config", "study=mpi", "machine=local_mpi", study=None)
-    run = pd.read_csv(observed.root / "results" / "local_mpi" / "studies" / "mpi" / "runs.csv").iloc[0]
-    assert run.status == "ok"
-    assert run.allreduce_transfer_s > 0
-    assert run.timeline_broadcast_transfer_s > 0
-    assert np.isfinite(run.slowest_rank_share)

@@ -18,7 +18,8 @@ from study import backends
 from study.instruments.timeline.events import Events
 from study.instruments.timeline.intervals import Intervals
 
-pytest.importorskip("torch", reason="PyTorch is not installed: make setup WITH=pytorch")
+# Not by an import, which takes 3 CPU seconds of each worker that collects the tests.
+pytestmark = pytest.mark.skipif(backends.missing("pytorch") is not None, reason=str(backends.missing("pytorch")))
 
 # Epochs tell the runs apart: in 3, rank 1 is 100 ms late in each step; in 5, it is killed.
 STUDY = """

@@ -5,18 +5,22 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 from examples import define, expand
-from project import BIN, FOR_EVER, STRONG, TINY, has_mpi
+from project import FOR_EVER, STRONG, TINY, has_mpi
 
 
-def averaged(ranks, folder, how):
-    """What ranks_average.py prints of a run of two ranks."""
+@pytest.fixture(scope="module")
+def averaged(ranks, tmp_path_factory):
+    """What ranks_average.py prints of two ranks, by how they train."""
+    folder, ways = tmp_path_factory.mktemp("averaged"), ("averaging", "each for itself")
     define(*expand(scaling="weak", gpus=2, learning_rate_scaling="none")).write(folder / "run.yaml")
-    done = ranks(2, "ranks_average.py", folder / "run.yaml", how)
+    done = ranks(2, "ranks_average.py", folder / "run.yaml", *ways)
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+    found = [json.loads(each.splitlines()[0]) for each in done.stdout.split("RESULT ")[1:]]
+    return dict(zip(ways, found, strict=True))
 
 
 def without_loading(text):
@@ -25,14 +29,14 @@ def without_loading(text):
     return "".join(line for line in lines if not line.startswith("  wide:"))
 
 
-def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ranks, tmp_path):
-    result = averaged(ranks, tmp_path, "averaging")
+def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(averaged):
+    result = averaged["averaging"]
     assert result["moved"] > 1e-3
     assert result["off"] < 1e-3 * result["moved"]
 
 
-def test_that_comparison_would_notice_ranks_that_do_not_average(ranks, tmp_path):
-    result = averaged(ranks, tmp_path, "each for itself")
+def test_that_comparison_would_notice_ranks_that_do_not_average(averaged):
+    result = averaged["each for itself"]
     assert result["off"] > 0.05 * result["moved"]
 
 
@@ -59,7 +63,7 @@ def test_a_run_over_its_time_limit_is_a_record_and_a_row(project):
     project.change(
         "config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
     )
-    project.snakemake()
+    project.snakemake("results/local/studies/tiny/tables/icpp2019_table2.csv")
     table = pd.read_csv(project.made / "tables" / "icpp2019_table2.csv").set_index("gpus")
     assert table.loc[4].failures == "1 x timeout"
     assert pd.isna(table.loc[4].time_per_epoch_s)
@@ -117,17 +121,20 @@ def test_modelled_power_is_labelled_all_the_way(project):
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
-def test_mpirun(project, tmp_path, monkeypatch):
+def test_mpirun(project, monkeypatch):
+    """A traced run, whose timeline has the same kinds of intervals as one with Gloo."""
     if not has_mpi():
         pytest.skip("this Horovod was built without MPI")
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")
-    runs_only = without_loading(TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy}"))
-    project.add_study("mpi", runs_only + "tables: [scaling]\n")
-    line = [BIN / "snakemake", "--profile", "profiles/local", "--config", "study=mpi", "machine=local_mpi"]
-    subprocess.run(line, cwd=project.root, check=True, env=project.variables)
+    runs_only = without_loading(TINY.replace(STRONG, "").replace("[read_csv, chunked, npy]}", "npy, trace: true}"))
+    project.add_study("mpi", runs_only + "tables: [communication]\n")
+    project.snakemake("--config", "study=mpi", "machine=local_mpi", study=None)
     runs = pd.read_csv(project.root / "results" / "local_mpi" / "studies" / "mpi" / "runs.csv")
     assert runs.status.tolist() == ["ok"]
+    (run,) = runs.itertuples()
+    assert run.allreduce_transfer_s > 0 and run.timeline_broadcast_transfer_s > 0
+    assert np.isfinite(run.slowest_rank_share)
     gloo = pd.read_csv(project.made / "runs.csv")
     gloo = gloo[(gloo.scaling == "weak") & (gloo.loader == "npy")]
     assert runs.test_loss.tolist() == pytest.approx(gloo.test_loss.tolist(), rel=1e-5)
