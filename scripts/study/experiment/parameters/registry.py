@@ -70,7 +70,7 @@ def observed_by(run: Any) -> list[str]:
 
 
 def _told(name: str, value: Any) -> str:
-    return f"{name}: {value}" if isinstance(PARAMETERS[name].kind, FlagOrWord) and value is not True else name
+    return f"{name}: {value}" if isinstance(PARAMETERS[name].kind, FlagOrWord) and isinstance(value, str) else name
 
 
 def is_observed(run: Any, by: str | None) -> bool:

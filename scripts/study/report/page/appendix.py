@@ -76,7 +76,7 @@ def _profiled(path: Path, section: str) -> dict[str, Any]:
 
 
 def _profile(run: dict[str, Any], records: Records, folder: Path) -> Profile:
-    is_of_functions = run["profile"] is True
+    is_of_functions = not isinstance(run["profile"], str)
     top = pd.DataFrame(_profiled(folder / run["record"], "profile" if is_of_functions else "operations")["top"])
     title = f"{run['benchmark']}, {run['scaling']} scaling, {counted(run['gpus'], 'rank')}, {run['loader']}"
     if not is_of_functions:
