@@ -55,7 +55,7 @@ def _steps(study):
     tables = [f"--{name}={made}/{name}.csv" for name in ("runs", "loading", "attempts")]
     on = ["--study", study, "--machine", "local"]
     return {
-        "collecting": ["collect_records.py", *on, *tables],
+        "collecting": ["collect_records.py", *on, "--data", "data", *tables],
         "table": ["make_table.py", "--table", "scaling", "--study", study, *table],
         "report": ["make_report.py", *on, "--output", f"{made}/report.html"],
         "status": ["show_status.py", *on],

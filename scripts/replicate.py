@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from study.cli import profiles
 from study.core import command_line, number_types, paths
 from study.core.errors import StudyError, exit_with_message
-from study.core.paths import ROOT
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.report.findings import replication
@@ -23,7 +23,7 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
     parser.add_argument("--times", type=number_types.count, default=8, help="8 by default")
-    parser.add_argument("--profile", default=str(ROOT / "profiles" / "local"), help="of Snakemake; local by default")
+    parser.add_argument("--profile", default="local", help="of Snakemake; local by default")
     parser.add_argument("--output", help="a folder for the table; by default in the results")
     arguments = command_line.parsed(parser)
     study = load_study(arguments.study, machine.load(arguments.machine))
@@ -46,7 +46,7 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     """Run the study; runs that are there already are not run again."""
     program = Path(sys.executable).with_name("snakemake")
     config = [f"study={study}", f"machine={arguments.machine}", f"results_dir={results}"]
-    line = [str(program), "--profile", arguments.profile, "--config", *config]
+    line = [str(program), *profiles(arguments.profile), "--config", *config]
     # Its output is the user's; it takes as long as the study.
     if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode):
         raise StudyError(f"{results}: the study did not come to its end; mend what it says above and start this again")

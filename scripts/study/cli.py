@@ -286,11 +286,11 @@ def asked(
         raise StudyError(f"{Path.cwd()} has no Snakefile; write the one of {paths.ROOT}/docs/module.md")
     pairs = [*([f"study={study}"] if study else []), *([f"machine={machine}"] if machine else []), *config]
     program = Path(sys.executable).with_name("snakemake")
-    line = [str(program), *_profiles(profile or "local"), *extra, *(["--config", *pairs] if pairs else [])]
+    line = [str(program), *profiles(profile or "local"), *extra, *(["--config", *pairs] if pairs else [])]
     return Asked(study, machine, line)
 
 
-def _profiles(name: str) -> list[str]:
+def profiles(name: str) -> list[str]:
     """Snakemake's options for a profile: a folder, or a name in profiles/ of this folder or of the clone."""
     here = Path.cwd()
     places = (here / "profiles" / name, paths.ROOT / "profiles" / name)

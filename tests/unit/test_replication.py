@@ -35,7 +35,7 @@ def test_replicates_that_exclude_each_other():
     """As seen in public: +2.5 points, 1.0 to 4.1, and -4.8 points, -9.3 to -0.3."""
     row = table_of(*(finding("loading_share_grows", each, 1.0, verdict=verdict)
                      for each, verdict in ((2.5, "yes"), (-4.8, "opposite"), (2.6, "yes"))))  # fmt: skip
-    assert row.verdicts == "1 opposite, 2 yes" and row.hold == 0
+    assert row.verdicts == "2 yes, 1 opposite" and row.hold == 0
     assert row.p_value < 0.001 and row.meaning.startswith("the replicates differ more than their intervals say")
 
 
@@ -51,7 +51,7 @@ def test_reductions_are_pooled_by_the_logarithms_of_their_ratios():
 def test_replicates_without_an_estimate_do_not_count():
     few = replace(finding("loading_share_grows", 1, 1, verdict="not_enough_runs"), estimate=None)
     row = table_of(finding("loading_share_grows", 2.0, 1), few, finding("loading_share_grows", 2.0, 1))
-    assert (row.replicates, row.verdicts) == (2, "1 not enough runs, 2 yes")
+    assert (row.replicates, row.verdicts) == (2, "2 yes, 1 not enough runs")
     assert row.meaning == "fewer than 3 replicates have an estimate" and np.isnan(row.pooled)
 
 

@@ -67,7 +67,7 @@ def test_a_program_is_measured_from_its_events_to_findings(example):
     assert not pd.read_csv(study / "runs.csv")["code_is_current"].any(), "its runs stay, as of older code"
 
 
-# Until block 1 is run again; nice, so that the tests beside it hardly notice.
+# Until block 1 is run again.
 BURNER = "until test -e results/noticing/attempts; do i=0; while test $i -lt 20000; do i=$((i + 1)); done; done"
 
 

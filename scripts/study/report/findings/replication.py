@@ -13,7 +13,7 @@ import pandas as pd
 from study.core.statistics import student
 from study.records.pairing import ERROR
 from study.report.findings.declaration import load
-from study.report.findings.outcome import NOT_ENOUGH, Outcome
+from study.report.findings.outcome import NOT_ENOUGH, VERDICTS, Outcome
 from study.report.tables.layout import Table
 
 LEAST = 3  # replicates of a finding, for a statement about them
@@ -50,7 +50,7 @@ def _caption(study: str, times: int) -> str:
 
 def _row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
     verdicts = [each.verdict for each in replicates]
-    counted = ", ".join(f"{verdicts.count(each)} {each.replace('_', ' ')}" for each in dict.fromkeys(sorted(verdicts)))
+    counted = ", ".join(f"{number} {VERDICTS[each].lower()}" for each in VERDICTS if (number := verdicts.count(each)))
     used = [each for each in replicates if each.verdict != NOT_ENOUGH]
     row: dict[str, Any] = {"finding": name, "replicates": len(used), "verdicts": counted, "unit": replicates[0].unit}
     if len(used) < LEAST:
