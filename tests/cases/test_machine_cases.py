@@ -296,6 +296,18 @@ def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
         pass
 
 
+def test_localhost_that_does_not_resolve_is_refused_in_the_plan_or_made_known(monkeypatch):
+    monkeypatch.setattr(own_name.probe, "is_own_name", lambda name: name != "localhost")
+    written = []
+    monkeypatch.setattr(own_name, "_with_hosts", lambda hosts: written.append(hosts.read_text()) or [])
+    monkeypatch.setattr(own_name, "_works", lambda _: True)
+    assert own_name.why_not() == []
+    assert [line for line in written[0].splitlines() if "localhost" in line] == ["127.0.0.1 localhost"]
+    monkeypatch.setattr(own_name, "_works", lambda _: False)
+    (why,) = own_name.why_not()
+    assert why.startswith("localhost does not resolve") and "put '127.0.0.1 localhost' into /etc/hosts" in why
+
+
 @pytest.mark.case("hostname-of-another-address", source="pytorch/pytorch#20380, our own", right="loopback, or one line")
 @pytest.mark.parametrize(("address", "is_own"), [("203.0.113.7", False), ("2001:db8::7", False), ("0.0.0.0", False),
                                                  ("127.0.1.1", True)])  # fmt: skip
@@ -312,7 +324,7 @@ def test_an_old_entry_of_the_own_name_does_not_count(monkeypatch, tmp_path):
     old.write_text("127.0.0.1 localhost\n203.0.113.7 here here.example.org  # the network at home\n")
     monkeypatch.setattr(own_name, "HOSTS", old)
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
+    monkeypatch.setattr(own_name.probe, "is_own_name", lambda name: name == "localhost")
     monkeypatch.setattr(own_name, "_works", lambda _: True)
     with own_name.made_known() as before:
         (hosts,) = [word.split("--bind ")[1].split()[0] for word in before if "--bind" in word]

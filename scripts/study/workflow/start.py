@@ -14,7 +14,7 @@ from study.core.errors import StudyError, StudyErrors
 from study.core.files import sha256
 from study.experiment import progress
 from study.instruments import machine_state
-from study.launch import model_checks
+from study.launch import model_checks, own_name
 from study.machines import launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
@@ -44,7 +44,7 @@ def show(planned: Plan) -> None:
     if is_dry:
         _require_models(planned)
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
-            for why in _missing_frameworks(planned):
+            for why in (*_missing_frameworks(planned), *_unknown_names(planned)):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
 
@@ -110,6 +110,8 @@ def _require_runnable(planned: Plan) -> None:
     _require_frameworks(planned)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
+        if why := _unknown_names(planned):
+            raise StudyErrors(why)
         _require_models(planned)
         slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
 
@@ -127,6 +129,12 @@ def _missing_frameworks(planned: Plan) -> list[str]:
     """Why runs cannot train here; a command has its own environment."""
     ours = ((run["framework"], run["strategy"]) for run in planned.study.runs if not command.is_command(run.spec))
     return list(dict.fromkeys(why for each in ours if (why := backends.missing(*each))))
+
+
+def _unknown_names(planned: Plan) -> list[str]:
+    """Why runs cannot start on this host for want of a name; `host_check` looks up the names of listed hosts."""
+    on_this_host = launchers.of(planned.machine).on_own_hosts and not planned.machine.get("hosts")
+    return own_name.why_not() if on_this_host else []
 
 
 def _require_models(planned: Plan) -> None:
