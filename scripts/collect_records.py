@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from functools import partial
 
 from study.core import code_version, paths
 from study.core.errors import StudyError, exit_with_message
@@ -11,8 +12,7 @@ from study.experiment import inputs
 from study.experiment.expansion import load_planned
 from study.machines import machine
 from study.records import attempts, checks
-from study.records.renewal import current_record
-from study.records.tidy import current_code, loading_frame, runs_frame, with_targets
+from study.records.tidy import current_code, loading_frame, runs_frame
 
 
 def main() -> None:
@@ -28,9 +28,10 @@ def main() -> None:
     study, results = load_planned(arguments.study), paths.machine_folder(arguments.runs)
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     on = machine.load(arguments.machine)
-    _require_planned(study.runs, on, arguments.data, results)
     code, peak = current_code(study.runs, on), on.get("peak_flop_per_s_per_rank")
-    runs = with_targets(runs_frame(study.runs, code, results, peak, limits=on.get("disturbance")), study.runs, results)
+    require_planned = partial(_require_planned, on, arguments.data, results)
+    runs = runs_frame(study.runs, code, results, peak, limits=on.get("disturbance"), reads_targets=True,
+                      inspect=require_planned)  # fmt: skip
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
     several = attempts.frame(study.runs, results, on.get("disturbance"))
@@ -40,16 +41,14 @@ def main() -> None:
     _report(runs, loading, results)
 
 
-def _require_planned(runs, on, data, results):
-    """Refuse runs of another configuration: a batch job reads it when it starts, perhaps hours after the plan."""
-    for run in runs:
-        folder = paths.run_folder(results, run.directory)
-        found = current_record(f"{folder}/record.json")["provenance"]["fingerprint"]
-        if found not in (None, inputs.define(run, on, data).fingerprint):
-            raise StudyError(
-                f"{folder}: the configuration changed after this run was planned, and it trained with another one; "
-                "delete this folder and start snakemake again"
-            )
+def _require_planned(on, data, results, run, record):
+    """Refuse a run of another configuration: a batch job reads it when it starts, perhaps hours after the plan."""
+    found = record["provenance"]["fingerprint"]
+    if found not in (None, inputs.define(run, on, data).fingerprint):
+        raise StudyError(
+            f"{paths.run_folder(results, run.directory)}: the configuration changed after this run was planned, and it "
+            "trained with another one; delete this folder and start snakemake again"
+        )
 
 
 def _report(runs, loading, folder):

@@ -16,7 +16,7 @@ from study.machines import machine
 from study.prediction import extra_p, goals
 from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
-from study.records.tidy import current_code, recorded, runs_frame, with_targets
+from study.records.tidy import current_code, recorded, runs_frame
 from study.report.figures import prediction_drawing
 from study.report.tables.layout import Table
 from study.report.tables.prediction import check_table, prediction_table, recommendation_table
@@ -37,9 +37,8 @@ def main() -> None:
     if arguments.results_dir != config["results_dir"] and not Path(arguments.results_dir).is_dir():
         raise StudyError(f"--results-dir: there is no folder {arguments.results_dir}")
     done, left = recorded(study.runs, results)
-    runs = runs_frame(done, current_code(study.runs, chosen), results)
-    if any(run.dataset.target for run in done):
-        runs = with_targets(runs, done, results)
+    reads_targets = any(run.dataset.target for run in done)
+    runs = runs_frame(done, current_code(study.runs, chosen), results, reads_targets=reads_targets)
     selection = select(runs)
     planned: dict = {}
     for run in study.runs:

@@ -409,9 +409,7 @@ class Record(PartOfARun):
         return path
 
     def read(self, path):
-        row = tidy.runs_frame([self.planned], {"nt3": "c0de"}, self.root / "local").iloc[0]
-        tidy.with_targets(tidy.runs_frame([self.planned], {"nt3": "c0de"}, self.root / "local"), [self.planned],
-                          self.root / "local")  # fmt: skip
+        row = tidy.runs_frame([self.planned], {"nt3": "c0de"}, self.root / "local", reads_targets=True).iloc[0]
         return [None if row[name] is None else float(row[name]) for name in ("runtime_s", "peak_memory_mb", "load_s")]
 
     def expect(self, path):

@@ -42,7 +42,7 @@ class Machine:
         self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
         self.study, self.started = None, itertools.count(1)
         monkeypatch.setattr(configuration, "own", lambda: folder / "config")
-        monkeypatch.setattr(check, "load_study", lambda name: self.study)
+        monkeypatch.setattr(check, "load_study", lambda name, on: self.study)
         monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
         monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
 
@@ -307,7 +307,7 @@ def test_exit_codes_tell_a_regression_from_a_mistake(local):
     assert (code, "not valid YAML" in error, error.count("\n")) == (2, True, 1)
     assert local.ended("--machine", "nowhere")[0] == 2
     assert local.ended("--no-such-option")[0] == 2
-    local.patch.setattr(check, "load_study", lambda name: 1 / 0)
+    local.patch.setattr(check, "load_study", lambda name, on: 1 / 0)
     assert local.ended()[0] == 2, "a bug is no regression"
 
 

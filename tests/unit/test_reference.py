@@ -45,7 +45,7 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
     folder = make_run(run)
     write_json(folder / "record.json", make_record(folder))
     results = tmp_path / "local"
-    made = set(tidy.with_targets(tidy.runs_frame([run], {"nt3": "c0de"}, results), [run], results))
+    made = set(tidy.runs_frame([run], {"nt3": "c0de"}, results, reads_targets=True))
     assert made - set(PARAMETERS) == set(fields.columns())
     assert list(tidy.loading_frame([], "c0de", results)) == list(fields.columns(fields.OF_LOADS))
 

@@ -256,7 +256,7 @@ def both_modes(frame, tmp_path, monkeypatch):
     here, there = one_node(), (*one_node(), *one_node(epochs=2))
     frame((here[0], {"runtime": 1567.0, "load": (2.0,)}), on="theta")
     frame((there[0], {"runtime": 1608.0, "load": (2.0,), "session": "another"}), on="theta_flat")
-    monkeypatch.setattr(table_inputs, "load_study", lambda name: Study(name, "", {}, there))
+    monkeypatch.setattr(table_inputs, "load_study", lambda name, on: Study(name, "", {}, there))
     study = Study("sc18", "", {}, here, further=(Further("theta_flat", "sc18_flat"), Further("theta", "sc18")))
     assert table_inputs.elsewhere(study, tmp_path / "theta") == {"theta_flat": [there[0]]}
     uses = TABLES["sc18_memory_modes"].uses

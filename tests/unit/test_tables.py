@@ -20,7 +20,7 @@ from study.experiment.study import Further, Study
 from study.records import targets
 from study.records.record import make_record
 from study.records.table_inputs import gather
-from study.records.tidy import MEASURED, loading_frame, runs_frame, with_targets
+from study.records.tidy import MEASURED, loading_frame, runs_frame
 from study.report import sources
 from study.report.findings import declaration
 from study.report.papers.declaration import declared
@@ -43,7 +43,7 @@ def frame(make_run, tmp_path):
             write_json(folder / "record.json", make_record(folder))
         planned, results = [run for run, _ in runs], tmp_path / "local"
         code = {run["benchmark"]: "c0de" for run in planned}
-        found = with_targets(runs_frame(planned, code, results), planned, results)
+        found = runs_frame(planned, code, results, reads_targets=True)
         found.to_csv(tmp_path / "runs.csv", index=False)
         return pd.read_csv(tmp_path / "runs.csv")
 

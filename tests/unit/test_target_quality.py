@@ -16,7 +16,7 @@ from study.experiment.target import Target
 from study.instruments.power.sampler import COLUMNS
 from study.records.record import make_record
 from study.records.targets import to_target
-from study.records.tidy import loading_frame, read_runs, runs_frame, with_targets
+from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report.tables import TABLES
 from study.report.tables.time_to_quality import LEAST_REPEATS, olympic_mean
 
@@ -177,7 +177,7 @@ def table(make_run, tmp_path):
         for run, given in zip(runs, facts, strict=True):
             folder = make_run(run, **(usual | given))
             write_json(folder / "record.json", make_record(folder))
-        frame = with_targets(runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local"), runs, tmp_path / "local")
+        frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local", reads_targets=True)
         frame.to_csv(tmp_path / "runs.csv", index=False)
         return TABLES["time_to_quality"].make(read_runs(tmp_path / "runs.csv"), NO_LOADING)
 

@@ -229,8 +229,9 @@ def record_schema() -> dict[str, Any]:
     return group_schema(tuple(record_fields()))
 
 
-def older_values() -> dict[str, Any]:
-    """What readers fill in for keys that a record is older than."""
+@functools.cache
+def older_values() -> Mapping[str, Any]:
+    """What readers fill in for keys that a record is older than. Not to be changed: it is made once."""
     return {each.name: each.older for each in record_fields() if each.older not in (REQUIRED, ABSENT)}
 
 

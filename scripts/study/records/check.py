@@ -216,11 +216,9 @@ def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) ->
 def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
     there, _ = tidy.recorded(study.runs, results)
-    frame = with_lost_as_failed(
-        tidy.runs_frame(there, tidy.current_code(study.runs, machine.load(paths.machine_of(results))), results)
-    )
-    if there and wanted & set(targets.MEASURES):
-        frame = tidy.with_targets(frame, there, results)
+    code = tidy.current_code(study.runs, machine.load(paths.machine_of(results)))
+    reads_targets = bool(wanted & set(targets.MEASURES))
+    frame = with_lost_as_failed(tidy.runs_frame(there, code, results, reads_targets=reads_targets))
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
 
 

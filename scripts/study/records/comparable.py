@@ -100,11 +100,11 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
     if "record" in rows:
         rows = rows.drop_duplicates("record")  # an arm that is compared with itself
     found = {block: f"its block has {whats[0]}" for block, whats in _several(rows, free).items()}
-    for block, runs in rows.groupby(_BLOCK):
-        if overlapped(runs).any():
-            found.setdefault(block, f"its block has {AT_ONCE}")
-        if _includes_loading(columns) and _read_unlike(runs):
-            found.setdefault(block, f"its block has {PAGE_CACHE}")
+    narrow = rows[[name for name in (_BLOCK, *OF_TIMES) if name in rows]]  # hundreds of columns take long to divide
+    for block in [block for block, runs in narrow.groupby(_BLOCK) if overlapped(runs).any()]:
+        found.setdefault(block, f"its block has {AT_ONCE}")
+    for block in _read_unlike(rows) if _includes_loading(columns) else ():
+        found.setdefault(block, f"its block has {PAGE_CACHE}")
     if "machine" in rows and rows["machine"].nunique() > 1:
         return found
     for block in _on_other_hosts([each[~each.index.isin(list(found))] for each in arms]):
@@ -113,6 +113,14 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
 
 
 _BLOCK = "block_compared"
+OF_TIMES = (
+    "overlapped",
+    "hosts",
+    "started_wall_ns",
+    "started_monotonic_ns",
+    "boot_id",
+    "runtime_s",
+)  # for `overlapped`
 
 
 def _includes_loading(columns: Collection[str]) -> bool:
@@ -120,16 +128,17 @@ def _includes_loading(columns: Collection[str]) -> bool:
     return any(name in WITH_LOADING or name.endswith(("_j", "_js")) for name in columns)
 
 
-def _read_unlike(runs: pd.DataFrame) -> bool:
-    """Whether some runs found their files in the page cache, and others did not: the first run warms it for the next.
+def _read_unlike(runs: pd.DataFrame) -> list[Any]:
+    """The blocks of which some runs found their files in the page cache, and others did not: the first run warms it.
 
-    It is unknown of mapped files, whose pages are read later.
+    It is unknown of mapped files, whose pages are read later. runs: with the column `_BLOCK`.
     """
     if not {"storage_read_mb", "shared_read_mb"} <= set(runs):
-        return False
+        return []
     asked, stored = (runs[name].astype(float) for name in ("shared_read_mb", "storage_read_mb"))
     known = (asked > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
-    return (stored[known] > COLD * asked[known]).nunique() > 1
+    states = (stored > COLD * asked)[known].groupby(runs.loc[known, _BLOCK]).nunique()
+    return list(states[states > 1].index)
 
 
 def _several(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:

@@ -178,7 +178,7 @@ def as_read(record: Any, path: str | Path) -> dict[str, Any]:
             f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; copy its run's whole "
             "folder, from which it is made again"
         )
-    _check(record, str(path))
+    _check(record, str(path), is_from_json=True)
     quality = record["quality"] and _with_r2(record["quality"])
     whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
     return whole if "checks" in record else checks.judged(whole)
@@ -190,11 +190,15 @@ def _compiled() -> Callable[[Any], Any]:
     return fastjsonschema.compile(schema(), use_default=False)
 
 
-def _check(record: dict[str, Any], where: str) -> None:
-    """Raise `StudyError` for a record that violates the schema; the message is of `checked.check`."""
+def _check(record: dict[str, Any], where: str, is_from_json: bool = False) -> None:
+    """Raise `StudyError` for a record that violates the schema; the message is of `checked.check`.
+
+    is_from_json: whether it was read by `files.read_json`, which refuses numbers that JSON does not have.
+    """
     try:
         _compiled()(record)
-        json.dumps(record, allow_nan=False)
+        if not is_from_json:
+            json.dumps(record, allow_nan=False)
     except (fastjsonschema.JsonSchemaException, ValueError):  # the latter for a number that JSON does not have
         checked.check(record, schema(), where)
 

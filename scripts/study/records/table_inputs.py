@@ -117,5 +117,5 @@ def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.
     """The tidy table of these runs of one machine."""
     used = list(runs)
     on = machine.load(paths.machine_of(results))
-    frame = tidy.runs_frame(used, tidy.current_code(used, on), results, _peak(on), False, on.get("disturbance"))
-    return tidy.with_targets(frame, used, results) if reads_targets else frame
+    code, limits = tidy.current_code(used, on), on.get("disturbance")
+    return tidy.runs_frame(used, code, results, _peak(on), False, limits, reads_targets)

@@ -5,7 +5,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
@@ -31,6 +31,7 @@ from study.records.renewal import current_record, has_ended
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
 LOADS = dict.fromkeys(("benchmark", "file", "loader", "status", "record"), NAME)
+Inspect = Callable[[PlannedRun, dict[str, Any]], object]
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 
 
@@ -41,8 +42,10 @@ def runs_frame(
     peak: utilisation.Peak = None,
     verify_old: bool = True,
     limits: Mapping[str, float] | None = None,
+    reads_targets: bool = False,
+    inspect: Inspect = lambda run, record: None,
 ) -> pd.DataFrame:
-    """A data frame with one row per run.
+    """A data frame with one row per run. Each record is read once: thousands take seconds.
 
     Args:
         runs: of the study.
@@ -52,11 +55,26 @@ def runs_frame(
         verify_old: whether the checksums of all files of a run are compared, or only of those that are newer than its
             record.
         limits: ``disturbance`` of the machine's file, if it declares any.
+        reads_targets: whether the columns of `study.records.targets` are added; this reads the runs' telemetry.
+        inspect: is called with each run and its record, to refuse it.
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    frame = pd.DataFrame([_run_row(run, training_code, Path(folder), peak, verify_old, limits) for run in runs])
-    return power.without_shared(frame.assign(overlapped=comparable.overlapped(frame))) if len(frame) else frame
+    rows, to_target = [], []
+    for run in runs:
+        path = Path(paths.record(folder, run.directory))
+        record = current_record(path)
+        _refuse_another(record, run, paths.machine_of(folder), path)
+        verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
+        inspect(run, record)
+        rows.append(_run_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
+        if reads_targets:
+            to_target.append(targets.to_target(path.parent, record, run.dataset.target))
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    frame = power.without_shared(frame.assign(overlapped=comparable.overlapped(frame)))
+    return pd.concat([frame, pd.DataFrame(to_target, columns=list(targets.COLUMNS))], axis=1) if to_target else frame
 
 
 def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
@@ -99,21 +117,6 @@ def _framework(parameters: Mapping[str, Any]) -> str:
     return parameters.get("framework", workloads.TENSORFLOW)
 
 
-def with_targets(frame: pd.DataFrame, runs: Iterable[PlannedRun], folder: str | Path) -> pd.DataFrame:
-    """Add the columns of `study.records.targets` to the result of `runs_frame`; this reads the runs' telemetry.
-
-    runs, folder: as for `runs_frame`.
-    """
-    if frame.empty:
-        return frame
-    rows = []
-    for run in runs:
-        path = Path(paths.record(folder, run.directory))
-        rows.append(targets.to_target(path.parent, current_record(path), run.dataset.target))
-    added = pd.DataFrame(rows, columns=list(targets.COLUMNS), index=frame.index)
-    return pd.concat([frame, added], axis=1)
-
-
 def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[PlannedRun], list[PlannedRun]]:
     """The runs that have ended, in the machine's results folder, and those that are left."""
     done: list[PlannedRun] = []
@@ -125,16 +128,12 @@ def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[Plann
 
 def _run_row(
     run: PlannedRun,
+    record: dict[str, Any],
     training_code: dict[str, str],
-    folder: Path,
     peak: utilisation.Peak,
-    verify_old: bool,
     limits: Mapping[str, float] | None,
 ) -> dict[str, Any]:
-    path = Path(paths.record(folder, run.directory))
-    record = current_record(path)
-    _refuse_another(record, run, paths.machine_of(folder), path)
-    verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
+    """The columns of one run, without its ``record``."""
     provenance = record["provenance"]
     times = record["phases"]
     benchmark, libraries = record["benchmark"], record["communication_libraries"]
@@ -166,7 +165,6 @@ def _run_row(
         "code_is_current": _is_current(record, training_code),
         "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
-        "record": str(path.relative_to(folder)),
     }
     if (
         record["resumed_after_epoch"] is not None
