@@ -26,6 +26,9 @@ from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import calibration, disturbance, phases, usage
 from study.instruments.background import COLUMNS as BACKGROUND
+from study.instruments.operations import profile as operation_profile
+from study.instruments.operations.profile import Operation
+from study.instruments.operations.profile import Profile as OperationProfile
 from study.instruments.power import summary, telemetry
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.sampling import last_end_ns
@@ -35,7 +38,7 @@ from study.instruments.timeline.summary import summarize
 from study.launch import failure, launch, processes
 from study.machines import machine_lock
 from study.machines.batch_systems import jobs
-from study.records import read_tests, record, targets, tidy, versions
+from study.records import attempts, read_tests, record, targets, tidy, versions
 from study.report.figures.timeline import QUANTITIES, Launch
 from study.training import checkpoints
 from study.workloads.command import events
@@ -791,6 +794,53 @@ class LockHolder(Reader):
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         return until_s if math.isfinite(until_s) else None
+
+
+@reader("operations.json.gz", "json", "study.instruments.operations.profile:read")
+class ProfileOfOperations(Reader):
+    def prepare(self, folder):
+        path = folder / "operations.json.gz"
+        steps = tuple((START + at * 1000, START + (at + 1) * 1000) for at in range(EPOCHS))
+        found = tuple(
+            Operation(name, kind, lane, begin + 10 * place, begin + 10 * place + 7, "layer")
+            for begin, _ in steps
+            for place, (name, kind, lane) in enumerate([("mm", "compute", "main"), ("send", "communication", "gloo")])
+        )
+        operation_profile.write(path, OperationProfile("by hand", "cpu", steps, ((START, START + 5),), found))
+        return path
+
+    def damage(self, content):
+        told = json.loads(gzip.decompress(content))
+        whole = damage.changed(told).map(lambda found: gzip.compress(json.dumps(found).encode()))
+        return whole | damage.json_texts(told).map(gzip.compress) | damage.gz_files(content)
+
+    def read(self, path):
+        found = operation_profile.read(path).operations
+        return [[each.begin_ns, each.end_ns] for each in found]
+
+    def expect(self, path):
+        told = json.loads(gzip.decompress(path.read_bytes()))
+        zero = told["zero_monotonic_ns"]
+        return [[zero + begin, zero + begin + length] for _, _, begin, length in told["operations"]]
+
+
+@reader("attempts.csv", "csv", "study.records.attempts:sentences")
+class Attempts(Reader):
+    def prepare(self, folder):
+        path = folder / attempts.FILE
+        rows = [f"runs/{block}/{number}/record.json,{block},{number},{number == 2},ok,{number == 1},other load,1.5"
+                for block in range(1, 4) for number in (1, 2)]  # fmt: skip
+        path.write_text("\n".join([",".join(attempts.KINDS), *rows]) + "\n")
+        return path
+
+    def damage(self, content):
+        return damage.csv_files(content)
+
+    def read(self, path):
+        return [sentence.split(" was run again")[0] for sentence in attempts.sentences(path.parent)]
+
+    def expect(self, path):
+        return [f"Block {block}" for block in sorted({int(float(row["block"])) for row in rows_of(path)})]
 
 
 @reader("storage.csv", "csv", "study.records.read_tests:_measured")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, written_aside
+from study.core.files import AnyPath, parsed_json, written_aside
 
 FILE = "operations.json.gz"
 MOST_OPERATIONS = 100_000  # in a file: about 1 MB
@@ -128,7 +128,7 @@ def read(path: AnyPath) -> Profile:
     """
     try:
         with gzip.open(path) as handle:
-            return _profile(json.loads(handle.read().decode()))
+            return _profile(parsed_json(handle.read().decode()))
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise StudyError(
             f"{path}: is not a complete profile of operations ({error}); restore it, or delete its folder to run again"
@@ -143,8 +143,9 @@ def _profile(content: dict[str, Any]) -> Profile:
         raise ValueError("it has no step or no known device")
     operations = []
     for name, lane, begin, length in content["operations"]:
-        (operator, kind, scope), (at, end) = names[name], _span(zero, begin, begin + length)
-        operations.append(Operation(operator, kind, lanes[lane], at, end, scope))
+        at, end = _span(zero, begin, _whole(begin) + _whole(length))
+        operator, kind, scope = names[_place(name)]
+        operations.append(Operation(operator, kind, lanes[_place(lane)], at, end, scope))
     return Profile(
         str(content["library"]), content["device"], steps, tuple(_span(zero, *each) for each in content["input_waits"]),
         tuple(operations), str(content["unseen"]), _whole(content["clock_error_ns"]), _whole(content["dropped"]),
@@ -161,6 +162,12 @@ def _span(zero: int, begin: Any, end: Any) -> Span:
     if _whole(end) < _whole(begin):
         raise ValueError("an operation ends before it begins")
     return zero + begin, zero + end
+
+
+def _place(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError(f"{value} is no place in a list")
+    return int(value)
 
 
 def _whole(value: Any) -> int:
