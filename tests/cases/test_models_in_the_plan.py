@@ -83,7 +83,10 @@ def test_the_next_model_is_judged_by_itself(monkeypatch):
     assert judged("plain", monkeypatch) is None
 
 
-@pytest.mark.parametrize("name", sorted(model_checks.SHIPPED))
+# ResNet-101 is ResNet-50 with more of the same blocks.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.long if name == "resnet101" else ()) for name in sorted(model_checks.SHIPPED)
+])  # fmt: skip
 @pytest.mark.slow
 def test_shipped_benchmarks_are_not_refused(name):
     """They are not checked in each plan. The large ones have smaller images and fewer classes: the same layers."""

@@ -1,6 +1,7 @@
 """On two ranks of PyTorch: training on halves of a batch against training on the whole batch; see ranks_average.py.
 
-``ranks_average_pytorch.py RUN.yaml averaging``, or ``each for itself``. Rank 0 also prints the bytes that it sent.
+``ranks_average_pytorch.py RUN.yaml averaging "each for itself"``: one after the other. Rank 0 also prints the
+bytes that it sent.
 """
 
 import json
@@ -22,12 +23,18 @@ STEPS, BATCH = 5, 16
 
 
 def main():
-    run, averages = RunDefinition.read(sys.argv[1]), sys.argv[2] == "averaging"
+    run = RunDefinition.read(sys.argv[1])
     run.benchmark["model"]["dropout"] = 0.0
     run.benchmark["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
     backend = backends.of_run(run)
     backend.limit_threads(1)
     ranks = backend.connect(run)
+    for how in sys.argv[2:]:
+        train(run, backend, ranks, how == "averaging")
+    ranks.close()
+
+
+def train(run, backend, ranks, averages):
     random = np.random.default_rng(0)
     x = random.random((STEPS, 2 * BATCH, 60, 1), dtype=np.float32)
     y = np.eye(2, dtype=np.float32)[random.integers(0, 2, (STEPS, 2 * BATCH))]
@@ -60,10 +67,10 @@ def main():
              "has_averaged": together.gradients_averaged()}  # fmt: skip
     own = np.concatenate([each.ravel() for each in together.weights()])
     found["differing_ranks"] = len({zlib.crc32(each) for each in ranks.gather(own)}) - 1
-    np.save(Path(sys.argv[1]).with_suffix(".npy"), own)
+    if averages:
+        np.save(Path(sys.argv[1]).with_suffix(".npy"), own)
     if ranks.rank == 0:
         print("RESULT " + json.dumps(found), flush=True)
-    ranks.close()
 
 
 main()

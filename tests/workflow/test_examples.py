@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+import fork_server
 import pandas as pd
 import pytest
 import yaml
@@ -34,9 +35,12 @@ def example(request, tmp_path):
 
 def called(folder, program, *arguments):
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    done = subprocess.run(
-        [BIN / program, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S
-    )
+    if program == "snakemake":
+        done = fork_server.run(arguments, folder, variables, WAIT_S)
+    else:
+        done = subprocess.run(
+            [BIN / program, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

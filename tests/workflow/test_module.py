@@ -6,6 +6,7 @@ import re
 import subprocess
 import textwrap
 
+import fork_server
 import pytest
 from project import BIN, ROOT, WAIT_S
 
@@ -48,6 +49,8 @@ def folder(tmp_path):
 def called(folder, program, *arguments):
     """A finished command in the user's folder."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    if program == "snakemake":
+        return fork_server.run(arguments, folder, variables, WAIT_S)
     return subprocess.run(
         [BIN / program, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S
     )

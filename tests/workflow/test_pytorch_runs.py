@@ -55,19 +55,22 @@ if definition["trace"]:
 """
 
 
-def started(folder, how, ranks=2):
-    """A run's definition and the command that starts a script on its ranks."""
-    define(*expand(scaling="weak", gpus=ranks, learning_rate_scaling="none", framework="pytorch", strategy="ddp",
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory):
+    """(What two ranks print, by how they train; the weights of those that average)."""
+    folder, ways = tmp_path_factory.mktemp("ddp"), ("averaging", "each for itself")
+    define(*expand(scaling="weak", gpus=2, learning_rate_scaling="none", framework="pytorch", strategy="ddp",
                    loader="npy")).write(folder / "run.yaml")  # fmt: skip
-    line = [sys.executable, ROOT / "scripts" / "strategyrun.py", "ddp", str(ranks), "0", "[]", folder, sys.executable,
-            Path(__file__).with_name("ranks_average_pytorch.py"), folder / "run.yaml", how]  # fmt: skip
+    line = [sys.executable, ROOT / "scripts" / "strategyrun.py", "ddp", "2", "0", "[]", folder, sys.executable,
+            Path(__file__).with_name("ranks_average_pytorch.py"), folder / "run.yaml", *ways]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.split("RESULT ")[1].splitlines()[0])
+    found = [json.loads(each.splitlines()[0]) for each in done.stdout.split("RESULT ")[1:]]
+    return dict(zip(ways, found, strict=True)), np.load(folder / "run.npy")
 
 
-def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(tmp_path):
-    result = started(tmp_path, "averaging")
+def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ddp):
+    result = ddp[0]["averaging"]
     assert result["moved"] > 1e-3
     assert result["off"] < 1e-5 * result["moved"]
     assert result["has_averaged"]
@@ -75,16 +78,15 @@ def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(tmp_path):
     assert result["sent_per_step"] == pytest.approx(result["gradient_bytes"], rel=0.02)
 
 
-def test_that_comparison_would_notice_ranks_that_do_not_average(tmp_path):
-    result = started(tmp_path, "each for itself")
+def test_that_comparison_would_notice_ranks_that_do_not_average(ddp):
+    result = ddp[0]["each for itself"]
     assert result["off"] > 0.05 * result["moved"]
 
 
 @pytest.mark.skipif(backends.missing("pytorch", "horovod") is not None, reason="Horovod was built without PyTorch")
-def test_horovod_averages_as_ddp_does(tmp_path, ranks):
+def test_horovod_averages_as_ddp_does(tmp_path, ranks, ddp):
     """Equal ranks, the same bytes, and the weights of DDP."""
-    of_ddp = started(tmp_path, "averaging")
-    weights = np.load(tmp_path / "run.npy")
+    of_ddp, weights = ddp[0]["averaging"], ddp[1]
     definition = define(
         *expand(scaling="weak", gpus=2, learning_rate_scaling="none", framework="pytorch", loader="npy")
     )
