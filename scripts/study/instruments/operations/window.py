@@ -13,7 +13,7 @@ from study.instruments.operations.profile import Operation, Profile, Span
 MOST_STEPS = 20
 WARM_UP = 5  # steps of the epoch before the first one that is profiled; half of a shorter epoch's
 MARK = "study.mark"  # the name of the operations by which the profiler's clock is read
-LIBRARY_CLOCK = "the profiler lost the marks of its clock"
+LOST = "the profiler lost the marks of its clock"
 Batch = TypeVar("Batch")
 
 
@@ -147,7 +147,7 @@ def clock_offset(marked: Sequence[Span], seen: Sequence[int]) -> tuple[int, int]
     Each mark was noted between two readings of the monotonic clock; the closest pair says most.
     """
     if len(marked) != len(seen) or not seen:
-        raise StudyError(f"profile: operations: {LIBRARY_CLOCK} ({len(seen)} of {len(marked)}); run again")
+        raise StudyError(f"profile: operations: {LOST} ({len(seen)} of {len(marked)}); run again")
     (before, after), at = min(zip(marked, seen, strict=True), key=lambda pair: pair[0][1] - pair[0][0])
     return at - (before + after) // 2, (after - before + 1) // 2
 
