@@ -21,6 +21,7 @@ myst_enable_extensions = ["colon_fence"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["site/static"]
+html_extra_path = ["schemas"]  # for editors, see docs/extending.md
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False

@@ -1,11 +1,11 @@
-"""Write the reference pages of the docs that follow from declarations in the code and the schemas."""
+"""Write what follows from declarations in the code and the schemas: reference pages, and schemas for editors."""
 
 from study import cli
 from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
 from study.experiment.reference import grid_keys
-from study.report import command_lines, reference
+from study.report import command_lines, editor_schemas, reference
 
 VERBS = {
     name: (verb.question, verb.script, verb.exit_codes.removeprefix("Exit codes: ").rstrip("."))
@@ -24,9 +24,14 @@ PAGES = {
 
 
 def main() -> None:
-    """Write every page."""
+    """Write every page and schema, and into each of the repository's own files the line that names its schema."""
     for name, page in PAGES.items():
         write_text(ROOT / "docs" / "reference" / name, page())
+    for kind in editor_schemas.SCHEMAS:
+        write_text(editor_schemas.path(kind), editor_schemas.text(kind))
+        for file in editor_schemas.files(kind):
+            if (text := editor_schemas.with_schema(file, kind)) != file.read_text(encoding="utf-8"):
+                write_text(file, text)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def test_a_mistake_in_the_base_is_told_of_the_base(machines, tmp_path):
     machines("base: theta\ndescription: x\n")
     theta = tmp_path / "machines" / "theta.yaml"
     theta.write_text(theta.read_text().replace("cores_per_rank: 64", "cores_per_rank: 0"))
-    with pytest.raises(StudyError, match=r"machines/theta.yaml: line 9: cores_per_rank: 0 is less than"):
+    with pytest.raises(StudyError, match=r"machines/theta.yaml: line 10: cores_per_rank: 0 is less than"):
         machine.load("mine")
     theta.write_text(theta.read_text().replace("cores_per_rank: 0\n", ""))
     with pytest.raises(StudyError, match=r"machines/mine.yaml: .*the key 'cores_per_rank' is missing"):

@@ -1,17 +1,20 @@
 """The docs' reference pages are those that the declarations give."""
 
+import json
 import re
 
+import jsonschema
 import make_reference
 import pytest
 from examples import expand
 
-from study.core import fields, units
+from study.core import checked, fields, units
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
 from study.records.record import make_record
+from study.report import editor_schemas
 from study.training import staging
 
 
@@ -19,6 +22,22 @@ from study.training import staging
 def test_pages_are_current(name):
     written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert written == make_reference.PAGES[name](), "make reference writes it anew"
+
+
+@pytest.mark.parametrize("kind", editor_schemas.SCHEMAS)
+def test_editors_accept_every_file_of_ours_and_refuse_an_unknown_key(kind):
+    written = editor_schemas.path(kind).read_text(encoding="utf-8")
+    assert written == editor_schemas.text(kind), "make reference writes it anew"
+    schema = jsonschema.Draft202012Validator(json.loads(written))
+    assert editor_schemas.files(kind)
+    for file in editor_schemas.files(kind):
+        content = checked.load_yaml(file)
+        assert [(file.name, error.message) for error in schema.iter_errors(content)] == []
+        assert not schema.is_valid({**content, "no_such_key": 1})
+        text = file.read_text(encoding="utf-8")
+        assert text == editor_schemas.with_schema(file, kind), "make reference writes the line"
+        (named,) = re.findall(r"\A# yaml-language-server: \$schema=(.*)\n", text)
+        assert (file.parent / named).resolve() == editor_schemas.path(kind)
 
 
 def test_every_declared_staging_is_obeyed():

@@ -1,0 +1,61 @@
+"""JSON Schemas by which editors complete and check configuration files, from the same declarations as our own checks.
+
+A file names its schema in its first line, which YAML language servers read. Our checks do not use these files.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from study.core import checked
+from study.core.paths import CONFIG, ROOT
+from study.experiment import schemas
+from study.machines import machine
+from study.report.findings import declaration
+
+FOLDER = ROOT / "docs" / "schemas"
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "studies": schemas.studies,
+    "machines": lambda: _may_have_base(machine.schema()),
+    "benchmarks": lambda: checked.named_schema("benchmarks"),
+    "findings": declaration.schema,
+}  # by the folder in config/
+
+
+def text(kind: str) -> str:
+    """The schema of the files in config/``kind``/, as a JSON file."""
+    return json.dumps(SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n"
+
+
+def path(kind: str) -> Path:
+    """Where it is."""
+    return FOLDER / f"{kind}.schema.json"
+
+
+def files(kind: str) -> list[Path]:
+    """The repository's own files of a kind."""
+    return sorted((CONFIG / kind).glob("*.yaml"))
+
+
+def with_schema(file: Path, kind: str) -> str:
+    """The text of ``file`` with the line that names its schema before all else."""
+    named = "# yaml-language-server: $schema="
+    first, _, rest = (written := file.read_text(encoding="utf-8")).partition("\n")
+    where = os.path.relpath(path(kind), file.parent)
+    return f"{named}{where}\n{rest if first.startswith(named) else written}"
+
+
+def _may_have_base(schema: dict[str, Any]) -> dict[str, Any]:
+    """Where a file has a ``base``, what it leaves out is in that file: nothing is required of it."""
+    names = ("required", "if", "then", "dependentRequired")
+    required = {name: schema[name] for name in names if name in schema}
+    others = {name: value for name, value in schema.items() if name not in names}
+    base = {"type": "string", "description": "another machine file; this one has all its keys, but those given here"}
+    return {
+        **others,
+        "properties": {"base": base, **schema["properties"]},
+        "if": {"not": {"required": ["base"]}},
+        "then": required,
+    }
