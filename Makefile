@@ -105,7 +105,7 @@ lock: setup-test  ## write the locked requirements in envs/ from what is asked f
 format: setup-test  ## format code and rules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt Snakefile rules
+	$(BIN)/snakefmt Snakefile rules workflow
 
 reference: setup  ## write docs/reference from the declarations in the code
 	$(BIN)/python scripts/make_reference.py

@@ -13,7 +13,14 @@ from study.machines.machine import load
 
 @pytest.mark.parametrize(
     "line",
-    ["ruff check .", "ruff format --check .", "mypy", "snakefmt --check Snakefile rules", "snakemake --lint"],
+    [
+        "ruff check .",
+        "ruff format --check .",
+        "mypy",
+        "snakefmt --check Snakefile rules workflow",
+        "snakemake --lint",
+        "snakemake --lint --snakefile workflow/Snakefile",
+    ],
 )
 def test_clean(line):
     tool, *arguments = line.split()
