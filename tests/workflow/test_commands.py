@@ -53,19 +53,29 @@ def is_run_elsewhere(line):
 PAGES = [page for page in documents.tracked("*.md") if any(not is_run_elsewhere(line) for line in to_run(page))]
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """(A copy of the project, the commands that have worked in it): for pages that write no file of their own."""
+    return copy_of_project(tmp_path_factory.mktemp("untouched") / "project"), set()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_work(page, tmp_path):
-    project = copy_of_project(tmp_path / "project")
+def test_commands_work(page, untouched, tmp_path):
+    """Several pages plan the same study, which is done once."""
+    project, worked = untouched
+    if any(OWN_FILE.match(text) for text, _ in blocks(page)):
+        project, worked = copy_of_project(tmp_path / "project"), set()
     variables = {**project.variables, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     for text, runs in blocks(page):
         if own := OWN_FILE.match(text):
             (project.root / own[1]).write_text(text)
         for line in commands(text) if runs else ():
-            if is_run_elsewhere(line):
+            if is_run_elsewhere(line) or line in worked:
                 continue
             assert QUICK.match(line), f"{line}: mark its block with <!-- not run: REASON -->"
             done = called(quick(line), project.root, variables)
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+            worked.add(line)
 
 
 def called(line, folder, variables):
