@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: help setup-test setup-docs study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories docs docs-links
+.PHONY: help setup-test setup-docs study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories dist docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	@$(BIN)/study run $(call option,--study,STUDY)
@@ -112,6 +112,9 @@ reference: setup  ## write docs/reference from the declarations in the code
 
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
+
+dist:  ## write the archive of a release in dist/, of the last commit, with its checksum
+	@scripts/dist.sh
 
 docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html
