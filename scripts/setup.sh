@@ -95,7 +95,7 @@ make_environment() {
 count_of() { grep -c '^[a-zA-Z0-9].*==' "$1"; }
 
 install_dependencies() {
-  say "installing $(count_of "$LOCK") locked packages (about a minute and 750 MB to download where nothing is cached)"
+  say "installing $(count_of "$LOCK") locked packages (about a minute and 900 MB to download where nothing is cached)"
   install_locked "$LOCK"
   digest <"$LOCK" >"$LOCK_OF"
 }
