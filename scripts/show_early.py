@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from study.core import paths
+from study.core import number_types, paths
 from study.core.errors import exit_with_message
 from study.core.files import write_text, written_with_checksum
 from study.experiment.expansion import load_planned
@@ -21,7 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", required=True)
     parser.add_argument("--machine", required=True)
-    parser.add_argument("--block", required=True, type=int, help="the last block whose runs have all ended")
+    parser.add_argument(
+        "--block", required=True, type=number_types.whole, help="the last block whose runs have all ended"
+    )
     parser.add_argument("--report", required=True, type=Path, help="the page, in the study's results folder")
     parser.add_argument("--output", required=True, type=Path, help="a file that tells that it was done")
     arguments = parser.parse_args()

@@ -127,6 +127,8 @@ NOT_FUZZED = {
             "study.core.code_version:_reader",
             "study.core.code_version:_source",
             "patch_horovod:main",
+            "make_reference:main",
+            "study.report.editor_schemas:with_schema",
             "study.core.fields:sections",
             "study.report.command_lines:_laboratory",
             "study.core.script_options:of_script",

@@ -196,8 +196,10 @@ def add_background(folder, begin, busy, host="n1"):
     for end in np.arange(begin + 0.5, begin + 18.1, 0.5):
         at = STARTED_NS + int(end * 1e9)
         taken = 0.5 if busy[0] < end <= busy[1] else 0.0
-        rows.append([at, at, host, 0.5, 2, 0.5, taken, *[0.0] * 8, "", "cc1 1.00" if taken else ""])
-    pd.DataFrame(rows, columns=background.COLUMNS).to_csv(folder / disturbance.FILE, index=False)
+        told = dict.fromkeys(background.COUNTED, 0.0) | {"own_cpu_s": 0.5, "others_cpu_s": taken}
+        told |= {"end_wall_ns": at, "end_monotonic_ns": at, "host": host, "seconds": 0.5, "cores": 2}
+        rows.append(told | {"busiest": "cc1 1.00" if taken else ""})
+    pd.DataFrame(rows, columns=list(background.COLUMNS)).to_csv(folder / disturbance.FILE, index=False)
 
 
 def test_what_others_used_is_drawn_under_the_phases(tmp_path):

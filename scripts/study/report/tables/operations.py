@@ -20,14 +20,17 @@ CAPTION = (
     "step, in the first repeat. Profiling slows a step: compare shares, not times with those of other tables."
 )
 
+NEEDS = "runs whose operations are profiled (profile: operations)"
+USES = kinds.runs(observed="profile: operations")
+
 
 @kinds.table(
     "operations",
     title="Where a step's time goes",
     look_for="Whether a step computes or waits: idle time means that no operation ran, input wait that the loader "
     "is too slow, and communication that is not hidden that other ranks or the network are.",
-    needs="runs whose operations are profiled (profile: operations)",
-    uses=kinds.runs(observed="profile: operations"),
+    needs=NEEDS,
+    uses=USES,
 )
 def operations(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: its step by what it did, communication that is hidden, the largest operations."""

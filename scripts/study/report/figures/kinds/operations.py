@@ -6,7 +6,7 @@ from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
 from study.report.figures.kinds.base import KINDS, Inputs
-from study.report.tables import TABLES
+from study.report.tables.operations import NEEDS, USES
 
 
 class Operations:
@@ -17,15 +17,15 @@ class Operations:
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return TABLES["operations"].needs
+        return NEEDS
 
     def uses(self, description: Description, run: Any) -> bool:
         """The runs whose operations were profiled."""
-        return TABLES["operations"].uses(run)
+        return USES(run)
 
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has it."""
-        return any(map(TABLES["operations"].uses, study.runs))
+        return any(map(USES, study.runs))
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files."""
