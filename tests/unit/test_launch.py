@@ -69,7 +69,7 @@ def test_this_host_carries_as_many_ranks_as_it_has_cores(monkeypatch, of_machine
     assert launchers.most_ranks({**machine("local"), **of_machine}) == most
 
 
-@pytest.mark.parametrize(("visible", "most"), [(None, 3), ("0,2", 2), ("", 1)])
+@pytest.mark.parametrize(("visible", "most"), [(None, 3), ("0,2", 2), ("", 1), ("1,0,7,2", 2)])
 def test_this_host_carries_as_many_ranks_as_it_has_gpus(monkeypatch, visible, most):
     monkeypatch.setattr(launchers.nvml, "library", lambda: FakeNvml(3))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -233,7 +233,9 @@ def test_limits_are_put_back_at_the_walltime_and_after_signals(
     )
     launch = subprocess.Popen([sys.executable, "-c", text])
     settled = time.monotonic() + 20
-    while number and not (of_package(host) == "90000000" and handles(launch.pid, number)):
+    # The log is opened once the command has started: a signal before that ends the launch without a run to record.
+    is_started = (tmp_path / "log").exists
+    while number and not (of_package(host) == "90000000" and handles(launch.pid, number) and is_started()):
         assert time.monotonic() < settled, "the run did not start"
         time.sleep(0.02)
     if number:

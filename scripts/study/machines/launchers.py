@@ -13,6 +13,8 @@ from study.core import cores, environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.core.registry import Registry
+from study.instruments.power import gpus
+from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors import nvml
 from study.machines import hosts, process_roles, remote
 from study.machines.hosts import Links
@@ -104,13 +106,14 @@ def most_ranks(machine: dict[str, Any]) -> int:
 
 
 def _gpus_here(machine: dict[str, Any]) -> int:
-    """The GPUs that a rank started here may use; raises `StudyError` if they cannot be counted."""
+    """The GPUs that CUDA shows to a rank started here; raises `StudyError` if they cannot be counted."""
     try:
-        found = [name for name, handle, _ in nvml.handles(nvml.library()) if handle is not None]
-    except Exception as error:  # NVML's own classes are only there with its bindings
+        shown = gpus.visible({**os.environ, **machine.get("environment", {})}, nvml.library())
+    except Unavailable as error:
         raise StudyError(f"the GPUs of this host cannot be counted: {error}; give numbers of ranks") from None
-    visible = {**os.environ, **machine.get("environment", {})}.get("CUDA_VISIBLE_DEVICES")
-    return len(found) if visible is None else min(len(found), len([each for each in visible.split(",") if each]))
+    if shown is None:
+        raise StudyError("the GPUs of this host cannot be counted: NVML does not list them; give numbers of ranks")
+    return len(shown)
 
 
 def started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) -> int:

@@ -113,14 +113,8 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
 
 
 _BLOCK = "block_compared"
-OF_TIMES = (
-    "overlapped",
-    "hosts",
-    "started_wall_ns",
-    "started_monotonic_ns",
-    "boot_id",
-    "runtime_s",
-)  # for `overlapped`
+# The columns from which `overlapped` tells.
+OF_TIMES = ("overlapped", "hosts", "started_wall_ns", "started_monotonic_ns", "boot_id", "runtime_s")
 
 
 def _includes_loading(columns: Collection[str]) -> bool:

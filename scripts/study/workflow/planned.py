@@ -149,7 +149,8 @@ class Plan:
         """
         if self.timed_threads == 1 or not self.study.findings or not self.is_main_process:
             return []
-        to_come = {run.repeat for run in self.study.runs if not Path(self.outcomes([run])[0]).exists()}
+        paired = zip(self.study.runs, self.outcomes(self.study.runs), strict=True)
+        to_come = {run.repeat for run, path in paired if not Path(path).exists()}
         last = max((run.repeat for run in self.study.runs), default=0)
         shown = (block for block in sorted(to_come) if LEAST_BLOCKS <= block < last)
         return [f"{self.folder}/logs/shown_after_block_{block}" for block in shown]

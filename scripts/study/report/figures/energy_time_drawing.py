@@ -1,7 +1,6 @@
 """Draw energy against time: a panel for each benchmark, its points with intervals, and the Pareto front."""
 
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -16,6 +15,7 @@ from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
 from study.report.figures.drawing import save
+from study.report.figures.table_panels import TablePanels
 from study.report.tables.energy_time import FRONT, WORK, energy_time
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
@@ -27,19 +27,8 @@ DEFAULTS = "all at their defaults"
 X, Y = "energy_window_s", "energy_job_j"
 
 
-@dataclass(frozen=True)
-class EnergyTimeData:
-    """The figure's data. panels: (title, rows of the table ``energy_time`` with a column ``point``) of each work."""
-
-    name: str
-    title: str
-    caption: str
-    subtitle: str
-    panels: list[tuple[str, pd.DataFrame]]
-
-
-def select(description: Description, runs: pd.DataFrame, study: str) -> EnergyTimeData:
-    """The `EnergyTimeData` of a figure; raises `StudyError` if no point has an energy."""
+def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
+    """The `TablePanels` of a figure; raises `StudyError` if no point has an energy."""
     frame = energy_time(runs, pd.DataFrame()).frame
     frame = frame[frame[Y].notna() & frame[X].notna()]
     if frame.empty:
@@ -51,7 +40,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> EnergyTi
         title = f"{benchmark_title(str(of['benchmark']), description.labels)}, {of['scaling']} scaling{modelled}"
         panels.append((title, rows.assign(point=_named(rows))))
     subtitle = f"study {study}, machine {', '.join(frame['machine'].unique())}"
-    return EnergyTimeData(description.name, description.title, description.caption, subtitle, panels)
+    return TablePanels.of(description, subtitle, panels)
 
 
 def _named(rows: pd.DataFrame) -> list[str]:
@@ -75,13 +64,13 @@ def _told(name: str, value: Any) -> str:
     return f"{key.words} {number} {key.unit or ''}".strip()
 
 
-def write(data: EnergyTimeData, svg: AnyPath, pdf: AnyPath) -> None:
+def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all."""
     with matplotlib.rc_context(style.RC):
         save(draw(data), data, svg, pdf)
 
 
-def draw(data: EnergyTimeData) -> Figure:
+def draw(data: TablePanels) -> Figure:
     """The Matplotlib figure: a panel for each benchmark, dataset, scaling mode and number of epochs.
 
     Points have numbers, in the order of their times, and a list below their panel: names would lie on one another.

@@ -1,7 +1,6 @@
 """Draw what a training step's time goes into: a panel for each benchmark, and in it a stacked bar for each point."""
 
 import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -15,6 +14,7 @@ from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
 from study.report.figures.drawing import save
+from study.report.figures.table_panels import TablePanels
 from study.report.tables.operations import PARTS, STEP, operations
 from study.report.tables.summary import IDENTITY
 
@@ -33,19 +33,8 @@ BAR, AROUND, LEGEND = 0.28, 0.75, 0.9  # inches: of a bar with its gap, around a
 ROOM = 90  # characters of a line of the title
 
 
-@dataclass(frozen=True)
-class OperationsData:
-    """The figure's data. panels: (title, rows of the table ``operations`` with a column ``point``) of each work."""
-
-    name: str
-    title: str
-    caption: str
-    subtitle: str
-    panels: list[tuple[str, pd.DataFrame]]
-
-
-def select(description: Description, runs: pd.DataFrame, study: str) -> OperationsData:
-    """The `OperationsData` of a figure; raises `StudyError` if no run has a profile of its operations."""
+def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
+    """The `TablePanels` of a figure; raises `StudyError` if no run has a profile of its operations."""
     frame = operations(runs, pd.DataFrame()).frame
     frame = frame[frame[STEP].notna()]
     if frame.empty:
@@ -55,7 +44,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> Operatio
         title = f"{benchmark_title(str(benchmark), description.labels)}, {scaling} scaling, {dataset}"
         panels.append((title, rows.assign(point=_named(rows))))
     subtitle = f"rank 0; study {study}, machine {', '.join(frame['machine'].unique())}; profiling slows the steps"
-    return OperationsData(description.name, description.title, description.caption, subtitle, panels)
+    return TablePanels.of(description, subtitle, panels)
 
 
 def _named(rows: pd.DataFrame) -> list[str]:
@@ -76,13 +65,13 @@ def _told(name: str, value: object) -> str:
     return f"{PARAMETERS[name].words} {value} {PARAMETERS[name].unit or ''}".strip()
 
 
-def write(data: OperationsData, svg: AnyPath, pdf: AnyPath) -> None:
+def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all."""
     with matplotlib.rc_context(style.RC):
         save(draw(data), data, svg, pdf)
 
 
-def draw(data: OperationsData) -> Figure:
+def draw(data: TablePanels) -> Figure:
     """The Matplotlib figure, with one legend for all panels."""
     with matplotlib.rc_context(style.RC):
         heights = [AROUND + sum(BAR * max(1, 1 + point.count("\n") * 0.5) for point in rows["point"])

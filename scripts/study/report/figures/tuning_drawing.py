@@ -2,7 +2,6 @@
 
 import functools
 import textwrap
-from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
@@ -20,6 +19,7 @@ from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
 from study.report.figures.description import Description, Labels, benchmark_title
 from study.report.figures.drawing import save
+from study.report.figures.table_panels import TablePanels
 from study.report.tables.summary import IDENTITY
 from study.report.tables.tuning import tuning
 
@@ -39,19 +39,8 @@ TICKS = (1, 0.1, 10, 0.5, 2, 0.2, 5, 0.8, 1.2, 0.7, 1.5, 0.6, 0.9, 1.1, 1.05, 0.
 TICKS_APART = 0.09  # as part of the axis
 
 
-@dataclass(frozen=True)
-class TuningData:
-    """The figure's data. panels: (title, rows of the table ``tuning``) of each baseline."""
-
-    name: str
-    title: str
-    caption: str
-    subtitle: str
-    panels: list[tuple[str, pd.DataFrame]]
-
-
-def select(description: Description, runs: pd.DataFrame, study: str) -> TuningData:
-    """The `TuningData` of a figure; raises `StudyError` if no arm has a ratio."""
+def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
+    """The `TablePanels` of a figure; raises `StudyError` if no arm has a ratio."""
     frame = tuning(runs, pd.DataFrame()).frame
     if frame.empty or frame["throughput_ratio"].isna().all():
         raise StudyError(f"{description.name}: no arm has a block in common with its baseline in study {study}")
@@ -63,7 +52,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TuningDa
     ]
     where = ", ".join(frame["machine"].unique())
     subtitle = f"study {study}, machine {where}, {_blocks(frame['blocks'])}"
-    return TuningData(description.name, description.title, description.caption, subtitle, panels)
+    return TablePanels.of(description, subtitle, panels)
 
 
 def _title(point: dict[str, object], differing: list[str], labels: Labels) -> str:
@@ -79,13 +68,13 @@ def _blocks(numbers: pd.Series) -> str:
     return counted(low, "block") if low == high else f"{low} to {high} blocks"
 
 
-def write(data: TuningData, svg: AnyPath, pdf: AnyPath) -> None:
+def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all."""
     with matplotlib.rc_context(style.RC):
         save(draw(data), data, svg, pdf)
 
 
-def draw(data: TuningData) -> Figure:
+def draw(data: TablePanels) -> Figure:
     """The Matplotlib figure: a panel per baseline, one below the other, with one axis and one legend."""
     with matplotlib.rc_context(style.RC):
         together = pd.concat([rows for _, rows in data.panels])
