@@ -25,6 +25,7 @@ SCALING, LOOPS = "prace2019_table8_9_resnet50_scaling.csv", "prace2019_table13_k
 BATCH_SIZE = 64  # of a worker (Table 7)
 DIFFERENCE = workload_difference("prace2019")
 LOOP = "training_loop"
+FRAMEWORKS = {"tensorflow": "TensorFlow", "pytorch": "PyTorch"}
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
 SPEEDUP = ("pairing", "speedup", "speedup_low", "speedup_high")  # of table 8 and 9
 TOLD = ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
@@ -39,7 +40,8 @@ def of_images(run: Any) -> bool:
     "prace2019_table8_9",
     title="Images per second by number of GPUs",
     look_for="How the throughput grows with the ranks, and what reading the images costs. The guide's two tables "
-    "differ in framework, data and method at once; the runs here differ in the input only.",
+    "differ in framework, data and method at once; the runs here differ in the input, and in the "
+    "framework if the study has two.",
     needs="runs on images with strategy horovod",
     uses=of_images,
     compares_runs=True,
@@ -48,20 +50,21 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
     runs = runs.assign(images_per_s=steady_samples_per_s(runs))
     table = points(runs, ["images_per_s"])
-    table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
     table = table.join(pd.DataFrame([_speedup(row, table, runs) for _, row in table.iterrows()], index=table.index))
+    table["trained_with"] = table["framework"].map(lambda name: f"{FRAMEWORKS[name]} with Horovod")
+    table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
     keys, measures = ["framework", "gpus"], ["images_per_s", "speedup"]
     table = beside_published(table, SCALING, keys, measures, _differences)
     table = with_unmeasured(table, SCALING, keys, measures)
     table = table.sort_values(["framework", "gpus", "benchmark"], ignore_index=True)
-    shown = ["framework", "benchmark", "loader", "gpus", "batch_size_per_rank", "images_per_s", "speedup",
-             "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
+    shown = ["framework", "trained_with", "benchmark", "loader", "gpus", "batch_size_per_rank", "images_per_s",
+             "speedup", "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
              *TOLD]  # fmt: skip
     caption = (
         "images per second of all ranks, without the first epoch; speedup over one rank with the same batch size per "
         "rank, and its 95 % interval; published: prace2019, Table 8 (MXNet with a parameter server, ImageNet from "
         "RecordIO files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node; framework: "
-        "which of these two the row is compared with; all runs here are TensorFlow with Horovod."
+        "which of these two the row is compared with; trained_with: what trained here."
     )
     return _finished("prace2019_table8_9", caption, table, shown)
 
@@ -78,10 +81,11 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
 
 
 def _differences(row: pd.Series) -> str:
-    told = f"TensorFlow with Horovod instead of {row['framework'].replace('_', ' with ')}"
+    theirs = {"mxnet": "MXNet", "pytorch_horovod": "PyTorch with Horovod"}[row["framework"]]
+    framework = None if row["trained_with"] == theirs else f"{row['trained_with']} instead of {theirs}"
     batch = f"batch size a rank {row['batch_size_per_rank']} instead of {BATCH_SIZE}"
     others = [DIFFERENCE(row), batch if row["batch_size_per_rank"] != BATCH_SIZE else None]
-    return ", ".join([told, *filter(None, others)])
+    return ", ".join([*filter(None, [framework, *others]), "other hardware"])
 
 
 def has_own_loop(study: Study) -> bool:
