@@ -16,7 +16,7 @@ WAITING = {
 # What ends the waits of each function, ``module:function``.
 ENDS = {
     "a limit of its own": """
-        core.commands:end core.commands:run data.download:fetch data.loader_timing:_in_new_process
+        core.commands:end core.commands:run core.commands:wait data.download:fetch data.loader_timing:_in_new_process
         instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
         instruments.power.sampling:_Sampler.stop
         launch.gpu_check.children:_answer launch.gpu_check.children:holding launch.gpu_check.children:limited

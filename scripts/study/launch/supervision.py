@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from study.core import commands
 from study.core.errors import StudyError
 from study.instruments.phases import now
 from study.machines import guard
@@ -105,8 +106,7 @@ def _wait(process: subprocess.Popen, until: Limits) -> tuple[str, str] | None:
             return "timeout", "the run reached its time limit and was ended"
         if present - seen_at >= until.stall_s:
             return "hang", f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=min(LOOK_S, until.time_s - (present - begun)))
+        if commands.wait(process, min(LOOK_S, until.time_s - (present - begun))):
             return None
         latest = until.last_heartbeat()
         if latest != seen:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import fastjsonschema
 import pandas as pd
 
 from study.communication import placement, roles
@@ -158,7 +157,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
     record = checks.judged(record, checks.Evidence(record, metrics, provenance))
-    _check(record, f"the record of {folder}")
+    checked.check(record, schema(), f"the record of {folder}")  # of one record, faster than compiling its schema
     return record
 
 
@@ -178,28 +177,35 @@ def as_read(record: Any, path: str | Path) -> dict[str, Any]:
             f"{path}: a record of schema version {version}, this code reads {SCHEMA_VERSION}; copy its run's whole "
             "folder, from which it is made again"
         )
-    _check(record, str(path), is_from_json=True)
+    _check_read(record, str(path))
     quality = record["quality"] and _with_r2(record["quality"])
     whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
     return whole if "checks" in record else checks.judged(whole)
 
 
 @functools.cache
-def _compiled() -> Callable[[Any], Any]:
+def _fits() -> Callable[[Any], bool]:
     """The schema as a function: tables of large studies read thousands of records, which takes jsonschema minutes."""
-    return fastjsonschema.compile(schema(), use_default=False)
+    import fastjsonschema  # here: the end of a run reads no record
+
+    compiled = fastjsonschema.compile(schema(), use_default=False)
+
+    def fits(record: Any) -> bool:
+        try:
+            compiled(record)
+        except fastjsonschema.JsonSchemaException:
+            return False
+        return True
+
+    return fits
 
 
-def _check(record: dict[str, Any], where: str, is_from_json: bool = False) -> None:
+def _check_read(record: dict[str, Any], where: str) -> None:
     """Raise `StudyError` for a record that violates the schema; the message is of `checked.check`.
 
-    is_from_json: whether it was read by `files.read_json`, which refuses numbers that JSON does not have.
+    `files.read_json` has read it, which refuses numbers that JSON does not have.
     """
-    try:
-        _compiled()(record)
-        if not is_from_json:
-            json.dumps(record, allow_nan=False)
-    except (fastjsonschema.JsonSchemaException, ValueError):  # the latter for a number that JSON does not have
+    if not _fits()(record):
         checked.check(record, schema(), where)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
+from study.core import commands
 from study.core.boot import boot_id
 from study.core.files import AnyPath, read_json, write_json
 from study.core.paths import ROOT
@@ -164,9 +165,7 @@ class _Sampler:
         """End it after its last readings; one that hangs, in a driver for example, is killed and costs no run."""
         self.tell_end()
         self.release()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
+        if not commands.wait(self.process, STOP_S):
             print(f"the sampler did not end within {STOP_S} s of its input and was killed", file=sys.stderr, flush=True)
             self.process.kill()
 

@@ -87,12 +87,26 @@ def packages(spec: Mapping[str, Any]) -> dict[str, str]:
     if not environment:
         import platform
 
-        found = (each.metadata for each in importlib.metadata.distributions())  # read once each: it takes a while
-        every = [[each["Name"] or "", each["Version"] or ""] for each in found]
+        every = [_named(each) for each in importlib.metadata.distributions()]
         version = platform.python_version()
     else:
         version, every = _asked([str(Path(spec["folder"]) / environment["python"] / "bin" / "python"), "-c", TELL])
     return _versions(version, every)
+
+
+def _named(package: importlib.metadata.Distribution) -> list[str]:
+    """[name, version], each "" if it is not told.
+
+    As of ``package.metadata``, which parses all fields as those of a mail: half of the time that all packages take.
+    """
+    text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if not colon and not line.startswith((" ", "\t")):
+            break  # the blank line after the fields
+        found.setdefault(key.lower(), value.strip())
+    return [found.get("name", ""), found.get("version", "")]
 
 
 def _packages_of_image(spec: Mapping[str, Any]) -> dict[str, str]:
