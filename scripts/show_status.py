@@ -39,6 +39,8 @@ def main() -> None:
         print("; ".join(machine_state.lines()))
     for line in attempts.lines(attempts.due(study.runs, folder, on)):
         print(f"  {line}")
+    for line in attempts.still_disturbed(study.runs, folder, on):
+        print(f"  {line}")
     for run, state, why in found:
         if state in ("running", "silent", "failed"):
             print(f"  {state}: {run.directory}{why}")

@@ -74,8 +74,8 @@ def summary(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
-    if study.runs and (most := machine.get(attempts.KEY, 0)):
-        lines.append(f"  a block with a disturbed run is run again, at most {counted(most, 'time')} ({attempts.KEY})")
+    if study.runs and (most := attempts.further(machine)):
+        lines.append(f"  {attempts.announced(most)}")
     lines += _batch_jobs(study, machine, components, limits)
     lines += _too_long(study, machine, limits)
     lines += _without_verdict(study)

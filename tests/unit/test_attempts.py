@@ -18,7 +18,7 @@ from study.records import attempts
 from study.records.record import make_record
 from study.workflow import passes
 
-ONCE = {"repeat_disturbed": 1}
+NEVER, ONCE = {"repeat_disturbed": 0}, {"repeat_disturbed": 1}
 QUIET, BUSY = 0.01, 0.6  # shares of the cores that others used
 
 
@@ -65,7 +65,7 @@ def test_a_block_with_a_disturbed_run_is_run_again_whole(runs, ended, tmp_path):
     (line,) = attempts.lines(found)
     assert line.startswith("block 2 is run again, attempt 2 of at most 2 (2 runs), as 1 run of it was disturbed: nt3/")
     assert "other processes used 60.0 % of its cores (burner 0.60)" in line
-    assert attempts.due(runs, tmp_path / "local", {}) == [], "by default no block is"
+    assert attempts.due(runs, tmp_path / "local", NEVER) == []
     assert attempts.due(runs, tmp_path / "local", ONCE | {"disturbance": {"others_cpu_share": 0.7}}) == []
 
 
@@ -97,6 +97,9 @@ def test_attempts_end_and_the_last_one_counts(runs, ended, tmp_path):
     for run in runs:
         ended(run, BUSY, runtime=9.0)
     assert attempts.due(runs, results, ONCE) == []
+    (line,) = attempts.still_disturbed(runs, results, ONCE)
+    assert line.startswith("2 runs of 2 are disturbed in attempt 2 too, the last one that repeat_disturbed allows")
+    assert attempts.still_disturbed(runs, results, {"repeat_disturbed": 2}) == [], "there is another one to come"
     assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
     found = attempts.frame(runs, results, None)
     assert found["counts"].tolist() == [False, True] * 2 and found["disturbed"].all()
@@ -153,7 +156,19 @@ def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path,
     monkeypatch.setattr(background.tells_others, "__defaults__", (tmp_path,))
     (line,) = [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
     assert line.startswith("config/machines/local_processes.yaml: repeat_disturbed: this host does not tell")
-    assert "run again, at most 1 time (" in plan.summary(study, on, {})
+    assert "run again at the end, at most 1 time (" in plan.summary(study, on, {})
+    without = {key: value for key, value in on.items() if key != "repeat_disturbed"}
+    assert not [line for line in plan.refused(study, without, {}) if "repeat_disturbed" in line], "nobody asked for it"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "times"),
+    [("local", {}, 1), ("local_processes", {}, 1), ("lab", {}, 1), ("local", {"repeat_disturbed": 0}, 0),
+     ("local", {"scheduler": "slurm"}, 0), ("perlmutter", {}, 0), ("summit", {}, 0), ("polaris", {}, 0),
+     ("polaris", {"repeat_disturbed": 2}, 2)],
+)  # fmt: skip
+def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, more, times):
+    assert attempts.further(machine.load(name) | more) == times
 
 
 def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):

@@ -56,6 +56,17 @@ def test_a_block_of_two_sessions_is_unpaired():
     assert pairing.ratio(one, other, "runtime_s").pairing == pairing.UNPAIRED
 
 
+def test_a_block_of_which_another_study_ran_some_runs_again_is_left_out():
+    """One arm is shared with that study, and was disturbed there in block 2."""
+    one = arm([2.0, 9.0, 2.0], [1, 9, 5], ["s", "later", "s"]).assign(attempt=[1, 2, 1])
+    other = arm([1.0, 1.0, 1.0], [2, 4, 6]).assign(attempt=1)
+    found = pairing.ratio(one, other, "runtime_s")
+    assert (found.blocks, found.ratio, found.pairing) == (2, pytest.approx(2), pairing.PAIRED)
+    assert found.unlike == "2: its block has runs of several sessions, since some were run again for another study"
+    whole = pairing.ratio(one, arm([1.0, 3.0, 1.0], [2, 10, 6], ["s", "later", "s"]).assign(attempt=1), "runtime_s")
+    assert whole.blocks == 3, "all of the block ran again"
+
+
 def test_failed_repeats_and_missing_blocks_are_left_out():
     one = arm([2.0, 2.0, 2.0], [1, 3, 5])
     one.loc[1, "status"] = "failed"

@@ -136,7 +136,10 @@ def copy_tree(source, target):
 
 
 def copy_of_project(folder):
-    """The repository's files as they are in the work tree, tracked or not yet."""
+    """The repository's files as they are in the work tree, tracked or not yet; its local machine repeats no runs.
+
+    Tests share this machine with each other, so most of their runs are disturbed.
+    """
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True, text=True, check=True,
@@ -147,6 +150,8 @@ def copy_of_project(folder):
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["xargs", "-0", "cp", "-a", "--parents", "-t", folder], cwd=ROOT, check=True,
                    input="\0".join(names), text=True)  # fmt: skip
+    with open(folder / "config" / "machines" / "local.yaml", "a") as handle:
+        handle.write("repeat_disturbed: 0\n")
     return Project(folder)
 
 

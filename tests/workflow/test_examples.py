@@ -24,6 +24,9 @@ def example(request, tmp_path):
         shutil.copytree(ROOT / "examples" / name, folder, ignore=shutil.ignore_patterns("results", ".snakemake"))
         snakefile = folder / "Snakefile"
         snakefile.write_text(snakefile.read_text().replace("../../Snakefile", str(ROOT / "Snakefile")))
+        (folder / "config" / "machines").mkdir()
+        here = (ROOT / "config" / "machines" / "local_processes.yaml").read_text()
+        (folder / "config" / "machines" / "local_processes.yaml").write_text(f"{here}repeat_disturbed: 0\n")
         path = folder / "config" / "studies" / f"{name}.yaml"
         study = yaml.safe_load(path.read_text())
         study["runs"][0] = {key: value for key, value in (study["runs"][0] | changes).items() if value is not None}
@@ -81,10 +84,8 @@ def test_a_disturbed_block_is_run_again_by_the_same_command(example):
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "findings": []}))
     path = folder / "config" / "benchmarks" / "shell_counter.yaml"
     path.write_text(path.read_text().replace("4000000", "400000"))
-    (folder / "config" / "machines").mkdir()
     (folder / "config" / "machines" / "noticing.yaml").write_text(
-        "base: local\ndescription: a test\nlauncher: processes\n"
-        "repeat_disturbed: 1\ndisturbance: {others_cpu_share: 0.02}\n"
+        "base: local\ndescription: a test\nlauncher: processes\ndisturbance: {others_cpu_share: 0.02}\n"
     )
     here = folder / "config" / "config.yaml"
     here.write_text(here.read_text().replace("local_processes", "noticing"))
@@ -93,7 +94,7 @@ def test_a_disturbed_block_is_run_again_by_the_same_command(example):
             said = called(folder, "python", "-c", "from study import cli; cli.main()", "run").stderr
         finally:
             burner.kill()
-    assert "a block with a disturbed run is run again, at most 1 time (repeat_disturbed)" in said
+    assert "a block with a disturbed run is run again at the end, at most 1 time (repeat_disturbed" in said
     assert said.count("block 1 is run again, attempt 2 of at most 2 (2 runs)") == 2, "at the end, and in the next plan"
     assert "start snakemake again" not in said
     study = folder / "results" / "noticing" / "studies" / "shell_counter"

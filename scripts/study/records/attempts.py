@@ -23,11 +23,13 @@ from study.core.files import read_json
 from study.core.wording import counted
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
+from study.machines import launchers
 from study.machines.machine import trains_on_launching_host
 from study.records.record import as_read
 from study.records.renewal import current_record, has_ended
 
 KEY = "repeat_disturbed"  # of the machine's file: how many further attempts a block may have
+ON_OWN_HOSTS = 1  # where the file does not say it, and there is no batch system
 FILE = "attempts.csv"  # in a study's results: all attempts of the runs that have several
 KINDS = {"record": csv_files.NAME, "block": csv_files.WHOLE, "attempt": csv_files.WHOLE, "counts": csv_files.FLAG,
          "status": csv_files.NAME, "disturbed": csv_files.FLAG, "disturbed_by": csv_files.TEXT,
@@ -50,6 +52,25 @@ class Again:
     most: int
 
 
+def further(machine: Mapping[str, Any]) -> int:
+    """How many further attempts a block may have: as the machine's file says.
+
+    Where it does not, one on a machine without a batch system, as anything may start beside a run there; none under a
+    batch system, which gives a run nodes of its own and charges for them.
+    """
+    if KEY in machine:
+        return int(machine[KEY])
+    return ON_OWN_HOSTS if "scheduler" not in machine and launchers.of(dict(machine)).on_own_hosts else 0
+
+
+def announced(most: int) -> str:
+    """What the plan says of further attempts. most: of a block."""
+    return (
+        f"a block with a disturbed run is run again at the end, at most {counted(most, 'time')} ({KEY}; 0 turns it "
+        f"off): a machine that is always busy makes the study take {most + 1} times as long, no more"
+    )
+
+
 def refusal(machine: dict[str, Any]) -> str | None:
     """Why no block can be run again on a machine although its file asks for it; None if one can."""
     if not machine.get(KEY) or not trains_on_launching_host(machine) or background.tells_others():
@@ -62,8 +83,7 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
 
     runs: of the study. results: ``results/<machine>``.
     """
-    further = machine.get(KEY, 0)
-    if not further:
+    if not further(machine):
         return []
     every = list(runs)
     earlier = numbers_put_aside(every, results)
@@ -79,17 +99,45 @@ def _due(
         return None
     ended = [(run, _record(results, run)) for run in runs]
     whole = [(run, record) for run, record in ended if record and record["status"] == "ok"]
-    most = 1 + machine[KEY]
+    most = 1 + further(machine)
     why = {
-        run.directory: reasons
-        for run, record in whole
-        if (reasons := disturbance.reasons(record["background"], machine.get("disturbance")))
-        and 1 + earlier.get(run.directory, 0) < most
+        directory: reasons
+        for directory, reasons in _disturbed(whole, machine).items()
+        if 1 + earlier.get(directory, 0) < most
     }
     if not why:
         return None
     attempt = 2 + max(earlier.get(directory, 0) for directory in why)
     return Again(block, tuple(run for run, _ in whole), why, attempt, most)
+
+
+def _disturbed(
+    ended: Iterable[tuple[PlannedRun, Mapping[str, Any]]], machine: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """{directory of a disturbed run: by what}."""
+    told = ((run.directory, disturbance.reasons(record["background"], machine.get("disturbance")))
+            for run, record in ended)  # fmt: skip
+    return {directory: reasons for directory, reasons in told if reasons}
+
+
+def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[str]:
+    """A line if runs are disturbed although their blocks were run again as often as they may be; else none.
+
+    runs: of the study. results: ``results/<machine>``.
+    """
+    most, every = 1 + further(machine), list(runs)
+    earlier = numbers_put_aside(every, results) if most > 1 else {}
+    last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
+    ended = [(run, record) for run in last if (record := _record(results, run)) and record["status"] == "ok"]
+    disturbed = _disturbed(ended, machine)
+    if not disturbed:
+        return []
+    return [
+        f"{counted(len(disturbed), 'run')} of {len(every)} {'is' if len(disturbed) == 1 else 'are'} disturbed in "
+        f"attempt {most} too, the last one that {KEY} allows. This attempt counts and stays marked (runs.csv, "
+        "disturbed_by). This machine was busy for long: end the other work, delete the folders of these runs and start "
+        "again"
+    ]
 
 
 def numbers_put_aside(runs: Iterable[PlannedRun], results: str | Path) -> dict[str, int]:

@@ -55,6 +55,7 @@ HOSTS = "runs on different hosts, which did not take turns"
 PAGE_CACHE = "runs that read their files from storage, and others from the page cache"
 COLD = 0.5  # of the bytes that a run asked for while loading: so many from storage, and it counts as cold
 WITH_LOADING = ("load_s", "stage_s", "runtime_s", "launch_to_target_s")  # quantities; energies include it too
+APART = "runs of several sessions, since some were run again for another study"
 AT_ONCE = "runs that were on one host at the same time"
 OVERLAPPED = "another run was on its host at the same time"
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
@@ -107,6 +108,8 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
         found.setdefault(block, f"its block has {PAGE_CACHE}")
     if "machine" in rows and rows["machine"].nunique() > 1:
         return found
+    for block in _run_again_apart(rows):
+        found.setdefault(block, f"its block has {APART}")
     for block in _on_other_hosts([each[~each.index.isin(list(found))] for each in arms]):
         found[block] = f"its block has {HOSTS}"
     return found
@@ -133,6 +136,18 @@ def _read_unlike(runs: pd.DataFrame) -> list[Any]:
     known = (asked > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
     states = (stored > COLD * asked)[known].groupby(runs.loc[known, _BLOCK]).nunique()
     return list(states[states > 1].index)
+
+
+def _run_again_apart(runs: pd.DataFrame) -> list[Any]:
+    """The blocks of which a disturbed run was run again without the others: for a study that has only some of them.
+
+    runs: with the column `_BLOCK`.
+    """
+    if not {"attempt", "session"} <= set(runs):
+        return []
+    blocks = runs.groupby(_BLOCK)
+    apart = (blocks["attempt"].max() > 1) & (blocks["session"].nunique() > 1)
+    return list(apart[apart].index)
 
 
 def _several(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:

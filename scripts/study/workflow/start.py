@@ -89,7 +89,10 @@ def after_success(planned: Plan) -> None:
     """Tell of blocks that were disturbed and are run again: by `study run` at once, else by the next Snakemake."""
     if not planned.is_main_process or not planned.begun:
         return
-    again = attempts.due(planned.study.runs, planned.results, planned.machine)
+    of_study = planned.study.runs, planned.results, planned.machine
+    again = attempts.due(*of_study)
+    for line in attempts.still_disturbed(*of_study):
+        print(line, file=sys.stderr)
     if not again:
         return
     print("\n".join(attempts.lines(again)), file=sys.stderr)
