@@ -1,11 +1,12 @@
 """Test the model of scaling series on measured public series: errors and intervals beside those of simple fits.
 
 Fits the small counts of each series and predicts the larger ones. Split `main` fits all counts up to a quarter of the
-largest, `few` the three smallest. Prints tables and writes them beside the output file: `NAME.csv`, and with
-`--leave-out` also the priors chosen without each source in turn. No fit sees a series' name.
+largest, `few` the three smallest. Prints and writes two tables: the errors with the frozen priors and with priors that
+were chosen without the predicted source, and what each mechanism gains. No fit sees a series' name.
 
-The file has the columns series, source, gpus_per_node, mode (weak, strong), unit, ranks, value, batch. A value
-is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min).
+The file has the columns series, mode (weak, strong), unit, ranks, value, and may have source, gpus_per_node, batch. A
+value is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min). A row that cannot be right is left out
+and named.
 """
 
 import argparse
@@ -18,13 +19,18 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from study.core.csv_files import FINITE, TEXT, WHOLE, read_csv
+from study.core.csv_files import TEXT, read_csv
+from study.core.errors import StudyError, exit_with_message
+from study.prediction import units
 from study.prediction.series_model import COLUMNS, LEAST_COUNTS, SHAPES, TRENDS, declared, fit_series
 from study.prediction.simple_fits import FITS
 
 SERIES = Path(__file__).resolve().parent / "public_series.csv"
 OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
 SPLITS = ("main", "few")
+MODES = ("weak", "strong")
+NEEDED = ("series", "mode", "unit", "ranks", "value")
+NUMBERS = ("ranks", "value", "batch", "gpus_per_node")
 NEUTRAL = 0.02  # the start of every size when priors are chosen: none is known
 PULL = 0.01  # towards the start, per squared change of a logarithm
 ITERATIONS = 25
@@ -36,7 +42,7 @@ class Series:
 
     name: str
     source: str
-    per_node: float
+    per_node: float | None
     fixed: bool
     ranks: np.ndarray
     times: np.ndarray
@@ -50,22 +56,31 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("series", type=Path, nargs="?", default=SERIES, help="by default performance/public_series.csv")
-    parser.add_argument("--leave-out", action="store_true", help="also choose the priors without each source; minutes")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="by default performance/scaling_series.csv")
+    parser.add_argument(
+        "--leave-out",
+        action=argparse.BooleanOptionalAction,
+        help="also choose the priors without each source; a minute; by default for the default file",
+    )
+    parser.add_argument("--output", type=Path, help="a CSV file; by default of the default file only")
     arguments = parser.parse_args()
-    series = read(arguments.series)
+    is_default = arguments.series == SERIES
+    output = arguments.output or (OUTPUT if is_default else None)
+    series, left_out = read(arguments.series)
+    print("\n".join(left_out), end="\n" if left_out else "")
+    if not any(_splits(series)):
+        raise StudyError(f"{arguments.series}: no series has {LEAST_COUNTS} counts to fit and one beyond to predict")
     frames = [predictions(series).assign(priors="frozen")]
-    if arguments.leave_out:
+    if is_default if arguments.leave_out is None else arguments.leave_out:
         frames.append(pd.concat(_left_out(series)).assign(priors="chosen without the source"))
     table = pd.concat([summary(rows).assign(priors=name) for name, rows in _by_priors(frames)], ignore_index=True)
     table = table[["priors", *(name for name in table if name != "priors")]]
-    print(table.to_string(index=False, float_format="%.1f"))
-    table.to_csv(arguments.output, index=False, float_format="%.2f")
-    print()
+    print(table.to_string(index=False, float_format="%.2f"))
     gained = gains(series)
-    print(gained.to_string(index=False, float_format="%.3f"))
-    gained.to_csv(arguments.output.with_name(f"{arguments.output.stem}_mechanisms.csv"), index=False,
-                  float_format="%.3f")  # fmt: skip
+    print(f"\n{gained.to_string(index=False, float_format='%.3f')}")
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(output, index=False, float_format="%.2f")
+        gained.to_csv(output.with_name(f"{output.stem}_mechanisms.csv"), index=False, float_format="%.3f")
     print("\nExtra-P 4.2.5 is not among the peers: it needs NumPy 1, and this project has NumPy 2")
 
 
@@ -73,38 +88,75 @@ def _by_priors(frames: list[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]
     return ((str(frame["priors"].iloc[0]), frame) for frame in frames)
 
 
-def read(path: Path) -> list[Series]:
-    """The series of a file, each with ascending counts."""
-    names = dict.fromkeys(("series", "source", "mode", "unit"), TEXT)
-    numbers = {"ranks": WHOLE, "gpus_per_node": FINITE, "value": FINITE, "batch": FINITE}
-    frame = read_csv(path, names | numbers)
-    return [_series(str(name), rows.sort_values("ranks")) for name, rows in frame.groupby("series", sort=False)]
+def read(path: Path) -> tuple[list[Series], list[str]]:
+    """The series of a file, each with ascending counts, and a line for each row that was left out."""
+    frame = read_csv(path, dict.fromkeys(NEEDED, TEXT), others=lambda _: TEXT, remedy="correct the file")
+    for name in NUMBERS:
+        frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
+    frame["mode"] = frame["mode"].str.strip().str.lower()
+    told = frame["unit"].fillna("").map(_factor)
+    firsts = frame.groupby("series")[["mode", "unit"]].transform("first")
+    reasons = {
+        "mode must be weak or strong": ~frame["mode"].isin(MODES),
+        "value must be above 0": ~((frame["value"] > 0) & np.isfinite(frame["value"])),
+        "ranks must be a whole number above 0": ~((frame["ranks"] >= 1) & (frame["ranks"] % 1 == 0)),
+        "batch must be above 0": frame["batch"] <= 0,
+        "the unit is not known": told.isna(),
+        "mode or unit is another than in the series' first row": (frame[["mode", "unit"]] != firsts).any(axis=1),
+    }
+    odd = pd.Series("", frame.index)
+    for reason, is_odd in reasons.items():
+        odd = odd.where((odd != "") | ~is_odd, reason)
+    left_out = [f"left out: row {place + 1}, series {frame['series'][place]}: {odd[place]}"
+                for place in np.flatnonzero(odd != "")]  # fmt: skip
+    good = frame[odd == ""]
+    return [_series(str(name), rows) for name, rows in good.groupby("series", sort=False)], left_out
+
+
+def _factor(unit: str) -> float | None:
+    """Seconds of a unit of time or of a throughput's; None if it is neither."""
+    try:
+        return units.time_in_seconds(unit) or units.throughput(unit).seconds
+    except ValueError:
+        return None
 
 
 def _series(name: str, rows: pd.DataFrame) -> Series:
-    first, ranks, value = rows.iloc[0], rows["ranks"].to_numpy(float), rows["value"].to_numpy(float)
-    fixed, is_time = first["mode"] == "strong", first["unit"] in ("s", "min")
-    work = rows["batch"].fillna(1).to_numpy(float) * (1 if fixed else ranks)
-    of_all = value * ranks if first["unit"].endswith("/GPU") else value
-    per_node = float(first["gpus_per_node"]) if first["gpus_per_node"] > 0 else 1.0
-    source = str(first["source"]).partition(":")[0]
-    return Series(name, source, per_node, fixed, ranks, value if is_time else work / of_all)
+    """One series; values of the same count are averaged."""
+    first, unit = rows.iloc[0], str(rows["unit"].iloc[0])
+    batch = rows["batch"] if rows["batch"].notna().all() else 1.0
+    rows = rows.assign(batch=batch).groupby("ranks", sort=True)[["value", "batch"]].mean().reset_index()
+    ranks, value = rows["ranks"].to_numpy(float), rows["value"].to_numpy(float)
+    fixed = first["mode"] == "strong"
+    per_node = float(first["gpus_per_node"]) if first["gpus_per_node"] >= 1 else None
+    source = str(first.get("source", "")).partition(":")[0]
+    if (seconds := units.time_in_seconds(unit)) is not None:
+        return Series(name, source, per_node, fixed, ranks, value * seconds)
+    kind = units.throughput(unit)
+    of_all = value * {"all": 1.0, "rank": ranks, "node": np.ceil(ranks / (per_node or 1))}[kind.per] / kind.seconds
+    work = 1.0 if fixed or kind.is_steps else rows["batch"].to_numpy(float) * ranks
+    return Series(name, source, per_node, fixed, ranks, work / of_all)
+
+
+def _splits(series: list[Series]) -> Iterator[tuple[str, Series, np.ndarray]]:
+    """(split, series, which counts are fitted) wherever enough are fitted and one is left to predict."""
+    for split in SPLITS:
+        for each in series:
+            seen = each.is_fitted(split)
+            if seen.sum() >= LEAST_COUNTS and not seen.all():
+                yield split, each, seen
 
 
 def predictions(series: list[Series], priors: dict | None = None) -> pd.DataFrame:
     """One row per split and predicted count: ratio of the prediction of each model to the time, and the interval."""
     rows = []
-    for split in SPLITS:
-        for each in series:
-            seen = each.is_fitted(split)
-            if seen.sum() < LEAST_COUNTS or seen.all():
-                continue
-            counts, times = each.ranks[~seen], each.times[~seen]
-            fitted = (each.ranks[seen], each.times[seen])
-            low, median, high = fit_series(*fitted, each.fixed, each.per_node, priors=priors).interval(counts)
-            columns = {name: fit(*fitted, counts, each.fixed) / times for name, fit in FITS.items()}
-            columns |= {"this_model": median / times, "low": low / times, "high": high / times, "ranks": counts}
-            rows.append(pd.DataFrame(columns).assign(split=split, series=each.name, source=each.source))
+    for split, each, seen in _splits(series):
+        counts, times = each.ranks[~seen], each.times[~seen]
+        fitted = (each.ranks[seen], each.times[seen])
+        low, median, high = fit_series(*fitted, each.fixed, each.per_node, priors=priors).interval(counts)
+        columns = {name: fit(*fitted, counts, each.fixed) / times for name, fit in FITS.items()}
+        columns |= {"this_model": median / times, "low": low / times, "high": high / times, "ranks": counts}
+        rows.append(pd.DataFrame(columns).assign(split=split, series=each.name, source=each.source))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -151,18 +203,14 @@ def _surprise(series: list[Series], priors: dict) -> float:
     """Mean negative log density of the predicted points, of each source with the root of its number of series."""
     number = pd.Series([each.source for each in series]).value_counts()
     total = weights = 0.0
-    for each in series:
-        for split in SPLITS:
-            seen = each.is_fitted(split)
-            if seen.sum() < LEAST_COUNTS or seen.all():
-                continue
-            mixture = fit_series(each.ranks[seen], each.times[seen], each.fixed, each.per_node,
-                                 priors=priors).mixture(each.ranks[~seen])  # fmt: skip
-            logs = np.log(each.times[~seen] * (each.ranks[~seen] if each.fixed else 1))
-            variance = np.einsum("mcc->mc", mixture.covariances)
-            density = mixture.weights @ (np.exp(-0.5 * (logs - mixture.means) ** 2 / variance) / np.sqrt(variance))
-            weight = number[each.source] ** -0.5
-            total, weights = total - weight * np.log(density + 1e-30).mean(), weights + weight
+    for _, each, seen in _splits(series):
+        mixture = fit_series(each.ranks[seen], each.times[seen], each.fixed, each.per_node,
+                             priors=priors).mixture(each.ranks[~seen])  # fmt: skip
+        logs = np.log(each.times[~seen] * (each.ranks[~seen] if each.fixed else 1))
+        variance = np.einsum("mcc->mc", mixture.covariances)
+        density = mixture.weights @ (np.exp(-0.5 * (logs - mixture.means) ** 2 / variance) / np.sqrt(variance))
+        weight = number[each.source] ** -0.5
+        total, weights = total - weight * np.log(density + 1e-30).mean(), weights + weight
     return total / weights
 
 
@@ -171,8 +219,7 @@ def _left_out(series: list[Series]) -> Iterator[pd.DataFrame]:
     for source in sorted({each.source for each in series}):
         priors = chosen([each for each in series if each.source != source])
         mine = [each for each in series if each.source == source]
-        if any((seen := each.is_fitted(split)).sum() >= LEAST_COUNTS and not seen.all()
-               for each in mine for split in SPLITS):  # fmt: skip
+        if any(_splits(mine)):
             yield predictions(mine, priors)
 
 
@@ -199,4 +246,4 @@ def chosen(series: list[Series]) -> dict:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with_message(main)

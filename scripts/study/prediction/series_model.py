@@ -3,7 +3,8 @@
 The logarithm of the slowdown against perfect scaling is a sum of named trends in the doublings of ranks (Gaussian, with
 priors from public series) and one of some shapes log(1 + size x f). Series differ in how wild they are. All scales and
 shapes are averaged by their likelihood, so that the fit is exact linear algebra and no chain has to converge. The
-median is then averaged with two simple fits, by their precision. Priors: config/prediction/series.yaml.
+median is then averaged with two simple fits, by their precision, as far as the interval holds it. Priors:
+config/prediction/series.yaml.
 """
 
 from __future__ import annotations
@@ -192,10 +193,10 @@ class SeriesModel:
         own, simple = ((high - low) / DEVIATIONS) ** 2, (self.priors["simple_fits"] * doublings) ** 2
         fits = [self._logs(fit(self.ranks, self.times, counts, self.fixed), counts) for fit in (power_law, three_terms)]
         share = np.where(doublings > 0, own / (own + simple), 0)
-        combined = median + share * (np.mean(fits, axis=0) - median)
+        combined = np.clip(median + share * (np.mean(fits, axis=0) - median), low, high)
         widening = self.priors["widening"]
         low, high = median - widening["low"] * (median - low), median + widening["high"] * (high - median)
-        return mixture, (np.minimum(low, combined), combined, np.maximum(high, combined))
+        return mixture, (low, combined, high)
 
     def mixture(self, counts: Array) -> Mixture:
         """All members at the counts: every scale, shape and, where it is unknown, number of ranks of a node."""
