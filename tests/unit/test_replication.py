@@ -31,6 +31,13 @@ def test_replicates_that_agree():
     assert row.i_squared == 0 and row.meaning == "the replicates do not differ more than their intervals say"
 
 
+def test_an_error_has_the_degrees_of_freedom_of_its_interval():
+    """Blocks that resemble the one before are worth fewer: the interval is that of 3 blocks."""
+    each = [replace(finding("loading_share_grows", estimate, 1.5), blocks_worth=3.0) for estimate in (2.0, 2.5, 3.0)]
+    row = table_of(*each)
+    assert row.q == pytest.approx(0.5 / (1.5 / student(2, ERROR)) ** 2)
+
+
 def test_replicates_that_exclude_each_other():
     """As seen in public: +2.5 points, 1.0 to 4.1, and -4.8 points, -9.3 to -0.3."""
     row = table_of(*(finding("loading_share_grows", each, 1.0, verdict=verdict)

@@ -163,7 +163,7 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float)
     estimate = float((bottom * top + covariance / n) / (bottom**2 + bottom_variance / n))
     if np.allclose(above, estimate * np.asarray(below), rtol=1e-9, atol=0):
         return estimate, estimate, estimate
-    worth = float(independent_number(np.asarray(above) - estimate * np.asarray(below)))
+    worth = worth_of_pairs(above, below, estimate)
     top_variance, covariance, bottom_variance = (each / worth for each in (top_variance, covariance, bottom_variance))
     t2 = student(worth - 1, error) ** 2
     a, b, c = bottom**2 - t2 * bottom_variance, bottom * top - t2 * covariance, top**2 - t2 * top_variance
@@ -171,6 +171,11 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float)
         return estimate, -math.inf, math.inf
     half = math.sqrt(max(0.0, b**2 - a * c))
     return estimate, float(b - half) / a, float(b + half) / a
+
+
+def worth_of_pairs(above: Sequence[float], below: Sequence[float], estimate: float) -> float:
+    """How many independent pairs those of `ratio_of_means` are worth. estimate: the ratio of their means."""
+    return float(independent_number(np.asarray(above) - estimate * np.asarray(below)))
 
 
 def student(freedom: float, error: float) -> float:

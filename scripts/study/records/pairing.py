@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import ROUNDING, LogSample, ratio_of_means, sample_of_logarithms, student
+from study.core.statistics import (
+    ROUNDING,
+    LogSample,
+    ratio_of_means,
+    sample_of_logarithms,
+    student,
+    worth_of_pairs,
+)
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
@@ -67,6 +74,7 @@ class Slope:
         low, high: its 95 % interval; NaN with fewer than two blocks, or unpaired. Infinite if the other quantity cannot
             be shown to change along the arms.
         pairing: as in `Ratio`.
+        worth: as in `Ratio`.
     """
 
     blocks: int
@@ -74,6 +82,7 @@ class Slope:
     low: float
     high: float
     pairing: str | None
+    worth: float = math.nan
 
 
 def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection[str] = ()) -> Ratio:
@@ -152,14 +161,18 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
     kind = PAIRED if _interleaved(used) else UNPAIRED
     x, y = (np.array([each[column].astype(float) for each in used]) for column in (along, measure))
     found, low, high = slope_of_blocks(x, y, places)
-    return Slope(len(common), found, *((low, high) if kind == PAIRED else (math.nan, math.nan)), kind)
+    worth = worth_of_pairs(_weighted(y, places), _weighted(x, places), found)
+    return Slope(len(common), found, *((low, high) if kind == PAIRED else (math.nan, math.nan)), kind, worth)
 
 
 def slope_of_blocks(along: np.ndarray, measure: np.ndarray, places: Sequence[float]) -> tuple[float, float, float]:
     """`slope` and its interval. along, measure: a row per arm, a column per block, in their order; places: as there."""
-    weights = np.asarray(places, dtype=float) - np.mean(places)
-    x, y = (weights @ _within_blocks(each) for each in (along, measure))
-    return ratio_of_means(y, x, ERROR)
+    return ratio_of_means(_weighted(measure, places), _weighted(along, places), ERROR)
+
+
+def _weighted(values: np.ndarray, places: Sequence[float]) -> Any:
+    """Of each block the sum of its values by the arms' places, less their mean; values as for `slope_of_blocks`."""
+    return (np.asarray(places, dtype=float) - np.mean(places)) @ _within_blocks(values)
 
 
 def _within_blocks(values: np.ndarray) -> np.ndarray:

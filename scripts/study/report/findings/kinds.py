@@ -23,6 +23,8 @@ class Estimate:
         estimate, low, high: NaN where there is none; infinite ends if the runs leave the estimate open.
         blocks: number of blocks in it.
         interleaved: whether the blocks ran in turn.
+        worth: how many independent blocks they are worth, see `study.core.statistics.independent_number`; NaN where
+            there is no interval.
     """
 
     estimate: float
@@ -30,6 +32,7 @@ class Estimate:
     high: float
     blocks: int
     interleaved: bool
+    worth: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def ratio(arms: Arms) -> Estimate:
     """The first arm's value / the second's: geometric mean of the blocks' ratios."""
     one, other = arms.values()
     found = pairing.ratio(one, other, VALUE)
-    return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
+    return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED, found.worth)
 
 
 @kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True, is_reduction=True)
@@ -83,7 +86,7 @@ def reduction(arms: Arms) -> Estimate:
     """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
     found = ratio(arms)
     estimate, low, high = (100 * (1 - each) for each in (found.estimate, found.high, found.low))
-    return Estimate(estimate, low, high, found.blocks, found.interleaved)
+    return Estimate(estimate, low, high, found.blocks, found.interleaved, found.worth)
 
 
 @kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
@@ -108,7 +111,7 @@ def _places(values: list[Any]) -> list[float]:
 
 def _slope(arms: list[pd.DataFrame], places: list[float]) -> Estimate:
     found = pairing.slope(arms, ALONG, VALUE, places)
-    return Estimate(found.slope, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED)
+    return Estimate(found.slope, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED, found.worth)
 
 
 def has_interval(estimate: Estimate) -> bool:

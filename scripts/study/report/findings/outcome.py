@@ -22,6 +22,7 @@ from study.report.findings.declaration import Declared, arms, load
 from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
 
 YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
+INTERRUPTED = "its block was interrupted: runs of two starts of the workflow"
 ADDED = "added after a verdict was seen"
 LEAST_SHARE = 0.5  # of the blocks that all arms have: fewer that can be compared are a choice
 IN_STEPS = ("epochs_to_target",)  # quantities of whole numbers; accuracies are shares of a few samples
@@ -50,6 +51,7 @@ class Outcome:
     figure: str | None
     table: str | None
     look_for: str | None
+    blocks_worth: float | None = None  # older files lack it
 
 
 def outcomes(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Outcome]:
@@ -113,6 +115,7 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         figure=finding.figure if finding.figure in study.figures else None,
         table=finding.table if finding.table in study.tables else None,
         look_for=finding.look_for,
+        blocks_worth=number_or_none(found.worth),
     )
 
 
@@ -141,7 +144,8 @@ def _left_out(finding: Declared, arms: dict[Any, pd.DataFrame]) -> dict[str, str
         if len(block) < len(arms):
             why = "no run to compare it with in its block"
         elif block["session"].nunique() > 1:
-            why = "its block was interrupted: runs of two starts of the workflow"
+            again = "attempt" in block and block["attempt"].max() > 1
+            why = f"its block has {comparable.APART}" if again else INTERRUPTED
         reasons |= dict.fromkeys(block["record"], why)
     whole = [each[each["record"].map(reasons).isna()].set_index("block").sort_index() for each in arms.values()]
     unlike = comparable.left_out(whole, columns=columns) if len(whole[0]) else {}

@@ -58,7 +58,7 @@ def _row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
     to, back = _scale(name)
     ends = np.array([sorted(to(getattr(each, end)) for end in ("low", "high")) for each in used])
     estimates = np.array([to(each.estimate or 0.0) for each in used])
-    freedom = np.array([each.blocks - 1 for each in used], dtype=float)
+    freedom = np.array([(each.blocks_worth or each.blocks) - 1 for each in used], dtype=float)  # those of its interval
     errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR) for each in freedom])
     pooled = float(estimates.mean())
     hold = int(((ends[:, 0] <= pooled) & (pooled <= ends[:, 1])).sum())
