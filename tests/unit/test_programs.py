@@ -1,5 +1,6 @@
 """Benchmarks that are given by a command: what is started, what is read from it, how it fails, and what is refused."""
 
+import importlib.metadata
 import json
 import math
 import os
@@ -730,6 +731,17 @@ def test_code_and_packages_belong_to_the_version_and_the_identity(project):
     assert inputs.define(run, machine.load("local_processes"), "data").fingerprint != after[1]
     found = content.packages(run.spec)
     assert found["numpy"] and len(found["environment"]) == 12
+
+
+def test_names_and_versions_are_those_that_python_reads(tmp_path):
+    """Of all that is installed, and of a package whose information is one file, as Debian has them."""
+    fields = "Metadata-Version: 1.1\nName: one-file\nVersion: 1.2\nDescription: a\n        Name: b\n\nVersion: 3\n"
+    (tmp_path / "one_file-1.2.egg-info").write_text(fields)
+    (one,) = importlib.metadata.distributions(path=[str(tmp_path)])
+    assert content._named(one) == ["one-file", "1.2"]
+    installed = list(importlib.metadata.distributions())
+    expected = [[each.metadata["Name"], each.metadata["Version"]] for each in installed]
+    assert [content._named(each) for each in installed] == expected
 
 
 PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
