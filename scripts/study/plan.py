@@ -309,8 +309,9 @@ def _refused_values(study: Study, machine: Machine) -> list[str]:
     """Values of grid keys that the machine cannot have, one line per key and reason."""
     found: collections.Counter[tuple[str, str]] = collections.Counter()
     for run in study.runs:
+        on = launchers.with_library(run["allreduce_library"], machine)
         for name, parameter in PARAMETERS.items():
-            if parameter.refuse_on and (reason := parameter.refuse_on(run, machine)):
+            if parameter.refuse_on and (reason := parameter.refuse_on(run, on)):
                 found[name, reason] += 1
     return [f"{name} ({counted(number, 'run')}): {reason}" for (name, reason), number in found.items()]
 

@@ -27,7 +27,7 @@ from study.data import order as sample_order
 from study.experiment import autotuning, learning_rate, schemas
 from study.experiment.study import Study
 from study.launch import variables
-from study.machines import launchers, machine
+from study.machines import launchers, machine, open_mpi
 from study.records import record
 from study.training import binding
 from study.training.schedule import Schedule
@@ -52,6 +52,11 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({"nccl_protocol": "LL128"}, {"NCCL_PROTO": "LL128"}),
         ({"nccl_min_channels": 8}, {"NCCL_MIN_NCHANNELS": "8"}),
         ({"communication_interface": "hsn0"}, {"NCCL_SOCKET_IFNAME": "hsn0", "GLOO_SOCKET_IFNAME": "hsn0"}),
+        ({"mpi_collectives": "sm"}, {"OMPI_MCA_coll_sm_priority": "100"}),
+        (
+            {"mpi_allreduce_algorithm": "ring"},
+            {"OMPI_MCA_coll_tuned_allreduce_algorithm": "ring", "OMPI_MCA_coll_tuned_use_dynamic_rules": "1"},
+        ),
         (
             {"autotune": True, **WEAK, "epochs": 80},
             {
@@ -127,6 +132,16 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"nccl_algorithm": "Ring", "gpus": 1}, "nccl_algorithm: Ring has no effect: one rank has no communication"),
         ({"nccl_protocol": "LL", "strategy": "multi_worker_mirrored"}, "nccl_protocol: it was not tried with strategy"),
         ({"communication_interface": "eth0; rm"}, "communication_interface: 'eth0; rm' is no name of a network"),
+        ({"allreduce_library": "gloo", "strategy": "multi_worker_mirrored"}, "allreduce_library: strategy: .* one lib"),
+        (
+            {"mpi_collectives": "sm", "framework": "pytorch", "strategy": "ddp"},
+            "mpi_collectives: strategy: ddp does not",
+        ),
+        (
+            {"mpi_collectives": "sm", "mpi_allreduce_algorithm": "ring"},
+            "mpi_allreduce_algorithm: it is the module tuned",
+        ),
+        ({"gloo_connections": 2}, "gloo_connections: strategy: horovod has one connection between two ranks; use stra"),
         ({"strategy": "multi_worker_mirrored", "fusion_threshold_mb": 1}, "strategy: .*the fusion buffer is Horovod's"),
         ({"strategy": "parameter_server", "servers": 1, "learning_rate_decay": "linear"}, "strategy: .*learning_rate"),
     ],
@@ -197,6 +212,24 @@ def refused(on, **point):
             {"communication_interface": "lo"},
             "communication_interface (1 run): the machine's file names the inter",
         ),
+        (
+            "local",
+            {"mpi_collectives": "sm"},
+            "mpi_collectives (1 run): it is Open MPI's, and launcher: horovodrun is not",
+        ),
+        (
+            "local_mpi",
+            {"mpi_allreduce_algorithm": "ring", "allreduce_library": "gloo"},
+            "mpi_allreduce_algorithm (1 run): it is Open MPI's, and launcher: horovodrun is not",
+        ),
+        ("local_mpi", {"mpi_collectives": "han"}, "mpi_collectives (1 run): han reduces within nodes, then between"),
+        ("theta", {"allreduce_library": "gloo"}, "allreduce_library (1 run): launcher: aprun decides on the library"),
+        ("summit", {"allreduce_library": "mpi"}, "allreduce_library (1 run): the ranks have GPUs, between which"),
+        (
+            "perlmutter",
+            {"gloo_connections": 2, "framework": "pytorch", "strategy": "ddp"},
+            "gloo_connections (1 run): it is Gloo's, and the ranks have GPUs",
+        ),
         ("local", {"lustre_stripes": 4}, "lustre_stripes (1 run): local has no file_system: lustre in its file"),
         ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 run): 1 of a rank's 1 cores"),
         ("lab", {"binding": "numa"}, "binding (1 run): the laboratory's hosts share one machine's cores"),
@@ -215,6 +248,39 @@ def test_a_machine_that_has_it_refuses_nothing():
     switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
     assert refused("local", data_format="channels_first") == []
+
+
+def test_keys_of_open_mpi_are_refused_where_it_or_its_part_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(open_mpi, "missing", lambda: "it is Open MPI's, and there is none")
+    assert "there is none" in refused("local_mpi", mpi_collectives="basic")[0]
+    monkeypatch.setattr(open_mpi, "missing", lambda: None)
+    monkeypatch.setattr(open_mpi, "has_module", lambda name: name == "tuned")
+    assert "this host's Open MPI has no module basic" in refused("local_mpi", mpi_collectives="basic")[0]
+    assert refused("local_mpi", mpi_allreduce_algorithm="ring") == []
+    monkeypatch.setattr(open_mpi, "is_in_horovod", lambda framework: False)
+    assert "Horovod was built without MPI here" in refused("local", allreduce_library="mpi")[0]
+
+
+def test_the_library_of_an_arm_decides_on_the_launcher():
+    runs = {library: expand(allreduce_library=library)[0] for library in ("default", "gloo", "mpi")}
+    found = {library: define(run, on="local") for library, run in runs.items()}
+    assert [each.machine["launcher"] for each in found.values()] == ["horovodrun", "horovodrun", "mpirun"]
+    assert len({each.fingerprint for each in found.values()}) == 3
+    assert define(runs["gloo"], on="local_mpi").machine["launcher"] == "horovodrun"
+    assert define(runs["mpi"], on="perlmutter").machine["launcher"] == "srun"  # which the plan refuses
+
+
+def test_horovod_s_part_tells_whether_it_loads_mpi(monkeypatch, tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(open_mpi.importlib.util, "find_spec", lambda name: spec)
+    built = {}
+    for content in (b"ELF libgomp.so.1", b"ELF libmpi.so.40"):
+        (tmp_path / "tensorflow" / "mpi_lib.so").write_bytes(content)
+        open_mpi.is_in_horovod.cache_clear()
+        built[content] = open_mpi.is_in_horovod("tensorflow")
+    open_mpi.is_in_horovod.cache_clear()
+    assert list(built.values()) == [False, True]
 
 
 def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):

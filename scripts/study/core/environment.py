@@ -18,6 +18,8 @@ STEERING = (
     "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
     "TORCH_", "PYTORCH_", "GLOO_", "RCCL_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING",
     "NCCL_", "OMP_", "GOMP_", "KMP_",
+    # Of Open MPI, what grid keys set.
+    "OMPI_MCA_coll_basic_", "OMPI_MCA_coll_tuned_", "OMPI_MCA_coll_sm_", "OMPI_MCA_coll_han_",
     "PANDAS_", "POLARS_", "RAYON_", "ARROW_", "DASK_", "FSSPEC_", "LMDB_", "JSIMD_", "LC_NUMERIC",
     "MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES",
     # The same of AMD's, Arm's and Intel's libraries, and of those that decode images.

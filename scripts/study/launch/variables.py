@@ -11,6 +11,7 @@ from study.core.environment import RANKS_GO_ON, SET, STEERING, measuring, search
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters.communication import MPI_MODULES
 from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
@@ -18,18 +19,32 @@ from study.machines import remote
 from study.machines.job_variables import without_other_jobs
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
-# Grid keys that are variables: {key: (variables, from the key's value to theirs)}.
-SWITCHES: dict[str, tuple[tuple[str, ...], Callable[[Any], str]]] = {
-    "fusion_threshold_mb": (("HOROVOD_FUSION_THRESHOLD",), lambda mb: str(mb << 20)),
-    "cycle_time_ms": (("HOROVOD_CYCLE_TIME",), lambda ms: f"{ms:g}"),
-    "cache_capacity": (("HOROVOD_CACHE_CAPACITY",), str),
-    "hierarchical_allreduce": (("HOROVOD_HIERARCHICAL_ALLREDUCE",), lambda value: str(int(value))),
-    "xla": (("TF_XLA_FLAGS",), lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"),
-    "kmp_blocktime_ms": (("KMP_BLOCKTIME",), str),
-    "nccl_algorithm": (("NCCL_ALGO",), str),
-    "nccl_protocol": (("NCCL_PROTO",), str),
-    "nccl_min_channels": (("NCCL_MIN_NCHANNELS",), str),
-    "communication_interface": (("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), str),
+
+
+def _only_of(value: str, text: str) -> Callable[[Any], str | None]:
+    """A function that gives ``text`` for one value of a key, and None for the others."""
+    return lambda given: text if given == value else None
+
+
+# Grid keys that are variables: {key: {variable: from the key's value to its own, None if it is not set then}}.
+SWITCHES: dict[str, dict[str, Callable[[Any], str | None]]] = {
+    "fusion_threshold_mb": {"HOROVOD_FUSION_THRESHOLD": lambda mb: str(mb << 20)},
+    "cycle_time_ms": {"HOROVOD_CYCLE_TIME": lambda ms: f"{ms:g}"},
+    "cache_capacity": {"HOROVOD_CACHE_CAPACITY": str},
+    "hierarchical_allreduce": {"HOROVOD_HIERARCHICAL_ALLREDUCE": lambda value: str(int(value))},
+    "xla": {"TF_XLA_FLAGS": lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"},
+    "kmp_blocktime_ms": {"KMP_BLOCKTIME": str},
+    "nccl_algorithm": {"NCCL_ALGO": str},
+    "nccl_protocol": {"NCCL_PROTO": str},
+    "nccl_min_channels": {"NCCL_MIN_NCHANNELS": str},
+    "communication_interface": {"NCCL_SOCKET_IFNAME": str, "GLOO_SOCKET_IFNAME": str},
+    # Of the modules that can do a collective operation, Open MPI takes the one with the highest priority.
+    "mpi_collectives": {f"OMPI_MCA_coll_{name}_priority": _only_of(name, "100") for name in MPI_MODULES},
+    # The algorithm counts only where the rules by which Open MPI chooses one are replaced.
+    "mpi_allreduce_algorithm": {
+        "OMPI_MCA_coll_tuned_allreduce_algorithm": str,
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": lambda _: "1",
+    },
 }
 
 
@@ -82,10 +97,11 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
 def _of_keys(run: RunDefinition, folder: Path) -> dict[str, str]:
     """The variables of grid keys; a key at its default sets none, so that the machine's or the library's own holds."""
     variables = {
-        variable: as_text(run.parameters[key])
-        for key, (names, as_text) in SWITCHES.items()
-        for variable in names
+        variable: text
+        for key, named in SWITCHES.items()
         if run.parameters.get(key, PARAMETERS[key].default) != PARAMETERS[key].default
+        for variable, as_text in named.items()
+        if (text := as_text(run.parameters[key])) is not None
     }
     if run.parameters.get("intra_op_threads"):
         variables["OMP_NUM_THREADS"] = str(run["intra_op_threads"])

@@ -42,7 +42,7 @@ FREED_BY = {
 }
 # Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.
 SET_BY = {
-    **{key: names for key, (names, _) in SWITCHES.items()},
+    **{key: tuple(named) for key, named in SWITCHES.items()},
     "intra_op_threads": ("OMP_NUM_THREADS",),
     "autotune": (*autotuning.VARIABLES, "HOROVOD_AUTOTUNE_LOG", "HOROVOD_CACHE_CAPACITY"),
     "core_limit": (cores.VARIABLE,),

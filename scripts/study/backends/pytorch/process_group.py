@@ -41,10 +41,7 @@ class ProcessGroup:
         self.rank, self.size = place.number, place.size
         self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
         self.device = devices.device(run, self.local_rank)
-        # Gloo takes the network of the host's name by itself, which need not reach the other hosts.
-        interface = os.environ.get("NCCL_SOCKET_IFNAME") if len(set(place.hosts)) > 1 else "lo"
-        if interface:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        _choose_interface(len(set(place.hosts)), run.parameters.get("gloo_connections", 1))
         _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = cpu_time.threads() - before
         self.libraries = _libraries(self.device)
@@ -144,6 +141,17 @@ def others_may_end() -> Iterator[None]:
         if any(words in str(error) for words in ENDED):
             raise StudyError("another rank has ended") from None
         raise
+
+
+def _choose_interface(hosts: int, connections: int) -> None:
+    """Tell Gloo its interface, once for each connection between two ranks.
+
+    By itself it takes the network of the host's name, which need not reach the other hosts. Between hosts without a
+    known interface it is left to do so.
+    """
+    between = os.environ.get("NCCL_SOCKET_IFNAME") if hosts > 1 else "lo"
+    if interface := os.environ.get("GLOO_SOCKET_IFNAME") or between:
+        os.environ["GLOO_SOCKET_IFNAME"] = ",".join([interface] * connections)
 
 
 def _join(place: Place, backend: str) -> None:

@@ -1,17 +1,17 @@
-"""Keys of the libraries that carry gradients: NCCL, and the network interface of NCCL and Gloo.
+"""Keys of the libraries that carry gradients: which one, NCCL's, Open MPI's and Gloo's settings, and the interface.
 
-Each is an environment variable of the ranks, see `study.launch.variables`. Their names and values are those of NCCL's
-documentation, "Environment Variables".
+Most are environment variables of the ranks, see `study.launch.variables`. Names and values are those of NCCL's
+documentation, "Environment Variables", and of ``ompi_info --param coll all --level 9``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Name, Parameter
 from study.experiment.parameters.registry import declare, idle_alone
-from study.machines import launchers, probe
+from study.machines import launchers, open_mpi, probe
 from study.machines.hosts import INTERFACE
 from study.machines.process_roles import DDP, HOROVOD
 from study.workloads import command
@@ -19,10 +19,17 @@ from study.workloads import command
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
-KEYS = ("nccl_algorithm", "nccl_protocol", "nccl_min_channels", "communication_interface")
+# Of programs too, whose libraries obey the same variables.
+KEYS = ("nccl_algorithm", "nccl_protocol", "nccl_min_channels", "communication_interface", "mpi_collectives",
+        "mpi_allreduce_algorithm")  # fmt: skip
 DEFAULT = "default"  # the library's own choice
+GLOO, MPI = LIBRARIES = ("gloo", "mpi")
 ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
+# Open MPI's modules with an allreduce. tuned: chooses an algorithm by size. sm: through shared memory of one node. han:
+# within nodes, then between them.
+MPI_MODULES = ("basic", "tuned", "sm", "han")
+MPI_ALGORITHMS = ("basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner")
 
 
 def _is_ours(run: PlannedRun) -> bool:
@@ -64,6 +71,88 @@ def _interface_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if run.kind != command.KIND and run["strategy"] == HOROVOD and not machine["gpus_per_rank"]:
         return "Horovod's Gloo and MPI take theirs from the launcher; use strategy: ddp"
     return _missing_here(name) if _is_here(machine) else None
+
+
+def _library(run: PlannedRun) -> str | None:
+    if run["allreduce_library"] == DEFAULT or run["strategy"] == HOROVOD:
+        return None
+    return f"strategy: {run['strategy']} has one library; use strategy: horovod"
+
+
+def _library_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """machine: as `launchers.with_library` has it."""
+    library, launcher = run["allreduce_library"], machine["launcher"]
+    if library == DEFAULT:
+        return None
+    if machine["gpus_per_rank"]:
+        return "the ranks have GPUs, between which Horovod reduces by NCCL"
+    if launchers.of(dict(machine)).library != library:
+        return f"launcher: {launcher} decides on the library; horovodrun starts ranks over Gloo, mpirun over MPI"
+    if library != MPI:
+        return None
+    if not open_mpi.is_in_horovod(run["framework"]):
+        return "Horovod was built without MPI here; run make setup where mpicxx is on PATH"
+    return None if launchers.is_installed(launcher) else f"{launcher} is not on PATH here"
+
+
+def _mpi(name: str) -> Callable[[PlannedRun], str | None]:
+    def refuse(run: PlannedRun) -> str | None:
+        if run[name] == DEFAULT or run.kind == command.KIND or run["strategy"] == HOROVOD:
+            return None
+        return f"strategy: {run['strategy']} does not use MPI; use horovod"
+
+    return refuse
+
+
+def _mpi_on(name: str) -> Callable[[PlannedRun, Mapping[str, Any]], str | None]:
+    def refuse_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+        if run[name] == DEFAULT:
+            return None
+        if not isinstance(launchers.of(dict(machine)), launchers.Mpirun):
+            also = "" if run.kind == command.KIND else " or, for launcher: horovodrun, allreduce_library: mpi"
+            return f"it is Open MPI's, and launcher: {machine['launcher']} is not; use launcher: mpirun{also}"
+        if machine["gpus_per_rank"] and run.kind != command.KIND:
+            return "the ranks have GPUs, between which Horovod reduces by NCCL"
+        return _module_on(run, machine)
+
+    return refuse_on
+
+
+def _module_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    module, nodes = run["mpi_collectives"], launchers.nodes(run.gpus, dict(machine))
+    if module == "han" and nodes == 1:
+        return "han reduces within nodes, then between them; with all ranks on one node it does not take part"
+    if module == "sm" and nodes > 1:
+        return f"sm reduces through the memory of one node; with ranks on {nodes} nodes it does not take part"
+    if not _is_here(machine):
+        return None
+    if why := open_mpi.missing():
+        return why
+    needed = "tuned" if module == DEFAULT else module
+    return None if open_mpi.has_module(needed) else f"this host's Open MPI has no module {needed}"
+
+
+def _algorithm(run: PlannedRun) -> str | None:
+    if run["mpi_allreduce_algorithm"] != DEFAULT and run["mpi_collectives"] not in (DEFAULT, "tuned"):
+        return f"it is the module tuned's; mpi_collectives: {run['mpi_collectives']} has its own"
+    return _mpi("mpi_allreduce_algorithm")(run)
+
+
+def _connections(run: PlannedRun) -> str | None:
+    if run["gloo_connections"] > 1 and run["strategy"] != DDP:
+        return f"strategy: {run['strategy']} has one connection between two ranks; use strategy: ddp"
+    return None
+
+
+def _connections_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    if run["gloo_connections"] == 1:
+        return None
+    if machine["gpus_per_rank"]:
+        return "it is Gloo's, and the ranks have GPUs, between which PyTorch reduces by NCCL"
+    named = machine.get("interface") or machine.get("hosts") or run["communication_interface"] != DEFAULT
+    if launchers.nodes(run.gpus, dict(machine)) > 1 and not named:
+        return "between nodes it needs the network's name; give interface in the machine's file"
+    return None
 
 
 def _is_here(machine: Mapping[str, Any]) -> bool:
@@ -125,6 +214,65 @@ declare(
         default_in_papers=True,
         refuse=_interface,
         refuse_on=_interface_on,
+        idle=idle_alone,
+    )
+)
+
+declare(
+    Parameter(
+        "allreduce_library",
+        Choice((DEFAULT, *LIBRARIES)),
+        "The library by which Horovod reduces gradients on CPUs: gloo starts the ranks by horovodrun, mpi by mpirun, "
+        "on a machine with one of both launchers. `default`: that of the machine's launcher.",
+        default=DEFAULT,
+        default_in_papers=True,
+        refuse=_library,
+        refuse_on=_library_on,
+        idle=idle_alone,
+    )
+)
+
+declare(
+    Parameter(
+        "mpi_collectives",
+        Choice((DEFAULT, *MPI_MODULES)),
+        "The module of Open MPI that does the collective operations which it can, the allreduce among them "
+        "(OMPI_MCA_coll_..._priority); `default`: Open MPI chooses. Needs launcher mpirun, or allreduce_library: mpi.",
+        default=DEFAULT,
+        default_in_papers=True,
+        label="MPI collectives",
+        refuse=_mpi("mpi_collectives"),
+        refuse_on=_mpi_on("mpi_collectives"),
+        idle=idle_alone,
+    )
+)
+
+declare(
+    Parameter(
+        "mpi_allreduce_algorithm",
+        Choice((DEFAULT, *MPI_ALGORITHMS)),
+        "The allreduce algorithm of Open MPI's module tuned (OMPI_MCA_coll_tuned_allreduce_algorithm); `default`: Open "
+        "MPI chooses by ranks and size. Needs launcher mpirun, or allreduce_library: mpi.",
+        default=DEFAULT,
+        default_in_papers=True,
+        label="MPI allreduce algorithm",
+        refuse=_algorithm,
+        refuse_on=_mpi_on("mpi_allreduce_algorithm"),
+        idle=idle_alone,
+    )
+)
+
+declare(
+    Parameter(
+        "gloo_connections",
+        Count(1, 16),
+        "Connections between each two ranks of strategy ddp on CPUs, which take turns, each with two threads of Gloo.",
+        default=1,
+        unit="connections",
+        default_in_papers=True,
+        label="Gloo connections",
+        refuse=_connections,
+        refuse_on=_connections_on,
         idle=idle_alone,
     )
 )
