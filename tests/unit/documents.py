@@ -38,7 +38,8 @@ ELSEWHERE = {
     "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce image/encoded image/class/label",
     "PyTorch": "Module",
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
-    "variables of Open MPI and PyTorch": "OMPI_MCA_coll_sm_priority GLOO_DEVICE_TRANSPORT OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    "variables of Open MPI and PyTorch": "OMPI_MCA_coll_sm_priority GLOO_DEVICE_TRANSPORT "
+    "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake, Slurm and its plugin": "--gpu-freq --cpu-freq --slurm-status-command slurm_partition __use_yte__",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
