@@ -218,6 +218,15 @@ def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
         ("10.50", "10.5"),
     ]
     assert (view.caption, view.notes) == ("a caption", ["a note"])
+    assert (view.caption_text, view.terms) == ("a caption", [])
+
+
+def test_the_terms_of_a_caption_are_a_list():
+    caption = "Time: of the whole run. Energy too. speedup: over 1 rank. It is paired. low, high: e.g. its interval."
+    view = tables.View("key", "Title", caption, [], [])
+    assert view.caption_text == "Time: of the whole run. Energy too."
+    assert view.terms == [("speedup", "over 1 rank. It is paired."), ("low, high", "e.g. its interval.")]
+    assert tables.View("key", "Title", "loader: of the file.", [], []).caption_text == ""
 
 
 def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):

@@ -41,10 +41,11 @@ def table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
 
 def _caption(study: str, times: int) -> str:
     return (
-        f"the findings of study {study}, from {times} times its runs; pooled: mean of the estimates, of ratios and "
-        "reductions by their logarithms; hold: intervals that contain it; q: squared deviations from it / mean squared "
-        "standard error, and p_value how often as much arises if the replicates do not differ (F test, since each "
-        "standard error is of few blocks); i_squared: the share of their variance that the intervals do not explain."
+        f"The findings of study {study}, from {times} times its runs. pooled: mean of the estimates; of ratios and "
+        "reductions, mean of their logarithms. hold: number of intervals that contain the pooled value. q: squared "
+        "deviations from the pooled value / mean squared standard error. p_value: how often as large a q arises if "
+        "the replicates do not differ (F test, since each standard error is of few blocks). i_squared: the share of "
+        "their variance that the intervals do not explain."
     )
 
 

@@ -21,6 +21,8 @@ from study.report.tables.layout import ci95_name, limits, text
 
 Links = Callable[[Any], list[Link]]
 RECORDS = ("records", "record")  # columns that name run records
+# What a caption explains: after a sentence, ``speedup: `` or ``low, high: ``, in lower case.
+TERM = re.compile(r"(?:^|(?<=[.] ))([a-z][a-z0-9_]*(?:, [a-z][a-z0-9_]*)*): ")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,17 @@ class View:
     notes: list[str] = field(default_factory=list)
     csv: Link | None = None
     download: str = ""
+
+    @property
+    def caption_text(self) -> str:
+        """The sentences of the caption before its first term."""
+        return TERM.split(self.caption, maxsplit=1)[0].strip()
+
+    @property
+    def terms(self) -> list[tuple[str, str]]:
+        """(term, meaning) of what the caption explains, such as ``speedup: ...``, each in sentences of its own."""
+        _, *rest = TERM.split(self.caption)
+        return [(term, meaning.strip()) for term, meaning in zip(rest[::2], rest[1::2], strict=True)]
 
     @property
     def has_runs(self) -> bool:

@@ -85,9 +85,10 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "published_gpu_to_cpu_mb_per_step", "published_gpu_to_cpu_per_gradient",
              "published_gpu_to_gpu_mb_per_step", "published_gpu_to_gpu_per_gradient", *TOLD]  # fmt: skip
     caption = (
-        "MB that a rank sends and receives per step, and in units of its gradients (per_gradient); published: volume "
-        "over NVLink in an epoch on four GPUs (han2019, Table III), and what follows per step of 128 images of 1.2 "
-        "million (sections III, IV-C2), with the parameters of TF-Slim's networks, which the paper trained."
+        "MB that a rank sends and receives per step. per_gradient: the same in units of the rank's gradients. "
+        "published: volume over NVLink in an epoch on four GPUs (han2019, Table III). What follows from it per step "
+        "assumes 128 images per step and 1.2 million images (sections III, IV-C2), and the parameters of TF-Slim's "
+        "networks, which the paper trained."
     )
     remarks = [
         "no ratio: Table III is of NVLink between GPUs and CPUs of a node, ours of the network between ranks",

@@ -82,10 +82,10 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", *TIMES, "over_solo", "over_solo_low", "over_solo_high", "published_times",
              *(f"published_{name}" for name in TIMES), "ratio_mean_s", *TOLD, "pairing"]  # fmt: skip
     caption = (
-        "time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
-        "longest of the repeats; over_solo: divided by the time of one member alone, which has the same pipeline, "
-        "blocks paired, with its 95 % interval; published: pittman2018, Table I, 2,000 steps of AlexNet: 50 runs of "
-        "one member, and the 1,000 members of one job."
+        "Time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
+        "longest of the repeats. over_solo: this time divided by that of one member alone, which has the same "
+        "pipeline, with its 95 % interval; blocks are paired. published: pittman2018, Table I, 2,000 steps of "
+        "AlexNet: 50 runs of one member, and the 1,000 members of one job."
     )
     return finished("pittman2018_table1", caption, table, shown, [_no_difference()])
 
@@ -142,9 +142,10 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", *OF_SHARING, "core_limit", "training_s", "slowdown", "slowdown_low",
              "slowdown_high", "published_slowdown", "ratio_slowdown", *TOLD, "pairing"]  # fmt: skip
     caption = (
-        "training_s: time until the last member has trained; core_limit: cores that all ranks of a node may use "
-        "together; slowdown: training_s / that with all cores, blocks paired, with its 95 % interval; published: "
-        "pittman2018, Table III, one core against 16, 100 members, one per node."
+        "Training with few cores. training_s: time until the last member has trained. core_limit: cores that all "
+        "ranks of a node may use together. slowdown: training_s divided by that with all cores, with its 95 % "
+        "interval; blocks are paired. published: pittman2018, Table III, one core against 16, 100 members, one per "
+        "node."
     )
     return finished("pittman2018_table3", caption, table, shown, [])
 
@@ -175,9 +176,10 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.astype({"runs": "Int64", "highest_node_power_w": float}).reset_index(drop=True)
     shown = ["machine", "highest_node_power_w", "runs", *(name for name in table if name.startswith("published_"))]
     caption = (
-        "highest_node_power_w: highest of the runs' mean powers of a node; published: a cabinet of 96 nodes "
-        "(pittman2018, Table IV and section V-D), mean of 45 idle minutes, and highest power; derived from these: idle "
-        "/ highest power, standard deviation of the idle power, and highest power / (2^15 - 1) W."
+        "Idle and highest power. highest_node_power_w: highest of the runs' mean powers of a node. published: a "
+        "cabinet of 96 nodes (pittman2018, Table IV and section V-D): mean of 45 idle minutes, and highest power. "
+        "derived: from the published ones: idle / highest power, standard deviation of the idle power, and highest "
+        "power / (2^15 - 1) W."
     )
     remarks = [
         *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
@@ -218,10 +220,10 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", *OF_SHARING, "node_power_w", *names[:3],
              *(f"published_{name}" for name in measures), "published_saved_pct", *TOLD, "pairing"]  # fmt: skip
     caption = (
-        "mean power of a node from load to evaluate; saved_pct: by how much less power is drawn than with duplicated "
-        "pipelines, blocks paired, with its 95 % interval; published: pittman2018, Table V, mean power of a cabinet "
-        "with 80 members; published_savings_pct: share of the power above idle, as printed; published_saved_pct: share "
-        "of the power drawn, derived."
+        "Mean power of a node from load to evaluate. saved_pct: by how much less power is drawn than with duplicated "
+        "pipelines, with its 95 % interval; blocks are paired. published: pittman2018, Table V, mean power of a "
+        "cabinet with 80 members. published_savings_pct: share of the power above idle, as printed. "
+        "published_saved_pct: share of the power drawn, derived."
     )
     remarks = [
         f"cabinet_above_idle_w is cabinet_w less the {_number('idle_w'):.0f} W of the idle cabinet (Table IV)",

@@ -61,10 +61,10 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "speedup", "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
              *TOLD]  # fmt: skip
     caption = (
-        "images per second of all ranks, without the first epoch; speedup over one rank with the same batch size per "
-        "rank, and its 95 % interval; published: prace2019, Table 8 (MXNet with a parameter server, ImageNet from "
-        "RecordIO files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node; framework: "
-        "which of these two the row is compared with; trained_with: what trained here."
+        "Images per second of all ranks, without the first epoch. speedup: over one rank with the same batch size "
+        "per rank, with its 95 % interval. published: prace2019, Table 8 (MXNet with a parameter server, ImageNet "
+        "from RecordIO files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node. "
+        "framework: which of these two the row is compared with. trained_with: what trained here."
     )
     return _finished("prace2019_table8_9", caption, table, shown)
 
@@ -116,9 +116,9 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = with_unmeasured(table, LOOPS, keys, measures)
     shown = ["benchmark", "framework", "gpus", "global_batch", "time_per_epoch_s", "published_time_per_epoch_s", *TOLD]
     caption = (
-        "median time of the epochs after the first; framework: keras is Keras's loop, tensorflow this project's loop "
-        "around the same model and optimizer; published: prace2019, Table 13, ResNet-50 on 128 nodes, TensorFlow 1.6; "
-        "how the two programs differ is not stated."
+        "Median time of the epochs after the first. framework: keras is Keras's loop, tensorflow this project's loop "
+        "around the same model and optimizer. published: prace2019, Table 13, ResNet-50 on 128 nodes, TensorFlow "
+        "1.6. How the two programs differ is not stated."
     )
     return _finished("prace2019_table13", caption, table, shown)
 

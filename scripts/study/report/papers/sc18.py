@@ -53,10 +53,10 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *_pairs(NODE_MEANS), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
              ALIKE["energy_j"], "published_energy_j", f"ratio_{ALIKE['energy_j']}", *TOLD]  # fmt: skip
     caption = (
-        "one epoch on one node: runtime, mean power of the node, its CPU and its memory from load to evaluate "
-        "(energy_window_s), and the node's energy: by its counter if it has one (energy), mean power x that time "
-        "(node_power_time), and mean power x runtime, the paper's formula (power_runtime); published: sc18, Table 1 "
-        "(Theta, cache mode)."
+        "One epoch on one node: runtime, and mean power of the node, its CPU and its memory from load to evaluate "
+        "(energy_window_s). energy: of the node by its counter, if it has one. node_power_time: mean power x the "
+        "time from load to evaluate. power_runtime: mean power x runtime, the paper's formula. published: sc18, "
+        "Table 1 (Theta, cache mode)."
     )
     return _of_runs("sc18_table1", caption, table, shown, window_notes(runs))
 
@@ -103,9 +103,9 @@ def table2_3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "scaling", "learning_rate_scaling", "loader", "gpus", *beside, "repeats_ok", "repeats_failed",
              "failures", "oversubscribed", NOT_STATED]  # fmt: skip
     caption = (
-        "seconds of rank 0 under cProfile, which sees Python: the communication of training is within tensorflow; "
-        "which functions each column stands for is in docs/telemetry.md; published: sc18, Tables 2 and 3 (Theta, a "
-        "node a rank)."
+        "Seconds of rank 0 under cProfile, which sees Python: the communication of training is within tensorflow. "
+        "Which functions each column stands for is in docs/telemetry.md. published: sc18, Tables 2 and 3 (Theta, one "
+        "rank per node)."
     )
     optional = tuple(name for name in optional_columns(shown) if name != "learning_rate_scaling")
     return Table("sc18_table2_3", caption, table, shown, optional, notes(table, "values"), IDENTITY)
@@ -137,9 +137,10 @@ def table4_5_6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     ]
     shown = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus", "epochs_per_rank", *beside, *TOLD]
     caption = (
-        "strong scaling: model.fit (training with its validation, the slowest rank's), loss and accuracy of the last "
-        "epoch's training and validation; learning_rate_scaling linear is the paper's increased learning rate; "
-        "published: sc18, Tables 4 and 5 (cache mode) and 6 (flat mode; over 3 hours on 25 nodes, so without values)."
+        "Strong scaling: model.fit (training with its validation, of the slowest rank), loss and accuracy of the "
+        "last epoch's training and validation. learning_rate_scaling: linear is the paper's increased learning rate. "
+        "published: sc18, Tables 4 and 5 (cache mode) and 6 (flat mode; over 3 hours on 25 nodes, so without "
+        "values)."
     )
     return _of_runs("sc18_table4_5_6", caption, table, shown, [])
 

@@ -31,9 +31,9 @@ def allocation_table(
     """
     frame = pd.concat([_rows(each, price, amount, grid, pue) for each in found], ignore_index=True)
     caption = (
-        "scaling of the job; time_s is one measured time or, where origin is predicted, the median and its 90 % "
-        "interval (low, high); speedup and efficiency are against the smallest measured count; node_hours is the whole "
-        "job's"
+        "Scaling of the job. time_s: one measured time or, where origin is predicted, the median and its 90 % "
+        "interval (low, high). speedup, efficiency: against the smallest measured count. node_hours: of the whole "
+        "job"
     )
     caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if grid else "."
     notes = [line for each in found for line in _notes(each)]

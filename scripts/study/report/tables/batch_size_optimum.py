@@ -54,10 +54,10 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown += [column for of, what in OF.items() for column in (of, *(f"{what}{end}" for end in ENDS))]
     shown += ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
     caption = (
-        "energy of the job and runtime by batch size; to_lowest: relative to the batch size with the lowest mean, over "
-        "the blocks (repeats) that both have, low and high its 95 % interval, for all pairs of batch sizes together "
-        "(Tukey), since the best is chosen by the same runs; verdict: lowest if the intervals of all others lie above "
-        f"1, else {OPEN}."
+        "Energy of the job and runtime by batch size. to_lowest: relative to the batch size with the lowest mean, "
+        "over the blocks (repeats) that both have. low and high are its 95 % interval, for all pairs of batch sizes "
+        "together (Tukey), since the best is chosen by the same runs. verdict: lowest if the intervals of all others "
+        f"lie above 1, else {OPEN}."
     )
     remarks = [*notes(found, "values"), *_findings(found)]
     return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)

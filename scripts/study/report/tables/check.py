@@ -47,11 +47,11 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     judged = int(rows["ratio"].notna().sum()) if len(rows) else 0
     rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
     caption = (
-        f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, "
-        f"with 90 % intervals; the intervals of the {judged} ratios are so wide that all together raise a false alarm "
-        f"with a probability of about {100 * ERROR:g} % at most, more with few repeats; low and high are the allowed "
-        "relative changes; regression: the whole interval of the ratio is beyond them; failures: more repeats failed "
-        "than in the reference."
+        f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, with 90 % "
+        f"intervals. The intervals of the {judged} ratios are so wide that all together raise a false alarm with a "
+        f"probability of about {100 * ERROR:g} % at most, more with few repeats. low, high: the allowed relative "
+        "changes. regression: the whole interval of the ratio is beyond them. failures: more repeats failed than in "
+        "the reference."
     )
     counts = rows["verdict"].value_counts()
     notes = [

@@ -63,12 +63,12 @@ def checkpoint_cost(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "write_share_of_interval", "held_share_of_training", *advised, "repeats_ok", "repeats_failed",
              "failures", "oversubscribed"]  # fmt: skip
     caption = (
-        "MB of weights and optimizer slots, and of the file; seconds to write it, in a thread while training goes on, "
-        "and to restore it from the page cache; relative difference of the restored model's validation loss from that "
-        "of its epoch. write_share_of_interval: of the time between two checkpoints, by the median epoch after the "
-        "first; held_share_of_training: share of training in which rank 0 copied the state or waited for the last "
-        "write. advised_interval: time between "
-        "checkpoints by Young (1974), sqrt(2 x write time x mean time between failures), for assumed mean times "
-        "between failures of the job of 1, 24 and 168 hours: advice, not a measurement."
+        "Cost of checkpoints: MB of weights and optimizer slots, and of the file; seconds to write it, in a thread "
+        "while training goes on, and to restore it from the page cache. restored_loss_error: relative difference of "
+        "the restored model's validation loss from that of its epoch. write_share_of_interval: write time as a share "
+        "of the time between two checkpoints, by the median epoch after the first. held_share_of_training: share of "
+        "training in which rank 0 copied the state or waited for the last write. advised_interval: advice, not a "
+        "measurement: time between checkpoints by Young (1974), sqrt(2 x write time x mean time between failures), "
+        "if the job fails every 1, 24 or 168 hours on average."
     )
     return Table("checkpoint_cost", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)

@@ -29,11 +29,12 @@ def communication(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *ALLREDUCE, *FUSED, "slowest_rank_share", "repeats_ok", "repeats_failed", "failures",
              "oversubscribed"]  # fmt: skip
     caption = (
-        "traced runs: from the first rank's arrival at the broadcast to its end (span), of that until the last rank's "
-        "arrival (skew), and moving data (transfer); allreduce of an epoch, the first left out where there are "
-        "more: seconds in which any tensor was in it, negotiation before the operation, transfer and fusion copies "
-        "within it; fused operations and the tensors in them, of the whole run; the part of all waiting that was for "
-        "the slowest rank. load is of the slowest and the fastest rank."
+        "Communication in traced runs, in seconds. load: of the slowest and the fastest rank. span: from the first "
+        "rank's arrival at the broadcast to the end of the broadcast. skew: the part of the span until the last "
+        "rank's arrival. transfer: the part in which data move. allreduce: of an epoch; the first epoch is left out "
+        "where there are more. It is the time in which any tensor was in an allreduce: negotiation before the "
+        "operation, then transfer and fusion copies within it. operations, tensors: fused operations of the whole "
+        "run, and the tensors in them. waiting_for_slowest: the part of all waiting that was for the slowest rank."
     )
     remarks = notes(table, "values")
     if runs["timeline_lost"].eq(True).any():

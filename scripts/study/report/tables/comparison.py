@@ -36,11 +36,12 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
              "ratio_low", "ratio_high", "how", "differs", "why_not", "repeats_failed", "base_failed",
              "oversubscribed"]  # fmt: skip
     caption = (
-        f"each result divided by that of {base}: ratio of geometric means and its 95 % interval; calibrated: both were "
-        "made on one host, and each run is divided by the calibration timed beside it (Welch's interval); paired: "
-        "within blocks that ran interleaved; unpaired: neither, so the ratio includes the drift of the machine and has "
-        "no interval; differs: what else than the machine or the label the two differ in. There is no ratio of runs "
-        "that are no repeats of each other (why_not), and no interval where the faster one failed more often."
+        f"Each result divided by that of {base}: ratio of geometric means and its 95 % interval. There is no ratio of "
+        "runs that are no repeats of each other (why_not), and no interval where the faster one failed more often. "
+        "calibrated: both were made on one host, and each run is divided by the calibration timed beside it (Welch's "
+        "interval). paired: within blocks that ran interleaved. unpaired: neither of these, so the ratio includes "
+        "the drift of the machine and has no interval. differs: in what the two differ besides the machine or the "
+        "label."
     )
     frame = pd.DataFrame(rows, columns=None if rows else [*shown, "records"])
     identity = ("machine", *KEYS, "quantity")

@@ -27,8 +27,8 @@ def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "features", "scaling", "emulated_ranks", "epochs_per_rank", "batch_size_per_rank",
              "learning_rate_scaling", *QUALITY, "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "one rank trains as emulated_ranks ranks do: same samples, averaged gradients and learning rate; loss and "
-        "accuracy of the last epoch's training, and on the test set."
+        "One rank trains as emulated_ranks ranks do: with the same samples, averaged gradients and learning rate. "
+        "Loss and accuracy are of the last epoch's training, and on the test set."
     )
     optional = (*optional_columns(shown), *(name for name in QUALITY if "accuracy" in name), "gradient_noise_scale")
     return Table("emulated", caption, table, shown, optional, notes(table, "values"), IDENTITY)

@@ -34,7 +34,8 @@ def energy_by_phase(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["machine", "memory_mode", "benchmark", "scaling", "gpus", "batch_size", "loader", "energy_job_j",
              *PHASE_ENERGY, "load_share", "train_share", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "energy of the job from load to evaluate, and in each phase, from its first rank's begin to its last rank's "
-        "end: phases of different ranks may overlap; shares: of the job's energy, mean over the repeats."
+        "Energy of the job from load to evaluate, and in each phase. A phase lasts from its first rank's begin to "
+        "its last rank's end, so phases of different ranks may overlap. share: of the job's energy, mean over the "
+        "repeats."
     )
     return Table("energy_by_phase", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)

@@ -39,10 +39,10 @@ def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "ensemble", "members", "voting_members", *ACCURACIES, *GAINS, REASON, "repeats_ok",
              "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "accuracy on the test set, 0 to 1: member: of one member, mean over those that vote, which are those that have "
-        "trained to the end; vote: of the class that most of them predict, a tie decided by the first member that "
-        "predicts one of the tied classes; mean: of the class with the highest mean probability; vote_gain, mean_gain: "
-        "less that of one member, in the same run; means over the repeats with 95 % intervals."
+        "Accuracy on the test set, 0 to 1: means over the repeats with 95 % intervals. Members vote that have "
+        "trained to the end. member: of one member, mean over those that vote. vote: of the class that most of them "
+        "predict; a tie is decided by the first member that predicts one of the tied classes. mean: of the class "
+        "with the highest mean probability. vote_gain, mean_gain: vote or mean less member, in the same run."
     )
     optional = (*optional_columns(shown), REASON)
     return Table("ensemble_accuracy", caption, table, shown, optional, notes(table, "values"), IDENTITY)

@@ -49,9 +49,9 @@ def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     columns = [*shown, "dataset", "store_ci95_s", "load_ci95_s", "code_is_current", "records"]
     table = pd.DataFrame(rows, columns=columns)
     caption = (
-        "formats of a converted matrix: seconds to write it and to load it into memory, each in a process of its own, "
-        "size of the file, and memory that loading takes beyond what the process had before, at its peak. All give the "
-        "same array, bit for bit. Parquet and Feather keep a column a column."
+        "Formats of a converted matrix: seconds to write it and to load it into memory, each in a process of its "
+        "own; size of the file; and peak memory of loading beyond what the process had before. All give the same "
+        "array, bit for bit. Parquet and Feather store each column of the matrix as a column of the file."
     )
     return Table("formats", caption, table, shown, optional_columns(shown), notes(table, "times"), identity)
 

@@ -51,10 +51,11 @@ def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     caption = (
         "Networks, initial weights, order of the samples and hyper-parameters are the same in both frameworks; the "
         "masks of dropout differ. time_per_epoch_steady_s: median of the epochs after the first, with validation. "
-        "first_epoch_excess_s: by how much the first one is longer. tcp_sent_mb_per_step: of one rank, against "
-        "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it. epoch_ratio and "
-        "startup_ratio: to TensorFlow with Horovod, blocks paired, with 95 % intervals; below 1 is faster. "
-        "test_loss_difference: to its test loss within blocks, with its 95 % interval."
+        "first_epoch_excess_s: by how much the first epoch is longer. tcp_sent_mb_per_step: of one rank. A ring "
+        "allreduce among N ranks sends 2 (N - 1) / N of gradient_mb. gradient_mb: size of the gradients. "
+        "epoch_ratio, startup_ratio: time divided by that of TensorFlow with Horovod, with 95 % intervals; blocks "
+        "are paired; below 1 is faster. test_loss_difference: test loss less that of TensorFlow with Horovod within "
+        "blocks, with its 95 % interval."
     )
     return Table(
         "frameworks", caption, table, shown, optional_columns(shown), notes(table, "values"), (*IDENTITY, "gradient_mb")

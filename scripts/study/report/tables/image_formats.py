@@ -59,10 +59,10 @@ def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     columns = [*shown, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
     table = pd.DataFrame(rows, columns=columns)
     caption = (
-        "input formats of images: seconds to read all images of a file (encoded; with memory their pixels), and to "
-        "read and decode them, each by one thread of a new process; time_per_image_s: to read, decode and scale one; "
-        "decoder_per_image_s: of that, the decoder's own (libjpeg, of images in memory). All give the same pixels, bit "
-        "for bit."
+        "Input formats of images: seconds to read all images of a file (encoded; with memory their pixels), and to "
+        "read and decode them, each by one thread of a new process. All give the same pixels, bit for bit. "
+        "time_per_image_s: to read, decode and scale one image. decoder_per_image_s: the part of that which the "
+        "decoder takes (libjpeg, of images in memory)."
     )
     identity = ("machine", "benchmark", "dataset", "file", "images", "encoded_mb", "page_cache", "format")
     return Table("image_formats", caption, table, shown, optional_columns(shown), notes(table, "times"), identity)

@@ -47,12 +47,12 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "wire_limit_s", "step_over_wire", "tcp_sent_mb_per_step", "ring_mb_per_step", "sent_over_ring",
              "cpu_busy", "cpu_limited", "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
-        "network laboratory, one rank per host, emulated link rates: median time per step without the first epoch and "
-        "without validation; wire_limit_s is the time that the links need for the bytes of a ring allreduce, "
-        "2 (N - 1) / N times the gradients that a step averages (half of their bytes with fp16 compression), and "
-        "step_over_wire how many times that a step takes; sent_over_ring compares the bytes that a rank really sent "
-        "with these; empty for ensembles, which also send samples; cpu_limited: the cores were at least 90 % busy "
-        "while training in some repeat, so the links may not be the limit."
+        "Network laboratory, one rank per host, emulated link rates: median time per step without the first epoch "
+        "and without validation. wire_limit_s: time that the links need for the bytes of a ring allreduce: 2 (N - 1) "
+        "/ N times the gradients that a step averages, among N hosts; with fp16 compression half of their bytes. "
+        "step_over_wire: time per step divided by wire_limit_s. sent_over_ring: bytes that a rank really sent, "
+        "divided by those of a ring allreduce; empty for ensembles, which also send samples. cpu_limited: in some "
+        "repeat the cores were at least 90 % busy while training, so the links may not be the limit."
     )
     return Table("network", caption, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
 
@@ -98,9 +98,9 @@ def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     rate = table["link_mbit_per_s"] * MBIT / 1e9
     table["share_of_link"] = (table["busbw_gb_per_s"] / rate).where(rate > 0)
     caption = (
-        "allreduces after the evaluation, median time of the slowest rank; bus bandwidth is message size x "
-        "2 (N - 1) / N / time, the rate at which a ring allreduce sends; share_of_link compares it with the link rate, "
-        "which the network laboratory emulates."
+        "Allreduces after the evaluation: median time of the slowest rank. bus_bandwidth: message size x 2 (N - 1) / "
+        "N / time, among N ranks: the rate at which a ring allreduce sends. share_of_link: this rate divided by the "
+        "link rate, which the network laboratory emulates."
     )
     shown = ["machine", "link_mbit_per_s", "gpus", *columns[len(keys) : -2]]
     optional = ("share_of_link", "repeats_failed", "oversubscribed")

@@ -14,10 +14,11 @@ PARTS = ("operations_compute_s", "operations_copies_s", "operations_communicatio
 SENT = ["operations_communication_all_s", "operations_communication_hidden"]
 REASON, LARGEST, DEVICE = "operations_communication_reason", "operations_largest", "operations_device"
 CAPTION = (
-    "time per step of rank 0 in the profiled steps, from asking for a batch to asking for the next; a moment counts "
-    "once, for the first that applies: compute, copies, communication, input wait, else idle; the five add up to the "
-    "step. communication_all: with what computation hides; hidden: that share of it. largest: by their own time, per "
-    "step, in the first repeat. Profiling slows a step: compare shares, not times with those of other tables."
+    "Time per step of rank 0 in the profiled steps, from asking for a batch to asking for the next. A moment counts "
+    "once, for the first that applies: compute, copies, communication, input wait, else idle. The five add up to "
+    "the step. Profiling slows a step: compare shares, not times with those of other tables. communication_all: "
+    "with the communication that computation hides. hidden: share of communication_all that computation hides. "
+    "largest: the largest operations by their own time, per step, in the first repeat."
 )
 
 NEEDS = "runs whose operations are profiled (profile: operations)"

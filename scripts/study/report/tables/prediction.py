@@ -32,10 +32,10 @@ def prediction_table(found: Iterable[Answer]) -> Table:
     shown = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median", "predicted_high",
              "measured"]  # fmt: skip
     caption = (
-        "predicted values, not measured ones, at measured rank counts, between them and beyond: median and 90 % "
-        "interval of a single run; ratio_to_largest is the count over the largest measured one; measured is the mean "
-        "of the runs at that count, which the fit has seen. mean_epoch_s is the time per epoch including the first; "
-        "other_s is start-up, broadcast, evaluation and everything else."
+        "Predicted values, not measured ones, at measured rank counts, between them and beyond: median and 90 % "
+        "interval of a single run. ratio_to_largest: the rank count divided by the largest measured one. measured: "
+        "mean of the runs at that count, which the fit has seen. mean_epoch_s: time per epoch including the first. "
+        "other_s: start-up, broadcast, evaluation and everything else."
     )
     frame = pd.DataFrame(rows, columns=[*_columns(), *shown[7:], "records"])
     return Table("prediction", caption, frame, shown, ("link_mbit_per_s", "measured"), _notes(found), IDENTITY)
@@ -84,9 +84,9 @@ def check_table(found: Iterable[Answer]) -> Table:
              "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
              "naive_log_error"]  # fmt: skip
     caption = (
-        "predicted runtime of points that the fit has not seen: the largest rank count, and each count in turn; error "
-        "is predicted / measured - 1; the naive fits are a + b N and a + b log2 N of time per epoch, loading and the "
-        "rest."
+        "Predicted runtime of points that the fit has not seen: the largest rank count, and each count in turn. "
+        "error: predicted / measured - 1. naive: the fits a + b N and a + b log2 N of time per epoch, loading and "
+        "the rest, on N ranks."
     )
     return Table("prediction_check", caption, frame, shown, ("link_mbit_per_s",), _verdict(frame), IDENTITY)
 
@@ -138,11 +138,12 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     shown = [*SHOWN, "ranks", "nodes", "ratio_to_largest", "decided_by", "measured_runtime_s", *predicted,
              "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
     caption = (
-        f"candidates for the goal {goal.name}: {goal.description}; predicted values have 90 % intervals (low, high); a "
-        "measured count is decided by its measurements (decided_by), any other one by its prediction; a count is "
-        f"excluded if the limits hold, or its runs succeed, with a probability below {goal.probability:g}, beyond "
-        f"{FARTHEST} times the largest measured count, or without a measurement where the model does not fit; "
-        "narrows_interval_by: how much a run there is expected to narrow the interval of the minimised quantity."
+        f"Candidates for the goal {goal.name}: {goal.description}. Predicted values have 90 % intervals (low, high). "
+        "decided_by: a measured count is decided by its measurements, any other one by its prediction. excluded_by: "
+        f"a count is excluded if the limits hold, or its runs succeed, with a probability below {goal.probability:g}; "
+        f"if it is beyond {FARTHEST} times the largest measured count; or if the model does not fit and the count is "
+        "not measured. narrows_interval_by: how much a run there is expected to narrow the interval of the minimised "
+        "quantity."
     )
     told = notes + _notes(found, goal)
     return Table("recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), told, IDENTITY)

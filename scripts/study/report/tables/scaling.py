@@ -45,14 +45,17 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     if not (table["pairing"] == pairing.UNPAIRED).any():
         shown.remove("pairing")
     caption = (
-        "time to solution and scaling; speedup and efficiency are of the whole run against the fewest ranks of the "
-        "same series: W T1 / TN and W T1 / (N TN), where W is by how much the work grows (strong, batch: 1; weak: N; "
-        "with sharding by_rank, strong: 1 / N, weak: 1); the geometric mean over the blocks (repeats) that both "
-        "have; low and high are its 95 % interval, unpaired where the two were not run interleaved; phases are the "
-        "slowest rank's; power and energy (docs/telemetry.md) where they are measured, "
-        "from load to evaluate, so without start-up; one_hz: as if power were read once a second, as on Summit; "
-        "achieved_gflop_per_s: throughput x the operations of a sample's forward and backward pass, of all ranks, and "
-        "flop_utilisation its share of the machine's peak."
+        "Time to solution, and how it scales with the number of ranks. speedup: how many times faster the work is "
+        "done than with the fewest ranks of the same series, for the whole run. Where more ranks do more work, the "
+        "speedup counts that work: with weak scaling, N times the ranks do N times the work. With sharding by_rank "
+        "the ranks divide one data set: then the work of weak scaling stays the same, and that of strong scaling "
+        "falls to 1 / N. efficiency: speedup divided by how many times as many ranks there are; 1 is ideal. "
+        "speedup_low, speedup_high: 95 % interval of the speedup. The speedup is a geometric mean over the blocks "
+        "(repeats) that both rank counts have; it is unpaired where the two were not run interleaved. phases: "
+        "startup_s to other_s, each of the slowest rank. power, energy: from load to evaluate, so without start-up, "
+        "where they are measured (docs/telemetry.md). one_hz: as if power were read once a second, as on Summit. "
+        "achieved_gflop_per_s: throughput times the operations of a sample's forward and backward pass, of all "
+        "ranks. flop_utilisation: achieved_gflop_per_s as a share of the machine's peak."
     )
     remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs)]
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)

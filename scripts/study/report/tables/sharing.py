@@ -72,17 +72,18 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
              "oversubscribed"]  # fmt: skip
     caption = (
-        "preprocessing: CPU time to preprocess a sample once; communication: CPU time of all ranks per sample of the "
-        "data, above 0 with duplicated pipelines too, since Horovod's thread polls; samples/s that a rank preprocesses "
-        "by itself (r_p), that a member computes (r_c), and that reach each rank if nobody trains (peak); time_gain, "
-        "cpu_gain: training time and CPU time of the ranks, duplicated pipelines / the row, blocks paired, with the "
-        "95 % interval; verdict: by a two-sided t-test that is adjusted over the rows of the table (Holm), at 0.05; "
-        "empty below three blocks, and where the better one failed more often. "
-        "predicted_time_gain: min(r_c, peak) / min(r_p, r_c) (Pittman et al., section IV-A), for members that do not "
-        "compute on the devices that preprocess; predicted_cpu_gain: from the costs per sample, empty for the tf.data "
-        "service, whose threads are not measured. compute simulated: accelerators are simulated, r_c is the rate of "
-        "the slowest. over_service: training time, tf.data service / the row; the service's order of samples is not "
-        "deterministic."
+        "Cost and gain of sharing the input among the members of an ensemble. preprocessing: CPU time to preprocess "
+        "one sample once. communication: CPU time of all ranks per sample of the data; above 0 with duplicated "
+        "pipelines too, since Horovod's thread polls. r_p: samples/s that a rank preprocesses by itself. r_c: "
+        "samples/s that a member computes; with simulated accelerators (compute simulated), the rate of the slowest. "
+        "peak: samples/s that reach each rank if nobody trains. time_gain, cpu_gain: training time and CPU time of "
+        "the ranks with duplicated pipelines, divided by those of the row, with the 95 % interval; blocks are "
+        "paired. verdict: by a two-sided t-test at 0.05, adjusted over the rows of the table (Holm); empty below "
+        "three blocks, and where the better one failed more often. predicted_time_gain: min(r_c, peak) / min(r_p, "
+        "r_c) (Pittman et al., section IV-A), for members that do not compute on the devices that preprocess. "
+        "predicted_cpu_gain: from the costs per sample; empty for the tf.data service, whose threads are not "
+        "measured. over_service: training time with the tf.data service, divided by that of the row. The service's "
+        "order of samples is not deterministic."
     )
     always = {"compute", "input_sharing", "preprocessing_ranks"}
     optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)

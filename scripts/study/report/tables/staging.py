@@ -30,14 +30,15 @@ def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "dataset", "loader", "gpus", "nodes", "staging", *MEASURES, "repeats_ok",
              "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
-        "seconds of loading, of the slowest and the fastest rank; of that, copying or broadcasting and waiting for it "
-        "(stage); MB that all ranks together asked of the files that all nodes share while they loaded, or read images "
-        "in training, from the page cache or not (shared_read; a mapped file counts whole on each rank that maps it), "
-        "and of that what storage had to give (storage_read); MB that were copied to all nodes together (staged), "
-        "asked of the copies while loading and, of images, in training (node_read), and of that what their storage had "
-        "to give (node_storage_read); peak memory of the rank that had most. staging none: each rank reads; "
-        "local_copy: one rank a node copies the files to storage of the node's own; node_broadcast, job_broadcast: one "
-        "rank a node, or of all, loads and broadcasts."
+        "Loading, and the bytes that it reads from shared storage. load: seconds of loading, of the slowest and of "
+        "the fastest rank. stage: the part of loading that copies or broadcasts, and waits for it. shared_read: MB "
+        "that all ranks together read from files that all nodes share, while loading and, of images, in training. It "
+        "counts what the page cache gave; a mapped file counts whole on each rank that maps it. storage_read: the "
+        "part of shared_read that storage had to give. staged: MB copied to all nodes together. node_read: MB read "
+        "from these copies, while loading and, of images, in training. node_storage_read: the part of node_read that "
+        "the nodes' storage had to give. peak_memory: of the rank that had most. staging: with none each rank reads; "
+        "with local_copy one rank per node copies the files to the node's own storage; with node_broadcast one rank "
+        "per node loads and broadcasts; with job_broadcast one rank of all."
     )
     optional = (*optional_columns(shown), *COPIES)
     return Table("staging", caption, table, shown, optional, notes(table, "values"), IDENTITY)

@@ -38,14 +38,15 @@ def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["benchmark", "dataset", "loader", "gpus", "storage", *MEASURES[:4], "train_spread_pct", *MEASURES[4:],
              *means, "repeats_ok", "repeats_failed", "failures", "oversubscribed"]  # fmt: skip
     caption = (
-        "training from the folders of the machine's file (storage none: data_dir). train_spread_pct: 100 x (longest / "
-        "shortest - 1) of train_s over the repeats. MB that all ranks together asked of the files (shared_read), and "
-        "of that what storage had to give (storage_read). Of a storage on each node: seconds of load until the slowest "
-        "rank had its node's copies (stage), MB copied to all nodes together (staged), MB asked of the copies "
-        "(node_read), and of that what the node's storage had to give (node_storage_read); shared_read and "
-        "storage_read are then of copying. read_test: one file of that storage read in sequence by "
-        "scripts/read_storage.py, at another time than the runs, from a cold and from a warm page cache; its cold "
-        "value may come from the cache of a disk or a server. The runs do not empty the page cache."
+        "Training from the folders of the machine's file; storage none is data_dir. The runs do not empty the page "
+        "cache. train_spread_pct: 100 x (longest / shortest - 1) of train_s over the repeats. shared_read: MB that "
+        "all ranks together read from the files; of a storage on each node, for copying. storage_read: the part of "
+        "shared_read that storage had to give. stage: seconds of loading until the slowest rank had its node's "
+        "copies, of a storage on each node. The next three are of such a storage too. staged: MB copied to all nodes "
+        "together. node_read: MB read from these copies. node_storage_read: the part of node_read that the nodes' "
+        "storage had to give. read_test: one file of that storage read in sequence by scripts/read_storage.py, at "
+        "another time than the runs, from a cold and from a warm page cache. The cold value may come from the cache "
+        "of a disk or a server."
     )
     optional = (*optional_columns(shown), *means, *OF_COPIES)
     return Table("storage", caption, table, shown, optional, notes(table, "values"), IDENTITY)

@@ -58,17 +58,17 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing",
                 *TO_ONE_SERVER)  # fmt: skip
     caption = (
-        "steady_samples_per_s: throughput of all ranks in the steps of the epochs after the first; time, and TCP bytes "
-        "sent and received, per step of one rank or worker, against "
-        "gradient_mb, the size of the gradients: a ring allreduce sends 2 (N - 1) / N of it, a worker of a parameter "
-        "server all of it and receives as much; servers_sent: of all servers together; busiest_server_share: of the "
-        "bytes of all servers. throughput_ratio: of it, to Horovod, blocks paired, with its 95 % interval; "
-        "ratio_to_one_server: steps per second, without the first epoch, to the same with one server, likewise. A "
-        "parameter server "
-        "applies the workers' gradients one by one, the others average them: compare losses of equal samples, not of "
-        "equal steps. test_loss_difference: to Horovod's loss within blocks, with the interval that holds for all "
-        "points with the same Horovod point together at 95 % (Bonferroni); test_loss_against_horovod: higher, so that "
-        "training converged more slowly, or lower where this interval excludes 0."
+        "Throughput, bytes and loss of Horovod and of parameter servers. A parameter server applies the workers' "
+        "gradients one by one, the other strategies average them: compare losses of equal samples, not of equal "
+        "steps. steady_samples_per_s: throughput of all ranks in the training steps of the epochs after the first. "
+        "sent, received: TCP bytes per step of one rank or worker. gradient_mb: size of the gradients. A ring "
+        "allreduce among N ranks sends 2 (N - 1) / N of it. A worker of a parameter server sends all of it and "
+        "receives as much. servers_sent: of all servers together. busiest_server_share: of the bytes of all servers. "
+        "throughput_ratio: throughput divided by Horovod's, with its 95 % interval; blocks are paired. "
+        "ratio_to_one_server: steps per second, without the first epoch, divided by those with one server; likewise. "
+        "test_loss_difference: loss less Horovod's within blocks. Its interval holds at 95 % for all points with the "
+        "same Horovod point together (Bonferroni). test_loss_against_horovod: higher (training converged more "
+        "slowly) or lower, where this interval excludes 0."
     )
     return Table("strategies", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 

@@ -51,11 +51,11 @@ def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              "failures", "oversubscribed"]  # fmt: skip
     optional = (*optional_columns(shown), "repeats_unknown", "load_to_target_j", "load_to_target_olympic_j", "remark")
     caption = (
-        "until the end of the first validation that reaches the target: epochs; seconds from the launcher's start and "
-        "from the begin of training; energy of the job from the begin of loading. Means ± 95 % interval are over the "
-        "runs that reached it. olympic: the mean without the lowest and the highest value, as in MLPerf; a run that "
-        "did not reach the target counts as the highest, more than one leaves no olympic mean, and neither do fewer "
-        f"than {LEAST_REPEATS} runs."
+        "Cost until the end of the first validation that reaches the target: epochs; seconds from the launcher's "
+        "start and from the begin of training; energy of the job from the begin of loading. Means ± 95 % interval "
+        "are over the runs that reached it. olympic: the mean without the lowest and the highest value, as in "
+        "MLPerf. A run that did not reach the target counts as the highest. With more than one such run, or fewer "
+        f"than {LEAST_REPEATS} runs, there is no olympic mean."
     )
     return Table("time_to_quality", caption, table, shown, optional, _remarks(table, runs), IDENTITY)
 

@@ -23,16 +23,15 @@ SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "block
 OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike",
             "failures", "oversubscribed")  # fmt: skip
 CAPTION = (
-    "each arm against its baseline, paired within blocks: throughput_ratio, steady throughput of all ranks (arm / "
-    "baseline, geometric mean; training steps, without the first epoch and without validation), with its 95 % interval "
-    "(Student's t on logarithms, not adjusted for the number of arms); p_holm: two-sided t-test, adjusted over the "
-    "arms of the baseline (Holm); verdict: by p_holm at 0.05, from three blocks on, and none if the "
-    "faster one failed more often; blocks_unlike: blocks that are left out, as their runs differ in more than the "
-    "switch; detectable: the smallest "
-    "difference that so many blocks and arms find with probability 0.8 at the observed spread; switch control: the "
-    "baseline against itself (A/A); test_loss_difference: arm - baseline; sent_ratio: bytes that a rank sends over TCP "
-    "per epoch, arm / baseline; time_per_step: of the arm, median of the epochs after the first; step_time: median, "
-    "95th percentile and jitter of the arm's single steps."
+    "Each arm against its baseline, paired within blocks. throughput_ratio: steady throughput of all ranks, arm / "
+    "baseline: geometric mean over the training steps without the first epoch and without validation, with its 95 % "
+    "interval (Student's t on logarithms, not adjusted for the number of arms). p_holm: of a two-sided t-test, "
+    "adjusted over the arms of the baseline (Holm). verdict: by p_holm at 0.05, from three blocks on; none if the "
+    "faster one failed more often. blocks_unlike: blocks that are left out, as their runs differ in more than the "
+    "switch. detectable: the smallest difference that so many blocks and arms find with probability 0.8 at the "
+    "observed spread. switch: control is the baseline against itself (A/A). test_loss_difference: arm - baseline. "
+    "sent_ratio: bytes that a rank sends over TCP per epoch, arm / baseline. time_per_step: of the arm, median of "
+    "the epochs after the first. step_time: median, 95th percentile and jitter of the arm's single steps."
 )
 
 

@@ -49,7 +49,7 @@ def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["statement", "paper_section", "relation", "stated", "derived", "unit", "agrees", "compared_with",
              "compared_where", "meaning"]  # fmt: skip
     caption = (
-        "statements of icpp2019 beside what its other numbers, its listing or CANDLE's files give; all values are "
+        "Statements of icpp2019 beside what its other numbers, its listing or CANDLE's files give. All values are "
         "published or computed from published ones, except where compared_with says measured here. derived: computed "
         "from the place in compared_where; empty where it cannot be computed or no number of GPUs qualifies. agrees: "
         "whether derived stands in this relation to stated."

@@ -38,9 +38,9 @@ TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"
 ONE_HZ = "power_per_gpu_one_hz_w"
 ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
 POWER_IS = (
-    "power and energy are from load to evaluate (energy_window_s), without start-up; the paper's are probably of the "
-    "whole run, whose time is the energy / power of Table 5; one_hz: power read once a second, as the paper did on "
-    "Summit; whole_run: start-up included"
+    "power, energy: from load to evaluate (energy_window_s), without start-up. The paper's are probably of the "
+    "whole run, whose time is the energy / power of Table 5. one_hz: power read once a second, as the paper did on "
+    "Summit. whole_run: start-up included."
 )
 
 
@@ -86,9 +86,10 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     for name in ("train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "optimizer", *beside[-2:]):
         shown += [name, *([f"published_{name}", f"ratio_{name}"] if name in beside else [])]
     caption = (
-        "the benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
-        "an epoch and elements of a sample; published: icpp2019, Table 1, which counts P1B1's label as an element; all "
-        "sizes are 10^6 bytes: the paper's are MiB, rounded up, here times 1.048576 (P1B2's known bytes show it)."
+        "The benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
+        "an epoch and elements of a sample. All sizes are in units of 10^6 bytes. published: icpp2019, Table 1, "
+        "which counts P1B1's label as an element. The paper's sizes are MiB, rounded up; here they are multiplied by "
+        "1.048576 (P1B2's known bytes show it)."
     )
     return _of_runs("icpp2019_table1", caption, table, shown)
 
@@ -113,7 +114,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              ONE_HZ, *ALIKE.values(), "published_power_per_gpu_w", f"ratio_{ALIKE['power_per_gpu_w']}",
              "energy_window_s", *TOLD]  # fmt: skip
     caption = (
-        f"time per epoch and average power per GPU, strong scaling; {POWER_IS}; published: icpp2019, Table 2 (Summit)."
+        f"Time per epoch and average power per GPU, strong scaling. {POWER_IS} published: icpp2019, Table 2 (Summit)."
     )
     return _of_runs("icpp2019_table2", caption, table, shown, window_notes(runs))
 
@@ -165,9 +166,9 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
              *(f"{name}_s" for name in loaders), *(c for c in table if c.startswith("speedup_")), *beside,
              "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     caption = (
-        "seconds to load each file by loader, each load in a process of its own; speedup: median over the repeats of "
-        "read_csv's time divided by the loader's, paired; npy reads the matrix that was converted before; published: "
-        "icpp2019, Table 3 (Summit) and Table 4 (Theta); P1B3's two files are inferred (docs/benchmarks.md)."
+        "Seconds to load each file by loader, each load in a process of its own. npy reads the matrix that was "
+        "converted before. P1B3's two files are inferred (docs/benchmarks.md). speedup: read_csv's time divided by "
+        "the loader's, paired; median over the repeats. published: icpp2019, Table 3 (Summit) and Table 4 (Theta)."
     )
     reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
     return Table(
@@ -227,9 +228,10 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
     shown += ["oversubscribed", NOT_STATED]
     caption = (
-        "average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
-        "(chunked), and the change with its 95 % interval, paired within the blocks (repeats) that both have, unpaired "
-        f"where they were not run interleaved; {POWER_IS}; published: icpp2019, Table 5 (Summit, batch size 20)."
+        "Average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
+        "(chunked). change: from the first to the second, with its 95 % interval, paired within the blocks (repeats) "
+        f"that both have; unpaired where they were not run interleaved. {POWER_IS} published: icpp2019, Table 5 "
+        "(Summit, batch size 20)."
     )
     return _of_runs("icpp2019_table5", caption, table, shown, window_notes(runs))
 
@@ -349,8 +351,9 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         shown += [*([ONE_HZ, alike] if alike != measure else []), f"published_{measure}", f"ratio_{alike}"]
     shown += ["energy_window_s", *TOLD]
     caption = (
-        "training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling; read_csv is "
-        f"the paper's original loader, chunked its optimised one; {POWER_IS}; published: icpp2019, Table 6 (Summit)."
+        "Training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling. read_csv "
+        f"is the paper's original loader, chunked its optimised one. {POWER_IS} published: icpp2019, Table 6 "
+        "(Summit)."
     )
     return _of_runs("icpp2019_table6", caption, table, shown, window_notes(runs))
 
