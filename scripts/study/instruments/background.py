@@ -29,6 +29,13 @@ SHORTEST_S = 0.5  # of a row
 MOST_COST = 0.004  # the share of a core that reading may take: then rows are longer
 NUMBERS = 8  # of a core's line in /proc/stat that are read
 NAMED_CORES = 0.02  # from which a process is named
+SETTLED_S = 10.0  # after its start, a process does not become another program with another environment
+# Names of processes that only start a run's processes and pass on what they print: the run's, if all their children
+# are. They are started by daemons, or over ssh, so their environment does not say it.
+SERVING = frozenset((
+    "slurmstepd", "srun", "orted", "prted", "prterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "mpiexec.hydra", "jsrun",
+    "jsmd", "aprun", "apinit", "palsd", "sshd", "sshd-session", "sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh",
+))  # fmt: skip
 
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
@@ -82,9 +89,11 @@ class Background:
         self._cores = cores.allowed()
         self._groups = [each for each in cores.groups("cpu", root) if (each / "cpu.stat").exists()]
         self._is_own: dict[tuple[int, int], bool] = {}  # by process id and start
+        self._unsettled: set[tuple[int, int]] = set()  # of these, those to be looked at again
         self._processes: dict[int, _Process] = {}
         self._launcher = launcher
-        self._ended_s = 0.0  # processor time of own processes that have ended
+        self._own_s = self._kernel_s = self._throttled = 0.0  # processor time, and time stopped, up to now
+        self._stopped: dict[Path, float] = {}  # the counters of control groups
         self.at, self._before = self._read()
 
     def changes(self) -> tuple[float, dict[str, float | None], str] | None:
@@ -153,18 +162,58 @@ class Background:
         return busy / TICKS, steal / TICKS
 
     def _of_processes(self) -> tuple[float, float]:
-        """Processor seconds of the run's own processes, and of the kernel's threads."""
-        now = dict(self._all_processes())
+        """Processor seconds of the run's own processes, and of the kernel's threads.
+
+        What a process used in its last moments is in its parent's time of ended children, if the parent waited for it.
+        Of that, what was counted while it ran is not counted again.
+        """
+        before, self._processes = self._processes, dict(self._all_processes())
+        for key in self._unsettled:
+            self._is_own.pop(key, None)
+        self._unsettled.clear()
+        self._add_serving()
+        counted = self._counted_of_ended(before)
         for pid, process in self._processes.items():
-            if self._own(pid, process) and (pid not in now or now[pid].started != process.started):
-                parent = self._processes.get(process.parent)
-                if parent is None or not self._own(process.parent, parent):  # else its parent has its time
-                    self._ended_s += process.seconds
-        self._processes = now
-        keys = {(pid, process.started) for pid, process in now.items()}
+            earlier = before.get(pid)
+            if earlier is None or earlier.started != process.started:
+                earlier = process._replace(seconds=0.0, own_s=0.0)
+            used = process.own_s - earlier.own_s
+            if process.is_kernel:
+                self._kernel_s += used
+            elif self._own(pid, process):
+                ended = process.seconds - process.own_s - (earlier.seconds - earlier.own_s)
+                self._own_s += used + max(0.0, ended - counted.get(pid, 0.0))
+        keys = {(pid, process.started) for pid, process in self._processes.items()}
         self._is_own = {key: value for key, value in self._is_own.items() if key in keys}
-        own = sum(process.seconds for pid, process in now.items() if self._own(pid, process))
-        return own + self._ended_s, sum(process.seconds for process in now.values() if process.is_kernel)
+        return self._own_s, self._kernel_s
+
+    def _counted_of_ended(self, before: Mapping[int, _Process]) -> dict[int, float]:
+        """{process: time of own processes below it that have ended since ``before``, as far as it was counted}."""
+        found: dict[int, float] = {}
+        for pid, process in before.items():
+            if self._lives(pid, process) or not self._own(pid, process):
+                continue
+            above = process
+            while (parent := before.get(above.parent)) and not self._lives(above.parent, parent):
+                above = parent
+            found[above.parent] = found.get(above.parent, 0.0) + process.seconds
+        return found
+
+    def _lives(self, pid: int, process: _Process) -> bool:
+        return pid in self._processes and self._processes[pid].started == process.started
+
+    def _add_serving(self) -> None:
+        """Count processes that serve only the run as the run's, from the ranks upwards (`SERVING`)."""
+        serving = {pid: each for pid, each in self._processes.items() if each.name in SERVING}
+        below: dict[int, list[int]] = {pid: [] for pid in serving}
+        for pid, process in self._processes.items():
+            if process.parent in below:
+                below[process.parent].append(pid)
+        for pid, process in sorted(serving.items(), key=lambda each: -each[1].started):  # a child starts after it
+            children = below[pid]
+            if children and all(self._own(child, self._processes[child]) for child in children):
+                self._is_own[pid, process.started] = True
+                self._unsettled.discard((pid, process.started))
 
     def _all_processes(self) -> Iterator[tuple[int, _Process]]:
         for entry in os.listdir(self._root / "proc"):  # noqa: PTH208  thousands of names
@@ -172,15 +221,22 @@ class Background:
                 yield int(entry), process
 
     def _own(self, pid: int, process: _Process) -> bool:
-        """Whether a process is the run's: the one that launched it, or by its environment, or by its parent."""
+        """Whether a process is the run's: the one that launched it, or by its environment, or by its parent.
+
+        A process that has just begun may be about to become the run's program: it is looked at again.
+        """
         key = pid, process.started
         if key not in self._is_own:
             parent = self._processes.get(process.parent)
             self._is_own[key] = not process.is_kernel and (
                 pid == self._launcher
                 or self._mark in self._bytes(f"proc/{pid}/environ").split(b"\0")
-                or (parent is not None and self._is_own.get((process.parent, parent.started), False))
-            )
+                # One that began later has only the number of the parent.
+                or (parent is not None and parent.started <= process.started and pid != process.parent
+                    and self._own(process.parent, parent))
+            )  # fmt: skip
+            if not self._is_own[key] and _age_s(process) < SETTLED_S:
+                self._unsettled.add(key)
         return self._is_own[key]
 
     def _busiest(self, earlier: Mapping[int, _Process], seconds: float) -> str:
@@ -196,15 +252,21 @@ class Background:
         return ", ".join(f"{name} {number:.2f}" for name, number in most if number >= NAMED_CORES)
 
     def _throttled_s(self) -> float | None:
-        """Seconds for which control groups stopped their processes: of the group, or one above, with the most."""
-        found = []
+        """Seconds for which control groups stopped their processes, up to now.
+
+        Since the last reading: of the group, or one above, with the most. Each has a past of its own.
+        """
+        found: dict[Path, float] = {}
         for group in self._groups:
             told = _numbers(cores.contents(group / "cpu.stat"))
             if "throttled_usec" in told:  # version 2
-                found.append(told["throttled_usec"] / 1e6)
+                found[group] = told["throttled_usec"] / 1e6
             elif "throttled_time" in told:
-                found.append(told["throttled_time"] / 1e9)
-        return max(found, default=None)
+                found[group] = told["throttled_time"] / 1e9
+        more = [max(0.0, value - self._stopped[group]) for group, value in found.items() if group in self._stopped]
+        self._stopped |= found
+        self._throttled += max(more, default=0.0)
+        return self._throttled if found else None
 
     def _stalled_s(self, resource: str) -> float | None:
         """Seconds in which some process of the host waited for the resource."""
@@ -298,6 +360,10 @@ def _parsed(stat: bytes) -> _Process | None:
     # Any text may be a name; a list of them has commas.
     name = " ".join(before.partition(b"(")[2].decode("utf-8", "replace").replace(",", " ").split()) or "?"
     return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), own + ended, own)
+
+
+def _age_s(process: _Process) -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / TICKS
 
 
 def _numbers(text: str) -> dict[str, int]:
