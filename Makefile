@@ -3,7 +3,7 @@ export PYTHON
 BIN := .venv/bin
 # Where an environment of conda is active, there is no .venv.
 HERE = $(or $(wildcard $(BIN)/study),$(shell command -v study),$(error run `make setup` first, which makes .venv))
-BY_FILE := --dist loadfile --no-loadscope-reorder  # a file's tests on one worker, the longest files first, see tests/parts.py
+BY_FILE := --dist loadfile --no-loadscope-reorder  # see tests/distribution.py
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
 GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED PART MINUTES
@@ -27,7 +27,7 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) report $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup-test  ## all tests that are not marked long or full, by three workers; timed tests run alone; 30 minutes on two cores
+test: setup-test  ## all tests that are not marked long or full, by three workers; timed tests run alone, at the end; 30 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
 test-long: setup-test  ## the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import distribution
 import parts
 import pytest
 
@@ -39,6 +40,11 @@ def pytest_configure(config):
         config.pluginmanager.register(StoredDurations())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return distribution.TimedLast(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def _part(config):
     try:
         return parts.chosen(config.getoption("--part"))
@@ -54,7 +60,7 @@ def pytest_report_header(config):
 def pytest_collection_modifyitems(config, items):
     # The longest files first, so that no worker is left with one at the end. It keeps the order within a file.
     seconds = parts.durations(parts.FILES)
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
+    items.sort(key=lambda item: distribution.place(item, seconds))
     part = _part(config)
     if part is None:
         return

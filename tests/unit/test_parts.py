@@ -4,6 +4,7 @@ import datetime
 import subprocess
 import sys
 
+import distribution
 import parts
 import pytest
 
@@ -85,3 +86,9 @@ def test_the_files_that_begin_first_are_there(tmp_path):
     assert [file for file in parts.durations(parts.FILES) if not (ROOT / file).exists()] == []
     parts.store({"a.py": 7.2, "b.py": 0.5, "c.py": 30}, tmp_path / "durations.csv")
     assert parts.durations(tmp_path / "durations.csv") == {"c.py": 30, "a.py": 7}
+
+
+def test_timed_tests_are_one_unit_at_the_end():
+    tests = ["long.py::a", "long.py::b", "mixed.py::a", "short.py::a", "mixed.py::timed[x::y]", "whole.py::timed"]
+    assert distribution.timed_of(tests) == {"mixed.py::timed[x::y]", "whole.py::timed"}
+    assert distribution.timed_of(tests[:4]) == set() == distribution.timed_of([])

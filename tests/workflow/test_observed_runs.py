@@ -21,6 +21,9 @@ figures: [icpp2019_figure7_12_19]
 """
 
 
+pytestmark = pytest.mark.timed  # one test is about seconds of these runs, which all the others read
+
+
 @pytest.fixture(scope="module")
 def observed(finished, tmp_path_factory):
     """A copy of the finished study in which the observed runs have run too."""
@@ -31,7 +34,6 @@ def observed(finished, tmp_path_factory):
     return project
 
 
-@pytest.mark.timed  # with its fixture: the other tests read what these runs left
 def test_slow_uneven_loading_makes_the_broadcast_wait_and_fast_loading_hardly(observed):
     """icpp2019, sections 4.2.1 and 5.1: what the ranks load longer, they are late for the broadcast."""
     table = pd.read_csv(observed.made / "tables" / "communication.csv").set_index("loader")
