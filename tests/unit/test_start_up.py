@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import expand
 
 from study.core.paths import ROOT
 
@@ -14,9 +15,9 @@ HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "py
 LAYOUT = "from study.report.tables.layout import Table"
 
 
-def imported(statements):
-    """Which of the heavy packages ``statements`` import."""
-    program = f"{statements}\nimport sys\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+def imported(statements, names=HEAVY):
+    """Which of the heavy packages, or of other ``names``, ``statements`` import."""
+    program = f"{statements}\nimport sys\nprint(*[name for name in {names} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT / "scripts", capture_output=True, text=True, check=True
     )
@@ -54,6 +55,27 @@ def test_a_table_is_written_without_matplotlib():
     made = "Table('t', 'caption', pd.DataFrame({'a': [1]}), ['a'])"
     statements = f"import tempfile\nfrom pathlib import Path\nimport pandas as pd\n{LAYOUT}"
     assert imported(f"{statements}\n{made}.write_to(Path(tempfile.mkdtemp()))") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program, further",
+    [("launch_training", []), ("run_command", ["numpy"]), ("sample_power", ["numpy", "yaml", "jsonschema"]),
+     ("run_processes", ["numpy", "yaml", "jsonschema", "study"])],
+)  # fmt: skip
+def test_what_runs_beside_the_ranks_imports_little(program, further):
+    """Each run pays for it: of its launch, the process of a command, the node's sampler, and the launcher."""
+    names = [*HEAVY, "pandas", "pyarrow", "fastjsonschema", *further]
+    assert imported(f"import {program}", names) == []
+    assert imported("import pandas", names), "and this test would see it"
+
+
+@pytest.mark.slow
+def test_a_record_is_made_without_pandas(make_run):
+    """It is made at the end of each run, before the next one may begin."""
+    folder = make_run(expand()[0])
+    statements = f"from study.records.renewal import make\nmade = make({str(folder)!r})"
+    assert imported(f"{statements}\nassert made['training']", ["pandas", "pyarrow", "fastjsonschema"]) == []
 
 
 @pytest.mark.slow

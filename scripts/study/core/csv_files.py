@@ -4,17 +4,19 @@ pandas alone fills short lines, takes the first values of long ones as an index,
 and reads words such as NA as missing.
 """
 
+from __future__ import annotations
+
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.files import AnyPath
+from study.core.lazy import pandas as pd
 
 # Kinds of columns. Only those of `WHOLE` and `NAME` have a value in each row; a `NUMBER` may be infinite.
 NUMBER, FINITE, WHOLE, TEXT, NAME = "a number", "a finite number", "a whole number", "a text", "a name"
@@ -44,7 +46,7 @@ def read_csv(
             a column of ``kinds``, or has a value that is not of its column's kind.
     """
     try:
-        text = path.read() if isinstance(path, io.TextIOBase) else _text(Path(str(path)))
+        text = path.read() if isinstance(path, io.TextIOBase) else text_of(Path(str(path)))
         if may_be_empty and len(text.strip().splitlines()) < 2:
             return pd.DataFrame()
         names = _checked_names(text)
@@ -72,7 +74,7 @@ def read_rows(path: AnyPath, names: Iterable[str]) -> list[dict[str, str]]:
 
 def lines_of_rows(path: AnyPath) -> list[int]:
     """The line on which each row ends, of a file that `read_csv` has read."""
-    return [line for line, _ in _rows(_text(Path(path)))][1:]
+    return [line for line, _ in _rows(text_of(Path(path)))][1:]
 
 
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -86,14 +88,22 @@ def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return (pd.concat(with_values, ignore_index=True) if with_values else pd.DataFrame()).reindex(columns=columns)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
     """The file's text; its line ends are kept."""
     with open(path, encoding="utf-8", newline="") as handle:
         return handle.read()
 
 
 def _checked_names(text: str) -> list[str]:
-    """The names of the columns; raises ValueError for what pandas would read in another way than it stands there."""
+    """The names of the columns; raises as `checked_rows`."""
+    names: list[str] = []
+    for row in checked_rows(text):
+        names = names or row
+    return names
+
+
+def checked_rows(text: str) -> Iterator[list[str]]:
+    """The names of the columns, then each row; raises ValueError for what pandas would read in another way."""
     if "\0" in text:
         raise ValueError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1}: there is a zero byte")
     names: list[str] | None = None
@@ -103,9 +113,9 @@ def _checked_names(text: str) -> list[str]:
             _check_names(names)
         elif len(row) != len(names):
             raise ValueError(f"line {number}: {len(row)} values, but line 1 has {len(names)}")
+        yield row
     if not names:
         raise ValueError("the file is empty")
-    return names
 
 
 def _rows(text: str) -> Iterable[tuple[int, list[str]]]:

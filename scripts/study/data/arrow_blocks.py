@@ -5,12 +5,14 @@ flattened into one column, which Arrow parses. The columns before the numbers (a
 The values of each line are counted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from study.core.lazy import pandas as pd
 from study.data.block_faults import BlockFault
 from study.data.tabular import Column, Form
 

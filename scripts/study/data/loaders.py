@@ -1,5 +1,7 @@
 """The loaders: methods that load a dataset's file into memory; all give bit-identical matrices."""
 
+from __future__ import annotations
+
 import dataclasses
 import importlib
 import io
@@ -10,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from study.core import checked, cores
 from study.core.errors import StudyError
+from study.core.lazy import pandas as pd
 from study.core.registry import Registry
 from study.data import formats, matrix_file, text_file, text_table
 from study.data.formats import FORMATS
@@ -67,6 +69,8 @@ class Loader:
 
 
 LOADERS: Registry[Loader] = Registry("loader")
+PANDAS = ("pandas",)
+OF_PARALLEL = PANDAS if text_table.compiled else (*PANDAS, "pyarrow.csv")
 
 
 def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -> Callable:
@@ -79,7 +83,7 @@ def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -
     return register
 
 
-@_loader("read_csv", reads="raw")
+@_loader("read_csv", reads="raw", modules=PANDAS)
 def read_csv(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The benchmarks' original call (icpp2019, section 5, first listing)."""
     return pd.read_csv(path, **form.reading_options(), **_compression(path))
@@ -90,7 +94,7 @@ def _compression(path: str | Path) -> dict[str, str | None]:
     return {"compression": "gzip" if text_file.is_compressed(path) else None}
 
 
-@_loader("chunked", reads="raw")
+@_loader("chunked", reads="raw", modules=PANDAS)
 def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """The paper's improved call: chunks with ``low_memory=False`` (icpp2019, section 5, second listing)."""
     chunks = []
@@ -100,7 +104,7 @@ def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     return pd.concat(chunks, axis=0, ignore_index=True)
 
 
-@_loader("dask", reads="raw", modules=("dask", "fsspec.utils"))
+@_loader("dask", reads="raw", modules=(*PANDAS, "dask", "fsspec.utils"))
 def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """Dask: one block of lines per core, each parsed in a thread with ``low_memory=False``.
 
@@ -141,7 +145,7 @@ def _block(path: str | Path, begin: int, size: int | None) -> bytes:
         return handle.read() if size is None else read_block(handle, begin, size, b"\n")
 
 
-@_loader("dask_dataframe", reads="raw", modules=("dask.dataframe",), most_columns=MOST_COLUMNS_OF_DASK)
+@_loader("dask_dataframe", reads="raw", modules=(*PANDAS, "dask.dataframe"), most_columns=MOST_COLUMNS_OF_DASK)
 def dask_dataframe(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     """Dask's own call, as the paper tried it (icpp2019, section 5): ``dask.dataframe.read_csv(...).compute()``.
 
@@ -172,7 +176,7 @@ def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options(), low_memory=False)
 
 
-@_loader("numpy", reads="raw")
+@_loader("numpy", reads="raw", modules=PANDAS)
 def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
     """NumPy's ``loadtxt``, straight to float32 on one core; once more for columns of categories, if there are any.
 
@@ -211,7 +215,7 @@ def _loadtxt(path: str | Path, **options: Any) -> np.ndarray:
         return np.loadtxt(io.TextIOWrapper(handle, "ascii", newline=""), **options)
 
 
-@_loader("parallel", reads="raw", modules=("pyarrow.csv",) if text_table.compiled is None else ())
+@_loader("parallel", reads="raw", modules=OF_PARALLEL)
 def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
     """Our own loader: blocks of lines on all cores, straight to float32; see `study.data.text_table`.
 
@@ -232,7 +236,7 @@ def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
     return matrix
 
 
-@_loader("lines", reads="raw", modules=("pyarrow.csv",) if text_table.compiled is None else (), keeps_lines=True)
+@_loader("lines", reads="raw", modules=OF_PARALLEL, keeps_lines=True)
 def lines(path: str | Path, form: Form, values: list) -> TextLines:
     """The lines as text, which preprocessing decodes for every batch; see `study.data.text_lines`."""
     return TextLines.read(Path(path), form)
@@ -320,9 +324,9 @@ def load_with_lines(
 
 
 def _matrix(found: np.ndarray | pd.DataFrame | TextLines, form: Form, values: list) -> np.ndarray:
-    if isinstance(found, pd.DataFrame):
-        return form.matrix(found, values)
-    return found.matrix(values) if isinstance(found, TextLines) else found
+    if isinstance(found, np.ndarray):
+        return found
+    return found.matrix(values) if isinstance(found, TextLines) else form.matrix(found, values)
 
 
 def _check_size(path: Path, converted_bytes: int) -> None:

@@ -5,6 +5,8 @@ values, then the numeric columns in the file's order. Conversion and loaders sha
 bit-identical.
 """
 
+from __future__ import annotations
+
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
+from study.core.lazy import pandas as pd
 
 SEPARATORS = {"comma": ",", "tab": "\t"}
 

@@ -4,6 +4,8 @@ A block's lines are parsed by compiled code (`study.data._numbers`), which handl
 built, Arrow parses tables whose numbers are contiguous (`study.data.arrow_blocks`).
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import threading
@@ -15,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from study.core import cores
 from study.core.files import AnyPath
+from study.core.lazy import pandas as pd
 from study.data import arrow_blocks, text_file
 from study.data.block_faults import BlockFault
 from study.data.tabular import Column, Form

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from study.backends.base import Trainer
+from study.core.lazy import pandas as pd
 from study.ensembles.order import Order
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study.core import checked, fields
 from study.core.files import written_aside
+from study.core.lazy import pandas as pd
 from study.ensembles.results import by_member, of_member
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble

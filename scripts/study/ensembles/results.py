@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study.core import checked
 from study.core.files import copy, number_or_none, write_json, written_aside
+from study.core.lazy import pandas as pd
 from study.experiment.definition import RunDefinition
 from study.instruments import phases
 

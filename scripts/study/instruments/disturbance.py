@@ -1,15 +1,21 @@
 """Whether a run was disturbed: from what else used its hosts (`study.instruments.background`) while it ran."""
 
+from __future__ import annotations
+
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
+from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
+from study.core.lazy import pandas as pd
 from study.core.wording import significant
 from study.instruments import phases
 from study.instruments.background import COLUMNS, COUNTED, OF_GPUS
@@ -78,28 +84,45 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     moments: dict[str, list[int]] = {}  # of each host's phases, by its own clock
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
-    parts = [_within(rows, moments.get(str(host))) for host, rows in read(path).groupby("host")]
-    parts = [rows for rows in parts if len(rows)]
+    rows = read_columns(path, KINDS, LATER.get)
+    every = [_within(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))]
+    parts = [part for part in every if len(part.weight)]
     if not parts:
         return None
-    hosts = [_of_host(rows) for rows in parts]
+    hosts = [_of_host(part) for part in parts]
     found: dict[str, Any] = {name: _largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
     for column, name in CLOCKS.items():
         found[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
-    every = pd.concat(parts)
-    found["busiest_others"] = _busiest(every)
-    found["gpu_reason"] = next(iter(every["gpu_reason"].dropna()), None)
+    found["busiest_others"] = _busiest(parts)
+    found["gpu_reason"] = next((each for part in parts for each in part["gpu_reason"] if each is not None), None)
     return found
 
 
-def _within(rows: pd.DataFrame, moments: list[int] | None) -> pd.DataFrame:
-    """The rows of a host that overlap with its phases, with the share that does; all if it has none."""
-    ends, lengths = rows["end_monotonic_ns"], rows["seconds"] * 1e9
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one host that count. weight: the share of each that is within the host's phases."""
+
+    rows: Columns
+    places: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column; without a value in a file that lacks it."""
+        if name in self.rows:
+            return self.rows[name][self.places]
+        return np.full(len(self.places), None if LATER[name] == TEXT else np.nan)
+
+
+def _within(rows: Columns, host: str, moments: list[int] | None) -> _Part:
+    """The rows of a host that overlap with its phases; all if it has none."""
+    places = np.flatnonzero(rows["host"] == host)
     if moments is None:
-        return rows.assign(weight=1.0)
-    within = ends.clip(upper=max(moments)) - (ends - lengths).clip(lower=min(moments))
-    rows = rows.assign(weight=(within / lengths.where(lengths > 0)).clip(0.0, 1.0).fillna(0.0))
-    return rows[rows["weight"] > 0]
+        return _Part(rows, places, np.ones(len(places)))
+    ends, lengths = rows["end_monotonic_ns"][places], rows["seconds"][places] * 1e9
+    within = np.minimum(ends, max(moments)) - np.maximum(ends - lengths, min(moments))
+    share = np.divide(within, lengths, out=np.zeros(len(places)), where=lengths > 0)
+    weight = np.nan_to_num(np.clip(share, 0.0, 1.0), nan=0.0)
+    return _Part(rows, places[weight > 0], weight[weight > 0])
 
 
 def of_run(folder: AnyPath) -> dict[str, Any] | None:
@@ -124,19 +147,19 @@ def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None 
     return told
 
 
-def _of_host(rows: pd.DataFrame) -> dict[str, float | None]:
+def _of_host(part: _Part) -> dict[str, float | None]:
     """The shares and sums of one host's rows, each row with its weight."""
     found: dict[str, float | None] = {}
     for name, (column, per_core) in SHARES.items():
-        known = rows[rows[column].notna()]
-        time = known["seconds"] * known["weight"] * (known["cores"] if per_core else 1)
-        found[name] = float((known[column] * known["weight"]).sum() / time.sum()) if time.sum() > 0 else None
+        values, known = part[column], ~np.isnan(part[column])
+        time = (part["seconds"] * part.weight * (part["cores"] if per_core else 1))[known]
+        found[name] = float((values * part.weight)[known].sum() / time.sum()) if time.sum() > 0 else None
     for name in SUMS:
-        known = rows[rows[name].notna()]
-        found[name] = float((known[name] * known["weight"]).sum()) if len(known) else None
+        values, known = part[name], ~np.isnan(part[name])
+        found[name] = float((values * part.weight)[known].sum()) if known.any() else None
     for name in CLOCKS:
-        mean = rows[name].mean()
-        found[name] = None if pd.isna(mean) else float(mean)
+        values, known = part[name], ~np.isnan(part[name])
+        found[name] = float(np.where(known, values, 0.0).sum() / known.sum()) if known.any() else None
     return found
 
 
@@ -144,13 +167,15 @@ def _largest(values: list[float | None]) -> float | None:
     return max((each for each in values if each is not None), default=None)
 
 
-def _busiest(rows: pd.DataFrame) -> str | None:
+def _busiest(parts: Sequence[_Part]) -> str | None:
     """The other processes that used the most, with their cores on average over the run, the most first."""
-    whole = (rows["seconds"] * rows["weight"]).groupby(rows["host"]).sum().max()
+    lengths = [part["seconds"] * part.weight for part in parts]
+    whole = max(length.sum() for length in lengths)
     used: dict[str, float] = {}
-    for text, seconds, weight in zip(rows["busiest"], rows["seconds"], rows["weight"], strict=True):
-        for part in str(text).split(", ") if isinstance(text, str) and text else []:
-            name, _, cores = part.rpartition(" ")
-            used[name] = used.get(name, 0.0) + float(cores) * seconds * weight / whole
+    for part, length in zip(parts, lengths, strict=True):
+        for text, seconds in zip(part["busiest"], length, strict=True):
+            for busy in text.split(", ") if text else []:
+                name, _, cores = busy.rpartition(" ")
+                used[name] = used.get(name, 0.0) + float(cores) * seconds / whole
     most = sorted(used.items(), key=lambda each: -each[1])[:3]
     return ", ".join(f"{name} {cores:.2f}" for name, cores in most if cores >= 0.01) or None

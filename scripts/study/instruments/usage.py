@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
+from study.core.lazy import pandas as pd
 from study.instruments import cpu_time
 from study.instruments.phases import now
 

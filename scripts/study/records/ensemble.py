@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
+from study.core.lazy import pandas as pd
 from study.ensembles import results
 from study.instruments import phases
 

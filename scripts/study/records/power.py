@@ -1,10 +1,11 @@
 """Columns of power and energy in the tidy table of runs: their names, and their values from a run record."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import pandas as pd
-
 from study.core import fields
+from study.core.lazy import pandas as pd
 from study.instruments.phases import PHASES
 from study.instruments.power.readings import MODELLED
 

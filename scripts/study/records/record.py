@@ -1,5 +1,7 @@
 """The record of a run, made from its directory; it can be made again without training again."""
 
+from __future__ import annotations
+
 import functools
 import json
 import statistics
@@ -10,12 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from study.communication import placement, roles
 from study.core import checked, code_version, fields
 from study.core.cores import worth
-from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
+from study.core.csv_columns import Columns, read_columns
+from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
 from study.ensembles import results
@@ -113,7 +117,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
         "phases": _phase_times(edges),
         "training": _training_or_told(run, history, metrics) if ok else None,
-        "quality": _quality(history, metrics) if ok else None,
+        "quality": _quality(history, metrics) if history is not None else None,
         "reading": _reading(metrics) if ok else None,
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
@@ -240,27 +244,27 @@ def _has_epochs(run: RunDefinition, metrics: dict[str, Any]) -> bool:
     return run.parameters.get("measure", "train") == "train" and metrics.get("program", {}).get("has_epochs", True)
 
 
-def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> pd.DataFrame:
+def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> Columns:
     """``history.csv`` of a run that came to its end."""
     measured = [name for tested in metrics["test"] for name in (tested, f"val_{tested}")]
     kinds = (EPOCHS if _has_epochs(run, metrics) else {}) | dict.fromkeys(measured, NUMBER)
     path, again = folder / "history.csv", f"delete {folder} to run again"
-    history = read_csv(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
+    history = read_columns(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
     if _has_epochs(run, metrics):
         trained = metrics.get("program", {}).get("epochs") or run.derived.epochs_per_rank
         _check_epochs(history, run, trained, path, again)
-    if measured and history.empty and _has_epochs(run, metrics):
+    if measured and not history.rows and _has_epochs(run, metrics):
         raise StudyError(f"{path}: has no epoch; {again}")
     return history
 
 
-def _check_epochs(history: pd.DataFrame, run: RunDefinition, trained: int, path: Path, again: str) -> None:
-    expected = list(range(1, trained + 1))
-    if list(history["epoch"]) != expected:
-        raise StudyError(f"{path}: epochs {list(history['epoch'])}, expected 1 to {expected[-1]}; {again}")
-    times = history[[name for name in ("time_s", "steps_s") if name in history]]
-    no_rate = history["learning_rate"].isna().any() and not command.is_command(run.benchmark)  # it need not tell it
-    if not (times > 0).all(axis=None) or no_rate:
+def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path, again: str) -> None:
+    expected, found = list(range(1, trained + 1)), history["epoch"].tolist()
+    if found != expected:
+        raise StudyError(f"{path}: epochs {found}, expected 1 to {expected[-1]}; {again}")
+    times = [history[name] for name in ("time_s", "steps_s") if name in history]
+    no_rate = np.isnan(history["learning_rate"]).any() and not command.is_command(run.benchmark)  # it need not tell it
+    if not all((each > 0).all() for each in times) or no_rate:
         raise StudyError(f"{path}: an epoch has no time or no learning rate; {again}")
 
 
@@ -325,9 +329,7 @@ def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | Non
     }
 
 
-def _training_or_told(
-    run: RunDefinition, history: pd.DataFrame | None, metrics: dict[str, Any]
-) -> dict[str, Any] | None:
+def _training_or_told(run: RunDefinition, history: Columns | None, metrics: dict[str, Any]) -> dict[str, Any] | None:
     """The record's ``training``, or what a program's output has of it; None without epochs and such values."""
     patterns = metrics.get("program", {}).get("metrics", {})
     told = {name: value for name, value in patterns.items() if name in command.OF_TRAINING and value is not None}
@@ -337,7 +339,7 @@ def _training_or_told(
     return nothing | told if told else None
 
 
-def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, Any]:
+def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
     """Time per epoch and throughput, from rank 0's epochs.
 
     ``time_per_epoch_s``: the mean over all epochs including the first. The ICPP paper does not define its own.
@@ -346,9 +348,9 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
     times = history["time_s"]
     return {
         "time_per_epoch_s": times.mean(),
-        "time_per_epoch_steady_s": times[1:].median() if len(times) > 1 else None,
+        "time_per_epoch_steady_s": np.median(times[1:]) if len(times) > 1 else None,
         "throughput_samples_per_s": _throughput(run, times, metrics),
-        "learning_rate_used": number_or_none(history["learning_rate"].iloc[-1]),
+        "learning_rate_used": number_or_none(history["learning_rate"][-1]),
         "time_per_step_s": _time_per_step(run, history, metrics),
         "steps_per_epoch": _steps(run, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
@@ -359,7 +361,7 @@ def _training(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]
     }
 
 
-def _throughput(run: RunDefinition, times: pd.Series, metrics: dict[str, Any]) -> float:
+def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]) -> float:
     """Samples per second of all ranks, with validation, until the last epoch of the slowest has ended.
 
     Of an ensemble, the samples are those of the members that trained all epochs, and the time is the longest of theirs.
@@ -372,19 +374,19 @@ def _throughput(run: RunDefinition, times: pd.Series, metrics: dict[str, Any]) -
     return samples * len(whole) / max(member.get("epochs_s") or times.sum() for member in whole)
 
 
-def _time_per_step(run: RunDefinition, history: pd.DataFrame, metrics: dict[str, Any]) -> float | None:
+def _time_per_step(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> float | None:
     """Median over the epochs after the first, without validation; None for runs of older versions."""
     if "steps_s" not in history:
         return None
-    epochs = history["steps_s"][1:] if len(history) > 1 else history["steps_s"]
-    return epochs.median() / _steps(run, metrics)
+    epochs = history["steps_s"][1:] if history.rows > 1 else history["steps_s"]
+    return np.median(epochs) / _steps(run, metrics)
 
 
-def _first_epoch_excess(history: pd.DataFrame) -> float | None:
+def _first_epoch_excess(history: Columns) -> float | None:
     """Steps of the first epoch minus the median of the later ones; None with one epoch, or in older versions."""
-    if "steps_s" not in history or len(history) == 1:
+    if "steps_s" not in history or history.rows == 1:
         return None
-    return history["steps_s"].iloc[0] - history["steps_s"][1:].median()
+    return history["steps_s"][0] - np.median(history["steps_s"][1:])
 
 
 def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -450,18 +452,14 @@ def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _quality(history: pd.DataFrame, metrics: dict[str, Any]) -> dict[str, float | None]:
+def _quality(history: Columns, metrics: dict[str, Any]) -> dict[str, float | None]:
     """Loss and metrics of rank 0's last epoch, for training and validation, and of the evaluation on the test set.
 
     A value that is not finite becomes None.
     """
     values: dict[str, float] = {}
     for name, tested in metrics["test"].items():
-        own = (
-            {}
-            if history.empty
-            else {name: history[name].iloc[-1], f"validation_{name}": history[f"val_{name}"].iloc[-1]}
-        )
+        own = {} if not history.rows else {name: history[name][-1], f"validation_{name}": history[f"val_{name}"][-1]}
         values |= {**own, f"test_{name}": tested}
     patterns = metrics.get("program", {}).get("metrics", {})
     values |= {name: value for name, value in patterns.items() if name not in command.OF_TRAINING}

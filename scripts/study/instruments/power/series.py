@@ -1,19 +1,23 @@
 """The readings of each device over time, as they are read from a run's ``telemetry.csv``."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath
+from study.core.lazy import pandas as pd
 
 # Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
 COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
            "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
 MORE = ("freshness", "utilization_pct", "memory_mb")
+LATER = dict.fromkeys(MORE, FINITE)
 
 GAP_TICKS = 3  # a longer distance between two readings than so many usual ones is a gap
 
@@ -74,18 +78,24 @@ def read_series(path: AnyPath) -> list[Series]:
     """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""
     if not Path(path).stat().st_size:
         return []
-    frame = readings_in(path)
-    keys = ["host", "sensor", "kind", "device"]
-    found = []
-    for (host, sensor, kind, name), rows in frame.groupby(keys, sort=False):
-        rows = rows.sort_values("monotonic_ns")
-        columns = ["power_w", "energy_j", *MORE]
-        power, energy, freshness, busy, memory = rows.reindex(columns=columns).to_numpy(dtype=float).T
-        seconds = rows["monotonic_ns"].to_numpy() / 1e9
-        found.append(Series(host, sensor, kind, name, seconds, power, energy, freshness, busy, memory))
-    return found
+    columns = read_columns(path, COLUMNS, others=LATER.get)
+    places: dict[tuple[str, str, str, str], list[int]] = {}  # of the rows of each device
+    devices = zip(*(columns[name] for name in ("host", "sensor", "kind", "device")), strict=True)
+    for place, device in enumerate(devices):
+        places.setdefault(device, []).append(place)
+    return [_series(device, columns, np.array(rows)) for device, rows in places.items()]
+
+
+def _series(device: tuple[str, str, str, str], columns: Columns, rows: NDArray[np.int64]) -> Series:
+    """The readings of a device. rows: their places in the file."""
+    rows = rows[np.argsort(columns["monotonic_ns"][rows])]
+    unknown = np.full(len(rows), np.nan)
+    power, energy, freshness, busy, memory = (
+        columns[name][rows].astype(float) if name in columns else unknown for name in ("power_w", "energy_j", *MORE)
+    )
+    return Series(*device, columns["monotonic_ns"][rows] / 1e9, power, energy, freshness, busy, memory)
 
 
 def readings_in(path: AnyPath) -> pd.DataFrame:
     """The lines of a ``telemetry.csv`` as a data frame; raises `StudyError` if one is not as it was written."""
-    return read_csv(path, COLUMNS, others=dict.fromkeys(MORE, FINITE).get)
+    return read_csv(path, COLUMNS, others=LATER.get)

@@ -1,13 +1,14 @@
 """A run's timeline, with the epochs of its history."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from study.core import checked
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.files import AnyPath
+from study.core.lazy import pandas as pd
 from study.instruments import phases
 from study.instruments.timeline.summary import Communication, summarize
 

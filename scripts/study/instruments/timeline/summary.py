@@ -1,16 +1,18 @@
 """A run's communication from its timeline: totals for the run record, and activity over time for the figure."""
 
+from __future__ import annotations
+
 import collections
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.file_kinds import kind_of
 from study.core.files import AnyPath
+from study.core.lazy import pandas as pd
 from study.instruments.timeline.events import Events
 from study.instruments.timeline.intervals import Interval, Intervals
 from study.instruments.timeline.unions import Bins, Total, Union

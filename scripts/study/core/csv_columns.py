@@ -1,0 +1,105 @@
+"""Columns of a CSV file without pandas, whose import takes longer than most files of a run.
+
+A file in which each value is plainly of its column's kind is read here. Every other one is read by
+`study.core.csv_files.read_csv`, which reads or refuses it. So both give the same values and the same messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.core.csv_files import FINITE, NAME, NUMBER, REMEDY, TEXT, WHOLE, checked_rows, read_csv, text_of
+from study.core.files import AnyPath
+
+MOST_CHARACTERS = 2_000_000  # of a longer file, pandas reads so much faster that its import is worth it
+INTEGER = re.compile(r"-?[0-9]{1,18}")  # int64 holds it
+DECIMAL = re.compile(rf"{INTEGER.pattern}|-?[0-9]+([.][0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
+READ_HERE = (NUMBER, FINITE, WHOLE, TEXT, NAME)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file that have a kind, by name: int64, float64 with NaN, or object with texts and None."""
+
+    rows: int
+    values: Mapping[str, NDArray[Any]]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+
+def read_columns(
+    path: AnyPath,
+    kinds: Mapping[str, str],
+    others: Callable[[str], str | None] = lambda _: None,
+    remedy: str = REMEDY,
+) -> Columns:
+    """The columns of a CSV file, as `study.core.csv_files.read_csv` would give them.
+
+    Args:
+        path: the file.
+        kinds: {column: a kind} of columns that must be there.
+        others: the kind of a column that need not be there; None for one that is left out.
+        remedy: what to do about a file that is refused.
+
+    Raises:
+        StudyError: as `read_csv`.
+    """
+    found = _plainly_read(path, kinds, others)
+    if found is not None:
+        return found
+    frame = read_csv(path, kinds, others, remedy)
+    of = {str(name): kind for name in frame if (kind := kinds.get(str(name)) or others(str(name)))}
+    return Columns(len(frame), {name: _array(frame[name], kind) for name, kind in of.items()})
+
+
+def _plainly_read(path: AnyPath, kinds: Mapping[str, str], others: Callable[[str], str | None]) -> Columns | None:
+    """The columns; None for a file that only pandas can read, or that must be refused."""
+    try:
+        text = text_of(Path(path))
+        if len(text) > MOST_CHARACTERS:
+            return None
+        names, *rows = checked_rows(text)
+    except (OSError, ValueError):
+        return None
+    of = {name: kind for name in names if (kind := kinds.get(name) or others(name))}
+    if not of.keys() >= kinds.keys():
+        return None
+    by_name = dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+    values = {name: _plain(by_name[name], kind) for name, kind in of.items()}
+    whole = {name: each for name, each in values.items() if each is not None}
+    return Columns(len(rows), whole) if len(whole) == len(values) else None
+
+
+def _plain(cells: Sequence[str], kind: str) -> NDArray[Any] | None:
+    """The values of a column, None if one is not plainly of its kind. As with pandas, integers alone are int64."""
+    if kind not in READ_HERE:
+        return None
+    if kind in (TEXT, NAME):
+        return None if kind == NAME and "" in cells else np.array([cell or None for cell in cells], dtype=object)
+    if all(map(INTEGER.fullmatch, cells)):
+        return np.array(list(map(int, cells)), dtype=np.int64)
+    if kind == WHOLE or not all(not cell or DECIMAL.fullmatch(cell) for cell in cells):
+        return None
+    values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
+    return None if np.isinf(values).any() else values
+
+
+def _array(column: Any, kind: str) -> NDArray[Any]:
+    """A column of pandas as `Columns` has it."""
+    if kind in (TEXT, NAME):
+        return np.array([None if isinstance(each, float) else each for each in column], dtype=object)
+    return np.asarray(column.to_numpy())
