@@ -80,9 +80,13 @@ def main() -> None:
 
 def _tell_disturbance(run: RunDefinition, folder: Path) -> None:
     limits = (machine.declared(run.machine["name"]) or {}).get("disturbance")
-    told = disturbance.reasons(disturbance.of_run(folder), limits)
+    found = disturbance.of_run(folder)
+    told = disturbance.reasons(found, limits)
     if told:
         print(f"disturbed: {'; '.join(told)}", file=sys.stderr)
+    elif found and disturbance.is_disturbed(found, limits) is None:
+        watched = 100 * found["background_watched_share"]
+        print(f"perhaps disturbed: its hosts were watched for {watched:.0f} % of its time only", file=sys.stderr)
 
 
 if __name__ == "__main__":

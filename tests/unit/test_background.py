@@ -395,6 +395,21 @@ def test_the_worst_host_counts_each_by_its_own_clock(tmp_path):
     assert (found["others_cpu_share"], found["cpu_steal_share"], found["swapped_mb"]) == (0.2, 0.05, None)
 
 
+def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
+    """Its sampler ended early, or has no rows of one of its hosts; what it did see counts."""
+    folder = run_of(tmp_path, {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 0})
+    for phases, watched, known in [
+        (edges(0, 10), 1, False), (edges(0.5, 11), 0.95 / 1.05, False), (edges(0, 20), 0.5, None),
+        ([*edges(0, 10), *edges(0, 10, host="b")], 0, None), (edges(0, 10, host="b"), None, False),
+    ]:  # fmt: skip
+        found = disturbance.summarize(folder, phases)
+        assert found["background_watched_share"] == (None if watched is None else pytest.approx(watched))
+        assert disturbance.is_disturbed(found) is known
+    busy = disturbance.summarize(folder, edges(0, 20)) | {"others_cpu_share": 0.5}
+    assert disturbance.is_disturbed(busy) is True
+    assert disturbance.is_disturbed({"busiest_others": None}) is False, "an older record"
+
+
 def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
     assert disturbance.summarize(tmp_path, []) is None
     assert disturbance.reasons(None) == []

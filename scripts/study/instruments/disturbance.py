@@ -40,6 +40,7 @@ CLOCKS = {"clock_mhz": "cpu_clock_mhz", "gpu_clock_mhz": "gpu_sm_clock_mhz"}  # 
 # From which on a run is disturbed, unless the machine's file says otherwise; docs/comparing-runs.md says why these.
 LIMITS: Mapping[str, float] = {"others_cpu_share": 0.05, "cpu_steal_share": 0.02, "cpu_throttled_share": 0.001,
                                "swapped_mb": 1.0, "gpu_slowed_share": 0.01, "gpu_shared_share": 0.01}  # fmt: skip
+LEAST_WATCHED = 0.8  # of a run's time: with less, nobody knows that it was undisturbed
 WORDS = {
     "others_cpu_share": "other processes used {:.1f} % of its cores",
     "cpu_steal_share": "the hypervisor took {:.1f} % of its cores",
@@ -85,14 +86,15 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
     rows = read_columns(path, KINDS, LATER.get)
-    every = [_within(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))]
-    parts = [part for part in every if len(part.weight)]
+    by_host = {host: _within(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))}
+    parts = [part for part in by_host.values() if len(part.weight)]
     if not parts:
         return None
     hosts = [_of_host(part) for part in parts]
     found: dict[str, Any] = {name: _largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
     for column, name in CLOCKS.items():
         found[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
+    found["background_watched_share"] = _watched(by_host, moments)
     found["busiest_others"] = _busiest(parts)
     found["gpu_reason"] = next((each for part in parts for each in part["gpu_reason"] if each is not None), None)
     return found
@@ -125,6 +127,22 @@ def _within(rows: Columns, host: str, moments: list[int] | None) -> _Part:
     return _Part(rows, places[weight > 0], weight[weight > 0])
 
 
+def _watched(by_host: Mapping[str, _Part], moments: Mapping[str, list[int]]) -> float | None:
+    """The share of the phases that the rows cover, of the host with the least; None if they name other hosts.
+
+    by_host: also hosts without a row that counts. moments: of the phases' edges.
+    """
+    if not moments or not set(by_host) <= set(moments):  # several network namespaces share one sampler
+        return None
+    shares = []
+    for host, times in moments.items():
+        length = (max(times) - min(times)) / 1e9
+        part = by_host.get(host)
+        covered = 0.0 if part is None else float((part["seconds"] * part.weight).sum())
+        shares.append(min(1.0, covered / length) if length > 0 else 1.0)
+    return min(shares)
+
+
 def of_run(folder: AnyPath) -> dict[str, Any] | None:
     """As `summarize`, of a run that has just ended, however it did."""
     path = Path(folder) / "phases.jsonl"
@@ -145,6 +163,19 @@ def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None 
             who = f" ({found['busiest_others']})" if name == "others_cpu_share" and found["busiest_others"] else ""
             told.append(WORDS[name].format(100 * value if name in SHARES else significant(value)) + who)
     return told
+
+
+def is_disturbed(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
+    """Whether a run was disturbed; None if that is not known: without the file, and if it misses much of the run.
+
+    The rest as for `reasons`.
+    """
+    if found is None:
+        return None
+    watched = found.get("background_watched_share")
+    if reasons(found, limits):
+        return True
+    return None if watched is not None and watched < LEAST_WATCHED else False
 
 
 def _of_host(part: _Part) -> dict[str, float | None]:

@@ -192,7 +192,7 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
                 "attempt": record["attempt"],
                 "counts": path is places[-1],
                 "status": record["status"],
-                "disturbed": None if record["background"] is None else bool(told),
+                "disturbed": disturbance.is_disturbed(record["background"], limits),
                 "disturbed_by": "; ".join(told) or None,
                 "runtime_s": record["runtime_s"],
             })  # fmt: skip

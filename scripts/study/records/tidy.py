@@ -225,7 +225,7 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
 
 def _disturbance(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
     found = disturbance.reasons(background, limits)
-    return {"disturbed": None if background is None else bool(found), "disturbed_by": "; ".join(found) or None}
+    return {"disturbed": disturbance.is_disturbed(background, limits), "disturbed_by": "; ".join(found) or None}
 
 
 def _mean(values: list[float]) -> float | None:
