@@ -19,7 +19,7 @@ from study.report.page.tables import meaning
 
 BEFORE = "      time_per_epoch_s: {type: amount,"
 LINE = "      first_batch_s: {type: amount, meaning: of the first batch, empty: if not timed, older: null}\n"
-CACHED = (fields.sections, fields.columns, fields.patterns, record.schema, record._compiled)
+CACHED = (fields.sections, fields.columns, fields.patterns, record.schema, record._fits)
 
 
 @pytest.fixture
