@@ -36,3 +36,9 @@ def test_no_message_from_a_script_that_has_closed_its_output():
     process = ended("import sys; sys.stdout.close()", stdout=subprocess.PIPE)
     assert process.communicate()[1] == ""
     assert process.returncode == 0
+
+
+def test_ctrl_c_is_one_word():
+    process = ended("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    assert process.communicate()[1] == "interrupted\n"
+    assert process.returncode == 130

@@ -43,7 +43,8 @@ def _short(text: str) -> str:
 def exit_with_message(main: Callable[[], object]) -> None:
     """Run a script's ``main``; a `StudyError` or `OSError` becomes a line on standard error and exit code 1.
 
-    Where the reader of standard output has ended, as ``| head`` does, the script ends too, without a message.
+    Where the reader of standard output has ended, as ``| head`` does, the script ends too, without a message. Ctrl-C is
+    no error: it ends the script with exit code 130, as shells have it.
     """
     try:
         main()
@@ -52,6 +53,9 @@ def exit_with_message(main: Callable[[], object]) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end goes there
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     except StudyError as error:
         print("\n".join(f"error: {line}" for line in error.lines), file=sys.stderr)
         sys.exit(1)
