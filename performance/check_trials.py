@@ -22,7 +22,7 @@ from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import expansion
 from study.experiment.study import PlannedRun
 from study.launch import launch
-from study.records.references import ERROR
+from study.records.references import FALSE_ALARM
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "check_trials.csv"
@@ -148,7 +148,7 @@ def _rates(bases: list[LogSample], tries: dict[str, list[LogSample]], limit: flo
 
 def _low(now: LogSample, base: LogSample) -> float:
     """The end of the ratio's interval that a regression has beyond the limit, for a check of one point."""
-    return ratio_interval(now, base, ERROR)[1]
+    return ratio_interval(now, base, FALSE_ALARM)[1]
 
 
 if __name__ == "__main__":

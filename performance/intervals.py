@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from study.core import number_types
+from study.core.statistics import ERROR_PER_SIDE
 from study.experiment import schedule
 from study.records import pairing
 
@@ -165,7 +166,7 @@ def ratio(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float
     """(the truth, the estimate with its interval) of one study."""
     one, other = TIMES[:2] * noise.draw(random, 2, blocks)
     found = pairing.ratio_of_blocks(one, other)
-    return float(TIMES[0, 0] / TIMES[1, 0]), (found.middle, *found.interval(pairing.ERROR))
+    return float(TIMES[0, 0] / TIMES[1, 0]), (found.middle, *found.interval(ERROR_PER_SIDE))
 
 
 def reduction(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:

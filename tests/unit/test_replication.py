@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.core.statistics import student
-from study.records.pairing import ERROR
+from study.core.statistics import ERROR_PER_SIDE, student
 from study.report.findings import replication
 from study.report.findings.outcome import Outcome
 
@@ -26,7 +25,7 @@ def test_replicates_that_agree():
     row = table_of(*(finding("loading_share_grows", each, 1.5) for each in (2.0, 2.5, 3.0, 2.5)))
     assert (row.pooled, row.lowest, row.highest, row.hold, row.hold_share) == (2.5, 2.0, 3.0, 4, 1.0)
     assert row.verdicts == "4 yes"
-    error = 1.5 / student(5, ERROR)
+    error = 1.5 / student(5, ERROR_PER_SIDE)
     assert row.q == pytest.approx(0.5 / error**2)
     assert row.i_squared == 0 and row.meaning == "the replicates do not differ more than their intervals say"
 
@@ -35,7 +34,7 @@ def test_an_error_has_the_degrees_of_freedom_of_its_interval():
     """Blocks that resemble the one before are worth fewer: the interval is that of 3 blocks."""
     each = [replace(finding("loading_share_grows", estimate, 1.5), blocks_worth=3.0) for estimate in (2.0, 2.5, 3.0)]
     row = table_of(*each)
-    assert row.q == pytest.approx(0.5 / (1.5 / student(2, ERROR)) ** 2)
+    assert row.q == pytest.approx(0.5 / (1.5 / student(2, ERROR_PER_SIDE)) ** 2)
 
 
 def test_replicates_that_exclude_each_other():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+ERROR_PER_SIDE = 0.025  # of an interval: every interval that is shown has 95 %
 QUANTILES = 10_000  # of a distribution that is integrated
 STUDIES = 20_000  # that are simulated for the power of a test
 SEED = 2022
@@ -47,7 +48,7 @@ def summarize(values: Iterable[float | None]) -> Sample:
     spread = float(known.std(ddof=1))
     if spread <= ROUNDING * np.abs(known).max():
         spread = 0.0  # else equal values would have an interval
-    half = special.stdtrit(n - 1, 0.975) * spread / math.sqrt(n)
+    half = special.stdtrit(n - 1, 1 - ERROR_PER_SIDE) * spread / math.sqrt(n)
     return Sample(n, float(known.mean()), float(half))
 
 

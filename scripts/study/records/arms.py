@@ -20,7 +20,7 @@ from study.records import comparable, pairing
 from study.records.ensemble import with_lost_as_failed
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 
-ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
+FAMILY_ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
 POWER = 0.8
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
 LEAST_SHARE = 0.5  # of the blocks that both have: fewer that can be compared are a choice
@@ -102,7 +102,7 @@ class Compared:
         """
         if math.isnan(self.p_holm):
             return None
-        if self.p_holm >= ERROR or (self.artefact > 1 and self.is_artefact):
+        if self.p_holm >= FAMILY_ERROR or (self.artefact > 1 and self.is_artefact):
             return NO_DIFFERENCE
         if self.survivors:
             return None
@@ -211,10 +211,10 @@ def artefact(controls: Iterable[Compared]) -> float:
     It is the far end of the interval of each control whose own test, of all controls together, finds a difference.
     """
     tested = [each for each in controls if not math.isnan(each.p)]
-    differ = [each.speed for each in tested if each.p * len(tested) < ERROR]
+    differ = [each.speed for each in tested if each.p * len(tested) < FAMILY_ERROR]
     return max([1.0, *(max(each.high, 1 / each.low) for each in differ)])
 
 
 def _detectable(arm: Compared, tests: int) -> float:
     """By the strictest test, Holm's first: a difference of this size is found whatever the other arms show."""
-    return math.nan if math.isnan(arm.p) else smallest_detectable(arm.speed.sample, ERROR / tests, POWER)
+    return math.nan if math.isnan(arm.p) else smallest_detectable(arm.speed.sample, FAMILY_ERROR / tests, POWER)

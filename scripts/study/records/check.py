@@ -25,7 +25,7 @@ from study.machines import machine
 from study.records import comparable, looks, power, references, targets, tidy
 from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
-from study.records.references import CALIBRATIONS, ERROR, LEAST_REPEATS, Accepted
+from study.records.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
 FAILURES = "failures"  # as bad as a regression
@@ -321,13 +321,13 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
 def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> pd.DataFrame:
     """One row per series: reference, measurement, their ratio with its interval, and the verdict.
 
-    The intervals of all ratios together are meant to fail on the side of a limit with a probability of at most `ERROR`
-    (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that were accepted are
-    not compared with themselves.
+    The intervals of all ratios together are meant to fail on the side of a limit with a probability of at most
+    `FALSE_ALARM` (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that were
+    accepted are not compared with themselves.
     """
     found = [series.since(accepted.get(series.key)) for series in found]
     problems = {series.key: _why_not(series, accepted.get(series.key)) for series in found}
-    error = ERROR / max(1, sum(problem is None for problem in problems.values()))
+    error = FALSE_ALARM / max(1, sum(problem is None for problem in problems.values()))
     return pd.DataFrame([_row(each, accepted.get(each.key), problems[each.key], error) for each in found])
 
 
@@ -382,7 +382,7 @@ def _columns(name: str, sample: LogSample | None) -> dict[str, float | None]:
     """Geometric mean and 90 % interval; no interval with fewer than two values, or for an exact value."""
     if sample is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    low, high = sample.interval(ERROR) if 1 < sample.n < float("inf") else (None, None)
+    low, high = sample.interval(FALSE_ALARM) if 1 < sample.n < float("inf") else (None, None)
     return {name: sample.middle, f"{name}_low": low, f"{name}_high": high}
 
 
@@ -418,7 +418,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             high=own.high if own else None,
             repeats=len(series.values),
             failed=len(series.failed),
-            interval=[references.rounded(end) for end in sample.interval(ERROR)],
+            interval=[references.rounded(end) for end in sample.interval(FALSE_ALARM)],
             calibration=series.calibration,
             fingerprint=series.fingerprint,
             runs=list(series.runs) or None,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.statistics import (
+    ERROR_PER_SIDE,
     ROUNDING,
     LogSample,
     ratio_of_means,
@@ -25,7 +26,6 @@ from study.records.names import runs_of
 from study.records.power import has_no_mean
 
 PAIRED, UNPAIRED = "paired", "unpaired"
-ERROR = 0.025  # on each side of an interval
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
     sample = ratio_of_blocks(*(each[measure].to_numpy(float) for each in used))
     if not _interleaved(used):
         return Ratio(blocks, sample.middle, math.nan, math.nan, UNPAIRED, left_out=why)
-    low, high = sample.interval(ERROR) if blocks > 1 else (math.nan, math.nan)
+    low, high = sample.interval(ERROR_PER_SIDE) if blocks > 1 else (math.nan, math.nan)
     return Ratio(blocks, sample.middle, low, high, PAIRED, sample.deviation, why, sample.n)
 
 
@@ -115,7 +115,7 @@ def ratio_of_blocks(one: np.ndarray, other: np.ndarray) -> LogSample:
 
 
 def difference(
-    one: pd.DataFrame, other: pd.DataFrame, measure: str, error: float = ERROR
+    one: pd.DataFrame, other: pd.DataFrame, measure: str, error: float = ERROR_PER_SIDE
 ) -> tuple[float, float, float]:
     """The mean difference ``one`` - ``other`` within blocks, which have the same seeds, and its interval (Student's t).
 
@@ -167,7 +167,7 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
 
 def slope_of_blocks(along: np.ndarray, measure: np.ndarray, places: Sequence[float]) -> tuple[float, float, float]:
     """`slope` and its interval. along, measure: a row per arm, a column per block, in their order; places: as there."""
-    return ratio_of_means(_weighted(measure, places), _weighted(along, places), ERROR)
+    return ratio_of_means(_weighted(measure, places), _weighted(along, places), ERROR_PER_SIDE)
 
 
 def _weighted(values: np.ndarray, places: Sequence[float]) -> Any:

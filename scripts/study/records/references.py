@@ -14,7 +14,7 @@ from study.core.errors import StudyError
 from study.core.files import write_text
 from study.core.statistics import LogSample, exact, from_interval
 
-ERROR = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
+FALSE_ALARM = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
 LEAST_REPEATS = 3  # with two, Welch's interval fails too often (docs/performance-references.md)
 CALIBRATIONS = "calibrations"  # the unit of a quantity that is divided by the calibration
 HEAD = """# Accepted values of the performance references of study {study} on machine {machine}.
@@ -59,7 +59,7 @@ class Accepted:
         if not self.repeats or not self.interval:
             return exact(self.value)
         low, high = self.interval
-        return dataclasses.replace(from_interval(self.repeats, low, high, ERROR), mean=exact(self.value).mean)
+        return dataclasses.replace(from_interval(self.repeats, low, high, FALSE_ALARM), mean=exact(self.value).mean)
 
 
 def path_of(machine: str, study: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.core.statistics import sample_of_logarithms
+from study.core.statistics import ERROR_PER_SIDE, sample_of_logarithms
 from study.launch.gpu_check.context import Context
 from study.launch.gpu_check.limit_checks import REFUSALS, power_limit
 from study.launch.gpu_check.results import NotPossible, write_csv
@@ -21,7 +21,6 @@ BLOCKS = 6
 RUN_S = 3.0  # of each arm in each block, at the default of --minutes
 WIDTH, LAYERS, BATCH, LARGER = 4096, 4, 256, 4
 BASE = "float32, batch 256"
-ERROR = 0.025  # on each side of an interval
 STEPS_AT_ONCE = 5  # between two looks at the clock
 STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # 97.5 % quantile, by number of blocks
 COLUMNS = ("block", "position", "arm", "time_s", "samples", "samples_per_s", "energy_j", "joule_per_sample")
@@ -156,7 +155,7 @@ def ratio(pairs: np.ndarray) -> tuple[float, float, float]:
     """Geometric mean of the pairs' ratios, and its 95 % interval: the project's, or a plain one without SciPy."""
     sample = sample_of_logarithms(np.log(pairs[:, 0] / pairs[:, 1]))
     try:
-        return (sample.middle, *sample.interval(ERROR))
+        return (sample.middle, *sample.interval(ERROR_PER_SIDE))
     except ImportError:
         half = STUDENT[len(pairs)] * sample.deviation / math.sqrt(len(pairs))
         return sample.middle, math.exp(sample.mean - half), math.exp(sample.mean + half)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import student
-from study.records.pairing import ERROR
+from study.core.statistics import ERROR_PER_SIDE, student
 from study.report.findings.declaration import load
 from study.report.findings.outcome import NOT_ENOUGH, VERDICTS, Outcome
 from study.report.tables.layout import Table
@@ -60,7 +59,7 @@ def _row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
     ends = np.array([sorted(to(getattr(each, end)) for end in ("low", "high")) for each in used])
     estimates = np.array([to(each.estimate or 0.0) for each in used])
     freedom = np.array([(each.blocks_worth or each.blocks) - 1 for each in used], dtype=float)  # those of its interval
-    errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR) for each in freedom])
+    errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR_PER_SIDE) for each in freedom])
     pooled = float(estimates.mean())
     hold = int(((ends[:, 0] <= pooled) & (pooled <= ends[:, 1])).sum())
     q, p, i_squared = heterogeneity(estimates, errors, freedom)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.statistics import all_pairs
+from study.core.statistics import ERROR_PER_SIDE, all_pairs
 from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
@@ -118,7 +118,7 @@ def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Ser
         return found
     freedoms = [each.worth - 1 for each in certain]
     common = sum(n * each.deviation**2 for n, each in zip(freedoms, certain, strict=True)) / sum(freedoms)
-    wide = all_pairs(len(known), 2 * sum(freedoms) / len(known), 2 * pairing.ERROR)
+    wide = all_pairs(len(known), 2 * sum(freedoms) / len(known), 2 * ERROR_PER_SIDE)
     return [_widened(each, wide, common) for each in found]
 
 

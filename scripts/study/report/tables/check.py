@@ -3,7 +3,7 @@
 import pandas as pd
 
 from study.records import check
-from study.records.references import ERROR, LEAST_REPEATS
+from study.records.references import FALSE_ALARM, LEAST_REPEATS
 from study.report.tables.layout import Table
 
 SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_high", "measured", "measured_low",
@@ -49,7 +49,7 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     caption = (
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, with 90 % "
         f"intervals. The intervals of the {judged} ratios are so wide that all together raise a false alarm with a "
-        f"probability of about {100 * ERROR:g} % at most, more with few repeats. low, high: the allowed relative "
+        f"probability of about {100 * FALSE_ALARM:g} % at most, more with few repeats. low, high: the allowed relative "
         "changes. regression: the whole interval of the ratio is beyond them. failures: more repeats failed than in "
         "the reference."
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.statistics import log_sample, ratio_interval
+from study.core.statistics import ERROR_PER_SIDE, log_sample, ratio_interval
 from study.core.wording import counted
 from study.records import comparable, pairing
 from study.records.names import join_records
@@ -16,7 +16,6 @@ from study.report.tables.summary import POINT, notes
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
 KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
 CALIBRATED = "calibrated"
-ERROR = 0.025  # on each side
 
 
 def comparison(runs: pd.DataFrame, base: str) -> Table:
@@ -82,7 +81,7 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
 
 def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
     first, second = (log_sample(each[quantity] / each["calibration_s"]) for each in (one, other))
-    return CALIBRATED, ratio_interval(first, second, ERROR)
+    return CALIBRATED, ratio_interval(first, second, ERROR_PER_SIDE)
 
 
 def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:

@@ -12,7 +12,7 @@ from study.core.wording import counted
 from study.experiment import ensemble
 from study.experiment.study import Study
 from study.records import pairing
-from study.records.arms import ERROR
+from study.records.arms import FAMILY_ERROR
 from study.records.names import runs_of
 from study.records.references import LEAST_REPEATS
 from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
@@ -274,7 +274,7 @@ def _judged(gains: pd.DataFrame) -> pd.DataFrame:
     for gain in GAINS:
         adjusted = holm(gains[P_OF.format(gain)].astype(float).tolist())
         gains[f"{gain}_verdict"] = [
-            None if math.isnan(p) else NO_DIFFERENCE if p >= ERROR else GAIN if ratio > 1 else LOSS
+            None if math.isnan(p) else NO_DIFFERENCE if p >= FAMILY_ERROR else GAIN if ratio > 1 else LOSS
             for p, ratio in zip(adjusted, gains[f"{gain}_gain"], strict=True)
         ]
     return gains.drop(columns=P_VALUES)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.statistics import ERROR_PER_SIDE
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of, split_records
@@ -89,7 +90,7 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
     found["blocks_unlike"] = ratio.unlike
     compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
-    error = pairing.ERROR / max(1, compared)  # Bonferroni: of all points with the same base together
+    error = ERROR_PER_SIDE / max(1, compared)  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     loss = pairing.difference(own, of_base, "test_loss", error)
     return found | dict(zip(LOSS, loss, strict=True)) | {"test_loss_against_horovod": _verdict(*loss[1:])}

@@ -129,14 +129,14 @@ def _verdict(answer: Answer) -> str:
         )
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
-        p = significant(held_out.p, (arms.ERROR,), 2)
+        p = significant(held_out.p, (arms.FAMILY_ERROR,), 2)
         return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {p}"
     has = f"has {_gain(held_out)} in {blocks}"
     if held_out.verdict == FASTER:
         return f"{tuner.KEEP}: {pick.arm} ({told}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
-    if held_out.p_holm < arms.ERROR:
+    if held_out.p_holm < arms.FAMILY_ERROR:
         return (
             f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}) {has}, but the baseline differs from itself by up "
             f"to {100 * (held_out.artefact - 1):.2g} %"
