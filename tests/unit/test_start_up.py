@@ -10,6 +10,7 @@ import pytest
 from examples import expand
 
 from study.core.paths import ROOT
+from study.instruments import disturbance
 
 HEAVY = ["dask", "h5py", "horovod", "keras", "lmdb", "matplotlib", "psutil", "pynvml", "scipy", "tensorflow"]
 LAYOUT = "from study.report.tables.layout import Table"
@@ -70,12 +71,26 @@ def test_what_runs_beside_the_ranks_imports_little(program, further):
     assert imported("import pandas", names), "and this test would see it"
 
 
+TELEMETRY = (
+    "wall_ns,monotonic_ns,host,sensor,kind,device,power_w,energy_j\n"
+    "1795780000123456789,15000000000,n1,rapl,package,0,,1.5\n1795780001123456789,16000000000,n1,rapl,package,0,,2\n"
+)
+
+
 @pytest.mark.slow
 def test_a_record_is_made_without_pandas(make_run):
     """It is made at the end of each run, before the next one may begin."""
     folder = make_run(expand()[0])
+    row = [1795780000123456789, 16 * 10**9, "n9", 0.5, 2, 0.9, 0.2, *[0.0] * 8, 2400.0, "cc1plus 0.40", *[""] * 5]
+    (folder / disturbance.FILE).write_text("\n".join([",".join(disturbance.COLUMNS), ",".join(map(str, row))]) + "\n")
+    (folder / "telemetry.csv").write_text(TELEMETRY)
     statements = f"from study.records.renewal import make\nmade = make({str(folder)!r})"
-    assert imported(f"{statements}\nassert made['training']", ["pandas", "pyarrow", "fastjsonschema"]) == []
+    assert (
+        imported(
+            f"{statements}\nassert made['training'] and made['background']", ["pandas", "pyarrow", "fastjsonschema"]
+        )
+        == []
+    )
 
 
 @pytest.mark.slow

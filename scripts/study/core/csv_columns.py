@@ -19,7 +19,8 @@ from study.core.csv_files import FINITE, NAME, NUMBER, REMEDY, TEXT, WHOLE, chec
 from study.core.files import AnyPath
 
 MOST_CHARACTERS = 2_000_000  # of a longer file, pandas reads so much faster that its import is worth it
-INTEGER = re.compile(r"-?[0-9]{1,18}")  # int64 holds it
+INTEGER = re.compile(r"-?[0-9]{1,19}")  # a time in ns since 1970 has 19 digits; not all of these fit int64
+INT64 = 2**63
 DECIMAL = re.compile(rf"{INTEGER.pattern}|-?[0-9]+([.][0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 READ_HERE = (NUMBER, FINITE, WHOLE, TEXT, NAME)
 
@@ -91,7 +92,8 @@ def _plain(cells: Sequence[str], kind: str) -> NDArray[Any] | None:
     if kind in (TEXT, NAME):
         return None if kind == NAME and "" in cells else np.array([cell or None for cell in cells], dtype=object)
     if all(map(INTEGER.fullmatch, cells)):
-        return np.array(list(map(int, cells)), dtype=np.int64)
+        integers = list(map(int, cells))
+        return np.array(integers, dtype=np.int64) if all(abs(each) < INT64 for each in integers) else None
     if kind == WHOLE or not all(not cell or DECIMAL.fullmatch(cell) for cell in cells):
         return None
     values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
