@@ -247,7 +247,7 @@ NOT_FUZZED = {
             "fit_scalers:main",
             "scale_file:main",
             "study.core.checked:load_json",
-            "study.core.csv_files:_rows",
+            "study.core.csv_files:rows_of",
             "study.core.csv_files:_text",
             "study.core.csv_files:read_csv",
             "study.core.csv_files:read_rows",

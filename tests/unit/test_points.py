@@ -216,6 +216,128 @@ def test_exports_of_trackers_give_points(tmp_path, names):
     assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffranks,runtime_s\r\n1,8\r\n2,4.2\r\n4,1000\r\n",
+        "Ranks ; Runtime_S\n1;8,0\n2;4,2\n4;1.000,0\n",
+        "ranks\truntime_s\n1.0\t8\n2.0\t4.2\n4.0\t1e3\n\n",
+        '# measured\n\nranks,runtime_s\n1,8\n\n2,4.2\n4,"1,000"\n',
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
+    (tmp_path / "points.csv").write_bytes(text.encode(encoding))
+    for (series,) in (read_points(tmp_path / "points.csv", "fixed"), read_any([str(tmp_path / "points.csv")], "fixed")):
+        assert series.points[["ranks", "time"]].to_numpy().tolist() == [[1, 8], [2, 4.2], [4, 1000]]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"\n# nothing\n", "the file is empty"),
+        (bytes(range(256)), "is not UTF-8 text"),
+        (b"ranks,runtime_s\n1,2\0\n", "line 2: there is a zero byte"),
+        (b"\n\nranks,runtime_s\n1,2\n2,3,4\n", "line 5: 3 values, but line 3 has 2"),
+        (b"ranks;runtime_s\n1;8\n2;n/a\n", "line 3, column 'runtime_s': 'n/a' is not a finite number"),
+        (b"ranks,runtime_s,unit\n1,8,ms\n", "'ms', but runtime_s is in seconds"),
+        (b"ranks,throughput,unit\n1,8,images/s\n2,8,furlongs\n", "line 3, column 'unit': 'furlongs' is not known"),
+        (b"ranks,throughput,unit\n1,8,images/s\n2,8,tokens/s\n", "one series has image and token"),
+        (b"ranks,throughput,unit\n1,8,images/s/node\n", "the nodes are not known"),
+    ],
+)
+def test_files_that_are_no_points_end_in_a_sentence(tmp_path, content, told):
+    (tmp_path / "points.csv").write_bytes(content)
+    with pytest.raises(StudyError) as error:
+        read_any([str(tmp_path / "points.csv")], "per_rank")
+    assert told in str(error.value)
+
+
+def test_throughputs_of_rows_in_several_forms_are_one_unit():
+    whole = made(COUNTS * 10, work="per_rank", column="throughput", unit=["x/s", "x/s/GPU", "x/min", "x/s/node"])
+    by_hand = [1 / 10, 1 / 20, 4 * 60 / 40, 8 / (80 * 2)]
+    assert whole.points["time"].tolist() == pytest.approx(by_hand)
+    steps = made(COUNTS, work="per_rank", column="throughput", unit="it/s")
+    assert steps.points["time"].tolist() == pytest.approx(1 / COUNTS), "a step is taken by all ranks together"
+
+
+@pytest.mark.parametrize("work", ["fixed", "per_rank"])
+def test_times_of_steps_of_other_batches_are_of_the_same_work(work):
+    changing = made(2 * COUNTS, column="time_per_step_s", work=work, batch_size=64 * COUNTS)
+    assert changing.points["time"].tolist() == pytest.approx([2.0] * 4)
+    assert "is that of a batch of 64" in changing.notes[0]
+    throughput = made([10.0] * 4, column="throughput", work=work, batch_size=64 * COUNTS, unit="x/s")
+    assert throughput.points["time"].tolist() == pytest.approx([0.1] * 4 if work == "fixed" else COUNTS / 10)
+    missing = made([2.0] * 4, column="time_per_step_s", work=work, batch_size=[64, np.nan, 64, 64])
+    assert missing.points["time"].tolist() == [2.0] * 4
+    assert "some rows have no batch_size" in missing.notes[0]
+
+
+def test_repeats_that_scatter_and_half_empty_nodes_are_told():
+    assert "times on 1 rank scatter by" in " ".join(made([8, 2, 1, 1], (1, 1, 2, 4)).notes)
+    (series,) = series_of(
+        pd.DataFrame({"ranks": [1, 2, 4], "nodes": [1, 2, 1], "runtime_s": [8, 4, 2]}), "x.csv", "fixed", 2
+    )
+    assert "2 ranks were on 2 nodes, though 4 fit on one" in " ".join(series.notes)
+    assert "--ranks-per-node 2 is not used" in " ".join(series.notes)
+
+
+def test_an_export_leaves_out_runs_that_did_not_finish(tmp_path):
+    (tmp_path / "wandb.csv").write_text(
+        '"Name","State","Runtime","config.world_size","train/tokens_per_sec_per_gpu"\n'
+        '"a","finished","90","8","1,000"\n"b","crashed","3","16","20"\n"c","finished","90","16",""\n'
+        '"d","finished","90","16","990.0"\n'
+    )
+    (series,) = read_any([str(tmp_path / "wandb.csv")], "per_rank")
+    assert series.points["time"].tolist() == pytest.approx([1 / 1000, 1 / 990])
+    assert "2 rows of runs that did not finish or lack a value left out" in series.notes
+    (tmp_path / "mlflow.csv").write_text(
+        "Start Time,Duration,Run ID,Name,Status,num_gpus\n"
+        "x,1.5min,i,a,FINISHED,1\nx,45s,j,b,FINISHED,2\nx,1s,k,c,FAILED,4\n"
+    )
+    (series,) = read_any([str(tmp_path / "mlflow.csv")], "fixed")
+    assert series.points["time"].tolist() == pytest.approx([90, 45])
+
+
+def test_a_history_of_one_run_is_its_later_half(tmp_path):
+    for ranks, value in ((1, 100), (2, 52)):
+        rows = "".join(f"{step},{step * 2},{9 * value if step < 2 else value}\n" for step in range(6))
+        (tmp_path / f"{ranks}.csv").write_text(f"_step,_runtime,train/step_time_ms\n{rows}")
+    (series,) = read_any([f"{ranks}:{tmp_path / f'{ranks}.csv'}" for ranks in (1, 2)], "fixed")
+    assert series.points[["ranks", "time"]].to_numpy() == pytest.approx(np.array([[1, 0.1], [2, 0.052]]))
+
+
+def test_a_run_in_mlflows_store_gives_a_point(tmp_path):
+    for name, text in (("params/world_size", "4"), ("metrics/train/samples_per_second", "1 5 0\n2 40 1\n3 40 2\n")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (series,) = read_any([str(tmp_path)], "fixed")
+    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[4, 1 / 40]]
+    with pytest.raises(StudyError, match="is a folder without metrics"):
+        read_any([str(tmp_path / "params")], "fixed")
+
+
+def test_logs_of_several_runs_or_of_none_that_ended_are_refused(tmp_path):
+    (tmp_path / "a.log").write_text(TITAN + TITAN.replace("[8]", "[16]"))
+    with pytest.raises(StudyError, match="has runs on 8 and 16 ranks"):
+        read_any([str(tmp_path / "a.log")], "per_rank")
+    (tmp_path / "a.log").write_text(
+        MLPERF.replace('"time_ms": 65000', '"metadata": {"status": "aborted"}, "time_ms": 9')
+    )
+    with pytest.raises(StudyError, match="its run was aborted"):
+        read_any([f"8:{tmp_path / 'a.log'}"], "fixed")
+
+
+def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path):
+    lines = "".join(f"validate step: {step}  loss: 9  memory: 1GiB  tps: 9\n" for step in range(9))
+    (tmp_path / "a.log").write_text(TITAN + lines)
+    assert read_any([str(tmp_path / "a.log")], "per_rank")[0].points["time"][0] == pytest.approx(1 / 3200, rel=0.01)
+    (tmp_path / "a.log").write_text(NANO.replace("81.2K", "10.4M"))
+    with pytest.raises(StudyError, match="does not name its ranks"):
+        read_any([str(tmp_path / "a.log")], "per_rank")
+
+
 @pytest.mark.parametrize("value", ["x", "0"])
 def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
     text = f'Name,config.world_size,metrics.images_per_second\n"a\nb",1,10\nc,2,{value}\n'

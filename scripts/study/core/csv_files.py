@@ -74,7 +74,7 @@ def read_rows(path: AnyPath, names: Iterable[str]) -> list[dict[str, str]]:
 
 def lines_of_rows(path: AnyPath) -> list[int]:
     """The line on which each row ends, of a file that `read_csv` has read."""
-    return [line for line, _ in _rows(text_of(Path(path)))][1:]
+    return [line for line, _ in rows_of(text_of(Path(path)))][1:]
 
 
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -107,10 +107,10 @@ def checked_rows(text: str) -> Iterator[list[str]]:
     if "\0" in text:
         raise ValueError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1}: there is a zero byte")
     names: list[str] | None = None
-    for number, row in _rows(text):
+    for number, row in rows_of(text):
         if names is None:
             names = row
-            _check_names(names)
+            check_names(names)
         elif len(row) != len(names):
             raise ValueError(f"line {number}: {len(row)} values, but line 1 has {len(names)}")
         yield row
@@ -118,11 +118,11 @@ def checked_rows(text: str) -> Iterator[list[str]]:
         raise ValueError("the file is empty")
 
 
-def _rows(text: str) -> Iterable[tuple[int, list[str]]]:
-    """(line, cells) of each row."""
+def rows_of(text: str, delimiter: str = ",") -> Iterable[tuple[int, list[str]]]:
+    """(line, cells) of each row; raises ValueError with the line for what is no CSV."""
     longest = csv.field_size_limit(LONGEST_CELL)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         try:
             for row in reader:
                 yield reader.line_num, row
@@ -132,15 +132,16 @@ def _rows(text: str) -> Iterable[tuple[int, list[str]]]:
         csv.field_size_limit(longest)
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: list[str], line: int = 1) -> None:
+    """Raise ValueError for names of columns, on a line, that are empty or not distinct."""
     if not names:
-        raise ValueError("line 1: the line is empty; names of columns are expected")
+        raise ValueError(f"line {line}: the line is empty; names of columns are expected")
     seen: set[str] = set()
     for column, name in enumerate(names, 1):
         if not name.strip() or name.startswith("\ufeff"):
-            raise ValueError(f"line 1: column {column} has no plain name: {name!r}")
+            raise ValueError(f"line {line}: column {column} has no plain name: {name!r}")
         if name in seen:
-            raise ValueError(f"line 1: there are two columns {name!r}")
+            raise ValueError(f"line {line}: there are two columns {name!r}")
         seen.add(name)
 
 
@@ -152,7 +153,7 @@ def _check_kind(column: pd.Series, kind: str, text: str) -> None:
     if not wrong.any():
         return
     place = int(wrong.to_numpy().argmax())
-    line = next(line for index, (line, _) in enumerate(_rows(text)) if index == place + 1)
+    line = next(line for index, (line, _) in enumerate(rows_of(text)) if index == place + 1)
     raise ValueError(f"line {line}, column {column.name!r}: {str(column.iloc[place])[:40]!r} is not {kind}")
 
 
