@@ -113,8 +113,8 @@ reference: setup  ## write docs/reference from the declarations in the code
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
 
-dist:  ## write the archive of a release in dist/, of the last commit, with its checksum
-	@scripts/dist.sh
+dist:  ## write a release into dist/: archive of the last commit, checksum, release notes; TAG=v1.2 checks that tag
+	@scripts/dist.sh $(TAG)
 
 docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html

@@ -40,6 +40,15 @@ def test_editors_accept_every_file_of_ours_and_refuse_an_unknown_key(kind):
         assert (file.parent / named).resolve() == editor_schemas.path(kind)
 
 
+@pytest.mark.parametrize(("benchmark", "is_accepted"), [("nt3", False), (["nt3", "p1b1"], False), ("mine", True)])
+def test_editors_accept_parameters_of_programs_only(benchmark, is_accepted):
+    schema = jsonschema.Draft202012Validator(json.loads(editor_schemas.text("studies")))
+    for more in ({"width": 1}, {"tuning": {"wide": {"width": 1}}}):
+        grid = {"benchmark": benchmark, "scaling": "strong", "gpus": 1, **more}
+        study = {"description": "x", "runs": [grid], "tables": ["scaling"]}
+        assert schema.is_valid(study) == is_accepted, more
+
+
 def test_every_declared_staging_is_obeyed():
     """Declared where experiments are defined, obeyed where ranks train, which may not import it."""
     source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()

@@ -3,6 +3,7 @@
 A file names its schema in its first line, which YAML language servers read. Our checks do not use these files.
 """
 
+import copy
 import json
 import os
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from study.report.findings import declaration
 
 FOLDER = ROOT / "docs" / "schemas"
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
-    "studies": schemas.studies,
+    "studies": lambda: _with_programs(schemas.studies()),
     "machines": lambda: _may_have_base(machine.schema()),
     "benchmarks": lambda: checked.named_schema("benchmarks"),
     "findings": declaration.schema,
@@ -35,8 +36,8 @@ def path(kind: str) -> Path:
 
 
 def files(kind: str) -> list[Path]:
-    """The repository's own files of a kind."""
-    return sorted((CONFIG / kind).glob("*.yaml"))
+    """The repository's own files of a kind, those of its examples too."""
+    return sorted([*(CONFIG / kind).glob("*.yaml"), *ROOT.glob(f"examples/*/config/{kind}/*.yaml")])
 
 
 def with_schema(file: Path, kind: str) -> str:
@@ -45,6 +46,19 @@ def with_schema(file: Path, kind: str) -> str:
     first, _, rest = (written := file.read_text(encoding="utf-8")).partition("\n")
     where = os.path.relpath(path(kind), file.parent)
     return f"{named}{where}\n{rest if first.startswith(named) else written}"
+
+
+def _with_programs(schema: dict[str, Any]) -> dict[str, Any]:
+    """Only grids of our own benchmarks alone refuse other keys: those of a program may have its ``parameters``."""
+    schema = copy.deepcopy(schema)  # which is made once and shared
+    grid, arm = schema["$defs"]["grid"], schema["$defs"]["arm"]
+    ours = {"enum": [file.stem for file in sorted((CONFIG / "benchmarks").glob("*.yaml"))]}
+    known = [{"propertyNames": {"enum": sorted(each["properties"])}} for each in (grid, arm)]
+    for each in (grid, arm):
+        del each["additionalProperties"]
+    grid["if"] = {"properties": {"benchmark": schemas.several(ours)}}
+    grid["then"] = {**known[0], "properties": {"tuning": {"additionalProperties": known[1]}}}
+    return schema
 
 
 def _may_have_base(schema: dict[str, Any]) -> dict[str, Any]:

@@ -24,9 +24,9 @@ SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "bat
 
 @kinds.table(
     "scaling",
-    title="What each number of GPUs brings and costs",
-    look_for="What each number of GPUs brings and costs: where the efficiency falls below what the job is worth, "
-    "and which phase takes the time there.",
+    title="Speedup and cost by GPU count",
+    look_for="At which number of GPUs the efficiency falls below what the job is worth, and which phase takes the time "
+    "there.",
     needs=kinds.NEEDS_TIMINGS,
     uses=kinds.runs(),
 )
