@@ -322,8 +322,8 @@ def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> p
     """One row per series: reference, measurement, their ratio with its interval, and the verdict.
 
     The intervals of all ratios together are meant to fail on the side of a limit with a probability of at most
-    `FALSE_ALARM` (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that were
-    accepted are not compared with themselves.
+    `FALSE_ALARM` (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that
+    were accepted are not compared with themselves.
     """
     found = [series.since(accepted.get(series.key)) for series in found]
     problems = {series.key: _why_not(series, accepted.get(series.key)) for series in found}

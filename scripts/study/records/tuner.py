@@ -125,8 +125,8 @@ def power(study: Study, noise: Noise = ASSUMED) -> list[str]:
     return [
         f"make tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
         f"differ by {noise.words}, a gain of "
-        f"{100 * (smallest_gain(noise.deviation, number, screening, held_out, arms.FAMILY_ERROR, arms.POWER) - 1):.2g} % "
-        f"is picked and confirmed with probability {arms.POWER}; it grows with that noise"
+        f"{100 * (smallest_gain(noise.deviation, number, screening, held_out, arms.FAMILY_ERROR, arms.POWER) - 1):.2g} "
+        f"% is picked and confirmed with probability {arms.POWER}; it grows with that noise"
         for number, screening, held_out in dict.fromkeys(designs)
     ]
 
