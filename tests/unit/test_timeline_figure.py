@@ -217,5 +217,15 @@ def test_what_others_used_is_drawn_under_the_phases(tmp_path):
     assert "CPU of others, share of the cores" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+@pytest.mark.parametrize("unknown", ["what others used", "its clock"])
+def test_a_host_of_which_it_is_not_known_has_no_strip(tmp_path, unknown):
+    row = add_run(tmp_path, "a")
+    add_background(tmp_path / "a", 0.0, (6.0, 9.0), host="n9" if unknown == "its clock" else "n1")
+    path = tmp_path / "a" / disturbance.FILE
+    if unknown == "what others used":
+        pd.read_csv(path).assign(others_cpu_s="", steal_s="").to_csv(path, index=False)
+    assert selected(tmp_path, row).runs[0].background == {}
+
+
 def test_a_run_without_the_file_has_no_strip(tmp_path):
     assert selected(tmp_path, add_run(tmp_path, "a")).runs[0].background == {}

@@ -19,6 +19,9 @@ Values = NDArray[np.float64]
 def shares(folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: Values) -> dict[str, Values]:
     """{label of a host: the share of its cores that others used, at each time of ``grid``}; empty without the file.
 
+    A host that does not tell it, or had no ranks by which its clock is known, is left out: a line at 0 would say that
+    nobody used it.
+
     Args:
         folder: the run's directory.
         seconds: from rows and the column with a monotonic time to seconds since the launch.
@@ -28,7 +31,11 @@ def shares(folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: V
     if not path.exists():
         return {}
     rows = disturbance.read(path)
-    found = {str(host): _of_host(of_host, seconds, grid) for host, of_host in rows.groupby("host")}
+    found = {
+        str(host): _of_host(of_host, seconds, grid)
+        for host, of_host in rows.groupby("host")
+        if of_host[TAKEN].notna().any(axis=None) and np.isfinite(seconds(of_host, "end_monotonic_ns")).all()
+    }
     if len(found) > MOST_HOSTS:
         most = max(found, key=lambda host: float(found[host].sum()))
         return {f"{OTHERS}, most on {most}": found[most]}
