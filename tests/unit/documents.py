@@ -42,7 +42,7 @@ ELSEWHERE = {
     "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake, Slurm and its plugin": "--gpu-freq --cpu-freq --slurm-status-command slurm_partition __use_yte__",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
-    "accel0_ accel3_ pynvml",
+    "accel0_ accel3_ pynvml acpi_power_meter.rst drivers/gpu/drm/i915/i915_hwmon.c",
     "folders of other systems": "__MACOSX",
     "apptainer": "--nv --rocm",
     "MLPerf's events": "mlperf_logging init_start init_stop epoch_stop eval_start eval_stop eval_accuracy eval_loss",

@@ -1,12 +1,13 @@
 """Each sensor against made-up counters that behave as the real ones do: they wrap, nest, fail and refresh."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from study.instruments.power import gpus, sensors
-from study.instruments.power.readings import SENSORS, Counter, Unavailable
-from study.instruments.power.sensors import cray, modelled, nvml, occ, rapl
+from study.instruments.power.readings import SENSORS, Counter, Reading, Unavailable
+from study.instruments.power.sensors import amdsmi, cray, grace, intel_gpu, modelled, nvml, occ, rapl
 
 
 def write(root, files):
@@ -116,6 +117,139 @@ def test_occ_reads_whole_parts_only(tmp_path):
     assert {kind: device.read().power_w for kind, device in devices.items()} == {"node": 900, "cpu": 150}
     with pytest.raises(Unavailable, match="POWER9: no chip"):
         occ.find(tmp_path / "none")
+
+
+GRACE = {  # one superchip of a Grace Hopper node, labels as in NVIDIA's Grace Performance Tuning Guide
+    f"hwmon{index}/{where}{name}": value
+    for index, (label, microwatts) in enumerate(
+        {"Module Power Socket 0": 400_000_000, "Grace Power Socket 0": 150_000_000, "CPU Power Socket 0": 90_000_000,
+         "SysIO Power Socket 0": 9_000_000}.items()
+    )
+    for where, name, value in (("", "name", "power_meter"), ("device/", "power1_oem_info", label),
+                               ("device/", "power1_average", microwatts))
+}  # fmt: skip
+
+
+def test_grace_reads_whole_processors_only(tmp_path):
+    """The module holds the GPU too, which nvml reads; CPU and SysIO are parts of a Grace."""
+    write(tmp_path, GRACE | {"hwmon9/name": "nvme"})
+    (device,) = grace.find(tmp_path)
+    assert (device.kind, device.name, device.read()) == ("cpu", "grace-0", Reading(power_w=150.0))
+    (tmp_path / "hwmon1/device/power1_average").write_text("")
+    with pytest.raises(Unavailable, match="Grace: .*power1_average"):
+        grace.find(tmp_path)
+    with pytest.raises(Unavailable, match="no meter"):
+        grace.find(tmp_path / "none")
+
+
+def test_grace_in_kernels_without_a_device_behind_the_meter(tmp_path):
+    write(tmp_path, {name.replace("device/", ""): value for name, value in GRACE.items()})
+    assert [device.name for device in grace.find(tmp_path)] == ["grace-0"]
+
+
+def test_intel_gpus_are_read_as_whole_cards(tmp_path):
+    """Names and labels as the kernel documents them for xe and i915; tiles and chips are within the card."""
+    for pci in ("0000:4d:00.0", "0000:9a:00.0", "0000:b1:00.0"):
+        (tmp_path / "pci" / pci).mkdir(parents=True)
+    write(tmp_path, {
+        "hwmon0/name": "xe", "hwmon0/energy1_label": "card", "hwmon0/energy1_input": 5_000_000,
+        "hwmon0/energy2_label": "pkg", "hwmon0/energy2_input": 3_000_000,
+        "hwmon1/name": "i915", "hwmon1/energy1_input": 70, "hwmon2/name": "i915_gt0", "hwmon2/energy1_input": 30,
+        "hwmon3/name": "xe", "hwmon3/power1_max": 1,
+    })  # fmt: skip
+    for chip, pci in ((0, "4d"), (1, "9a"), (2, "9a"), (3, "b1")):
+        (tmp_path / f"hwmon{chip}" / "device").symlink_to(tmp_path / "pci" / f"0000:{pci}:00.0")
+    found = intel_gpu.find(tmp_path)
+    assert [(device.name, device.kind) for device in found] == [("0000:4d:00.0", "gpu"), ("0000:9a:00.0", "gpu")]
+    assert [part.part for part in found.missing] == ["0000:b1:00.0"]
+    write(tmp_path, {"hwmon0/energy1_input": 7_500_000, "hwmon0/energy2_input": 4_000_000})
+    assert found[0].read() == Reading(energy_j=2.5)
+    with pytest.raises(Unavailable, match="no device of the drivers"):
+        intel_gpu.find(tmp_path / "none")
+
+
+class FakeAmdSmi:
+    """Stands in for ROCm's module ``amdsmi``: two modules of two dies, in another order than HIP's.
+
+    As its reference says, a value that a GPU lacks is "N/A" or all ones, and what it does not support is an error.
+    """
+
+    class AmdSmiException(Exception):
+        """The base of AMD SMI's errors."""
+
+    AmdSmiClkType, AmdSmiMemoryType = SimpleNamespace(GFX=0), SimpleNamespace(VRAM=0)
+    AmdSmiTemperatureType, AmdSmiTemperatureMetric = SimpleNamespace(HOTSPOT=1), SimpleNamespace(CURRENT=0)
+    hip = (2, 3, 0, 1)
+
+    def __init__(self):
+        self.counts = [1000, 0, 2000, 0]
+
+    def amdsmi_init(self):
+        pass
+
+    def amdsmi_get_processor_handles(self):
+        return [0, 1, 2, 3]
+
+    def amdsmi_get_gpu_enumeration_info(self, handle):
+        return {"hip_id": self.hip[handle]}
+
+    def amdsmi_get_gpu_device_bdf(self, handle):
+        return f"0000:c{handle}:00.0"
+
+    def amdsmi_get_energy_count(self, handle):
+        return {"energy_accumulator": self.counts[handle], "counter_resolution": 15.3, "timestamp": 1}
+
+    def amdsmi_get_power_info(self, handle):
+        return {"current_socket_power": "N/A", "average_socket_power": 0xFFFFFFFF if handle % 2 else 90}
+
+    def amdsmi_get_gpu_activity(self, handle):
+        return {"gfx_activity": 40, "umc_activity": "N/A"}
+
+    def amdsmi_get_clock_info(self, handle, kind):
+        raise self.AmdSmiException("AMDSMI_STATUS_NOT_SUPPORTED")
+
+    def amdsmi_get_gpu_memory_usage(self, handle, kind):
+        return 2_000_000
+
+    def amdsmi_get_temp_metric(self, handle, kind, metric):
+        return 55
+
+
+def test_amd_gpus_of_two_dies_are_counted_once_and_named_as_hip_does():
+    smi = FakeAmdSmi()
+    found = amdsmi.find(smi)
+    assert [device.name for device in found] == ["hip-2", "hip-0"] and not found.missing
+    smi.counts[0] += 1_000_000
+    assert found[0].read() == Reading(
+        power_w=90,
+        average_power_w=90,
+        energy_j=pytest.approx(15.3),
+        utilization_pct=40,
+        memory_mb=2.0,
+        temperature_c=55,
+    )
+
+
+def test_amd_gpus_by_older_bindings(monkeypatch):
+    """Without HIP's numbers, with the counter's former name."""
+    monkeypatch.delattr(FakeAmdSmi, "amdsmi_get_gpu_enumeration_info")
+    smi = FakeAmdSmi()
+    told = {"power": 7, "counter_resolution": 15.3}
+    monkeypatch.setattr(smi, "amdsmi_get_energy_count", lambda handle: told, raising=False)
+    found = amdsmi.find(smi)
+    assert [device.name for device in found] == [f"0000:c{index}:00.0" for index in range(4)]
+    told["power"] += 1_000_000
+    assert found[0].read().energy_j == pytest.approx(15.3)
+
+
+def test_no_amd_smi(monkeypatch):
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    with pytest.raises(Unavailable, match="amdsmi cannot be imported"):
+        amdsmi.find()
+    smi = FakeAmdSmi()
+    monkeypatch.setattr(smi, "amdsmi_get_processor_handles", lambda: [], raising=False)
+    with pytest.raises(Unavailable, match="sees no GPU"):
+        amdsmi.find(smi)
 
 
 class FakeNvml:

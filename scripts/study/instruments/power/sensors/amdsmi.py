@@ -1,0 +1,123 @@
+"""AMD Instinct GPUs through AMD SMI: energy counter, power, utilisation, memory, clock, temperature.
+
+The Python package ``amdsmi`` comes with ROCm and fits its release, so it is not among the locked packages.
+
+- **Energy** is ``energy_accumulator`` (before release 6.2.1: ``power``) times ``counter_resolution``, in microjoules.
+- **Power** is ``current_socket_power`` on MI300, ``average_socket_power`` before; a value that a GPU does not have is
+  ``N/A`` or a number of ones only (AMD SMI's reference, amdsmi_power_info_t).
+- **Two dies.** Each die of an MI250 or MI250X is a GPU for HIP. The first die tells power and energy of both. The
+  second one has neither: its counter stays 0, by which ROCm's rocm_smi.py knows it too. So it is no device here, and a
+  first die stands for its whole module.
+- **Number.** GPUs are named by the number that HIP gives them without HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES
+  (amdsmi_get_gpu_enumeration_info), since AMD SMI's own order may be another one; else by their PCI address.
+"""
+
+from typing import Any
+
+from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable
+
+MICRO = 1e-6
+ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # values of which all bits are 1
+
+
+@SENSORS.register("amdsmi")
+def find(smi: Any = None) -> Found:
+    """The GPUs of this host as a list of `Device`. smi: the amdsmi module or a replacement for it."""
+    smi = smi or _library()
+    try:
+        smi.amdsmi_init()
+        handles = smi.amdsmi_get_processor_handles()
+    except smi.AmdSmiException as error:
+        raise Unavailable(f"AMD SMI: {error}") from None
+    devices: list[Device] = []
+    missing: list[Missing] = []
+    for index, handle in enumerate(handles):
+        name = f"GPU {index}"
+        try:
+            name = _name(smi, handle, name)
+            gpu = _Gpu(smi, handle)
+            if not gpu.is_second_die:
+                devices.append(Device("amdsmi", "gpu", name, gpu.read))
+        except (smi.AmdSmiException, AttributeError, KeyError) as error:  # the others of bindings of another release
+            missing.append(Missing("gpu", name, f"AMD SMI: {name}: {error or type(error).__name__}"))
+    return Found(devices, missing).checked("AMD SMI: the driver sees no GPU")
+
+
+def _library() -> Any:
+    try:
+        import amdsmi
+    except (ImportError, OSError, KeyError) as error:  # the latter two if ROCm's library is not found
+        raise Unavailable(f"AMD SMI: ROCm's Python package amdsmi cannot be imported: {error}") from None
+    return amdsmi
+
+
+def _name(smi: Any, handle: Any, otherwise: str) -> str:
+    """``hip-0``, or the PCI address where the driver does not tell HIP's number."""
+    try:
+        number = _number(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
+        if number is not None:
+            return f"hip-{int(number)}"
+    except (smi.AmdSmiException, AttributeError, KeyError):
+        pass
+    try:
+        return str(smi.amdsmi_get_gpu_device_bdf(handle))
+    except smi.AmdSmiException:
+        return otherwise
+
+
+class _Gpu:
+    def __init__(self, smi: Any, handle: Any) -> None:
+        self._smi, self._handle = smi, handle
+        raw = self._raw()
+        self.is_second_die = raw == 0 and not any(self._powers())
+        self._counter = None
+        if raw is not None:
+            unit = float(smi.amdsmi_get_energy_count(handle)["counter_resolution"]) * MICRO
+            self._counter = Counter(self._counted, unit)
+
+    def read(self) -> Reading:
+        """One `Reading`; None for a value that this GPU does not report."""
+        smi = self._smi
+        instant, average = self._powers()
+        activity = self._asked("amdsmi_get_gpu_activity") or {}
+        clock = self._asked("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX) or {}
+        memory = _number(self._asked("amdsmi_get_gpu_memory_usage", smi.AmdSmiMemoryType.VRAM))
+        kind, metric = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+        return Reading(
+            power_w=average if instant is None else instant,
+            average_power_w=average,
+            energy_j=self._counter.total() if self._counter else None,
+            utilization_pct=_number(activity.get("gfx_activity")),
+            memory_mb=None if memory is None else memory / 1e6,
+            clock_mhz=_number(clock.get("clk", clock.get("cur_clk"))),
+            temperature_c=_number(self._asked("amdsmi_get_temp_metric", kind, metric)),
+        )
+
+    def _powers(self) -> tuple[float | None, float | None]:
+        """(instantaneous, averaged) power in W."""
+        told = self._asked("amdsmi_get_power_info") or {}
+        return _number(told.get("current_socket_power")), _number(told.get("average_socket_power"))
+
+    def _raw(self) -> int | None:
+        """The energy counter's value; None if this GPU has none."""
+        told = self._asked("amdsmi_get_energy_count") or {}
+        value = _number(told.get("energy_accumulator", told.get("power")))
+        return None if value is None else int(value)
+
+    def _counted(self) -> int:
+        """The counter's value; raises OSError where it cannot be read now."""
+        raw = self._raw()
+        if raw is None:
+            raise OSError("AMD SMI: the energy counter cannot be read")
+        return raw
+
+    def _asked(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._smi, function)(self._handle, *arguments)
+        except (self._smi.AmdSmiException, AttributeError):  # the latter of bindings without the function
+            return None
+
+
+def _number(value: Any) -> float | None:
+    """A value that AMD SMI tells; None for those that stand for "not there"."""
+    return value if isinstance(value, int | float) and value not in ABSENT else None
