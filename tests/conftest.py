@@ -13,6 +13,7 @@ from pathlib import Path
 
 import distribution
 import parts
+import psutil
 import pytest
 
 # pytest rewrites each file of tests, 10 CPU seconds a worker, and keeps that where bytecode may be written. Where the
@@ -21,6 +22,8 @@ sys.dont_write_bytecode = False
 
 NOT_RUN = pytest.StashKey()  # node ids of tests for which no time was left
 BEGUN = pytest.StashKey()
+HELD = pytest.StashKey()  # bytes of memory of this worker after the last time that it gave memory back
+LEAST_BYTES = 100e6  # that are worth giving back
 
 
 def pytest_addoption(parser):
@@ -70,16 +73,31 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=others)
 
 
+def pytest_collection_finish(session):
+    """What was imported stays: no later collection of garbage goes over it, which takes a second each time."""
+    gc.freeze()
+    session.config.stash[HELD] = _held_bytes()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """After a file, give back what its models held: a worker grew to gigabytes, as Keras keeps each model's graph."""
+    """After a file, give back what its models held: a worker grew to gigabytes, as Keras keeps each model's graph.
+
+    Most files have no models, and it takes a second.
+    """
     if nextitem is not None and nextitem.path == item.path:
         return
-    if keras := sys.modules.get("tf_keras"):
+    keras, held = sys.modules.get("tf_keras"), item.config.stash[HELD]
+    if keras and _held_bytes() > held + LEAST_BYTES:
         keras.backend.clear_session()
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):  # of another C library than glibc
             ctypes.CDLL(None).malloc_trim(0)
+        item.config.stash[HELD] = _held_bytes()
+
+
+def _held_bytes():
+    return psutil.Process().memory_info().rss
 
 
 class StoredDurations:
