@@ -231,6 +231,7 @@ def container(tmp_path, monkeypatch):
     return "a.sif"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpus_per_rank", [0, 1])
 def test_a_command_runs_in_its_container(project, container, tmp_path, gpus_per_rank):
     """With its folders, its variables and the node's GPUs; the versions are those within it."""
@@ -266,6 +267,7 @@ def test_code_outside_of_the_folder_is_in_the_container():
                      "--pwd", "/there/mine", "/there/mine/a.sif", "x"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_containers_that_fail(project, container, tmp_path, monkeypatch):
     """One without Python has no versions; one that cannot be started is one line."""
     program = {"command": ["echo", "ppl=3"], "metrics": {"ppl": "ppl=(.*)"}, "environment": {"image": container}}
@@ -413,6 +415,7 @@ def memory_group():
     folder.rmdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["program", "its child"])
 def test_a_program_that_the_kernel_ends_for_want_of_memory(project, memory_group, who):
     """For real: SIGKILL, of which the program can say nothing; and a child's, of which it says nothing either."""
@@ -439,6 +442,7 @@ sys.exit("ChildFailedError: local_rank 1 failed")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["node process", "its child"])
 def test_a_killed_process_of_a_program_that_starts_a_nodes_ranks(project, victim):
     (run,) = project(AS_TORCHRUN, {"gpus": 2}, starts="node")
@@ -536,6 +540,7 @@ def test_a_later_attempt_resumes(project):
     assert list(pd.read_csv("run/history.csv")["loss"]) == [10, 9]
 
 
+@pytest.mark.slow
 def test_a_resumed_program_without_events_has_no_times(project):
     """Its runtime would be that of its last attempt."""
     source = "is_first = '--resume' not in sys.argv; open(sys.argv[1], 'w').close(); sys.exit(is_first)"
@@ -611,6 +616,7 @@ with events.phase("run") as told:
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(project):
     """Time per epoch and throughput are of the epochs that were counted, and the time to the target ends there."""
     target = {"quantity": "validation_accuracy", "at_least": 0.65, "why": "a test"}
@@ -637,6 +643,7 @@ def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
     assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
 
 
+@pytest.mark.slow
 def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
     """They are left out and told; a run is worth more than the name of a metric."""
     (run,) = project(
@@ -796,6 +803,7 @@ def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch)
         expansion.expand("test", study, "test.yaml")
 
 
+@pytest.mark.slow
 def test_runs_with_other_packages_are_another_version(project, monkeypatch):
     (run,) = project("pass")
     folder = Path(paths.run_folder("results/local_processes", run.directory))

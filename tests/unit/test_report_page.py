@@ -121,6 +121,7 @@ def test_the_machine_is_told(made):
     assert "tensorflow2" in text.split("Versions")[1]
 
 
+@pytest.mark.slow
 def test_failures_are_told_with_their_reason_and_record(made):
     seen = Seen(made(kind="oom"))
     told = seen.text.split("Failures", 3)[-1]
@@ -130,6 +131,7 @@ def test_failures_are_told_with_their_reason_and_record(made):
     assert "Nothing failed" not in seen.text
 
 
+@pytest.mark.slow
 def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     records = ["runs/elsewhere/record.json"]
     seen = Seen(made(found=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
@@ -144,6 +146,7 @@ def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     assert len([link for link in seen.links if link.endswith("/record.json") and "gpus~" in link]) == 2
 
 
+@pytest.mark.slow
 def test_a_finding_is_told_with_its_runs_and_rows(made):
     seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in findings.VERDICTS]))
     for words in ("Yes", "Opposite", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
@@ -152,10 +155,12 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
     assert "#table-scaling" in seen.links
 
 
+@pytest.mark.slow
 def test_a_study_without_findings_says_so(made):
     assert "This study declares no findings" in Seen(made()).text
 
 
+@pytest.mark.slow
 def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     """Not the tables and findings of an earlier call, which are in the folder."""
     made(found=[FINDING])
@@ -170,6 +175,7 @@ def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     assert not [each for _, each in seen.elements if each.get("href", "").endswith("runs.csv")]
 
 
+@pytest.mark.slow
 def test_findings_of_another_form_are_refused(made, tmp_path):
     file = tmp_path / "local" / "studies" / "test" / "findings.json"
     made(found=[FINDING])
@@ -283,6 +289,7 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     assert '<a href="runs.csv">' in whole
 
 
+@pytest.mark.slow
 def test_the_top_of_a_profile_is_told(made):
     assert "Profiles" not in made()
 
