@@ -46,6 +46,12 @@ def main() -> None:
     parser.add_argument("--pue", type=rate, default=1.0, help="power usage effectiveness of the centre")
     parser.add_argument("--output", type=Path, help="a CSV file; the answer is written beside it too")
     arguments = parser.parse_args()
+    if arguments.pue < 1:
+        parser.error(
+            f"argument --pue: {arguments.pue:g} must be at least 1, the electricity that the machine itself takes"
+        )
+    if arguments.knee > 1:
+        parser.error(f"argument --knee: {arguments.knee:g} must be at most 1, a doubling that halves the time")
     goal = goals.load(arguments.goal)
     goal = dataclasses.replace(goal, price=arguments.price) if arguments.price else goal
     found = [
@@ -70,9 +76,10 @@ def main() -> None:
 
 def counts(text: str) -> list[int]:
     """Of an argument of argparse: whole numbers of at least 1, with commas."""
-    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text) or "0" in text.split(","):
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch("[0-9]{1,9}", part) and int(part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} must be rank counts such as 64,128,256")
-    return sorted({int(each) for each in text.split(",")})
+    return sorted({int(part) for part in parts})
 
 
 def markdown(found: list[SeriesAnswer]) -> str:

@@ -121,6 +121,37 @@ def test_each_kind_of_scaling_is_told(times, told, work):
     assert told in " ".join(answered(made(times * np.array(factor), work=work)).sentences)
 
 
+@pytest.mark.parametrize(
+    ("times", "work", "column", "told"),
+    [
+        ([80, 41, 23, 14], "per_rank", "runtime_s", "is --work per_rank meant?"),
+        ([80, 41, 23, 14], "epochs", "time_per_epoch_s", "is --work epochs meant?"),
+        ([8, 8.2, 8.3, 8.4], "fixed", "time_per_step_s", "is --work fixed meant?"),
+        ([8, 8.2, 9, 11], "per_rank", "time_per_step_s", None),
+        ([80, 45, 30, 24], "fixed", "runtime_s", None),
+    ],
+)
+def test_times_that_scale_as_other_work_are_told_first(times, work, column, told):
+    sentences = answered(made(times, work=work, column=column)).sentences
+    assert ("meant?" in sentences[0]) == bool(told)
+    assert not told or sentences[0].startswith(told)
+
+
+def test_next_is_what_narrows_the_answer_or_shows_whether_more_pay():
+    predicted = " ".join(answered(made([8, 4.2, 2.3], (1, 2, 4)), (8, 16, 32)).sentences)
+    assert "next, measure on 8 ranks: it is expected to narrow" in predicted
+    measured = " ".join(answered(made([8, 5, 3.5, 3])).sentences)
+    assert "next, measure on 16 ranks: the recommended count is measured" in measured
+    assert "by 0%" not in predicted + measured
+
+
+def test_far_counts_and_saturation_are_judged_by_doublings():
+    words = " ".join(answered(made([8, 4.2, 2.3, 1.4]), (1024,)).sentences)
+    assert "counts above 64 are more than 8 times the largest" in words
+    many = made(1000 / np.arange(1, 40) + 0.01, range(1, 40))
+    assert "saturated" not in " ".join(answered(many, (80,)).sentences)
+
+
 def test_two_counts_are_an_answer_and_predict_nothing():
     found = answered(made([8, 4.2], (1, 2)))
     assert "of the measured counts 1 and 2, 2 ranks suits the goal fastest" in found.sentences

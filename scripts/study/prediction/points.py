@@ -102,7 +102,8 @@ def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Ser
         return table.frame[name]
     values = table.numbers(name)
     whole = ours in COUNTS
-    wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values) | (whole & (values % 1 != 0))
+    wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values)
+    wrong |= whole & (np.mod(values, 1, where=np.isfinite(values), out=np.ones(len(values))) != 0)
     if wrong.any():
         place = int(wrong.argmax())
         cell = table.frame[name].iloc[place]
@@ -184,7 +185,8 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
     named = column.dropna().unique()
     column = column.where(column.notna(), named[0] if len(named) == 1 else unit if unit is not None else np.nan)
     found: list[units.Throughput | None] = []
-    for text, line, is_own in zip(column, rows["_line"], rows.get("unit", column).notna(), strict=True):
+    own = rows["unit"].notna() if "unit" in rows else [False] * len(rows)
+    for text, line, is_own in zip(column, rows["_line"], own, strict=True):
         place = f"{path}: line {line}, column 'unit'" if is_own else "unit (--unit)"
         if pd.isna(text):
             found.append(None)

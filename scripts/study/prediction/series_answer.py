@@ -23,6 +23,8 @@ PERFECT = 0.98  # efficiency that counts as perfect scaling
 SUPERLINEAR = 1.05
 SLOWER = 1.02  # a time that counts as longer than another
 MISFIT = 0.05
+MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
+LEAST_NARROWING = 0.05
 COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
 NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0}
 
@@ -60,25 +62,58 @@ def answer(
     """
     model = series.model()
     if model is None:
-        return SeriesAnswer(series, _measured(series), [*_too_few(series, goal), *series.notes], None, None)
+        words = [*_other_work(series), *_too_few(series, goal), *series.notes]
+        return SeriesAnswer(series, _measured(series), words, None, None)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
     job = _Job(series, np.array(counts, dtype=float), amount)
     found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
     knee = _knee(series, model, least_efficiency)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
-    sentences = [f"goal {goal.name}: {found.reason}", knee_words, *_shape(series), *_doubts(series, model)]
-    following = next_measurement(found.candidates)
-    if following is not None:
-        sentences.append(
-            f"next, measure on {counted(int(following['ranks']), 'rank')}: it is expected to narrow the interval of "
-            f"{goal.minimise} by {following['narrows_interval_by']:.0%}"
-        )
+    sentences = [*_other_work(series), f"goal {goal.name}: {found.reason}", knee_words, *_shape(series)]
+    sentences += [*_doubts(series, model, counts), *_next(found, goal)]
     if not series.is_fixed:
         sentences.append(
             f"the job is the work of {counted(int(series.counts[0]), 'rank')} in {amount:g} {_noun(series)}: on more "
             "ranks runtime_s divides it (--amount)"
         )
     return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+
+
+def _other_work(series: Series) -> Iterator[str]:
+    """A sentence where the times scale as those of another kind of work."""
+    if len(series.points) < 2:
+        return
+    slope = float(np.polyfit(np.log(series.counts), np.log(series.points["time"].to_numpy(float)), 1)[0])
+    if not series.is_fixed and slope < -MISTAKEN:
+        yield (
+            f"is --work {series.work} meant? {series.quantity} falls with the ranks as where they share the work "
+            "(--work fixed); if each rank's work were the same, it could not"
+        )
+    elif series.work == "fixed" and series.quantity != "throughput" and slope > -FLAT_SLOPE:
+        yield (
+            f"is --work fixed meant? {series.quantity} hardly falls with the ranks, as where each rank's work is the "
+            "same (--work per_rank)"
+        )
+
+
+def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
+    """The measurement to make next: what narrows the answer, else what could show that more ranks pay."""
+    following, pick = next_measurement(found.candidates), found.pick
+    if following is None:
+        return
+    if following["narrows_interval_by"] >= LEAST_NARROWING:
+        yield (
+            f"next, measure on {counted(int(following['ranks']), 'rank')}: it is expected to narrow the interval of "
+            f"{goal.minimise} by {following['narrows_interval_by']:.0%}"
+        )
+        return
+    advised = found.candidates[found.candidates["narrows_interval_by"].notna()]["ranks"]
+    above = advised[advised > pick] if pick is not None else advised
+    if len(above):
+        yield (
+            f"next, measure on {counted(int(above.min()), 'rank')}: the recommended count is measured, and that shows "
+            "whether more ranks pay"
+        )
 
 
 def _noun(series: Series) -> str:
@@ -149,21 +184,28 @@ def _shape(series: Series) -> Iterator[str]:
     if len(slower):
         place = int(slower[0])
         yield (
-            f"the same work takes longer on {counts[place + 1]:g} ranks than on {counts[place]:g}: if repeats confirm "
-            "it, a limit lies between them"
+            f"the same work takes longer on {counts[place + 1]:.0f} ranks than on {counts[place]:.0f}: if repeats "
+            "confirm it, a limit lies between them"
         )
-    elif job[-1] > job[-2] / 1.1 and len(job) > 2:
-        yield f"saturated: from {counts[-2]:g} to {counts[-1]:g} ranks the same work gains {1 - job[-1] / job[-2]:.0%}"
+    half = np.flatnonzero(counts <= counts[-1] / 2)
+    if not len(slower) and len(job) > 2 and len(half) and job[-1] > job[half[-1]] / 1.1:
+        gain = 1 - job[-1] / job[half[-1]]
+        yield f"saturated: from {counts[half[-1]]:.0f} to {counts[-1]:.0f} ranks the same work gains {gain:.0%}"
 
 
-def _doubts(series: Series, model: SeriesModel) -> Iterator[str]:
+def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterator[str]:
     misfit = model.misfit()
     if misfit > MISFIT:
         yield (
             f"a measured count is {misfit:.0%} from what the others predict there: the points are noisy, or a limit "
             "begins at it"
         )
-    if model.per_node and model.largest <= model.per_node:
+    if counts[-1] > FARTHEST_SHOWN * model.largest:
+        yield (
+            f"counts above {FARTHEST_SHOWN * model.largest:.0f} are more than {FARTHEST_SHOWN} times the largest "
+            "measured one: they are shown, and not recommended"
+        )
+    if model.per_node and model.largest <= model.per_node < counts[-1]:
         yield "all points are within one node, so predictions of several nodes rest on other people's jobs; measure two"
 
 
