@@ -3,10 +3,16 @@
 Each comparison is ten blocks of two short runs, evaluated as table `tuning` is. Of 20 A/A comparisons, one interval is
 expected to exclude 1, and at most three should. The slow-down is a sleep before each step. Every run is a row of
 aa.csv; a command that was stopped goes on with the first missing block. --report evaluates the rows that exist.
+
+It also says from which share of background load on a ratio moves by more than half of its interval. The runs have no
+record of what else used the machine, so this is by their scatter and a model: a process of others that uses the share b
+of the run's cores makes the run 1 / (1 - b) times as long. That is so if the run needs all of its cores. What others
+take of caches and memory bandwidth comes on top; with idle cores it is less.
 """
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -14,10 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from direct import make_files, record_of
 
 from study.core.files import written_aside
+from study.core.statistics import ERROR_PER_SIDE, student
 from study.experiment import expansion, schedule
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import BASELINE, PlannedRun
@@ -142,6 +150,22 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def shares_that_move(rows: pd.DataFrame) -> pd.DataFrame:
+    """From which share of background load on a ratio moves by more than half of its 95 % interval, in percent.
+
+    One row per number of blocks; a column for how many of the blocks have one disturbed run, the others none.
+    """
+    again = rows[rows["compared"] == AGAIN].pivot_table("time_per_step_s", ["comparison", "block"], "arm")
+    scatter = math.sqrt(np.log(again[AGAIN] / again[BASELINE]).groupby("comparison").var().mean())
+    found = []
+    for blocks in (3, 6, 10):
+        half = student(blocks - 1, ERROR_PER_SIDE) * scatter / math.sqrt(blocks)
+        parts = {"all blocks": blocks, "a third of them": blocks / 3, "one block": 1}
+        moved = {name: 100 * (1 - math.exp(-half * blocks / number)) for name, number in parts.items()}
+        found.append({"blocks": blocks, "half of the interval": 100 * half, **moved})
+    return pd.DataFrame(found)
+
+
 def report(rows: pd.DataFrame) -> None:
     """Print every comparison, how many A/A intervals exclude 1, and whether the slow-down is found."""
     table = compared(rows)
@@ -151,6 +175,8 @@ def report(rows: pd.DataFrame) -> None:
         f"A/A: {again['excludes_1'].sum()} of {len(again)} intervals exclude 1 (of {COMPARISONS}, at most "
         f"{MOST_EXCLUDED} should); median smallest detectable difference {again['detectable_pct'].median():.2g} %"
     )
+    print("background load (%) that moves a ratio by half of its interval (%), if it disturbs one arm in")
+    print(shares_that_move(rows).to_markdown(index=False, floatfmt=".2g"))
     if slowed.empty:
         why = "not run yet" if DELAY in PARAMETERS else f"skipped: this version has no grid key {DELAY}"
         print(f"slow-down of {SLOWDOWN:.0%}: {why}")
