@@ -84,9 +84,8 @@ def _tell_disturbance(run: RunDefinition, folder: Path) -> None:
     told = disturbance.reasons(found, limits)
     if told:
         print(f"disturbed: {'; '.join(told)}", file=sys.stderr)
-    elif found and disturbance.is_disturbed(found, limits) is None:
-        watched = 100 * found["background_watched_share"]
-        print(f"perhaps disturbed: its hosts were watched for {watched:.0f} % of its time only", file=sys.stderr)
+    elif found and (why := disturbance.unknown(found, limits)):
+        print(f"perhaps disturbed: {why}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Host:
 
     def cores(self, *times):
         """Ticks of each core: user, nice, system, idle, iowait, irq, softirq, steal."""
-        lines = [f"cpu{core} {' '.join(map(str, each))} 0 0\n" for core, each in enumerate(times)]
+        lines = [f"cpu{core} {' '.join(map(str, each))} 0 7\n" for core, each in enumerate(times)]
         self.write("proc/stat", "cpu  0 0 0 0 0 0 0 0 0 0\n" + "".join(lines) + "intr 5\n")
 
     def processes(self, given):
@@ -240,8 +240,11 @@ def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
     assert (row["major_faults"], row["thermal_throttles"], float(row["clock_mhz"])) == ("500", "6", 2500)
 
 
-def test_what_a_host_does_not_tell_is_empty(host, tmp_path):
-    host.write("proc/stat", "cpu 1 2 3\n")
+@pytest.mark.parametrize("stat", ["", "cpu 1 2 3\n", "".join(f"cpu{core}{' 0' * 10}\n" for core in (0, 1))])
+def test_what_a_host_does_not_tell_is_empty(host, tmp_path, stat):
+    """A masked file, and that of a sandbox, which counts nothing."""
+    host.write("proc/stat", stat)
+    assert not background.tells_others(host.folder)
     row = host.observed(tmp_path, lambda: None)
     empty = ("others_cpu_s", "steal_s", "throttled_s", "swapped_mb", "io_stalled_s", "thermal_throttles", "clock_mhz")
     assert {row[name] for name in empty} == {""}
@@ -407,7 +410,15 @@ def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
         assert disturbance.is_disturbed(found) is known
     busy = disturbance.summarize(folder, edges(0, 20)) | {"others_cpu_share": 0.5}
     assert disturbance.is_disturbed(busy) is True
-    assert disturbance.is_disturbed({"busiest_others": None}) is False, "an older record"
+    assert disturbance.unknown(disturbance.summarize(folder, edges(0, 20))) == (
+        "its hosts were watched for 50 % of its time only"
+    )
+    older = {"busiest_others": None, "others_cpu_share": 0.0}
+    assert disturbance.is_disturbed(older) is False and disturbance.unknown(older) is None
+    silent = {"busiest_others": None, "others_cpu_share": None}
+    assert disturbance.is_disturbed(silent) is None
+    assert disturbance.is_disturbed(silent | {"swapped_mb": 9.0}) is True
+    assert disturbance.unknown(silent) == "its hosts do not tell what others use of their cores (/proc/stat)"
 
 
 def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):

@@ -50,8 +50,8 @@ def tells_others(root: Path = cores.ROOT) -> bool:
         lines = (root / "proc/stat").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return False
-    known = {line.split(" ", 1)[0] for line in lines if len(line.split()) > NUMBERS}
-    return all(f"cpu{core}" in known for core in cores.allowed())
+    times = {name: numbers for name, *numbers in map(str.split, filter(str.strip, lines))}
+    return all(_counts(times.get(f"cpu{core}", [])) for core in cores.allowed())
 
 
 class _Process(NamedTuple):
@@ -154,9 +154,9 @@ class Background:
         busy = steal = 0
         lines = {line.split(" ", 1)[0]: line.split()[1:] for line in self._text("proc/stat").splitlines()}
         for core in self._cores:
-            times = [int(each) for each in lines.get(f"cpu{core}", [])]
-            if len(times) < NUMBERS:
+            if not _counts(lines.get(f"cpu{core}", [])):
                 return None, None
+            times = [int(each) for each in lines[f"cpu{core}"]]
             busy += sum(times[:3])  # user, nice, system; the time of guests is within the first two
             steal += times[7]
         return busy / TICKS, steal / TICKS
@@ -364,6 +364,11 @@ def _parsed(stat: bytes) -> _Process | None:
 
 def _age_s(process: _Process) -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / TICKS
+
+
+def _counts(numbers: list[str]) -> bool:
+    """Whether the numbers of a core in /proc/stat count something: a sandbox (gVisor) has them, and all are 0."""
+    return len(numbers) >= NUMBERS and any(each.strip("0") for each in numbers)
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -166,16 +166,28 @@ def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None 
 
 
 def is_disturbed(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
-    """Whether a run was disturbed; None if that is not known: without the file, and if it misses much of the run.
+    """Whether a run was disturbed; None if that is not known.
+
+    That is so without the file, if it misses much of the run, and if its hosts do not tell what others use.
 
     The rest as for `reasons`.
     """
     if found is None:
         return None
-    watched = found.get("background_watched_share")
     if reasons(found, limits):
         return True
-    return None if watched is not None and watched < LEAST_WATCHED else False
+    watched = found.get("background_watched_share")
+    is_known = found.get("others_cpu_share") is not None and (watched is None or watched >= LEAST_WATCHED)
+    return False if is_known else None
+
+
+def unknown(found: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
+    """Why it is not known whether a run was disturbed; None if it is. The rest as for `reasons`."""
+    if is_disturbed(found, limits) is not None:
+        return None
+    if found["others_cpu_share"] is None:
+        return "its hosts do not tell what others use of their cores (/proc/stat)"
+    return f"its hosts were watched for {100 * found['background_watched_share']:.0f} % of its time only"
 
 
 def _of_host(part: _Part) -> dict[str, float | None]:
