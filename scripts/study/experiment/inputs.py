@@ -13,7 +13,7 @@ from study.experiment import identity, member_networks, methods
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import hosts, launchers, process_roles, storage
+from study.machines import environments, hosts, launchers, process_roles, storage
 from study.workloads import command
 
 # Only keys that change a run's result: other keys can change without training again.
@@ -57,6 +57,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
             **{key: value for key, value in settings.items() if value != MACHINE_DEFAULTS[key]},
             **on_hosts,
             **_memory_mode(machine),
+            **_environment(run, machine),
         },
     }
     return RunDefinition(
@@ -66,7 +67,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         benchmark={**content["benchmark"], **_unidentifying(run.spec)},
         dataset=content["dataset"],
         data={file: _paths(run, _data_dir(run, machine, data_dir), file) for file in run.dataset.files},
-        machine={**settings, **content["machine"]},
+        machine={**settings, **content["machine"], **_with_prefix(run, machine, content["machine"])},
     )
 
 
@@ -109,6 +110,21 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
 def _memory_mode(machine: dict[str, Any]) -> dict[str, Any]:
     """The machine's memory mode; nothing if its file declares none, so that runs of other machines stay the same."""
     return {name: machine[name] for name in ("memory_mode",) if name in machine}
+
+
+def _environment(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
+    """What identifies another environment of the ranks; nothing for the study's own."""
+    if run["environment"] == environments.OWN:
+        return {}
+    return {environments.OF_RUN: environments.lock(run["environment"], machine)}
+
+
+def _with_prefix(run: PlannedRun, machine: dict[str, Any], identified: dict[str, Any]) -> dict[str, Any]:
+    """The same with its place, which does not make another run of it."""
+    name = run["environment"]
+    if name == environments.OWN or name not in machine.get(environments.KEY, {}):
+        return {}
+    return {environments.OF_RUN: {**identified[environments.OF_RUN], "prefix": str(environments.prefix(name, machine))}}
 
 
 def handed_over(run: RunDefinition) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, own_name, processes, run_directory, run_limits, spots, supervision, variables
-from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
+from study.machines import environments, host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, program_results
 from study.workloads import command
@@ -175,7 +175,9 @@ def _launch(
 ) -> None:
     unchanged.check_data(run.data)
     of_command = command.is_command(run.benchmark)
-    program = [sys.executable, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
+    other = run.machine.get(environments.OF_RUN)
+    python = str(environments.python(Path(other["prefix"]))) if other else sys.executable
+    program = [python, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
@@ -194,6 +196,7 @@ def _launch(
         "timed_alone": place.as_dict(),
         **provenance.collect(of_ranks, run.framework),
         **(_of_program(run) if of_command else {}),
+        **(environments.facts(Path(other["prefix"])) if other else {}),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
     (folder / "ranks").mkdir()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from study.experiment.parameters.communication import MPI_MODULES
 from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
-from study.machines import remote
+from study.machines import environments, remote
 from study.machines.job_variables import without_other_jobs
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
@@ -64,7 +65,7 @@ def of_ranks(
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
     shell = shell if in_job else without_other_jobs(shell, {})
-    return {**measuring(shell), **own, "PATH": search_path(), remote.SENT: json.dumps(sent)}
+    return {**measuring(shell), "PATH": search_path(), **own, remote.SENT: json.dumps(sent)}
 
 
 def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, str]:
@@ -89,6 +90,8 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         variables[cores.VARIABLE] = str(limit)
     if run.parameters.get("on_member_failure", "end") == "continue":
         variables[RANKS_GO_ON] = "1"
+    if other := run.machine.get(environments.OF_RUN):
+        variables |= environments.variables(Path(other["prefix"])) | {sampling.PYTHON_VARIABLE: sys.executable}
     if run["trace"]:
         variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
     return variables

@@ -6,12 +6,13 @@ They are copied to ``results/<machine>/versions/<version>``, which has the layou
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from study.core import checked, paths
 from study.core.files import written_aside
 from study.experiment import identity
-from study.experiment.study import Study
-from study.machines import machine
+from study.experiment.study import PlannedRun, Study
+from study.machines import environments, machine
 from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
 from study.workloads import command
 from study.workloads.command import content
@@ -26,21 +27,29 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     Raises:
         StudyError: a file of a run cannot be read, or was changed after the run.
     """
-    from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
-
-    code = current_code(study.runs, machine.load(paths.machine_of(results)))
+    on = machine.load(paths.machine_of(results))
+    code = current_code(study.runs, on)
     for run in study.runs:
         folder = Path(paths.run_folder(results, run.directory))
         if not (folder / "outcome.json").exists():
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        is_command = command.is_command(run.spec)
-        packages = {**(content.packages(run.spec) if is_command else provenance.packages(run["framework"]))}
-        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], packages)
+        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], _packages(run, on))
         if found != current and not target.exists():
             _copy(folder, target)
     return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
+
+
+def _packages(run: PlannedRun, on: dict[str, Any]) -> dict[str, str | None]:
+    """The versions of the libraries with which a run would be made now."""
+    from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
+
+    if command.is_command(run.spec):
+        return {**content.packages(run.spec)}
+    if run["environment"] == environments.OWN:
+        return provenance.packages(run["framework"])
+    return environments.facts(environments.prefix(run["environment"], on))["packages"]
 
 
 def version(folder: Path) -> str:

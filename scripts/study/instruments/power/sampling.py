@@ -28,6 +28,7 @@ from study.core.paths import ROOT
 from study.instruments.phases import wall_at_zero_ns
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
+PYTHON_VARIABLE = "STUDY_SAMPLER_PYTHON"  # of ranks in another environment: the Python of the study's own
 VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON
 OF_NODE, OF_HOST = "telemetry", "background"  # begin of names
 BY_LAUNCH = "launch"
@@ -138,7 +139,12 @@ class _Sampler:
     """
 
     def __init__(self, wanted: Mapping[str, Any], path: Path, environment: Mapping[str, str] | None = None) -> None:
-        line = [sys.executable, str(PROGRAM), "--output", str(path.with_suffix(".csv"))]
+        line = [
+            os.environ.get(PYTHON_VARIABLE, sys.executable),
+            str(PROGRAM),
+            "--output",
+            str(path.with_suffix(".csv")),
+        ]
         line += ["--background", str(path.with_name(f"{OF_HOST}{path.name.removeprefix(OF_NODE)}.csv"))]
         line += ["--rate-hz", str(wanted["sampling_hz"]), "--sensor", *wanted["power_sensors"]]
         if wanted["power_model"]:

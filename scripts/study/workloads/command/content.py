@@ -90,8 +90,8 @@ def packages(spec: Mapping[str, Any]) -> dict[str, str]:
         every = [_named(each) for each in importlib.metadata.distributions()]
         version = platform.python_version()
     else:
-        version, every = _asked([str(Path(spec["folder"]) / environment["python"] / "bin" / "python"), "-c", TELL])
-    return _versions(version, every)
+        version, every = told_by(Path(spec["folder"]) / environment["python"] / "bin" / "python")
+    return versions(version, every)
 
 
 def _named(package: importlib.metadata.Distribution) -> list[str]:
@@ -121,10 +121,20 @@ def _packages_of_image(spec: Mapping[str, Any]) -> dict[str, str]:
         raise StudyError(f"environment: image: {path} cannot be read: {error.strerror}") from None
     digest = {"image": told} if told else {}
     has_python = _asked(line(spec, ["sh", "-c", HAS_PYTHON], []))
-    return {**(_versions(*_asked(line(spec, ["python3", "-c", TELL], []))) if has_python else {}), **digest}
+    return {**(versions(*_asked(line(spec, ["python3", "-c", TELL], []))) if has_python else {}), **digest}
 
 
-def _versions(version: str, every: list[list[str]]) -> dict[str, str]:
+def told_by(python: Path) -> tuple[str, list[list[str]]]:
+    """(version, [name, version] of all packages) of an environment, by its Python.
+
+    Raises:
+        StudyError: it does not answer.
+    """
+    version, every = _asked([str(python), "-c", TELL])
+    return version, every
+
+
+def versions(version: str, every: list[list[str]]) -> dict[str, str]:
     """The versions that are recorded. every: [name, version] of all packages."""
     chosen = {name.lower().replace("_", "-"): told for name, told in every}
     known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}
