@@ -62,6 +62,9 @@ VERBS = {
         "How do several machines or code versions compare?", "compare_machines", "docs/results.md", in_workflow=False
     ),
     "export": Verb("Pack a study's results into an archive with checksums.", "export_results", "docs/results.md"),
+    "trace": Verb(
+        "Where did a run's time go, in Perfetto?", "export_trace", "docs/telemetry.md", in_workflow=False
+    ),
     "cases": Verb("Are situations that were reported in public handled?", None, "CONTRIBUTING.md", in_workflow=False),
     "gpu": Verb(
         "Does every measurement work on this machine's GPUs?", "gpu_check", "docs/telemetry.md", in_workflow=False

@@ -57,7 +57,10 @@ def _trace(run: PlannedRun) -> str | None:
 
 def _profile(run: PlannedRun) -> str | None:
     if run["trace"] and run["profile"]:
-        return "a run cannot be traced and profiled at once; give two grids"
+        return (
+            "a run cannot be traced and profiled at once: each slows the run, and its time would count as the other's; "
+            "give two grids"
+        )
     return _operations(run) if run["profile"] == OPERATIONS else None
 
 
