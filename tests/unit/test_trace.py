@@ -55,6 +55,8 @@ def written(folder, name="trace.json"):
         assert event["ph"] == "M" or isinstance(event["ts"], int | float)
         assert event["ph"] != "X" or event["dur"] >= 0
         assert event["ph"] != "C" or all(isinstance(value, float) for value in event["args"].values())
+    for event in content["traceEvents"]:
+        event["ts"] = event.get("ts", 0) - trace.LEAD_NS // 1000  # from the first phase on
     return content["traceEvents"], made
 
 

@@ -31,6 +31,7 @@ Edges = list[dict[str, Any]]
 COMMUNICATION, POWER = 1_000_000, 2_000_000  # processes of the trace; ranks are 0, 1, 2, ...
 OF_PHASES, OF_EPOCHS, OF_STEPS, OF_LANES = 0, 1, 2, 10  # threads of a rank
 EPOCHS = {"begin_wall_ns": WHOLE, "time_s": FINITE, "epoch": WHOLE}  # columns of history.csv
+LEAD_NS = 60 * 10**9
 IN_A_PIECE = 5000  # events that are written at once
 
 
@@ -118,7 +119,8 @@ class _Axis:
     def __init__(self, edges: Edges) -> None:
         self.zeros_ns = phases.zeros_ns(edges)
         self.first_host = min(edges, key=lambda edge: edge["rank"])["host"]
-        self._begin_ns = min(self.zeros_ns[edge["host"]] + edge["monotonic_ns"] for edge in edges)
+        first_ns = min(self.zeros_ns[edge["host"]] + edge["monotonic_ns"] for edge in edges)
+        self._begin_ns = first_ns - LEAD_NS
 
     def of_wall(self, wall_ns: float) -> float:
         """wall_ns: by the launching host's clock."""
