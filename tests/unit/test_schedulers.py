@@ -23,6 +23,9 @@ JOB = Job("train", "/w/job.sh", "/w/job.output", 64, 125, "ABC123", ())
          "qsub|-n|64|-t|125|-A|ABC123|-q|default|--attrs|mcdram=flat:numa=quad|--jobname|train|-O|/w/job|/w/job.sh"),
         ("pbs", ["-q", "prod"],
          "qsub|-A|ABC123|-l|select=64|-l|walltime=02:05:00|-q|prod|-N|train|-j|oe|-o|/w/job.output|/w/job.sh"),
+        ("flux", ["--queue=pbatch"],
+         "flux|batch|--nodes=64|--exclusive|--time-limit=125m|--setattr=bank=ABC123|--queue=pbatch|--job-name=train|"
+         "--output=/w/job.output|/w/job.sh"),
     ],
 )  # fmt: skip
 def test_submit_lines(name, options, line):
@@ -41,6 +44,9 @@ def test_submit_lines(name, options, line):
         ("cobalt", "no project 77\n", None),
         ("pbs", "4321.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov\n", "4321.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov"),
         ("pbs", "", None),
+        ("flux", "ƒ2\n", "1"),
+        ("flux", "flux-batch: note\nfzzz\n", str(57 * 58 * 58 + 57 * 58 + 57)),
+        ("flux", "flux-batch: ERROR: unsatisfiable request\n", None),
     ],
 )
 def test_job_ids(name, answer, job_id):
@@ -73,6 +79,13 @@ def test_job_ids(name, answer, job_id):
         ("pbs", 0, "Job Id: 7.a\n    job_state = F\n", "", State.OVER),
         ("pbs", 153, "", "qstat: Unknown Job Id 7.a", State.FORGOTTEN),
         ("pbs", 1, "", "Connection refused", State.UNREADABLE),
+        ("flux", 0, "SCHED 16\n", "", State.RUNNING),
+        ("flux", 0, "SCHED 0\n", "", State.HELD),
+        ("flux", 0, "CLEANUP 16\n", "", State.RUNNING),
+        ("flux", 0, "COMPLETED 16\n", "", State.SUCCESS),
+        ("flux", 0, "TIMEOUT 16\n", "", State.FAILED),
+        ("flux", 0, "", "JobID 1 unknown\n", State.FORGOTTEN),
+        ("flux", 1, "", "flux-jobs: ERROR: Unable to connect to Flux\n", State.UNREADABLE),
     ],
 )
 def test_answers(name, code, output, errors, state):

@@ -9,6 +9,7 @@ OF_JOBS: dict[str, tuple[str, ...]] = {
     "pbs": ("PBS_", "PALS_"),
     "lsf": ("LSB_", "LSF_PM_", "JSM_"),
     "cobalt": ("COBALT_", "ALPS_"),
+    "flux": ("FLUX_",),
 }
 # Of a process that a launcher has started; set in the job's own processes only.
 OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_",

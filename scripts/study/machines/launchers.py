@@ -297,6 +297,22 @@ class Srun(Launcher):
         )  # fmt: skip
 
 
+@LAUNCHERS.register("flux")
+class FluxRun(Launcher):
+    """``flux run`` in a batch job of Flux (flux-run(1))."""
+
+    places_itself = True
+    rank_variables = ("FLUX_TASK_RANK",)
+
+    def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
+        """Ranks are distributed evenly over the nodes, each bound to its cores."""
+        gpus = [f"--gpus-per-task={machine['gpus_per_rank']}"] if machine["gpus_per_rank"] else []
+        return (
+            ["flux", "run", f"--nodes={nodes(ranks, machine)}", f"--ntasks={ranks}"]
+            + [f"--cores-per-task={machine['cores_per_rank']}", *gpus, "--setopt=cpu-affinity=per-task", "--label-io"]
+        )  # fmt: skip
+
+
 @LAUNCHERS.register("mpiexec")
 class Mpiexec(Launcher):
     """PBS Pro with Cray's PALS; several at once would use the same nodes."""
