@@ -26,7 +26,7 @@ from direct import make_files, record_of
 
 from study.core.files import written_aside
 from study.core.statistics import ERROR_PER_SIDE, student
-from study.experiment import expansion, schedule
+from study.experiment import expansion, run_order
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import BASELINE, PlannedRun
 from study.records import arms
@@ -104,7 +104,7 @@ def block_of(
     """Run the two arms of a block, in the order of the study; one row per run."""
     delay = delay_ms(rows) if arm == SLOWED else 0.0
     runs = planned(arm, block, delay, ranks)
-    for place in schedule.balanced(len(runs), block - 1):
+    for place in run_order.balanced(len(runs), block - 1):
         record = record_of(runs[place], folder)
         found = {**record["derived"], **(record["workload"] or {}), **(record["training"] or {}),
                  **(record["traffic"] or {}), "test_loss": record["quality"]["test_loss"]}  # fmt: skip

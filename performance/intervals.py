@@ -17,7 +17,7 @@ import pandas as pd
 
 from study.core import number_types
 from study.core.statistics import ERROR_PER_SIDE
-from study.experiment import schedule
+from study.experiment import run_order
 from study.records import pairing
 
 HERE = Path(__file__).resolve().parent
@@ -60,7 +60,7 @@ def to_and_fro(points: int, block: int) -> list[int]:
 
 def in_time(
     steady: Callable[[np.random.Generator, int], np.ndarray],
-    order: Callable[[int, int], list[int]] = schedule.balanced,
+    order: Callable[[int, int], list[int]] = run_order.balanced,
 ) -> Draw:
     """Factors of all runs of a study in the order of their start, as those of the finding's arms in the blocks."""
 

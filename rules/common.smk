@@ -27,7 +27,7 @@ from study.core import code_version, paths
 from study.data import conversion, feature_scaling
 from study.data.images import conversion as images
 from study.data.images.formats import FORMATS
-from study.experiment import inputs, schedule
+from study.experiment import inputs, run_order
 from study.machines import launchers, storage
 from study.prediction import goals, mechanisms
 from study.records import references, table_inputs

@@ -6,7 +6,7 @@ rule fetch_dataset:
         f"{DATA}/raw/{{benchmark}}/{{dataset}}/{{name}}",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fetch_{{name}}.log",
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -36,7 +36,7 @@ rule convert_dataset:
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}.log",
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -63,7 +63,7 @@ rule convert_images:
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/convert_{{file}}_{{format}}.log",
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -87,7 +87,7 @@ rule fit_scalers:
         f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fit_scalers.log",
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -111,7 +111,7 @@ rule scale_file:
         codes=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.codes.npy",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/scale_{{file}}.log",
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
@@ -136,7 +136,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
             f"{storage_folder}/{{path}}",
         wildcard_constraints:
             path=r"(raw/.+|(converted|scaled)/.+\.(npy|json|npz))",
-        priority: schedule.PREPARE
+        priority: run_order.PREPARE
         localrule: True
         message:
             "Copy {wildcards.path}"
@@ -152,7 +152,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
             directory(f"{storage_folder}/{{path}}"),
         wildcard_constraints:
             path=r"converted/[^/]+/[^/]+/[a-z0-9_]+\.(?!npy$|json$)[a-z_]+",
-        priority: schedule.PREPARE
+        priority: run_order.PREPARE
         localrule: True
         message:
             "Copy {wildcards.path}"
@@ -172,7 +172,7 @@ for striped_folder, stripes in PLAN.striped.items():
             f"{striped_folder}/{{path}}",
         wildcard_constraints:
             path=r"(raw/.+|(converted|scaled)/.+\.(npy|json|npz))",
-        priority: schedule.PREPARE
+        priority: run_order.PREPARE
         localrule: True
         params:
             stripes=stripes,
@@ -190,7 +190,7 @@ for striped_folder, stripes in PLAN.striped.items():
             directory(f"{striped_folder}/{{path}}"),
         wildcard_constraints:
             path=r"converted/[^/]+/[^/]+/[a-z0-9_]+\.(?!npy$|json$)[a-z_]+",
-        priority: schedule.PREPARE
+        priority: run_order.PREPARE
         localrule: True
         params:
             stripes=stripes,

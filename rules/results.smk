@@ -103,7 +103,7 @@ rule show_early:
     wildcard_constraints:
         block="[0-9]+",
     # Before the next run, and not beside it.
-    priority: schedule.PREPARE
+    priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT

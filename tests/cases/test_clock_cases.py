@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-import test_usage  # noqa: E402
+import test_queue_usage  # noqa: E402
 import timelines  # noqa: E402
 from examples import define, expand  # noqa: E402
 from test_record import MEMBER  # noqa: E402
@@ -19,7 +19,7 @@ from test_timeline_figure import STARTED_NS, add_run, selected  # noqa: E402
 
 from study.backends.tensorflow.input_measures import InputMeasures  # noqa: E402
 from study.backends.tensorflow.step_measures import StepMeasures  # noqa: E402
-from study.instruments import phases, usage  # noqa: E402
+from study.instruments import phases, queue_usage  # noqa: E402
 from study.instruments.timeline.run import communication_of  # noqa: E402
 from study.launch import failure  # noqa: E402
 from study.records import ensemble  # noqa: E402
@@ -132,13 +132,13 @@ def test_a_traced_run_during_which_a_clock_was_set(tmp_path):
 def test_cores_over_time_of_a_clock_that_was_set(tmp_path, has_monotonic):
     """Files of before the monotonic times are read by their wall times."""
     step_s = -3600 if has_monotonic else 0
-    row = add_run(tmp_path, "a", **test_usage.ENSEMBLE)
+    row = add_run(tmp_path, "a", **test_queue_usage.ENSEMBLE)
     begun = STARTED_NS + 4 * 10**9
     rows = pd.DataFrame(
-        [[0, "n1", begun + step_s * 10**9, 4.0, 0.5, 1.5, begun]], columns=[*usage.COLUMNS, *usage.MORE]
+        [[0, "n1", begun + step_s * 10**9, 4.0, 0.5, 1.5, begun]], columns=[*queue_usage.COLUMNS, *queue_usage.MORE]
     )
-    rows = rows if has_monotonic else rows[list(usage.COLUMNS)]
-    rows.to_csv(tmp_path / "a" / usage.FILE, index=False)
+    rows = rows if has_monotonic else rows[list(queue_usage.COLUMNS)]
+    rows.to_csv(tmp_path / "a" / queue_usage.FILE, index=False)
     from study.report.figures.timeline import QUANTITIES, Launch
 
     lines, _ = QUANTITIES["cores_used"].read(row, tmp_path / "a", Launch(STARTED_NS, {"n1": STARTED_NS}), 18.0)

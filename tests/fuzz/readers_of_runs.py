@@ -24,7 +24,7 @@ from study.ensembles import results
 from study.ensembles.halving import Halving
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
-from study.instruments import calibration, disturbance, phases, usage
+from study.instruments import calibration, disturbance, phases, queue_usage
 from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.operations import profile as operation_profile
 from study.instruments.operations.profile import Operation
@@ -623,7 +623,7 @@ class MemberResults(FileOfARank):
         return told if any(each["member"]["failure"] is None for each in told) else None
 
 
-@reader("usage-00000.csv", "csv", "study.instruments.usage:read")
+@reader("usage-00000.csv", "csv", "study.instruments.queue_usage:read")
 class UsageOfARank(FileOfARank):
     file = "usage-00000.csv"
 
@@ -639,10 +639,10 @@ class UsageOfARank(FileOfARank):
 
     def read(self, path):
         folder = path.parents[1]
-        usage.merge(path.parent, folder / usage.FILE, {"n1": 5})
+        queue_usage.merge(path.parent, folder / queue_usage.FILE, {"n1": 5})
         for name in ("queue_fill", "cores_used"):
             QUANTITIES[name].read({}, folder, Launch(START, {"n1": 0}), 3.0)
-        return len(usage.read(folder / usage.FILE))
+        return len(queue_usage.read(folder / queue_usage.FILE))
 
     def expect(self, path):
         return len(rows_of(path))

@@ -29,7 +29,7 @@ ALLOWED = {
         "launch_ns": "the launch on another host's clock, to the uncertainty of their offset",
         "set_clock": "finds a clock that was set",
     },
-    "instruments/usage.py": {"merge": OFFSET},
+    "instruments/queue_usage.py": {"merge": OFFSET},
     "instruments/power/telemetry.py": {"_shifted": OFFSET},
     "instruments/power/summary.py": {
         "_windows_until": "a moment of one host's run on another's clock, to the uncertainty of their offset"

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from fake_communicator import ThreadedCommunicator
 
-from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.backend import BACKEND
+from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.input import batches, gatherer
 from study.communication import mpi

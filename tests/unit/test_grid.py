@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from study.core import checked, configuration
 from study.core.errors import StudyError
-from study.experiment import datasets, expansion, identity, inputs, schedule, schemas
+from study.experiment import datasets, expansion, identity, inputs, run_order, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import scaled_batch_size
 from study.machines import machine
@@ -237,11 +237,11 @@ def test_what_is_handed_to_a_step_comes_back_whole():
 
 def test_blocks_follow_one_another_in_balanced_orders():
     runs = study(repeats=3, gpus=[1, 2], loader="npy").runs
-    ordered = schedule.in_order(runs)
+    ordered = run_order.in_order(runs)
     assert [(run.repeat, run.gpus) for run in ordered] == [(1, 1), (1, 2), (2, 2), (2, 1), (3, 2), (3, 1)]
-    priorities = schedule.priorities(runs)
+    priorities = run_order.priorities(runs)
     assert [priorities[run.directory] for run in ordered] == [6, 5, 4, 3, 2, 1]
-    assert max(priorities.values()) < schedule.PREPARE
+    assert max(priorities.values()) < run_order.PREPARE
 
 
 def test_two_studies_share_a_loading_measurement_only_where_they_ask_for_the_same():
@@ -519,7 +519,7 @@ def test_an_arm_that_cannot_run_is_refused_by_its_name_and_key(tuning, message):
 
 @pytest.mark.parametrize("arms", [2, 4, 6, 10])
 def test_each_arm_follows_each_other_arm_once_and_has_each_place_once(arms):
-    rows = [schedule.balanced(arms, block) for block in range(arms)]
+    rows = [run_order.balanced(arms, block) for block in range(arms)]
     pairs = [pair for row in rows for pair in itertools.pairwise(row)]
     assert len(set(pairs)) == len(pairs) == arms * (arms - 1)
     assert all(sorted(column) == list(range(arms)) for column in zip(*rows, strict=True))
@@ -527,7 +527,7 @@ def test_each_arm_follows_each_other_arm_once_and_has_each_place_once(arms):
 
 @pytest.mark.parametrize("arms", [1, 3, 5, 7])
 def test_an_odd_number_of_arms_does_so_twice_in_twice_as_many_blocks(arms):
-    rows = [schedule.balanced(arms, block) for block in range(2 * arms)]
+    rows = [run_order.balanced(arms, block) for block in range(2 * arms)]
     pairs = [pair for row in rows for pair in itertools.pairwise(row)]
     assert all(pairs.count(pair) == 2 for pair in pairs) and len(pairs) == 2 * arms * (arms - 1)
     assert all(sorted(column) == sorted([*range(arms)] * 2) for column in zip(*rows, strict=True))
@@ -535,7 +535,7 @@ def test_an_odd_number_of_arms_does_so_twice_in_twice_as_many_blocks(arms):
 
 def test_a_baseline_and_its_arms_run_beside_each_other():
     tuning = {"arrays": {"input_pipeline": "keras_arrays"}, "same": {"control": 1}}
-    ordered = schedule.in_order(study(repeats=3, gpus=[1, 2], loader="npy", tuning=tuning).runs)
+    ordered = run_order.in_order(study(repeats=3, gpus=[1, 2], loader="npy", tuning=tuning).runs)
     assert [run.repeat for run in ordered] == [1] * 6 + [2] * 6 + [3] * 6
     assert [run.gpus for run in ordered] == [1, 1, 1, 2, 2, 2] + [2, 2, 2, 1, 1, 1] * 2
     names = [run.arms[0].name for run in ordered]

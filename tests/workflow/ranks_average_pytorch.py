@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from study import backends
-from study.backends.pytorch.averaging import Averaging
+from study.backends.pytorch.gradient_averaging import Averaging
 from study.communication.subset import Alone
 from study.data.samples import Arrays
 from study.experiment.definition import RunDefinition

@@ -18,7 +18,7 @@ from study.ensembles.content import Content, bytes_of
 from study.ensembles.sharing import Way
 from study.instruments import cpu_time
 from study.instruments.phases import now
-from study.instruments.usage import Usage
+from study.instruments.queue_usage import Usage
 
 Errors = Callable[[], contextlib.AbstractContextManager[None]]
 

@@ -165,7 +165,7 @@ class PlannedRun:
 
     @property
     def repeat(self) -> int:
-        """The number of the repeat, from 1; also its block, see `study.experiment.schedule`."""
+        """The number of the repeat, from 1; also its block, see `study.experiment.run_order`."""
         return self["repeat"]
 
     @property

@@ -16,7 +16,7 @@ from study.core.files import meant_for, written_aside
 from study.core.paths import ENDED, TIMED_OUT, is_same
 from study.ensembles import members_table
 from study.experiment import autotuning
-from study.instruments import calibration, disturbance, phases, usage
+from study.instruments import calibration, disturbance, phases, queue_usage
 from study.instruments.operations import profile
 from study.instruments.power import telemetry
 from study.launch import processes, run_limits
@@ -29,7 +29,8 @@ LOCK_S = 10  # longest wait for the end of an earlier launch
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", ENDED, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
-             LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE, usage.FILE,
+             LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE,
+             queue_usage.FILE,
              run_limits.FILE, profile.FILE, PROGRAM}  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
     offsets = phases.clock_offsets_ns(hosts)
     phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
     telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
-    usage.merge(ranks, folder / usage.FILE, offsets)
+    queue_usage.merge(ranks, folder / queue_usage.FILE, offsets)
     disturbance.merge(ranks, folder / disturbance.FILE, offsets)
     _keep_timeline(folder)
     shutil.rmtree(ranks, ignore_errors=True)

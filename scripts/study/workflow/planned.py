@@ -15,7 +15,7 @@ from snakemake.exceptions import WorkflowError
 from study import plan
 from study.core import environment, paths
 from study.core.errors import StudyError
-from study.experiment import inputs, schedule, walltimes
+from study.experiment import inputs, run_order, walltimes
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues, storage
@@ -67,7 +67,7 @@ class Plan:
         # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
         self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
         self.packed = self._packed(sys.argv[1:]) if self.is_main_process else {}
-        self.priorities = schedule.priorities(self.study.runs)
+        self.priorities = run_order.priorities(self.study.runs)
         self.again = attempts.due(self.study.runs, self.results, self.machine) if self.is_main_process else []
         self.begun: set[str] = set()  # directories of the runs that this Snakemake starts
         self._put_aside = attempts.numbers_put_aside(self.study.runs, self.results)

@@ -105,7 +105,10 @@ class Horovod:
 
 
 class HorovodAveraging:
-    """A model whose gradients Horovod averages, each as soon as it is there; as `study.backends.pytorch.averaging`."""
+    """A model whose gradients Horovod averages, each as soon as it is there.
+
+    As `study.backends.pytorch.gradient_averaging`.
+    """
 
     def __init__(self, model: nn.Module, compresses: bool) -> None:
         """compresses: whether 16 bits are sent per value."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from study.backends.base import Hooks, State, rank_samples, rank_steps
 from study.backends.pytorch import build, devices
-from study.backends.pytorch.averaging import Averaging
+from study.backends.pytorch.gradient_averaging import Averaging
 from study.backends.pytorch.input import Batch, Chosen, Input, InputMeasures, in_batches, in_order
 from study.backends.pytorch.losses import loss
 from study.backends.pytorch.measures import StepMeasures, squared_norm

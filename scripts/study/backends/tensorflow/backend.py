@@ -10,8 +10,8 @@ from typing import cast
 from study import workloads
 from study.backends.base import Trainer
 from study.backends.tensorflow import devices, input, parameter_server, shards
-from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.blocks import blocks, form
+from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.mirrored import MultiWorkerMirrored
 from study.backends.tensorflow.parameter_server import Chief

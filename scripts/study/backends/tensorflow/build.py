@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from study.backends.tensorflow import data_format, initial_weights, lars, layer_settings, metrics, own_models, precision
-from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.dropout import seed_dropout
+from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.communication.collectives import Collectives
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from study.backends.tensorflow.averaging import OfStrategy
 from study.backends.tensorflow.devices import pin_device
+from study.backends.tensorflow.gradient_averaging import OfStrategy
 from study.communication.channel import Channel
 from study.communication.collectives import Members
 from study.communication.roles import Place

@@ -196,7 +196,7 @@ def check_step(model: Any, run: RunDefinition, batch: Any, has_averaged: Any) ->
         model: compiled, with all variables.
         run: its definition.
         batch: of `batch_of`.
-        has_averaged: as of `study.backends.tensorflow.averaging.Averaging`.
+        has_averaged: as of `study.backends.tensorflow.gradient_averaging.Averaging`.
     """
     import tensorflow as tf
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from study.backends.tensorflow import shards, strategy_input
-from study.backends.tensorflow.averaging import OfStrategy
 from study.backends.tensorflow.devices import limit_threads, pin_device
+from study.backends.tensorflow.gradient_averaging import OfStrategy
 from study.communication import roles
 from study.communication.channel import Channel
 from study.communication.collectives import Members

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from study.backends.base import step_times
-from study.backends.tensorflow.averaging import Averaging
+from study.backends.tensorflow.gradient_averaging import Averaging
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import WallClock

@@ -7,8 +7,8 @@ from typing import Any
 
 from study.backends.base import rank_samples, rank_steps
 from study.backends.tensorflow import model_state, own_models, strategy_input
-from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.emulated_ranks import EmulatedRanks
+from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.input import batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.step_measures import StepMeasures

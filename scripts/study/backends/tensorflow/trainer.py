@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from study.backends.base import Hooks, State, rank_steps
 from study.backends.tensorflow import keras_fit, layer_settings, steps
-from study.backends.tensorflow.averaging import averaging_of
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.finite_steps import FiniteSteps
+from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.input import batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.local_replica import LocalReplica

@@ -18,7 +18,7 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.core.wording import counted
-from study.instruments import phases, usage
+from study.instruments import phases, queue_usage
 from study.instruments.power import series
 from study.instruments.power.readings import MODELLED
 from study.instruments.timeline.summary import PARTS
@@ -298,13 +298,15 @@ def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float],
     """Reads a column of an ensemble's ``usage.csv``; see `Quantity.read`."""
 
     def read(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple[tuple[Line, ...], str]:
-        path = directory / usage.FILE
+        path = directory / queue_usage.FILE
         if not path.exists():
-            return (), f"no {usage.FILE}: the run is no ensemble, or older than this file"
+            return (), f"no {queue_usage.FILE}: the run is no ensemble, or older than this file"
         grid = np.linspace(0, end, POINTS)
-        sampled = np.array([_in_rows(rows, column, launch, grid) for _, rows in usage.read(path).groupby("rank")])
+        sampled = np.array([_in_rows(rows, column, launch, grid) for _, rows in queue_usage.read(path).groupby("rank")])
         known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
-        return (_line(label, grid, known),) if known.count() else (), f"no rank took a block of samples ({usage.FILE})"
+        return (
+            _line(label, grid, known),
+        ) if known.count() else (), f"no rank took a block of samples ({queue_usage.FILE})"
 
     return read
 

@@ -6,8 +6,8 @@ import pytest
 from test_ensembles import each_in_a_thread, streams, taken
 from test_timeline_figure import STARTED_NS, add_run
 
-from study.instruments import usage
-from study.instruments.usage import MOST_ROWS, SHORTEST_S, Usage
+from study.instruments import queue_usage
+from study.instruments.queue_usage import MOST_ROWS, SHORTEST_S, Usage
 from study.report.figures import timeline, timeline_drawing
 from study.report.figures.description import describe
 
@@ -30,7 +30,7 @@ class Clock:
 
 def rows_of(found, tmp_path, rank=0):
     found.write(tmp_path / f"usage-{rank:05d}.csv", rank)
-    return usage.read(tmp_path / f"usage-{rank:05d}.csv")
+    return queue_usage.read(tmp_path / f"usage-{rank:05d}.csv")
 
 
 def test_each_interval_has_its_fill_and_cores(tmp_path):
@@ -97,16 +97,16 @@ def test_the_rows_of_all_ranks_are_on_one_clock(tmp_path):
         clock.s += 2.0
         found.end()
         rows_of(found, tmp_path, rank)
-    (host,) = set(usage.read(tmp_path / "usage-00000.csv")["host"])
-    usage.merge(tmp_path, tmp_path / usage.FILE, {host: 50, "another": 70})
-    merged = usage.read(tmp_path / usage.FILE)
+    (host,) = set(queue_usage.read(tmp_path / "usage-00000.csv")["host"])
+    queue_usage.merge(tmp_path, tmp_path / queue_usage.FILE, {host: 50, "another": 70})
+    merged = queue_usage.read(tmp_path / queue_usage.FILE)
     assert merged["rank"].tolist() == [0, 1]
-    own = [usage.read(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
+    own = [queue_usage.read(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
     assert merged.begin_wall_ns.tolist() == [begin - 50 for begin in own]
 
 
 def test_without_ranks_that_have_left_rows_there_is_no_file(tmp_path):
-    usage.merge(tmp_path, tmp_path / usage.FILE, {})
+    queue_usage.merge(tmp_path, tmp_path / queue_usage.FILE, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,7 +126,7 @@ def drawn(tmp_path, name, rows):
     row = add_run(tmp_path, "a", **ENSEMBLE)
     table = [[rank, "n1", STARTED_NS + int(begin * 1e9), *values] for rank, begin, *values in rows]
     if table:
-        pd.DataFrame(table, columns=list(usage.COLUMNS)).to_csv(tmp_path / "a" / usage.FILE, index=False)
+        pd.DataFrame(table, columns=list(queue_usage.COLUMNS)).to_csv(tmp_path / "a" / queue_usage.FILE, index=False)
     data = timeline.select(
         describe(name), pd.DataFrame([row]), "test", tmp_path, traced=False, quantity=describe(name).kind
     )
