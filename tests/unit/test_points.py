@@ -22,6 +22,7 @@ from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_s
 from study.prediction.simple_fits import perfect_scaling, power_law, three_terms
 from study.records.record import make_record
 from study.records.tidy import runs_frame
+from study.report.tables.allocation import allocation_table
 
 COUNTS = np.array([1.0, 2.0, 4.0, 8.0])
 BEYOND = np.array([16.0, 64.0])
@@ -417,3 +418,16 @@ def test_the_command_keeps_its_contract(tmp_path):
 def test_the_priors_are_those_of_the_file():
     assert set(series_model.declared()["trends"]) == set(TRENDS)
     assert set(series_model.declared()["shapes"]["probability"]) == set(SHAPES)
+
+
+def test_a_table_for_an_allocation_has_what_centres_ask_for():
+    series = made([8, 4.2, 2.3, 1.4], power_w=[300, 600, 1200, 2400])
+    table = allocation_table([answered(series)], 2.0, amount=3600, grid=500, pue=1.2)
+    energy = table.frame.set_index("ranks")["energy_kwh"]
+    predicted = table.frame.set_index("ranks").loc[16]
+    assert energy[1] == pytest.approx(300 * 8 / 1000)
+    assert energy[16] == pytest.approx(300 * 16 * predicted["time_s"] / 1000), "at the power of a rank on 8"
+    assert table.frame["co2e_modelled_kg"].tolist() == pytest.approx((table.frame["energy_kwh"] * 0.6).tolist())
+    sentence = table.notes[0]
+    assert f"{predicted['node_hours']:.4g} node-hours ({2 * predicted['node_hours']:.4g} in money)" in sentence
+    assert f"predicted time {predicted['time_s']:.3g} h, 90 % interval" in sentence

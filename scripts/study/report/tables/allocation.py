@@ -35,8 +35,10 @@ def allocation_table(
         "interval (low, high). speedup, efficiency: against the smallest measured count. node_hours: of the whole "
         "job"
     )
+    if frame["energy_kwh"].notna().any():
+        caption += "; energy_kwh of a predicted count is the power of a rank on the nearest measured counts x the time"
     caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if grid else "."
-    notes = [line for each in found for line in _notes(each)]
+    notes = [line for each in found for line in _notes(each, frame[frame["series"] == each.series.name])]
     optional = ("time_low_s", "time_high_s", "cost", "energy_kwh", "co2e_modelled_kg", "chosen")
     return Table("allocation", caption, frame, SHOWN, optional, notes)
 
@@ -52,7 +54,8 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
     efficiency = work[0] / work
     nodes = np.ceil(ranks / (series.per_node or 1.0))
     job_s = time * amount * (1.0 if series.is_fixed else ranks[0] / ranks)
-    energy = np.array([measured["energy_j"].get(count, np.nan) for count in ranks]) * job_s / time / JOULES_PER_KWH
+    watts = _watts_per_rank(series.points, ranks)
+    energy = watts * ranks * job_s / JOULES_PER_KWH
     columns: dict[str, Any] = {
         "series": series.name,
         "ranks": ranks.astype(int),
@@ -72,25 +75,43 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
     return pd.DataFrame(columns)
 
 
-def _notes(found: SeriesAnswer) -> list[str]:
+def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
+    """Mean power of a rank: as measured, and that of the largest measured count beyond; NaN where none is known."""
+    known = points[points["energy_j"].notna()]
+    if known.empty:
+        return np.full(len(ranks), np.nan)
+    power = (known["energy_j"] / known["time"] / known["ranks"]).to_numpy(float)
+    found = np.interp(np.log(ranks), np.log(known["ranks"].to_numpy(float)), power)
+    is_measured = np.isin(ranks, known["ranks"])
+    return np.where(is_measured | ~np.isin(ranks, points["ranks"]), found, np.nan)
+
+
+def _notes(found: SeriesAnswer, rows: pd.DataFrame) -> list[str]:
     """The sentence for the proposal, then the answer's own."""
     name = found.series.name
     if found.series.per_node is None:
         assumed = [f"{name}: nodes are counted as ranks, since the ranks of a node are not known"]
     else:
         assumed = []
-    return [f"{name}: {_proposal(found)}", *assumed, *(f"{name}: {line}" for line in found.sentences)]
+    return [f"{name}: {_proposal(found, rows)}", *assumed, *(f"{name}: {line}" for line in found.sentences)]
 
 
-def _proposal(found: SeriesAnswer) -> str:
+def _proposal(found: SeriesAnswer, rows: pd.DataFrame) -> str:
+    """What computing centres ask for: nodes, time and node-hours of a job, and how well it scales."""
     pick = found.recommendation.pick if found.recommendation else None
     if pick is None:
         return "no count is proposed, for the reason below"
-    table = found.predictions.set_index("ranks")
-    rank, nodes = table.loc[pick], -(-pick // int(found.series.per_node or 1))
-    how = "predicted" if pick not in found.series.counts else found.series.origin
-    end = ", and larger ones were not considered" if pick == table.index.max() else ""
+    row = rows[rows["ranks"] == pick].iloc[0]
+    hours = row["node_hours"] / row["nodes"]
+    span = ""
+    if pd.notna(row["time_low_s"]):
+        low, high = (hours * row[name] / row["time_s"] for name in ("time_low_s", "time_high_s"))
+        span = f", 90 % interval {low:.3g} to {high:.3g} h"
+    cost = f" ({row['cost']:.4g} in money)" if pd.notna(row["cost"]) else ""
+    end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
-        f"we ask for {counted(nodes, 'node')} ({counted(pick, 'rank')}) per job: {how} time {rank['median']:.4g} s; of "
-        f"the counts in this table it serves the goal best{end}"
+        f"we ask for {counted(int(row['nodes']), 'node')} ({counted(pick, 'rank')}) and {row['node_hours']:.4g} "
+        f"node-hours{cost} per job: {row['origin']} time {hours:.3g} h{span}, at {row['efficiency']:.0%} of the "
+        f"efficiency of {counted(int(rows['ranks'].min()), 'rank')}; of the counts in this table it serves the goal "
+        f"best{end}"
     )
