@@ -24,10 +24,10 @@ def is_since(commit, since):
     """Whether a result's commit is ``since`` or a later one; never where files were changed or it is not known."""
     if not commit or not since or commit.endswith(CHANGED):
         return False
-    line = ["git", "-C", ROOT, "merge-base", "--is-ancestor", since, commit]
+    line = ["git", "-C", ROOT, "-c", "safe.directory=*", "merge-base", "--is-ancestor", since, commit]
     return subprocess.run(line, capture_output=True).returncode == 0
 
 
 def _git(*arguments):
-    done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
+    done = subprocess.run(["git", "-C", ROOT, "-c", "safe.directory=*", *arguments], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""

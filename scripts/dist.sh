@@ -9,7 +9,8 @@ fail() { echo "dist: error: $*" >&2; exit 1; }
 
 field() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" pyproject.toml | head -n 1; }
 
-[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed; commit them, or put them aside"
+changes=$(git status --porcelain) || fail "git does not read this clone, for the reason above"
+[ -z "$changes" ] || fail "there are changes that are not committed; commit them, or put them aside"
 version=$(field version)
 name=$(field name)-$version
 heading=$(grep -m 1 -F "## $version - " CHANGELOG.md) || fail "CHANGELOG.md has no section '## $version - DATE'"

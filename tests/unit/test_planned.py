@@ -290,3 +290,19 @@ def test_the_plan_is_shown_where_somebody_plans(plan, capsys, monkeypatch):
     assert "Study smoke on machine local" in capsys.readouterr().err
     with pytest.raises(StudyError, match="it has no layers"):
         start.show(plan("smoke", "local", workflow(dryrun=True)))
+
+
+def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeypatch):
+    """As on a read-only disk, where root may not write either."""
+    planned_here = plan("smoke", "local")
+    (tmp_path / ".snakemake" / "iocache").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    start.show(planned_here)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "iocache")
+    with pytest.raises(StudyError, match="iocache: Snakemake keeps its state .* folder of your own"):
+        start.show(planned_here)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StudyError, match="empty: Snakemake"):
+        start.show(planned_here)

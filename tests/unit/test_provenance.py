@@ -35,3 +35,16 @@ def test_git_state(tmp_path):
     assert provenance.git_state(tmp_path) == {"commit": commit, "dirty": False}
     (tmp_path / "file").write_text("2")
     assert provenance.git_state(tmp_path) == {"commit": commit, "dirty": True}
+
+
+def test_git_state_of_another_user_s_clone(tmp_path, monkeypatch):
+    """GIT_TEST_ASSUME_DIFFERENT_OWNER is by what git's own tests have it refuse a folder as of another user."""
+    for name in ("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0"):
+        monkeypatch.delenv(name, raising=False)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    refused = subprocess.run(["git", "-C", tmp_path, "rev-parse", "HEAD"], capture_output=True, text=True)
+    assert "dubious ownership" in refused.stderr
+    assert len(provenance.git_state(tmp_path)["commit"]) == 40

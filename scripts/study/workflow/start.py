@@ -30,6 +30,7 @@ def show(planned: Plan) -> None:
     """Print the plan, where somebody plans and not in a job; a dry run also checks the models."""
     if not planned.is_main_process:
         return
+    _require_writable(Path(".snakemake"))
     is_dry = snakemake_internals.is_dry_run(planned.workflow)
     expected: list[str] = []
     noise = noise_of_runs.ASSUMED
@@ -46,6 +47,22 @@ def show(planned: Plan) -> None:
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
             for why in (*_missing_frameworks(planned), *_unknown_names(planned)):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
+
+
+def _require_writable(folder: Path) -> None:
+    """Refuse a state folder that Snakemake cannot write, which would be a traceback, also of a plan.
+
+    Raises:
+        StudyError: with the remedy.
+    """
+    parts = (folder / name for name in ("log", "locks", "metadata", "incomplete", "iocache"))
+    folders = [folder, *(each for each in parts if each.exists())] if folder.exists() else [Path()]
+    for each in folders:
+        if not os.access(each, os.W_OK | os.X_OK):
+            raise StudyError(
+                f"{each.resolve()}: Snakemake keeps its state in .snakemake, and you may not write here; start it in a "
+                f"folder of your own (docs/module.md), or have the owner change this one's permissions"
+            )
 
 
 def other_lock(environment: Path, root: Path) -> list[str]:
