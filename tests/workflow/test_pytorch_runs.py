@@ -113,7 +113,7 @@ def test_a_rendezvous_that_nobody_answers_ends_in_one_line(tmp_path):
             "import types",
             "from study.backends.pytorch.process_group import ProcessGroup",
             "from study.core.errors import exit_with_message",
-            "run = types.SimpleNamespace(machine={'gpus_per_rank': 0})",
+            "run = types.SimpleNamespace(machine={'gpus_per_rank': 0}, parameters={})",
             "exit_with_message(lambda: ProcessGroup(run))",
         ])  # fmt: skip
         variables = {**os.environ, "STUDY_PROCESS": place, "STUDY_STALL_LIMIT_S": "4"}
