@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -14,8 +15,10 @@ from study.experiment.study import Study
 from study.launch import variables
 from study.machines import environments, machine
 from study.records import comparable
+from study.workflow import start
 
 PACKAGES = {"numpy": "2.0", "pandas": "2.2", "PyYAML": "6", "jsonschema": "4", "tqdm": "4", "torch": "2.4"}
+SECOND = {"environment": "second"}
 POINT = {"framework": "pytorch", "strategy": "ddp"}
 
 
@@ -117,3 +120,9 @@ def test_two_environments_are_compared_and_two_states_of_one_are_not():
     runs = pd.DataFrame({"environment": ["own", "second"], "packages": ["torch 2.13", "torch 2.4"], "block": [1, 1]})
     assert comparable.unlike(runs) is None
     assert comparable.unlike(runs.assign(environment="second")) == "several versions of the libraries"
+
+
+def test_the_study_s_own_environment_need_not_have_the_framework_of_another(monkeypatch):
+    monkeypatch.setattr(start.backends, "missing", lambda framework, strategy: f"{framework} is missing")
+    planned = [SimpleNamespace(study=Study("test", "a test", {}, expand(**POINT, **each))) for each in ({}, SECOND)]
+    assert [start._missing_frameworks(each) for each in planned] == [["pytorch is missing"], []]

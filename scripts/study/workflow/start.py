@@ -15,7 +15,7 @@ from study.core.files import sha256
 from study.experiment import progress
 from study.instruments import machine_state
 from study.launch import model_checks, own_name
-from study.machines import launchers, machine, slurm_plugin
+from study.machines import environments, launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
 from study.records import attempts, noise_of_runs, versions
@@ -146,8 +146,12 @@ def _require_frameworks(planned: Plan) -> None:
 
 
 def _missing_frameworks(planned: Plan) -> list[str]:
-    """Why runs cannot train here; a command has its own environment."""
-    ours = ((run["framework"], run["strategy"]) for run in planned.study.runs if not command.is_command(run.spec))
+    """Why runs cannot train here; a command has its own environment, and so may ranks have."""
+    ours = (
+        (run["framework"], run["strategy"])
+        for run in planned.study.runs
+        if not command.is_command(run.spec) and run["environment"] == environments.OWN
+    )
     return list(dict.fromkeys(why for each in ours if (why := backends.missing(*each))))
 
 
