@@ -306,3 +306,11 @@ def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StudyError, match="empty: Snakemake"):
         start.show(planned_here)
+
+
+def test_horovod_s_launcher_needs_a_writable_folder_for_semaphores(plan, tmp_path, monkeypatch):
+    planned_here = plan("smoke", "local")
+    assert start._no_semaphores(planned_here) == []
+    monkeypatch.setattr(start, "SEMAPHORES", str(tmp_path / "none"))
+    assert [line.partition(": ")[0] for line in start._no_semaphores(planned_here)] == [str(tmp_path / "none")]
+    assert start._no_semaphores(plan("smoke", "local_processes")) == []

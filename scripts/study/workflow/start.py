@@ -23,6 +23,7 @@ from study.workflow import passes, snakemake_internals
 from study.workflow.planned import Plan
 from study.workloads import command
 
+SEMAPHORES = "/dev/shm"  # noqa: S108  glibc's folder for them
 TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 
 
@@ -45,7 +46,7 @@ def show(planned: Plan) -> None:
     if is_dry:
         _require_models(planned)
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
-            for why in (*_missing_frameworks(planned), *_unknown_names(planned)):
+            for why in (*_missing_frameworks(planned), *_unknown_names(planned), *_no_semaphores(planned)):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
 
@@ -130,7 +131,7 @@ def _require_runnable(planned: Plan) -> None:
     _require_frameworks(planned)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
-        if why := _unknown_names(planned):
+        if why := [*_unknown_names(planned), *_no_semaphores(planned)]:
             raise StudyErrors(why)
         _require_models(planned)
         slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
@@ -159,6 +160,16 @@ def _unknown_names(planned: Plan) -> list[str]:
     """Why runs cannot start on this host for want of a name; `host_check` looks up the names of listed hosts."""
     on_this_host = launchers.of(planned.machine).on_own_hosts and not planned.machine.get("hosts")
     return own_name.why_not() if on_this_host else []
+
+
+def _no_semaphores(planned: Plan) -> list[str]:
+    """Why Horovod's launcher cannot start here: it makes semaphores of Python's, which are files in /dev/shm."""
+    if planned.machine["launcher"] != "horovodrun" or os.access(SEMAPHORES, os.W_OK | os.X_OK):
+        return []
+    return [
+        f"{SEMAPHORES}: Horovod's launcher writes there, and you may not: have root run "
+        f"mount -o remount,rw,mode=1777 {SEMAPHORES}, or in a container give it one (docker run --shm-size 1g)"
+    ]
 
 
 def _require_models(planned: Plan) -> None:
