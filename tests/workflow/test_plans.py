@@ -362,7 +362,8 @@ def test_each_study_has_tables_of_its_own(project):
 
 def test_another_learning_rate_in_the_benchmark_s_file_trains_again(project):
     """The name of a run does not have it, its fingerprint has."""
-    project.add_study("one", ONE_OF_TINY)
+    one = ONE_OF_TINY.replace("scaling: weak, epochs: 2, gpus: 2", "scaling: strong, epochs: 4, gpus: 1")
+    project.add_study("one", one)
     assert "train" not in project.plan(study="one"), "that run is done"
     project.change("config/benchmarks/nt3.yaml", "learning_rate: 0.001", "learning_rate: 0.004")
     assert project.plan(study="tiny")["train"] == len(pd.read_csv(project.made / "runs.csv"))
