@@ -3,14 +3,24 @@
 Reads the A/A comparisons in aa.csv (see aa.py; starts nothing), prints a table and writes one_run.csv. A rule that
 takes one run per arm is applied to every block. `slowed` is how often a rule notices the slow-down of about 5 %, in
 `of_slowed` decisions.
+
+--runs FILE does the same for the blocks of a finished study (its runs.csv): each block against the one before, point by
+point, and prints the table. These runs differ in nothing but their time. A single epoch is read from each history.csv;
+runs keep no times of single iterations.
 """
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from aa import AGAIN, RESULT, SLOWED, compared
+from scipy.stats import t
+
+from study.core.errors import StudyError, exit_with_message
+from study.experiment.parameters import PARAMETERS
+from study.records.tidy import read_runs
 
 OUTPUT = RESULT.with_name("one_run.csv")
 TIME = "time_per_step_s"
@@ -22,7 +32,11 @@ def main() -> None:
     """Read the command line, evaluate and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--result", type=Path, default=RESULT, help="the runs; by default performance/aa.csv")
+    parser.add_argument("--runs", type=Path, help="runs.csv of a study; its blocks are compared instead")
     arguments = parser.parse_args()
+    if arguments.runs:
+        print(of_study(arguments.runs).to_string(index=False, float_format="%.3f"))
+        return
     found = table(pd.read_csv(arguments.result))
     print(found.to_string(index=False, float_format="%.3f"))
     found.to_csv(OUTPUT, index=False, float_format="%.3f")
@@ -43,6 +57,46 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     alarms = {arm: part["excludes_1"] for arm, part in ours.groupby("arm")}
     found.append({"rule": f"{int(ours['blocks'].max())} paired blocks, interval excludes 1", **_shares(alarms)})
     return pd.DataFrame(found)
+
+
+def of_study(path: Path) -> pd.DataFrame:
+    """One row per rule: decisions on equal runs of successive blocks of a study, and the share of false alarms."""
+    runs = read_runs(path)
+    runs = runs[(runs["status"] == "ok") & runs["time_per_epoch_s"].notna()].copy()
+    keys = [name for name in (*PARAMETERS, "dataset") if name in runs and name != "repeat"]
+    root = path.resolve().parents[2]
+    runs["point"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
+    runs["last_epoch_s"] = [_last_epoch(root / record) for record in runs["record"]]
+    pairs = runs.merge(runs.assign(repeat=runs["repeat"] + 1), on=["point", "repeat"], suffixes=("", "_before"))
+    if pairs.empty:
+        raise StudyError(f"{path}: no point has two successive repeats")
+    speed = {name: pairs[f"{name}_before"] / pairs[name] for name in ("time_per_epoch_s", "last_epoch_s")}
+    one = speed["time_per_epoch_s"]
+    alarms = {
+        "one run below 95 % of the baseline": one < LIMIT,
+        "one run that differs by 5 % either way": (one - 1).abs() > 1 - LIMIT,
+        "one run slower than the baseline": one < 1,
+        "one epoch of one run below 95 %": speed["last_epoch_s"].dropna() < LIMIT,
+        "all points of two blocks, interval excludes 1": pairs.assign(log=np.log(one))
+        .groupby("repeat")["log"]
+        .apply(_excludes_zero),
+    }
+    rows = [{"rule": name, "decisions": len(each), "false_alarms": each.mean()} for name, each in alarms.items()]
+    return pd.DataFrame(rows)
+
+
+def _last_epoch(record: Path) -> float:
+    """The time of the last epoch of a run, from its history.csv; NaN without one."""
+    path = record.with_name("history.csv")
+    return float(pd.read_csv(path)["time_s"].iloc[-1]) if path.exists() else float("nan")
+
+
+def _excludes_zero(logs: pd.Series) -> bool:
+    """Whether the 95 % interval of the mean excludes 0, by Student's t; False with fewer than three."""
+    if len(logs) < FEW:
+        return False
+    half = float(t.ppf(0.975, len(logs) - 1)) * logs.std(ddof=1) / len(logs) ** 0.5
+    return bool(abs(logs.mean()) > half)
 
 
 def ratios(rows: pd.DataFrame) -> pd.DataFrame:
@@ -66,4 +120,4 @@ def _shares(alarms: dict[str, pd.Series]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with_message(main)
