@@ -314,3 +314,10 @@ def test_horovod_s_launcher_needs_a_writable_folder_for_semaphores(plan, tmp_pat
     monkeypatch.setattr(start, "SEMAPHORES", str(tmp_path / "none"))
     assert [line.partition(": ")[0] for line in start._no_semaphores(planned_here)] == [str(tmp_path / "none")]
     assert start._no_semaphores(plan("smoke", "local_processes")) == []
+
+
+def test_too_little_space_for_temporary_files_is_said(monkeypatch):
+    assert start._no_temporary_space() == []
+    monkeypatch.setattr(start.shutil, "disk_usage", lambda folder: SimpleNamespace(free=3_000_000))
+    (line,) = start._no_temporary_space()
+    assert ": 3 MB are free for temporary files" in line and "set TMPDIR" in line

@@ -1,7 +1,9 @@
 """What Snakemake's start does besides reading the rules: it shows the plan, and refuses jobs before the first one."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from study.workflow import passes, snakemake_internals
 from study.workflow.planned import Plan
 from study.workloads import command
 
+TEMPORARY_MB = 20
 SEMAPHORES = "/dev/shm"  # noqa: S108  glibc's folder for them
 TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 
@@ -131,7 +134,7 @@ def _require_runnable(planned: Plan) -> None:
     _require_frameworks(planned)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
-        if why := [*_unknown_names(planned), *_no_semaphores(planned)]:
+        if why := [*_unknown_names(planned), *_no_semaphores(planned), *_no_temporary_space()]:
             raise StudyErrors(why)
         _require_models(planned)
         slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
@@ -169,6 +172,17 @@ def _no_semaphores(planned: Plan) -> list[str]:
     return [
         f"{SEMAPHORES}: Horovod's launcher writes there, and you may not: have root run "
         f"mount -o remount,rw,mode=1777 {SEMAPHORES}, or in a container give it one (docker run --shm-size 1g)"
+    ]
+
+
+def _no_temporary_space() -> list[str]:
+    """Why the folder for temporary files is too small: Snakemake's scheduler, for example, writes there."""
+    folder = tempfile.gettempdir()
+    free_mb = shutil.disk_usage(folder).free / 1e6
+    if free_mb >= TEMPORARY_MB:
+        return []
+    return [
+        f"{folder}: {free_mb:.0f} MB are free for temporary files, {TEMPORARY_MB} MB are needed; set TMPDIR to another"
     ]
 
 
