@@ -63,7 +63,7 @@ def computed(kind, values, names, along=None):
     """(estimate, low, high) as from `compared`, without tables of runs, which take a hundred times as long."""
     if kind == "ratio":
         sample = pairing.ratio_of_blocks(*values.T)
-        return (sample.middle, *sample.interval(pairing.ERROR))
+        return (sample.middle, *sample.interval(0.025))  # on each side
     places = np.log2(names) if kind == "trend" else np.arange(len(names))
     along = np.broadcast_to(places, values.shape) if kind == "trend" else along
     return pairing.slope_of_blocks(along.T, values.T, places)
