@@ -1,7 +1,7 @@
 """Check on this host's GPUs whether power, energy, device mapping, limits and training are right; writes a report.
 
-Needs a Python with PyTorch, NumPy and nvidia-ml-py, and no network. Exit codes: 0 no check failed, 1 a check failed,
-2 there is no GPU.
+Needs a Python with PyTorch, NumPy and nvidia-ml-py, and no network; its studies also need the packages of
+pack_wheels.py. Exit codes: 0 no check failed, 1 a check failed, 2 there is no GPU.
 """
 
 import argparse
@@ -18,6 +18,7 @@ def main() -> None:
                         "emulated; by default all")  # fmt: skip
     parser.add_argument("--minutes", type=number_types.seconds, default=10.0, help="about how long it takes")
     parser.add_argument("--output", help="a new folder; by default one in results/gpu_check with the time")
+    parser.add_argument("--cpu", action="store_true", help="run the studies on the CPU, small, to try an installation")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # of a process that the check starts
     run.main(parser.parse_args())
 

@@ -4,21 +4,23 @@ import contextlib
 import csv
 import functools
 import importlib.util
+import json
 import math
 import re
 import subprocess
 import sys
 import time
+import zipfile
 from types import SimpleNamespace
 
 import gpu_check
-import numpy as np
+import pack_wheels
 import pytest
 from fake_nvml import FakeNvml, NVMLError
 
 from study.core.paths import SCRIPTS
 from study.instruments.power import gpus
-from study.launch.gpu_check import benchmarks, calls, context, report, results, run, small_study, torch_work
+from study.launch.gpu_check import benchmarks, calls, context, project_study, report, results, run, torch_work
 from study.launch.gpu_check.results import FAIL, NOT_POSSIBLE, PASS
 from study.machines import machine_lock
 from study.machines.limits import Place, holder
@@ -31,6 +33,7 @@ class Host:
 
     def __init__(self, folder, number=2, **options):
         self.nvml = FakeNvml(number, **options)
+        self.kind = "cpu"
         self.folder, self.cuda_order = folder, list(range(number))
         self.nvml.nvmlDeviceGetPciInfo = lambda gpu: SimpleNamespace(domain=0, bus=self._number(gpu), device=0)
 
@@ -83,7 +86,7 @@ class Host:
             of_part = context.Context(
                 rows=results.Rows(name), output=self.folder, nvml=self.nvml, work=self, shown=self.shown,
                 holding=self.holding, limited=self.limited, clock=self.nvml.clock, variables={}, minutes=minutes,
-                say=lambda text: None, kind="cpu",
+                say=lambda text: None, kind=self.kind,
             )  # fmt: skip
             run.run_part(name, of_part)
             found += of_part.rows
@@ -287,7 +290,7 @@ def bare(then):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
 
 
-def test_it_starts_in_a_bare_python_and_says_in_a_line_that_there_is_no_gpu():
+def test_a_bare_python_without_a_gpu_gets_a_report_of_what_is_not_possible(tmp_path):
     """A stand-in for NVML without a driver, so that this also holds where there is a GPU."""
     done = bare(
         "import types\nnvml = types.ModuleType('pynvml')\nnvml.NVMLError = type('NVMLError', (Exception,), {})\n"
@@ -295,11 +298,13 @@ def test_it_starts_in_a_bare_python_and_says_in_a_line_that_there_is_no_gpu():
         "nvml.nvmlInit = begin\nsys.modules['pynvml'] = nvml\n"
         "import importlib\nfrom study.launch.gpu_check import run\n"
         "for part in run.PARTS.values(): importlib.import_module(f'study.launch.gpu_check.{part.module}')\n"
-        "import gpu_check\ngpu_check.main()"
+        f"import gpu_check\nsys.argv += ['--output', {str(tmp_path / 'out')!r}]\ngpu_check.main()"
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr == "no GPU: nothing was checked: NVML: NVML Shared Library Not Found\n"
-    assert done.stdout == ""
+    assert done.stderr == "no GPU: NVML: NVML Shared Library Not Found\n"
+    with open(tmp_path / "out" / "results.csv", newline="") as file:
+        found = [(row["part"], row["status"], row["reason"]) for row in csv.DictReader(file)]
+    assert found == [(part, NOT_POSSIBLE, done.stderr.strip()) for part in run.PARTS]
 
 
 def test_the_help_names_every_part():
@@ -403,69 +408,96 @@ def test_a_benchmark_that_fails_leaves_the_others(make, monkeypatch):
     assert rows[0].reason == "RuntimeError: CUDA out of memory"
 
 
+RUNS = "record,status,failure_message\nruns/a,ok,\nruns/b,{status},{why}\n"
+TUNING = (
+    "arm,blocks,throughput_ratio,throughput_ratio_low,throughput_ratio_high,failures\n"
+    "mixed_bfloat16,3,2.0,1.8,2.2,\ncompiled,2,,,,no compiler\n"
+)
+
+
 @pytest.fixture
-def steps(monkeypatch):
-    """Steps that take time of the stand-in's clock: {options: seconds}; torch.compile cannot be used."""
+def studies(monkeypatch):
+    """Snakemake's place is taken: it writes what a study leaves, with runs of this status."""
 
-    def made(host):
-        def step_of(kind, is_mixed=False, is_compiled=False, batch=small_study.BATCH):
-            if is_compiled:
-                raise RuntimeError("no compiler\nin many lines")
-            seconds = 0.01 * (0.5 if is_mixed else 1) * batch / small_study.BATCH
-            return lambda: host.nvml.clock.sleep(seconds)
+    def made(status="ok", why="", code=0):
+        def started(folder, name):
+            (folder / f"{name}.log").write_text("StudyError in file x, line 1:\nthe reason\n  File x\n")
+            results = folder / "results" / project_study.machine_name() / "studies" / name
+            (results / "tables").mkdir(parents=True)
+            (results / "runs.csv").write_text(RUNS.format(status=status, why=why))
+            (results / "tables" / "tuning.csv").write_text(TUNING)
+            finding = {"title": "It is so", "verdict": "yes"}
+            (results / "findings.json").write_text(json.dumps({"findings": [finding]}))
+            (results / "report.html").write_text("")
+            return code
 
-        monkeypatch.setattr(small_study, "step_of", step_of)
-        return host
+        monkeypatch.setattr(project_study, "_started", started)
 
+    monkeypatch.setattr(project_study, "need", lambda kind: None)  # PyTorch
     return made
 
 
-def test_arms_are_compared_in_interleaved_blocks(make, steps, tmp_path):
-    rows = steps(make(1)).rows("study")
-    assert failed(rows) == {}
-    found = {row.check: row for row in rows}
-    assert found["torch.compile: ratio of throughput"].reason == "RuntimeError: no compiler"
-    ratios = {check: float(row.value.split()[0]) for check, row in found.items() if row.status == PASS}
-    assert ratios["mixed precision (bfloat16): ratio of throughput"] == pytest.approx(2, rel=0.01)
-    assert ratios["mixed precision (bfloat16): ratio of energy per sample"] == pytest.approx(0.5, rel=0.15)
-    assert ratios["power limit 200 W: ratio of throughput"] == pytest.approx(1, rel=0.01)
-    with open(tmp_path / "samples_study.csv", newline="") as file:
-        runs = list(csv.DictReader(file))
-    assert len(runs) == small_study.BLOCKS * 4
-    firsts = [row["arm"] for row in runs if row["position"] == "0"]
-    assert len(set(firsts)) > 2, "the order changes from block to block"
-
-
-def test_a_power_limit_that_is_not_permitted_leaves_the_other_arms(make, steps):
-    host = steps(make(1, is_root=False))
-    found = {row.check: row for row in host.rows("study")}
-    assert "no permission" in found["power limit 200 W: ratio of throughput"].reason
-    assert found["batch 1024: ratio of throughput"].status == PASS
+def test_the_study_s_arms_are_told_with_intervals_and_drawn(make, studies, tmp_path):
+    studies()
+    host = make(1)
+    host.kind = "cuda"
+    rows = {row.check: row for row in host.rows("study")}
+    assert rows["study gpu_check runs to its report"].status == PASS
+    assert rows["mixed_bfloat16: ratio of throughput"].value == "2 (95 % 1.8 to 2.2)"
+    assert failed(rows.values()) == {"compiled: ratio of throughput": "no interval: no compiler"}
+    assert rows["It is so"].value == "yes"
+    (written,) = (tmp_path / "study" / "config" / "studies").iterdir()
+    (grid,) = json.loads(written.read_text())["runs"]
+    assert grid["tuning"]["power_limit"] == {"gpu_power_limit_w": 200.0} and grid["repeats"] == 3
     assert host.nvml.gpus[0].limit_mw == 300_000
+    report.write(tmp_path, list(rows.values()), {})
+    assert "mixed_bfloat16" in (tmp_path / "figure_1.svg").read_text()
+    assert f"MACHINE={project_study.machine_name()}" in (tmp_path / "report.md").read_text()
 
 
-def test_the_interval_without_scipy_is_that_with_it(monkeypatch):
-    pairs = np.array([[2.0, 1.0], [2.1, 1.0], [1.9, 1.0], [2.05, 1.02], [1.96, 1.0], [2.02, 0.99]])
-    with_it = small_study.ratio(pairs)
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    monkeypatch.setattr(small_study, "sample_of_logarithms", lambda values: Plain(values))
-    assert small_study.ratio(pairs) == pytest.approx(with_it, rel=1e-3)
+def test_a_study_that_fails_is_told_with_its_reason(make, studies):
+    studies("failed", "CUDA out of memory", code=1)
+    host = make(1, is_root=False)
+    host.kind = "cuda"
+    rows = {row.check: row for row in host.rows("study")}
+    assert "no permission" in rows["power_limit"].reason and rows["power_limit"].status == NOT_POSSIBLE
+    told = failed(rows.values())
+    assert told["study gpu_check runs to its report"] == "Snakemake ended with code 1: the reason"
+    assert told["runs of the study that ended well"] == "1 failed; runs/b: CUDA out of memory"
 
 
-class Plain:
-    """A sample whose interval needs SciPy."""
+def test_a_study_without_its_packages_is_not_possible(make, studies, monkeypatch):
+    monkeypatch.setattr(project_study, "NEEDED", ("json", "not_there"))
+    for part in ("study", "emulated"):
+        (row,) = make(1).rows(part)
+        assert row.status == NOT_POSSIBLE and "lacks not_there; scripts/pack_wheels.py" in row.reason
 
-    def __init__(self, values):
-        self.mean, self.deviation, self.middle = values.mean(), values.std(ddof=1), math.exp(values.mean())
 
-    def interval(self, error):
-        raise ImportError("scipy")
+def test_a_packed_wheel_lacks_test_suites_and_its_list_says_so(tmp_path):
+    wheel, to = tmp_path / "a-1-py3-none-any.whl", tmp_path / "out" / "a-1-py3-none-any.whl"
+    names = ["a/__init__.py", "a/tests/test_a.py", "a/solverdir/cbc", "a-1.dist-info/RECORD"]
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in names:
+            file.writestr(name, "".join(f"{each},,\n" for each in names))
+    pack_wheels.slim(wheel, to)
+    with zipfile.ZipFile(to) as file:
+        assert file.namelist() == ["a/__init__.py", "a-1.dist-info/RECORD"]
+        assert file.read("a-1.dist-info/RECORD").decode() == "a/__init__.py,,\na-1.dist-info/RECORD,,\n"
+
+
+def test_the_locked_versions_are_packed_but_for_numpy():
+    assert set(pack_wheels.asked()) > {"snakemake", "pandas", "scipy"}
+    locked = [each.split("==")[0] for each in pack_wheels.constraints()]
+    assert "numpy" not in locked and set(pack_wheels.asked()) <= set(locked)
+    importable = {"pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
+    assert {importable.get(each, each.replace("-", "_")) for each in pack_wheels.asked()} == {
+        *project_study.NEEDED, "pynvml"
+    }  # fmt: skip
 
 
 @trains
-def test_work_and_steps_run_with_pytorch(monkeypatch):
+def test_work_runs_with_pytorch():
     """On CPU cores, small."""
-    monkeypatch.setattr(small_study, "WIDTH", 32)
     work = torch_work.Matmul("cpu", size=16)
     work.start(0)
     time.sleep(0.05)
@@ -475,7 +507,5 @@ def test_work_and_steps_run_with_pytorch(monkeypatch):
     work._run(0)
     with pytest.raises(TypeError):
         work.stop()
-    for options in ({}, {"is_mixed": True}, {"batch": 8}):
-        small_study.step_of("cpu", **options)()
     with pytest.raises(results.NotPossible):
         torch_work.Matmul(size=16).prepare(10_000)

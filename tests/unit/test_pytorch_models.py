@@ -80,6 +80,18 @@ def trainer_of(name, framework, **keys):
     return made
 
 
+def compiling_trainer_of(monkeypatch, name):
+    plain = run_of
+
+    def run(*arguments):
+        found = plain(*arguments)
+        return replace(found, parameters={**found.parameters, "torch_compile": True})
+
+    with monkeypatch.context() as here:
+        here.setitem(globals(), "run_of", run)
+        return trainer_of(name, "pytorch")
+
+
 def epoch(trainer, number=0):
     return trainer.train_epoch(number, lambda: None)
 
@@ -208,6 +220,22 @@ def test_what_steps_measure():
     assert trainer.gradients_averaged() is None
 
 
+@pytest.mark.long  # three compilations by g++
+@trains
+def test_a_compiled_model_trains_alike_and_a_missing_compiler_is_one_line(monkeypatch):
+    import torch
+
+    plain, compiled = trainer_of("p1b2", "pytorch"), compiling_trainer_of(monkeypatch, "p1b2")
+    one, other = epoch(plain), epoch(compiled)
+    assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+    assert list(compiled.state()) == list(plain.state())  # a checkpoint is the same with and without
+
+    monkeypatch.setenv("CXX", "/nothing")
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nothing",))
+    with pytest.raises(StudyError, match="torch_compile: PyTorch cannot compile the model here: .+"):
+        epoch(compiling_trainer_of(monkeypatch, "p1b1"))
+
+
 @trains
 def test_a_loss_that_is_not_finite_is_counted_to_its_step():
     trainer = trainer_of("p1b3", "pytorch")
@@ -227,6 +255,9 @@ def test_a_loss_that_is_not_finite_is_counted_to_its_step():
         ({"framework": "pytorch", "strategy": "ddp", "xla": True}, "xla: it is TensorFlow's; give two grids"),
         ({"framework": "pytorch", "strategy": "ddp", "cycle_time_ms": 3}, "cycle_time_ms: it is Horovod's"),
         ({"framework": "pytorch", "strategy": "ddp", "precision": "mixed_float16"}, "use mixed_bfloat16"),
+        ({"torch_compile": True}, "it is PyTorch's; give framework: pytorch"),
+        ({"framework": "pytorch", "strategy": "horovod", "torch_compile": True}, "use ddp"),
+        ({"framework": "pytorch", "strategy": "ddp", "torch_compile": True, "profile": True}, "model as written"),
     ],
 )
 def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):

@@ -46,6 +46,10 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({"cache_capacity": 0}, {"HOROVOD_CACHE_CAPACITY": "0"}),
         ({"hierarchical_allreduce": True}, {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}),
         ({"xla": True}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}),
+        (
+            {"framework": "pytorch", "strategy": "ddp", "torch_compile": True},
+            {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
+        ),
         ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
         ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
         ({"nccl_algorithm": "Tree"}, {"NCCL_ALGO": "Tree"}),

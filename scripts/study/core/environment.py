@@ -16,7 +16,8 @@ RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank bec
 STEERING = (
     "PYTHON", "HOROVOD_", "TF_", "XLA_", "KERAS_", "GRPC_", "PROTOCOL_BUFFERS_", RANKS_GO_ON, cores.VARIABLE,
     "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
-    "TORCH_", "PYTORCH_", "GLOO_", "RCCL_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING",
+    "TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_", "PYTORCH_",
+    "GLOO_", "RCCL_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING",
     "NCCL_", "OMP_", "GOMP_", "KMP_",
     # Of Open MPI, what grid keys set.
     "OMPI_MCA_coll_basic_", "OMPI_MCA_coll_tuned_", "OMPI_MCA_coll_sm_", "OMPI_MCA_coll_han_",

@@ -34,6 +34,7 @@ SWITCHES: dict[str, dict[str, Callable[[Any], str | None]]] = {
     "cache_capacity": {"HOROVOD_CACHE_CAPACITY": str},
     "hierarchical_allreduce": {"HOROVOD_HIERARCHICAL_ALLREDUCE": lambda value: str(int(value))},
     "xla": {"TF_XLA_FLAGS": lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"},
+    "torch_compile": {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": lambda value: str(int(value))},
     "kmp_blocktime_ms": {"KMP_BLOCKTIME": str},
     "nccl_algorithm": {"NCCL_ALGO": str},
     "nccl_protocol": {"NCCL_PROTO": str},

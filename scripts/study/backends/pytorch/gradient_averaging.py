@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
 
+from study.backends.pytorch.compiled import compiled
 from study.backends.pytorch.process_group import ProcessGroup
 from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Collectives
@@ -22,6 +24,7 @@ class Averaging:
         ranks: that train together.
         compresses: whether 16 bits are sent per value.
         timeline: to which each allreduce is added, of a traced run.
+        is_compiled: whether its passes are compiled, at the first call.
 
     Attributes:
         ready_ns: monotonic time at which the last gradients of this rank's last step were ready.
@@ -29,7 +32,12 @@ class Averaging:
     """
 
     def __init__(
-        self, model: nn.Module, ranks: Collectives, compresses: bool, timeline: Timeline | None = None
+        self,
+        model: nn.Module,
+        ranks: Collectives,
+        compresses: bool,
+        timeline: Timeline | None = None,
+        is_compiled: bool = False,
     ) -> None:
         self._compresses, self._timeline = compresses, timeline
         self._size, self._number = ranks.size, sum(each.requires_grad for each in model.parameters())
@@ -48,10 +56,11 @@ class Averaging:
             )
             averaged.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
             self._averaged = averaged
+        self._called: Callable[[Tensor], Tensor] = compiled(self._averaged) if is_compiled else self._averaged
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's outputs."""
-        return self._averaged(inputs)
+        return self._called(inputs)
 
     def without_average(self) -> contextlib.AbstractContextManager[Any]:
         """A block in which gradients are added up, and nothing is sent."""

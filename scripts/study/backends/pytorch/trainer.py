@@ -116,7 +116,8 @@ class TorchTrainer:
             self._averaging = HorovodAveraging(self.model, compresses)
             return
         timeline = self._ranks.timeline if isinstance(self._ranks, ProcessGroup) else None
-        self._averaging = Averaging(self.model, self._ranks, compresses, timeline)
+        is_compiled = self._run["torch_compile"]
+        self._averaging = Averaging(self.model, self._ranks, compresses, timeline, is_compiled)
 
     def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; the metrics are of emulated rank 0."""

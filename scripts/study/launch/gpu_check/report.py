@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from study.core.files import write_text
+from study.launch.gpu_check import drawing
+from study.launch.gpu_check.project_study import FOLDER
 from study.launch.gpu_check.results import COLUMNS, FAIL, STATES, Row, write_csv
 
 SHOWN = ("check", "device", "status", "value", "unit", "expected", "reason")
@@ -22,8 +24,11 @@ STYLE = (
 def write(folder: Path, rows: Sequence[Row], facts: dict[str, str]) -> None:
     """All three files. facts: of the host, {name: value}."""
     write_csv(folder / "results.csv", COLUMNS, [asdict(row) for row in rows])
-    write_text(folder / "report.md", _markdown(folder, rows, facts))
-    write_text(folder / "report.html", _page(rows, facts))
+    drawn = drawing.figures(folder)
+    for number, (_, svg) in enumerate(drawn, 1):
+        write_text(folder / f"figure_{number}.svg", svg)
+    write_text(folder / "report.md", _markdown(folder, rows, facts, drawn))
+    write_text(folder / "report.html", _page(folder, rows, facts, drawn))
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -40,7 +45,9 @@ def facts(nvml: Any) -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "not installed as a package"
-    for name, function in (("driver", "nvmlSystemGetDriverVersion"), ("gpus", "nvmlDeviceGetCount")):
+    for name, function in (
+        () if nvml is None else (("driver", "nvmlSystemGetDriverVersion"), ("gpus", "nvmlDeviceGetCount"))
+    ):
         try:
             answer = getattr(nvml, function)()
         except nvml.NVMLError as error:
@@ -56,7 +63,20 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _markdown(folder: Path, rows: Sequence[Row], facts: dict[str, str]) -> str:
+def _studies(folder: Path) -> list[str]:
+    """The results of the studies: how they are read elsewhere."""
+    found = sorted(folder.glob(f"{FOLDER}/results/*/studies/*/report.html"))
+    lines = [f"Study {path.parent.name}: {path.relative_to(folder)}" for path in found]
+    if found:
+        machine = found[0].parents[2]
+        lines += [
+            f"To read them in another clone, copy {machine.relative_to(folder)} to its folder results, then: "
+            f"make report STUDY={found[0].parent.name} MACHINE={machine.name}"
+        ]
+    return lines
+
+
+def _markdown(folder: Path, rows: Sequence[Row], facts: dict[str, str], drawn: Sequence[tuple[str, str]]) -> str:
     lines = ["# GPU check", "", f"{summary(rows)}.", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     if failed := [row for row in rows if row.status == FAIL]:
@@ -64,6 +84,12 @@ def _markdown(folder: Path, rows: Sequence[Row], facts: dict[str, str]) -> str:
     for part, of_part in _parts(rows).items():
         lines += ["", f"## {part}", "", _line(SHOWN), _line(["---"] * len(SHOWN))]
         lines += [_line([getattr(row, name) for name in SHOWN]) for row in of_part]
+    if studies := _studies(folder):
+        lines += ["", "## Studies", "", *(f"- {line}" for line in studies)]
+    if drawn:
+        lines += ["", "## Figures"]
+        for number, (caption, _) in enumerate(drawn, 1):
+            lines += ["", f"![{caption}](figure_{number}.svg)", "", f"{caption}."]
     samples = sorted(path.name for path in folder.glob("samples_*.csv"))
     lines += ["", "## Raw samples", "", *(f"- `{name}`" for name in samples or ["none"])]
     return "\n".join(lines) + "\n"
@@ -73,7 +99,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _page(rows: Sequence[Row], facts: dict[str, str]) -> str:
+def _page(folder: Path, rows: Sequence[Row], facts: dict[str, str], drawn: Sequence[tuple[str, str]]) -> str:
     text = [f"<!DOCTYPE html><meta charset=utf-8><title>GPU check</title><style>{STYLE}</style><h1>GPU check</h1>"]
     text.append(f"<p>{summary(rows)}.</p><ul>")
     text += [f"<li>{html.escape(f'{name}: {value}')}</li>" for name, value in facts.items()]
@@ -84,4 +110,6 @@ def _page(rows: Sequence[Row], facts: dict[str, str]) -> str:
             cells = "".join(f"<td>{html.escape(getattr(row, name))}</td>" for name in SHOWN)
             text.append(f'<tr class="{row.status.split()[0]}">{cells}</tr>')
         text.append("</table>")
+    text += [f"<p>{html.escape(line)}</p>" for line in _studies(folder)]
+    text += [f"<figure>{svg}<figcaption>{html.escape(caption)}.</figcaption></figure>" for caption, svg in drawn]
     return "\n".join(text) + "\n"

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,10 +19,11 @@ from study.instruments.power.sensors import nvml as sensor
 from study.launch.gpu_check import children, report, results
 from study.launch.gpu_check.context import DEFAULT_MINUTES, Context
 from study.launch.gpu_check.mapping import ORDER
-from study.launch.gpu_check.results import FAIL, NotPossible, Row, Rows
+from study.launch.gpu_check.results import FAIL, NOT_POSSIBLE, NotPossible, Row, Rows
 from study.launch.gpu_check.torch_work import Matmul
 
-NO_GPU = 2
+NO_GPU, INTERRUPTED = 2, 130
+RAN = "the part ran to its end"
 FOLDER = Path("results", "gpu_check")
 
 
@@ -40,44 +42,66 @@ PARTS = {
     "mapping": Part("mapping", 600, "CUDA_VISIBLE_DEVICES, MIG, two processes on one GPU"),
     "limits": Part("limit_checks", 240, "power limit and clock rate"),
     "benchmarks": Part("benchmarks", 600, "the paper's benchmarks at full width"),
-    "study": Part("small_study", 400, "a small paired study in interleaved blocks"),
-    "emulated": Part("emulated", 10, "emulated ranks"),
+    "study": Part("small_study", 1200, "a small paired study in interleaved blocks"),
+    "emulated": Part("emulated", 1200, "the learning-rate limit at the paper's size, by emulated ranks"),
 }
+ON_CPU = ("study", "emulated")  # parts that can be tried without a GPU
 LEAST_LIMIT_S = 120.0
+END_S = 90.0  # for a part to end what it has started
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Do what the command line says. arguments: only, minutes, output, inside."""
+    """Do what the command line says. arguments: only, minutes, output, cpu, inside."""
     if arguments.inside in (children.DEVICES, children.HOLD):
         children.serve(arguments.inside)
         return
-    nvml = _nvml()
+    nvml, why = _nvml()
     if arguments.inside:
-        _inside(arguments.inside, nvml, Path(arguments.output), arguments.minutes)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that a study's runs end too
+        _inside(arguments.inside, nvml, Path(arguments.output), arguments.minutes, arguments.cpu)
         return
     parts = _chosen(arguments.only)
     folder = _folder(arguments.output)
-    rows = [row for name in parts for row in _in_process(name, folder, arguments.minutes)]
+    rows: list[Row] = []
+    is_interrupted = False
+    for name in parts:
+        try:
+            rows += _of_part(name, folder, arguments, why)
+        except KeyboardInterrupt:  # what there is, is reported
+            rows += [*results.read(_file(folder, name)), Row(name, RAN, FAIL, reason="it was interrupted")]
+            is_interrupted = True
+            break
     report.write(folder, rows, report.facts(nvml))
     print(f"{report.summary(rows)}; the report is {folder / 'report.md'}", flush=True)
+    if is_interrupted:
+        sys.exit(INTERRUPTED)
     if any(row.status == FAIL for row in rows):
         sys.exit(1)
+    if why and not arguments.cpu:
+        print(f"no GPU: {why}", file=sys.stderr)
+        sys.exit(NO_GPU)
 
 
-def _nvml() -> Any:
-    """The pynvml module; ends with `NO_GPU` and a line where there is no GPU."""
+def _nvml() -> tuple[Any, str | None]:
+    """(the pynvml module, why there is no GPU); the module is None with a reason."""
     try:
         nvml = sensor.library()
         nvml.nvmlInit()
         if nvml.nvmlDeviceGetCount():
-            return nvml
-        why = "NVML: the driver sees no GPU"
+            return nvml, None
+        return None, "NVML: the driver sees no GPU"
     except Unavailable as error:
-        why = str(error)
+        return None, str(error)
     except Exception as error:  # of NVML without its library
-        why = f"NVML: {error}"
-    print(f"no GPU: nothing was checked: {why}", file=sys.stderr)
-    sys.exit(NO_GPU)
+        return None, f"NVML: {error}"
+
+
+def _of_part(name: str, folder: Path, arguments: argparse.Namespace, why: str | None) -> list[Row]:
+    """The rows of a part; one that there is no GPU for what needs one."""
+    if (name in ON_CPU) if arguments.cpu else not why:
+        return _in_process(name, folder, arguments)
+    reason = f"no GPU: {why}" if why else "--cpu: only the studies run on a CPU"
+    return [Row(name, PARTS[name].says, NOT_POSSIBLE, reason=reason)]
 
 
 def _chosen(only: str | None) -> list[str]:
@@ -95,10 +119,12 @@ def _folder(given: str | None) -> Path:
     return folder
 
 
-def _in_process(name: str, folder: Path, minutes: float) -> list[Row]:
+def _in_process(name: str, folder: Path, arguments: argparse.Namespace) -> list[Row]:
     """The rows of a part, with one more if its process crashed or took too long."""
     print(f"== {name}: {PARTS[name].says}", flush=True)
-    line = [sys.executable, children.PROGRAM, "--inside", name, "--minutes", str(minutes), "--output", str(folder)]
+    minutes = arguments.minutes
+    line = [sys.executable, children.PROGRAM, "--inside", name, "--minutes", str(minutes), "--output", str(folder),
+            *(["--cpu"] if arguments.cpu else [])]  # fmt: skip
     limit_s = max(LEAST_LIMIT_S, PARTS[name].limit_s * minutes / DEFAULT_MINUTES)
     process = subprocess.Popen(line, env={**os.environ, **ORDER})
     why = None
@@ -112,7 +138,7 @@ def _in_process(name: str, folder: Path, minutes: float) -> list[Row]:
     finally:
         _end(process)
     found = results.read(_file(folder, name))
-    rows = [*found, *([Row(name, "the part ran to its end", FAIL, reason=why)] if why else [])]
+    rows = [*found, *([Row(name, RAN, FAIL, reason=why)] if why else [])]
     print(f"   {report.summary(rows)}", flush=True)
     return rows
 
@@ -120,7 +146,7 @@ def _in_process(name: str, folder: Path, minutes: float) -> list[Row]:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
         try:
-            process.wait(10.0)
+            process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
 
@@ -129,7 +155,7 @@ def _file(folder: Path, name: str) -> Path:
     return folder / f"part_{name}.jsonl"
 
 
-def _inside(name: str, nvml: Any, folder: Path, minutes: float) -> None:
+def _inside(name: str, nvml: Any, folder: Path, minutes: float, on_cpu: bool) -> None:
     """Be the process of a part."""
     variables = dict(os.environ)
     context = Context(
@@ -143,6 +169,7 @@ def _inside(name: str, nvml: Any, folder: Path, minutes: float) -> None:
         variables=variables,
         minutes=minutes,
         say=lambda text: print(f"   {text}", flush=True),
+        kind="cpu" if on_cpu else "cuda",
     )
     run_part(name, context)
 
@@ -156,4 +183,4 @@ def run_part(name: str, context: Context) -> None:
     except Exception as error:  # also of a driver, a framework or an import
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
-        context.rows.add("the part ran to its end", FAIL, reason=f"{type(error).__name__} at {where}: {error}")
+        context.rows.add(RAN, FAIL, reason=f"{type(error).__name__} at {where}: {error}")

@@ -1,0 +1,41 @@
+"""Whether PyTorch compiles the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from study.experiment.parameter import Flag, Parameter
+from study.experiment.parameters.registry import declare, idle_untrained
+from study.machines.process_roles import DDP
+
+if TYPE_CHECKING:
+    from study.experiment.study import PlannedRun
+
+
+def _torch_compile(run: PlannedRun) -> str | None:
+    if not run["torch_compile"]:
+        return None
+    if run["framework"] != "pytorch":
+        return "it is PyTorch's; give framework: pytorch"
+    if run["strategy"] != DDP:
+        return f"it was not tried with strategy: {run['strategy']}; use ddp"
+    if run["emulated_ranks"] > 1:
+        return "emulated ranks have a training step of their own; use false"
+    if run["profile"]:
+        return "a profile shows the operations of the model as written; use false"
+    return None
+
+
+declare(
+    Parameter(
+        "torch_compile",
+        Flag(),
+        "Whether the model's forward and backward pass are compiled by torch.compile. Each run compiles anew, in its "
+        "first epoch, whose time shows it. Needs a C++ compiler, on a GPU also Triton.",
+        default=False,
+        default_in_papers=True,
+        label="torch.compile",
+        refuse=_torch_compile,
+        idle=idle_untrained,
+    )
+)
