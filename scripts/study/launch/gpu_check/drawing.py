@@ -5,8 +5,7 @@ import html
 import math
 from pathlib import Path
 
-from study.launch.gpu_check.small_study import RATIOS
-
+RATIOS = "study_ratios.csv"
 WIDTH, LEFT, RIGHT, LINE = 720, 160, 30, 24
 PLOT_HEIGHT, BELOW = 160, 36
 LOADS = ("idle", "full", "alternating")

@@ -113,7 +113,12 @@ def _chosen(only: str | None) -> list[str]:
 
 def _folder(given: str | None) -> Path:
     folder = Path(given) if given else FOLDER / time.strftime("%Y-%m-%dT%H-%M-%S")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"--output: {folder} cannot be made ({error.strerror}); name a folder that you may write"
+        ) from None
     if any(folder.iterdir()):
         raise StudyError(f"--output: {folder} is not empty; name a new folder")
     return folder

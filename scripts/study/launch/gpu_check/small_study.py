@@ -6,6 +6,7 @@ from pathlib import Path
 
 from study.launch.gpu_check import project_study
 from study.launch.gpu_check.context import Context
+from study.launch.gpu_check.drawing import RATIOS
 from study.launch.gpu_check.limit_checks import power_limit
 from study.launch.gpu_check.project_study import Content
 from study.launch.gpu_check.results import NotPossible, write_csv
@@ -13,7 +14,6 @@ from study.launch.gpu_check.results import NotPossible, write_csv
 NAME = "gpu_check"
 BLOCKS = 3  # at the default of --minutes; the fewest for an interval
 SMALL = {"train_samples": 100, "test_samples": 20, "features": 600}  # on a CPU
-RATIOS = "study_ratios.csv"  # drawn by the report
 COLUMNS = ("arm", "blocks", "ratio", "low", "high")
 POWER, COMPILED = "power_limit", "compiled"
 
