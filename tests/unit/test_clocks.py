@@ -49,6 +49,11 @@ ALLOWED = {
         "_in_rows": OLDER,
         "_communication": "by the wall time of the timeline's begin; not drawn where a clock was set",
     },
+    "report/trace.py": {
+        "_edges": OFFSET,
+        "of_wall": "a place on the axis of a picture, from one moment before its first event: no duration",
+        "_of_power": MEASURED,
+    },
     "backends/tensorflow/input_measures.py": {"noted": IN_GRAPHS},
     "backends/tensorflow/step_measures.py": {"_end": IN_GRAPHS},
     "../show_early.py": {"_is_recent": "whether a page is a minute old: else it is left out, until the next block"},

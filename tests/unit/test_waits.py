@@ -21,6 +21,7 @@ ENDS = {
         instruments.power.sampling:_Sampler.stop
         launch.gpu_check.children:_answer launch.gpu_check.children:holding launch.gpu_check.children:limited
         launch.gpu_check.context:Clock.sleep launch.gpu_check.run:_end launch.gpu_check.run:_in_process
+        launch.gpu_check.project_study:_end
         launch.gpu_check.limit_checks:_readings launch.gpu_check.mapping:_rises launch.gpu_check.meters:_polled
         launch.gpu_check.meters:_step launch.gpu_check.meters:sampled launch.gpu_check.torch_work:Matmul.stop
         launch.gpu_check.benchmarks:_Sampled.__exit__ launch.gpu_check.benchmarks:_Sampled._run
@@ -47,7 +48,7 @@ ENDS = {
         ensembles.stream:Stream._finish training.loop:Loop.before_step
         backends.tensorflow.local_replica:_without_strategy training.program:Program._follow.watch
     """,
-    "the end of Snakemake, for which the user waits": "cli:_status",
+    "the end of Snakemake, for which the user waits": "cli:_status launch.gpu_check.project_study:_started",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
         launch.gpu_check.children:serve
