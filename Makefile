@@ -6,7 +6,7 @@ HERE = $(or $(wildcard $(BIN)/study),$(shell command -v study),$(error run `make
 BY_FILE := --dist loadfile --no-loadscope-reorder  # see tests/distribution.py
 
 # $(call option,--study,STUDY): a variable of make's command line as one word. Neither make nor the shell reads its text.
-GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED PART MINUTES
+GIVEN := STUDY MACHINE GOAL ACCEPT CASES SEED ROUNDS POINTS ONLY SINCE SLOWED PART MINUTES TAG
 unexport $(GIVEN)
 one_word = '$(subst ','\'',$(value $(1)))'
 option = $(if $(value $(2)),$(1) $(call one_word,$(2)))
@@ -114,7 +114,7 @@ advisories:  ## check the locked dependencies against the known security advisor
 	@scripts/advisories.sh
 
 dist:  ## write a release into dist/: archive of the last commit, checksum, release notes; TAG=v1.2 checks that tag
-	@scripts/dist.sh $(TAG)
+	@scripts/dist.sh $(if $(value TAG),$(call one_word,TAG))
 
 docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html

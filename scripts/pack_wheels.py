@@ -93,7 +93,7 @@ def _tell(folder: Path) -> None:
         raise StudyError(f"{folder}: its {len(wheels)} wheels have {megabytes:.1f} MB, expected at most {MOST_MB} MB")
     python = ".".join(map(str, sys.version_info[:2]))
     print(f"{folder}: {len(wheels)} wheels, {megabytes:.1f} MB, for Python {python}. On the other machine:")
-    print(f"  pip install --no-index --find-links {folder.name} -r {folder.name}/{LIST}")
+    print(f"  pip install --no-index -f {folder.name} -r {folder.name}/{LIST}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from study.core import checked, fields, paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
-from study.prediction import imports
+from study.prediction import imports, trackers
 from study.records import arms, comparable, looks, record, tidy
 from study.report.figures import timeline
 from study.report.page import appendix, findings, machine, tables
@@ -433,7 +433,13 @@ class OfPoints(Reader):
         return found
 
 
-@reader("points.csv", "csv", "study.prediction.points:read_points", "study.prediction.imports:_of_table")
+@reader(
+    "points.csv",
+    "csv",
+    "study.prediction.points:read_points",
+    "study.prediction.imports:_of_table",
+    "study.core.foreign_csv:_text",
+)
 class Points(OfPoints):
     file = "points.csv"
     content = "series,ranks,nodes,runtime_s,batch_size\n" + "".join(
@@ -444,7 +450,7 @@ class Points(OfPoints):
         return damage.csv_files(content)
 
 
-@reader("MLPerf log", "text", "study.prediction.imports:_of_log", "study.prediction.imports:mlperf")
+@reader("MLPerf log", "text", "study.prediction.imports:_of_log", "study.prediction.logs:mlperf")
 class MlperfLog(OfPoints):
     file = "result.log"
     content = "".join(
@@ -453,3 +459,22 @@ class MlperfLog(OfPoints):
 
     def damage(self, content):
         return damage.cut(content, (b"\n", b"{}", b"1e999", b"-1", b"NaN", b"null"))
+
+
+@reader("metric of MLflow", "text", "study.prediction.trackers:mlflow_run")
+class MlflowMetric(Reader):
+    """Of a run in MLflow's file store: a damaged line is refused, or read as it stands."""
+
+    def prepare(self, folder):
+        for name, text in (("params/world_size", "8\n"), ("metrics/step_time", "1 0.5 1\n2 0.25 2\n3 0.25 3\n")):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+        return folder / "metrics" / "step_time"
+
+    def read(self, path):
+        found = trackers.mlflow_run(path.parents[1])
+        assert found.ranks == 8
+        return found.value
+
+    def damage(self, content):
+        return damage.cut(content, (b"\n", b" ", b"1e999", b"-1", b"NaN", b"x"))

@@ -265,7 +265,14 @@ class History(PartOfARun):
                 reached[0] if reached else None)  # fmt: skip
 
 
-@reader("telemetry.csv", "csv", "study.instruments.power.series:readings_in", "study.records.record:make_record")
+@reader(
+    "telemetry.csv",
+    "csv",
+    "study.instruments.power.series:readings_in",
+    "study.instruments.power.series:read_series",
+    "study.core.csv_columns:read_columns",
+    "study.records.record:make_record",
+)
 class Telemetry(PartOfARun):
     file = "telemetry.csv"
 
@@ -648,7 +655,8 @@ class UsageOfARank(FileOfARank):
         return len(rows_of(path))
 
 
-@reader("background-n1.csv", "csv", "study.instruments.disturbance:merge", "study.instruments.disturbance:read")
+@reader("background-n1.csv", "csv", "study.instruments.disturbance:merge", "study.instruments.disturbance:read",
+        "study.instruments.disturbance:summarize")  # fmt: skip
 class BackgroundOfAHost(FileOfARank):
     file = "background-n1.csv"
 

@@ -168,8 +168,8 @@ def test_every_grid_key_is_used_by_a_study():
     for path in (configuration.CONFIG / "studies").glob("*.yaml"):
         for grid in checked.read(path)[0].get("runs", []):
             used |= {*grid, *(key for arm in grid.get("tuning", {}).values() for key in arm)}
-    # The repeats are counted, there is one framework, and a command's file says what its ranks divide.
-    derived = {"repeat", "framework", "work", "program_parameters"}
+    # Repeats are counted, a command's file says what its ranks divide, and environments are those of a user's machine.
+    derived = {"repeat", "framework", "work", "program_parameters", "environment"}
     assert sorted({*PARAMETERS} - used - derived) == []
 
 

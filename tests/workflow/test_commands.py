@@ -20,6 +20,7 @@ OWN_FILE = re.compile(r"# ((?:config|scripts)/\S+)\n")
 QUICK = re.compile(r"make (?:status|recommend|tune|check)\b|snakemake |python scripts/\S+")
 ELSEWHERE = {  # commands like these: the test that runs them, or what they are made of
     r"make (setup|study|quick|test)\b": ".ci/run",
+    r"make help$": "tests/unit/test_shell_words.py",
     r"snakemake --profile local( --config study=\w+)?$": "tests/unit/test_documents.py",  # expands every study
     r"snakemake .*study=icpp2019": "tests/workflow/test_plans.py",
     r"snakemake .*--forcerun": "tests/workflow/test_plans.py",
