@@ -1,6 +1,7 @@
 """Write one run as a trace for Perfetto: phases, epochs, operations, communication and power on one time axis.
 
-Open the file in https://ui.perfetto.dev or chrome://tracing. The run may have failed, or go on. Starts no run.
+Open the file in https://ui.perfetto.dev or chrome://tracing. With --format mllog it is a log in MLPerf's format
+instead: phases, epochs, metrics and sizes. The run may have failed, or go on. Starts no run.
 """
 
 import argparse
@@ -9,22 +10,35 @@ from pathlib import Path
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.report import trace
+from study.report.exports import mllog
+
+FORMATS = {"perfetto": "trace.json.gz", "mllog": "mllog.txt"}  # and the file that each writes by default
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the directory of a run, such as results/local/runs/nt3/DATASET/POINT")
-    parser.add_argument("--output", type=Path, help="a file, compressed if it ends with .gz; by default trace.json.gz")
+    parser.add_argument(
+        "--format", choices=["perfetto", "mllog"], default="perfetto", help="a trace, or MLPerf's :::MLLOG lines"
+    )
+    parser.add_argument("--output", type=Path, help="a file, a trace compressed if it ends with .gz; by default "
+                        "trace.json.gz or mllog.txt")  # fmt: skip
     arguments = parser.parse_args()
     if not arguments.run.is_dir():
         raise StudyError(f"{arguments.run} is no folder; give the directory of a run, which has run.yaml")
-    output = arguments.output or Path("trace.json.gz")
+    output = arguments.output or Path(FORMATS[arguments.format])
     if output.is_dir():
         raise StudyError(f"--output: {output} is a folder; a file is expected")
-    made = trace.write(arguments.run, output)
-    print(f"{output}: {counted(made.events, 'event')}, {output.stat().st_size / 1e6:.1f} MB")
-    for part, why in made.absent.items():
+    if arguments.format == "mllog":
+        log = mllog.write(arguments.run, output)
+        print(f"{output}: {counted(log.lines, 'line')}")
+        absent = log.absent
+    else:
+        made = trace.write(arguments.run, output)
+        print(f"{output}: {counted(made.events, 'event')}, {output.stat().st_size / 1e6:.1f} MB")
+        absent = made.absent
+    for part, why in absent.items():
         print(f"without {part}: {why}")
 
 

@@ -1,4 +1,8 @@
-"""Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe."""
+"""Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe.
+
+With --openmetrics it prints the numbers in the OpenMetrics format, with the phase, epoch, power and energy of the runs
+that go on, or of the last one.
+"""
 
 import argparse
 import collections
@@ -14,13 +18,16 @@ from study.instruments.heartbeats import LONGEST_INTERVAL_S
 from study.machines.machine import load, trains_on_launching_host
 from study.records import attempts, checks
 from study.records.record import read_record
+from study.report.exports import openmetrics
 
+STATES = ("done", "running", "silent", "failed", "to do")
 SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progress sends one more often
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
+    parser.add_argument("--openmetrics", action="store_true", help="as text that Prometheus and others read")
     arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
     on = load(arguments.machine)
@@ -28,11 +35,15 @@ def main() -> None:
     folder = f"{arguments.results_dir}/{arguments.machine}"
     found = [(run, *_state(Path(paths.run_folder(folder, run.directory)))) for run in study.runs]
     counts = collections.Counter(state for _, state, _ in found)
-    told = ", ".join(
-        f"{counts[state]} {state}" for state in ("done", "running", "silent", "failed", "to do") if counts[state]
-    )
-    print(f"study {study.name} on {arguments.machine}: {counted(len(found), 'run')}: {told}")
     measured = sum(Path(paths.loading(folder, entry.directory)).exists() for entry in study.loading)
+    if arguments.openmetrics:
+        states = {state: counts[state] for state in STATES}
+        runs = [(run.directory, state, paths.run_folder(folder, run.directory)) for run, state in _shown(found, folder)]
+        loads = measured, len(study.loading)
+        print(openmetrics.text(study.name, arguments.machine, states, loads, runs), end="")
+        return
+    told = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    print(f"study {study.name} on {arguments.machine}: {counted(len(found), 'run')}: {told}")
     if study.loading:
         print(f"{measured} of {len(study.loading)} loading measurements done")
     if trains_on_launching_host(on):
@@ -44,6 +55,14 @@ def main() -> None:
     for run, state, why in found:
         if state in ("running", "silent", "failed"):
             print(f"  {state}: {run.directory}{why}")
+
+
+def _shown(found, folder):
+    """(run, state) of those that go on; without any, of the one that ended last; none if no run has ended."""
+    on = [(run, state) for run, state, _ in found if state in ("running", "silent")]
+    ended = [(run, state) for run, state, _ in found if state in ("done", "failed")]
+    when = {run: Path(paths.outcome(folder, run.directory)).stat().st_mtime for run, _ in ended}
+    return on or sorted(ended, key=lambda each: when[each[0]])[-1:]
 
 
 def _state(folder):

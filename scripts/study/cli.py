@@ -61,7 +61,7 @@ VERBS = {
     "compare": Verb(
         "How do several machines or code versions compare?", "compare_machines", "docs/results.md", in_workflow=False
     ),
-    "export": Verb("Pack a study's results into an archive with checksums.", "export_results", "docs/results.md"),
+    "export": Verb("Pack a study's results into an archive, or for MLflow.", "export_results", "docs/results.md"),
     "trace": Verb(
         "Where did a run's time go, in Perfetto?", "export_trace", "docs/telemetry.md", in_workflow=False
     ),

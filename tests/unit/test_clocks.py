@@ -50,7 +50,7 @@ ALLOWED = {
         "_communication": "by the wall time of the timeline's begin; not drawn where a clock was set",
     },
     "report/trace.py": {
-        "_edges": OFFSET,
+        "edges_of_run": OFFSET,
         "of_wall": "a place on the axis of a picture, from one moment before its first event: no duration",
         "_of_power": MEASURED,
     },

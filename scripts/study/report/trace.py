@@ -50,7 +50,7 @@ def write(folder: AnyPath, path: AnyPath) -> Trace:
         StudyError: the folder is no run's, or a file of the run is damaged.
     """
     folder, made = Path(folder), Trace()
-    edges = _edges(folder)
+    edges = edges_of_run(folder)
     if not edges:
         raise StudyError(f"{folder}: no rank has begun a phase, or this is no run's directory; give one with run.yaml")
     events = _all(folder, edges, made)
@@ -77,7 +77,7 @@ def _compressed(path: Path) -> IO[bytes]:
     return gzip.GzipFile(path, "wb", compresslevel=6, mtime=0)  # type: ignore[return-value]  # it writes bytes
 
 
-def _edges(folder: Path) -> Edges:
+def edges_of_run(folder: Path) -> Edges:
     """Of the run's log, or of those of its ranks, while it goes on or after it was killed with its launch."""
     if (folder / "phases.jsonl").is_file():
         return phases.read(folder / "phases.jsonl")
