@@ -15,6 +15,7 @@ from study.core.wording import counted
 from study.report.exports import mlflow, ro_crate
 
 OF_A_RUN = ("record.json", "run.yaml", "outcome.json", "provenance.json", "phases.jsonl", "history.csv", "members.csv")
+SHOW = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri"  # MLflow 3.17 reads files only if it is told to
 LEFT_OUT = ("logs",)  # folders of a study's results
 
 
@@ -50,7 +51,7 @@ def _store(folder: Path, results: Path, store: Path) -> None:
     if store.exists() and not store.is_dir():
         raise StudyError(f"--output: {store} is a file; a folder is expected")
     experiment, number = mlflow.write(folder, results, store)
-    print(f"{experiment}: {counted(number, 'run')}; see them with: mlflow ui --backend-store-uri {store}")
+    print(f"{experiment}: {counted(number, 'run')}; see them with: {SHOW} {store}")
 
 
 def found(results: Path, folder: Path) -> dict[str, Path | bytes]:

@@ -262,8 +262,6 @@ NOT_FUZZED = {
             "study.report.exports.mllog:_of_epochs",
             "study.report.exports.mllog:_of_results",
             "study.report.exports.mllog:_status",
-            "study.report.trace:_hosts",
-            "study.report.trace:_of_epochs",
             "study.records.record:_limits",
             "study.records.renewal:_update",
             "study.records.attempts:_record",

@@ -96,7 +96,8 @@ class _Graph:
     def add(self, identity: str, kind: str | list[str], **properties: Any) -> Entity:
         """Add an entity, or properties to one; returns the reference to it. What is None or empty is left out."""
         known = self._found.setdefault(identity, {"@id": identity})
-        known |= {"@type": kind, **{name: value for name, value in properties.items() if value not in (None, "", [])}}
+        given = {name: value for name, value in properties.items() if value not in (None, "", [])}
+        known |= {"@type": kind, **{name: _compact(value) for name, value in given.items()}}
         return {"@id": identity}
 
     def of_type(self, kind: str) -> list[Entity]:
@@ -109,6 +110,11 @@ class _Graph:
             *(self._found[name] for name in first),
             *(each for name, each in self._found.items() if name not in first),
         ]
+
+
+def _compact(value: Any) -> Any:
+    """A list of one value as that value, as the compacted form of JSON-LD asks for."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _author(graph: _Graph, number: int, author: Mapping[str, Any]) -> Entity:
