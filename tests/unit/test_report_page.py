@@ -17,6 +17,7 @@ from study.records import tidy
 from study.records.record import make_record
 from study.report import units
 from study.report.page import embedding, findings, page, tables
+from study.report.page import machine as machine_of_page
 from study.report.page.links import Records
 from study.report.tables.layout import Table
 
@@ -119,6 +120,13 @@ def test_the_machine_is_told(made):
     assert "no power and energy in 2 runs. Missing: no power sensor here" in text
     assert text.split("Hosts")[1].split("Power sensors")[0].count("n1:") == 1, "a host is told once"
     assert "tensorflow2" in text.split("Versions")[1]
+
+
+def test_versions_have_what_carried_the_gradients():
+    told = ["torch 2.13.0, horovod 0.28.1", None, "torch 2.13.0, horovod 0.28.1"]
+    runs = pd.DataFrame({"communication_libraries": told})
+    assert machine_of_page._of_communication(runs) == {"communication": ["torch 2.13.0, horovod 0.28.1"]}
+    assert machine_of_page._of_communication(runs.assign(communication_libraries=None)) == {}
 
 
 @pytest.mark.slow

@@ -56,8 +56,9 @@ def of_study(machine: dict[str, Any], runs: pd.DataFrame, loading: pd.DataFrame,
     """The `Machine`. machine: its YAML with its name. runs, loading: the tidy tables. folder: its results folder."""
     found = _provenances(runs, loading, folder)
     hosts = [*(_host(each) for each in found), *(_other(host) for each in found for host in each.get("hosts", []))]
+    versions = _versions(found) | _of_communication(runs)
     return Machine(
-        machine["name"], machine["description"], list(dict.fromkeys(hosts)), _versions(found), _sensors(runs),
+        machine["name"], machine["description"], list(dict.fromkeys(hosts)), versions, _sensors(runs),
         int((~_flags(runs, "code_is_current")).sum()),
     )  # fmt: skip
 
@@ -107,6 +108,12 @@ def _versions(found: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
         for name, version in of.items():
             seen.setdefault(name, {})[version or "not installed"] = None
     return {name: list(versions) for name, versions in seen.items()}
+
+
+def _of_communication(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """What carried the gradients: Horovod's version, for example, which is not of the framework's packages."""
+    told = runs["communication_libraries"].dropna().unique() if "communication_libraries" in runs else ()
+    return {"communication": [str(each) for each in told]} if len(told) else {}
 
 
 def _sensors(runs: pd.DataFrame) -> list[Sensor]:
