@@ -55,7 +55,8 @@ def _report(runs, loading, folder):
     for _, run in runs.iterrows():
         where = (folder / run["record"]).parent
         if run["status"] != "ok":
-            print(f"failed, {run['failure_kind']}: {run['failure_message']}. See {where}/train.log", file=sys.stderr)
+            why = f"{run['failure_kind']}: {str(run['failure_message']).removeprefix('error: ')}"
+            print(f"failed, {why}. See {where}/train.log; to run it again, delete {where}", file=sys.stderr)
         elif f" {checks.FAILED} " in run["checks"]:
             print(f"warning: {run['record']}: {run['checks'].split(f' {checks.PASSED}')[0]}", file=sys.stderr)
     for frame, what, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):

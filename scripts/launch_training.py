@@ -13,6 +13,7 @@ from pathlib import Path
 
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
+from study.core.files import read_json
 from study.core.paths import TIMED_OUT, is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
@@ -21,6 +22,7 @@ from study.instruments.heartbeats import LIMIT_S
 from study.launch.launch import give_up, has_ended, keep, launch, set_aside
 from study.machines import machine, queues
 from study.records import renewal
+from study.workloads import command
 
 
 def main() -> None:
@@ -72,10 +74,22 @@ def main() -> None:
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
     _tell_disturbance(run, folder)
+    _tell_patterns(run, folder)
     set_aside(folder, arguments.extendable)
     if job:
         keep(folder)  # before the record, during which the job may reach its walltime
     renewal.make_at_end(folder)
+
+
+def _tell_patterns(run: RunDefinition, folder: Path) -> None:
+    """Name the patterns of a command that found nothing in what its program printed."""
+    if not command.is_command(run.benchmark) or not (folder / "metrics.json").exists():
+        return
+    found = read_json(folder / "metrics.json")["program"]["metrics"]
+    for name in (name for name, value in found.items() if value is None):
+        pattern = run.benchmark["metrics"][name]
+        print(f"metrics.{name}: {pattern!r} found no number in what the program printed; see its train.log",
+              file=sys.stderr)  # fmt: skip
 
 
 def _tell_disturbance(run: RunDefinition, folder: Path) -> None:

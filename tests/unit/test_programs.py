@@ -758,6 +758,7 @@ PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
     ("changes", "grid", "message"),
     [
         ({"code": ["absent.py"]}, {}, "code: .*absent.py does not exist"),
+        ({"command": ["python", "-u", "trian.py"]}, {}, "command: .*/trian.py does not exist; give"),
         ({"environment": {"python": "venv"}}, {}, "environment: python: .*venv/bin/python does not exist"),
         ({"environment": {"image": "a.sif"}}, {}, "environment: image: .*a.sif does not exist"),
         ({"command": ["python", "{epoch_per_rank}"]}, {}, "is no placeholder; did you mean 'epochs_per_rank'"),

@@ -330,11 +330,14 @@ def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | Non
 
 
 def _training_or_told(run: RunDefinition, history: Columns | None, metrics: dict[str, Any]) -> dict[str, Any] | None:
-    """The record's ``training``, or what a program's output has of it; None without epochs and such values."""
+    """The record's ``training``; of a program without epochs, what patterns found in its output, or None.
+
+    Epochs are measured for the whole run; a pattern has the last number that the program printed.
+    """
     patterns = metrics.get("program", {}).get("metrics", {})
     told = {name: value for name, value in patterns.items() if name in command.OF_TRAINING and value is not None}
     if history is not None and _has_epochs(run, metrics):
-        return _training(run, history, metrics) | told
+        return _training(run, history, metrics)
     nothing = {each.name: None for each in fields.section("training").fields if not each.derived}
     return nothing | told if told else None
 

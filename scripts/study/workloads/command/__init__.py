@@ -5,6 +5,7 @@ scaling divides among the ranks.
 """
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ ABSENT: Mapping[str, Any] = {
     "shuffle": False, "validation_share": 0, "model": {}, "starts": RANK, "work": EPOCHS, "code": [],
     "environment": {}, "parameters": {}, "metrics": {},
 }  # fmt: skip
+SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Columns that a pattern may fill, besides names of its own, which are columns of quality.
 OF_TRAINING = ("throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s")
 
@@ -78,6 +80,8 @@ def _refusals(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
     for file in spec["code"]:
         if not (folder / file).exists():
             yield f"code: {folder / file} does not exist; give files and folders of the program, relative to {folder}"
+    if why := _script_fault(spec, folder):
+        yield f"command: {why}"
     if why := _environment_fault(spec, folder):
         yield f"environment: {why}"
     for name, pattern in spec["metrics"].items():
@@ -86,6 +90,15 @@ def _refusals(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
     for name, declared in spec["parameters"].items():
         if why := _parameter_fault(declared):
             yield f"parameters.{name}: {why}"
+
+
+def _script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+    """The first word that is a script's name must be a file; an image has files of its own."""
+    names = (word for word in spec["command"] if word.endswith(SCRIPTS) and not re.search(r"^-|[{\s]", word))
+    script = next(names, None)
+    if script is None or spec["environment"].get("image") or (folder / script).exists() or shutil.which(script):
+        return None
+    return f"{folder / script} does not exist; give the program relative to {folder}, or its whole path"
 
 
 def _environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
