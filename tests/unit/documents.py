@@ -29,7 +29,7 @@ ELSEWHERE = {
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
     "docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
-    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile /path/to/study/scripts/recommend.py",
+    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
