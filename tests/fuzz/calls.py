@@ -271,7 +271,6 @@ NOT_FUZZED = {
             "study.core.csv_files:rows_of",
             "study.core.csv_files:text_of",
             "launch_training:_tell_patterns",
-            "study.report.page.page:_Report.began_ns",
             "study.report.trace:_hosts",
             "study.report.trace:_of_epochs",
             "study.core.csv_files:read_csv",

@@ -620,15 +620,17 @@ with events.phase("run") as told:
 def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(project):
     """Time per epoch and throughput are of the epochs that were counted, and the time to the target ends there."""
     target = {"quantity": "validation_accuracy", "at_least": 0.65, "why": "a test"}
-    whole = {"epochs": {"strong": 10, "weak": 10}, "target_quality": target}
-    (run,) = project(STOPS.replace("STATUS", "status='success'"), **whole)
+    pattern = {"throughput_samples_per_s": "img/s: (.*)"}
+    whole = {"epochs": {"strong": 10, "weak": 10}, "target_quality": target, "metrics": pattern}
+    (run,) = project(STOPS.replace("STATUS", "status='success'") + "print('img/s: 1')", **whole)
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert record["program"]["epochs"] == 3 and record["derived"]["epochs_per_rank"] == 10
     history, training = pd.read_csv("run/history.csv"), record["training"]
     assert list(history["epoch"]) == [1, 2, 3] and (history["time_s"] > 0.05).all()
     assert training["time_per_epoch_s"] == pytest.approx(history["time_s"].mean())
-    assert training["throughput_samples_per_s"] == pytest.approx(100 * 3 / history["time_s"].sum())
+    assert training["throughput_samples_per_s"] == pytest.approx(100 * 3 / history["time_s"].sum()), "not the pattern's"
+    assert "the program's epochs give it, not its pattern" in record["program"]["reason"]
     found = targets.to_target(Path("run"), record, run.dataset.target)
     assert found["epochs_to_target"] == 3 and found["training_to_target_s"] < record["runtime_s"]
     (run,) = project(STOPS.replace("STATUS", "status='aborted'"), **whole)

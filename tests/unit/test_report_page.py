@@ -1,6 +1,7 @@
 """The report tells findings, failures, machine, tables and runs; every number leads to its runs; texts stay texts."""
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 
@@ -127,6 +128,16 @@ def test_versions_have_what_carried_the_gradients():
     runs = pd.DataFrame({"communication_libraries": told})
     assert machine_of_page._of_communication(runs) == {"communication": ["torch 2.13.0, horovod 0.28.1"]}
     assert machine_of_page._of_communication(runs.assign(communication_libraries=None)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("made_ns", "lacks"), [(0, True), (1 << 62, False)])
+def test_a_recommendation_says_if_it_lacks_later_runs(made, tmp_path, made_ns, lacks):
+    file = tmp_path / "local" / "studies" / "test" / "recommendation" / "fastest" / "recommendation.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("gpus\n1\n")
+    os.utime(file, ns=(made_ns, made_ns))
+    assert ("does not have 2 of the runs" in Seen(made()).text) == lacks
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from study.core import paths
-from study.core.files import read_json
 from study.experiment.study import Study
 from study.records import attempts, tidy
 from study.report import answer, sources
@@ -204,12 +202,6 @@ class _Report:
             return None
         return Link(TABLES[name].title, f"#table-{name}") if name in self.study.tables else self.space.link(path)
 
-    @functools.cached_property
-    def began_ns(self) -> list[int]:
-        """When each run began, since 1970, as its provenance has it."""
-        files = [(self.folder.parents[1] / record).with_name("provenance.json") for record in self.runs["record"]]
-        return [int(read_json(file).get("started_wall_ns") or 0) for file in files]
-
     def recommendation(self, folder: Path) -> Recommendation:
         """What is in the folder of one goal."""
         views = [
@@ -221,7 +213,8 @@ class _Report:
                               "Predicted values with their intervals, beside the measured ones.", [])  # fmt: skip
         sentences = [note for view in views for note in view.notes if RECOMMENDED in note]
         made_ns = (folder / "recommendation.csv").stat().st_mtime_ns
-        return Recommendation(folder.name, sentences, curves, views, sum(each > made_ns for each in self.began_ns))
+        later = int((pd.to_numeric(self.runs["started_wall_ns"]) > made_ns).sum())
+        return Recommendation(folder.name, sentences, curves, views, later)
 
     def failed(self) -> tables.View | None:
         """The failed runs and loads; None if nothing failed."""
