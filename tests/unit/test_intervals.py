@@ -76,7 +76,7 @@ def underestimated(order, points, blocks):
 @pytest.mark.parametrize("points", [2, 3, 6])
 @pytest.mark.parametrize("blocks", intervals.BLOCKS)
 def test_blocks_of_a_study_resemble_each_other_less_than_to_and_fro(points, blocks):
-    now = underestimated(intervals.schedule.balanced, points, blocks)
+    now = underestimated(intervals.run_order.balanced, points, blocks)
     assert now < min(1.15, underestimated(intervals.to_and_fro, points, blocks))
 
 

@@ -44,7 +44,11 @@ def test_small_runs_fill_the_smallest_job_and_what_was_given_is_kept():
     [
         ({}, {}, "queue.smallest_nodes: a run of 24 ranks has 24 nodes; a job must have at least 128"),
         ({}, {"nodes_24": 6}, None),
-        ({"launcher": "mpiexec"}, {"nodes_24": 6}, "launcher: runs packed into one job need one of aprun, jsrun, srun"),
+        (
+            {"launcher": "mpiexec"},
+            {"nodes_24": 6},
+            "launcher: runs packed into one job need one of aprun, flux, jsrun, srun",
+        ),
         ({"nodes": 140}, {"nodes_24": 6}, "nodes: 6 runs of 24 nodes in one job are more than 140 nodes"),
         ({"time_limit_s": 20000}, {"nodes_24": 6}, "queue.longest_minutes: 144 nodes may run for 180 minutes"),
     ],

@@ -18,6 +18,7 @@ from study.backends.tensorflow import devices
 from study.backends.tensorflow.step_measures import SUMS, StepMeasures, squared_norm
 from study.backends.tensorflow.trainer import KerasTrainer
 from study.communication.horovod import nccl_version
+from study.core.csv_columns import Columns
 from study.core.errors import StudyError
 from study.instruments import phases
 from study.records import record
@@ -136,10 +137,13 @@ def test_the_slowest_and_the_fastest_rank():
 
 
 def test_the_first_epoch_s_excess():
-    history = pd.DataFrame({"steps_s": [5.0, 1.0, 3.0, 2.0]})
-    assert record._first_epoch_excess(history) == 3.0
-    assert record._first_epoch_excess(history[:1]) is None
-    assert record._first_epoch_excess(history.drop(columns="steps_s")) is None
+    def excess(**columns):
+        values = {name: np.array(each) for name, each in columns.items()}
+        return record._first_epoch_excess(Columns(len(next(iter(values.values()))), values))
+
+    assert excess(steps_s=[5.0, 1.0, 3.0, 2.0]) == 3.0
+    assert excess(steps_s=[5.0]) is None
+    assert excess(time_s=[5.0, 1.0]) is None
 
 
 def test_equal_batches_on_all_ranks_are_refused():

@@ -35,7 +35,7 @@ def folder(tmp_path):
     for name, text in {
         "config": "study: mine\nmachine: mine\ndata_dir: data\nresults_dir: results\n",
         "studies/mine": STUDY,
-        "machines/mine": "base: local\ndescription: my machine\ntime_limit_s: 600\n",
+        "machines/mine": "base: local\ndescription: my machine\ntime_limit_s: 600\nrepeat_disturbed: 0\n",
         "benchmarks/nt3": re.sub(
             "^batch_size: .*", "batch_size: 10", (ROOT / "config/benchmarks/nt3.yaml").read_text(), flags=re.M
         ),
