@@ -18,6 +18,7 @@ from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import GPU_MEMORY, NOT_EXTRAPOLATED
 
 NOT_TRUSTED = "the model does not fit what was measured"
+LEAST_NARROWING = 0.05  # of an interval, for which a further measurement is advised
 FARTHEST = 8  # times the largest measured count: farther predictions are shown and never recommended
 
 

@@ -12,7 +12,7 @@ from study.core.wording import counted
 from study.prediction.goals import Goal
 from study.prediction.model import Model, Prediction
 from study.prediction.points import Series
-from study.prediction.recommend import Recommendation, best_measured, next_measurement, recommend
+from study.prediction.recommend import LEAST_NARROWING, Recommendation, best_measured, next_measurement, recommend
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared
 from study.prediction.settings import NOT_EXTRAPOLATED
 
@@ -24,7 +24,6 @@ SUPERLINEAR = 1.05
 SLOWER = 1.02  # a time that counts as longer than another
 MISFIT = 0.05
 MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
-LEAST_NARROWING = 0.05
 COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
 NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0}
 

@@ -17,7 +17,15 @@ from study.prediction.answers import Answer
 from study.prediction.check import check
 from study.prediction.goals import Goal
 from study.prediction.model import Model, interval
-from study.prediction.recommend import FARTHEST, NOT_TRUSTED, best_measured, next_measurement, quantities, recommend
+from study.prediction.recommend import (
+    FARTHEST,
+    LEAST_NARROWING,
+    NOT_TRUSTED,
+    best_measured,
+    next_measurement,
+    quantities,
+    recommend,
+)
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
 
@@ -124,7 +132,12 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             where = f"{answer.name}, {_series_words(series)}"
             notes.append(f"{where}: {result.reason}")
             following = next_measurement(result.candidates)
-            if following is not None:
+            if following is not None and following["narrows_interval_by"] < LEAST_NARROWING:
+                notes.append(
+                    f"{where}: no further measurement is expected to narrow the interval of {goal.minimise} by "
+                    f"{LEAST_NARROWING:.0%} or more"
+                )
+            elif following is not None:
                 notes.append(
                     f"{where}: next, measure on {counted(following['ranks'], 'rank')} "
                     f"({following['predicted_node_hours']:.3g} "
