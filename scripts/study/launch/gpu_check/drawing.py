@@ -1,9 +1,10 @@
 """Figures of the check's report as SVG, without a library that draws: ratios of arms, and power over time."""
 
-import csv
 import html
 import math
 from pathlib import Path
+
+from study.launch.gpu_check.results import table_rows
 
 RATIOS = "study_ratios.csv"
 WIDTH, LEFT, RIGHT, LINE = 720, 160, 30, 24
@@ -14,23 +15,16 @@ LOADS = ("idle", "full", "alternating")
 def figures(folder: Path) -> list[tuple[str, str]]:
     """(caption, SVG) of those whose data are in the check's folder."""
     found = []
-    if rows := _read(folder / RATIOS):
+    if rows := table_rows(folder / RATIOS):
         found.append(
             ("Throughput of each arm / baseline, with its 95 % interval; the line is no difference", _ratios(rows))
         )
     for load in LOADS:
-        if rows := _read(folder / f"samples_{load}.csv"):
+        if rows := table_rows(folder / f"samples_{load}.csv"):
             points = [(float(row["time_s"]), float(row["power_w"])) for row in rows if row["power_w"]]
             if len(points) > 1:
                 found.append((f"Power at {load} load, W over s", _curve(points)))
     return found
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _ratios(rows: list[dict[str, str]]) -> str:

@@ -3,6 +3,7 @@
 from study.launch.gpu_check import project_study
 from study.launch.gpu_check.context import Context
 from study.launch.gpu_check.project_study import Content
+from study.launch.gpu_check.results import table_rows
 from study.launch.gpu_check.small_study import SMALL, tell_runs
 
 NAME = "gpu_emulated"
@@ -13,7 +14,7 @@ def check(context: Context) -> None:
     """Run the study; then a row for each learning rate."""
     results = project_study.run(context, NAME, lambda content: change(context, content))
     tell_runs(context, results)
-    for row in project_study.table(results / "runs.csv"):
+    for row in table_rows(results / "runs.csv"):
         if row["status"] == "ok":
             about = {"unit": "accuracy", "expected": f"after {row['epochs']} epochs of each rank; told, not judged"}
             rate, ranks = row["base_learning_rate"], row["emulated_ranks"]

@@ -1,6 +1,5 @@
 """A study of this project, run by its own workflow in the check's folder: its results are those of any machine."""
 
-import csv
 import importlib.util
 import json
 import os
@@ -134,11 +133,3 @@ def _reason(log: Path) -> str:
 def has_compiler() -> bool:
     """Whether torch.compile finds a C++ compiler."""
     return any(shutil.which(each) for each in (os.environ.get("CXX", "g++"), "g++", "c++", "clang++"))
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    """The rows of a table; none if it was not made."""
-    if not path.is_file():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

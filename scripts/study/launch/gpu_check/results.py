@@ -67,6 +67,14 @@ def read(file: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in lines]
 
 
+def table_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file as texts; none if it was not made."""
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def write_csv(path: AnyPath, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a CSV file; None is an empty cell, floats have nine digits."""
     with written_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as file:

@@ -9,7 +9,7 @@ from study.launch.gpu_check.context import Context
 from study.launch.gpu_check.drawing import RATIOS
 from study.launch.gpu_check.limit_checks import power_limit
 from study.launch.gpu_check.project_study import Content
-from study.launch.gpu_check.results import NotPossible, write_csv
+from study.launch.gpu_check.results import NotPossible, table_rows, write_csv
 
 NAME = "gpu_check"
 BLOCKS = 3  # at the default of --minutes; the fewest for an interval
@@ -57,7 +57,7 @@ def _settable(context: Context, watts: float) -> None:
 
 def tell_runs(context: Context, results: Path) -> None:
     """A row on whether all runs ended well, with the first reason."""
-    runs = project_study.table(results / "runs.csv")
+    runs = table_rows(results / "runs.csv")
     bad = [row for row in runs if row["status"] != "ok"]
     why = f"{len(bad)} failed; {bad[0]['record']}: {bad[0]['failure_message']}" if bad else None
     if runs:
@@ -67,7 +67,7 @@ def tell_runs(context: Context, results: Path) -> None:
 def _tell_arms(context: Context, results: Path) -> None:
     """The ratio of each arm to the baseline, with its 95 % interval."""
     drawn = []
-    for row in project_study.table(results / "tables" / "tuning.csv"):
+    for row in table_rows(results / "tables" / "tuning.csv"):
         about = {
             "unit": "x",
             "expected": f"steady throughput, of the baseline, {row['blocks']} blocks; told, not judged",

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from study.core.cores import contents
 from study.core.files import AnyPath
 from study.instruments.power.readings import SENSORS, Device, Found, Missing, Reading, reason
 
@@ -26,13 +27,13 @@ MICRO = 1e-6
 @SENSORS.register("grace")
 def find(root: AnyPath = ROOT) -> Found:
     """One `Device` of kind ``cpu`` for each Grace; raises `Unavailable` if there is none that can be read."""
-    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if _text(chip / "name") == DRIVER]
+    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if contents(chip / "name") == DRIVER]
     devices: dict[str, Device] = {}
     missing: list[Missing] = []
     for chip in chips:
         # Kernels differ in whether the meter's files are in the hwmon device or in the device behind it.
-        folder = next((each for each in (chip, chip / "device") if _text(each / "power1_oem_info")), None)
-        match = WHOLE.fullmatch(_text(folder / "power1_oem_info")) if folder else None
+        folder = next((each for each in (chip, chip / "device") if contents(each / "power1_oem_info")), None)
+        match = WHOLE.fullmatch(contents(folder / "power1_oem_info")) if folder else None
         if folder is None or match is None:
             continue
         name, file = f"grace-{match[1]}", folder / "power1_average"
@@ -46,10 +47,3 @@ def find(root: AnyPath = ROOT) -> Found:
 
 def _reader(file: Path) -> Callable[[], Reading]:
     return lambda: Reading(power_w=int(file.read_text()) * MICRO)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

@@ -15,6 +15,7 @@ ten minutes; the sampler does. A GPU within a processor has no such files. GPUs 
 from collections.abc import Callable
 from pathlib import Path
 
+from study.core.cores import contents
 from study.core.files import AnyPath
 from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, reason
 
@@ -29,9 +30,9 @@ def find(root: AnyPath = ROOT) -> Found:
     """One `Device` of kind ``gpu`` for each card; raises `Unavailable` if there is none that can be read."""
     devices: list[Device] = []
     missing: list[Missing] = []
-    for chip in (each for each in sorted(Path(root).glob("hwmon*")) if _text(each / "name") in DRIVERS):
+    for chip in (each for each in sorted(Path(root).glob("hwmon*")) if contents(each / "name") in DRIVERS):
         name = (chip / "device").resolve().name
-        counters = {_text(file.with_name(f"{file.stem[:-6]}_label")): file for file in chip.glob("energy*_input")}
+        counters = {contents(file.with_name(f"{file.stem[:-6]}_label")): file for file in chip.glob("energy*_input")}
         file = next((counters[label] for label in PREFERRED if label in counters), None)
         if file is None:
             missing.append(Missing("gpu", name, f"Intel GPU: {name}: {chip} has no energy counter of the card"))
@@ -46,10 +47,3 @@ def find(root: AnyPath = ROOT) -> Found:
 def _reader(file: Path) -> Callable[[], Reading]:
     counter = Counter(lambda: int(file.read_text()), MICRO)
     return lambda: Reading(energy_j=counter.total())
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

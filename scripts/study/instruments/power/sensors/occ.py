@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from study.core.cores import contents
 from study.core.files import AnyPath
 from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
 
@@ -31,12 +32,12 @@ MICRO = 1e-6
 @SENSORS.register("occ")
 def find(root: AnyPath = ROOT) -> Found:
     """The labelled sensors of all chips as a list of `Device`; of the first driver that has any."""
-    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if _text(chip / "name") in DRIVERS]
+    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if contents(chip / "name") in DRIVERS]
     if not chips:
         raise Unavailable(f"POWER9: no chip of {' or '.join(DRIVERS)} in {root}")
     found = Found()
     for driver in DRIVERS:
-        found = _of_chips([chip for chip in chips if _text(chip / "name") == driver])
+        found = _of_chips([chip for chip in chips if contents(chip / "name") == driver])
         if found:
             break
     return found.checked(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
@@ -64,7 +65,7 @@ def _labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]
     found: dict[tuple[Path, str, str], dict[str, Path]] = {}
     for chip in chips:
         for path in sorted(chip.glob("*_label"), key=lambda path: (len(path.name), path.name)):
-            quantity, label = re.sub(r"\d+_label$", "", path.name), _text(path)
+            quantity, label = re.sub(r"\d+_label$", "", path.name), contents(path)
             kind = next((kind for kind, pattern in LABELS.items() if pattern.fullmatch(label.lower())), None)
             if kind and quantity in ("power", "energy"):
                 found.setdefault((chip, kind, label), {})[quantity] = path.with_name(
@@ -90,10 +91,3 @@ def _reader(files: dict[str, Path]) -> Callable[[], Reading]:
     return lambda: Reading(
         power_w=int(power.read_text()) * MICRO if power else None, energy_j=counter.total() if counter else None
     )
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
