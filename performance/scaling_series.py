@@ -4,9 +4,9 @@ Fits the small counts of each series and predicts the larger ones. Split `main` 
 largest, `few` the three smallest. Prints and writes two tables: the errors with the frozen priors and with priors that
 were chosen without the predicted source, and what each mechanism gains. No fit sees a series' name.
 
-The file has the columns series, mode (weak, strong), unit, ranks, value, and may have source, gpus_per_node, batch. A
-value is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min). A row that cannot be right is left out
-and named.
+The file has the columns series, mode (weak, strong), unit, ranks, value, and may have source and gpus_per_node. A value
+is a throughput (.../s of all ranks, .../s/GPU of one) or a time (s, min). A row that cannot be right is left out and
+named. A throughput is the time of a sample of each rank, or of all together under strong scaling.
 """
 
 import argparse
@@ -30,7 +30,7 @@ OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
 SPLITS = ("main", "few")
 MODES = ("weak", "strong")
 NEEDED = ("series", "mode", "unit", "ranks", "value")
-NUMBERS = ("ranks", "value", "batch", "gpus_per_node")
+NUMBERS = ("ranks", "value", "gpus_per_node")
 NEUTRAL = 0.02  # the start of every size when priors are chosen: none is known
 PULL = 0.01  # towards the start, per squared change of a logarithm
 ITERATIONS = 25
@@ -38,7 +38,7 @@ ITERATIONS = 25
 
 @dataclass(frozen=True)
 class Series:
-    """A measured series. times: of a step or of the whole work, shape (counts,)."""
+    """A measured series. times: of the same work of a rank, or of all ranks together if ``fixed``, shape (counts,)."""
 
     name: str
     source: str
@@ -95,14 +95,16 @@ def read(path: Path) -> tuple[list[Series], list[str]]:
         frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
     frame["mode"] = frame["mode"].str.strip().str.lower()
     told = frame["unit"].fillna("").map(_factor)
-    firsts = frame.groupby("series")[["mode", "unit"]].transform("first")
+    is_known = frame["mode"].isin(MODES) & told.notna()
+    kinds = frame[["mode", "unit"]].where(is_known)
+    firsts = kinds.groupby(frame["series"]).transform("first")  # of each series
     reasons = {
+        "it has no name": frame["series"].isna(),
         "mode must be weak or strong": ~frame["mode"].isin(MODES),
         "value must be above 0": ~((frame["value"] > 0) & np.isfinite(frame["value"])),
         "ranks must be a whole number above 0": ~((frame["ranks"] >= 1) & (frame["ranks"] % 1 == 0)),
-        "batch must be above 0": frame["batch"] <= 0,
         "the unit is not known": told.isna(),
-        "mode or unit is another than in the series' first row": (frame[["mode", "unit"]] != firsts).any(axis=1),
+        "mode or unit is another than in the series' first row": (kinds != firsts).any(axis=1),
     }
     odd = pd.Series("", frame.index)
     for reason, is_odd in reasons.items():
@@ -124,17 +126,17 @@ def _factor(unit: str) -> float | None:
 def _series(name: str, rows: pd.DataFrame) -> Series:
     """One series; values of the same count are averaged."""
     first, unit = rows.iloc[0], str(rows["unit"].iloc[0])
-    batch = rows["batch"] if rows["batch"].notna().all() else 1.0
-    rows = rows.assign(batch=batch).groupby("ranks", sort=True)[["value", "batch"]].mean().reset_index()
-    ranks, value = rows["ranks"].to_numpy(float), rows["value"].to_numpy(float)
+    most = rows["gpus_per_node"].max()
+    per_node = float(most) if 1 <= most < np.inf else None
+    means = rows.groupby("ranks", sort=True)["value"].mean()
+    ranks, value = means.index.to_numpy(float), means.to_numpy(float)
     fixed = first["mode"] == "strong"
-    per_node = float(first["gpus_per_node"]) if first["gpus_per_node"] >= 1 else None
     source = str(first.get("source", "")).partition(":")[0]
     if (seconds := units.time_in_seconds(unit)) is not None:
         return Series(name, source, per_node, fixed, ranks, value * seconds)
     kind = units.throughput(unit)
-    of_all = value * {"all": 1.0, "rank": ranks, "node": np.ceil(ranks / (per_node or 1))}[kind.per] / kind.seconds
-    work = 1.0 if fixed or kind.is_steps else rows["batch"].to_numpy(float) * ranks
+    of_all = kind.of_all_ranks(value, ranks, np.ceil(ranks / (per_node or 1)))
+    work = 1.0 if fixed or kind.time_of else ranks
     return Series(name, source, per_node, fixed, ranks, work / of_all)
 
 
@@ -216,11 +218,12 @@ def _surprise(series: list[Series], priors: dict) -> float:
 
 def _left_out(series: list[Series]) -> Iterator[pd.DataFrame]:
     """Predictions of each source by priors that were chosen on the others."""
-    for source in sorted({each.source for each in series}):
+    sources = sorted({each.source for _, each, _ in _splits(series)})
+    if len(sources) < 2:
+        raise StudyError("--leave-out: what can be predicted is of one source (column source); two are expected")
+    for source in sources:
         priors = chosen([each for each in series if each.source != source])
-        mine = [each for each in series if each.source == source]
-        if any(_splits(mine)):
-            yield predictions(mine, priors)
+        yield predictions([each for each in series if each.source == source], priors)
 
 
 def chosen(series: list[Series]) -> dict:

@@ -7,8 +7,8 @@ W&B or MLflow, whose ranks it names. Starts nothing.
 """
 
 import argparse
-import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -52,8 +52,9 @@ def main() -> None:
         )
     if arguments.knee > 1:
         parser.error(f"argument --knee: {arguments.knee:g} must be at most 1, a doubling that halves the time")
-    goal = goals.load(arguments.goal)
-    goal = dataclasses.replace(goal, price=arguments.price) if arguments.price else goal
+    goal = goals.load(arguments.goal, arguments.price)
+    if arguments.output:
+        check_output(arguments.output, arguments.points)
     found = [
         answer(series, arguments.predict, goal, arguments.knee, arguments.amount)
         for series in read_any(arguments.points, arguments.work, arguments.ranks_per_node, arguments.unit)
@@ -62,16 +63,27 @@ def main() -> None:
     print(text)
     if arguments.output:
         output = arguments.output
-        if output.is_dir() or not output.name:
-            raise StudyError(f"--output: {output} is a folder; a CSV file is expected")
         with written_aside(output) as aside:
             pd.concat([each.predictions for each in found], ignore_index=True).to_csv(aside, index=False)
         write_text(output.with_suffix(".md"), text)
         series_drawing.write(found, output.with_suffix(".svg"))
         table = allocation_table(found, goal.price, arguments.amount, arguments.grid, arguments.pue)
         table.write_to(output.parent / f"{output.stem}_allocation")
-        print(f"Predictions, answer and curves: {output.with_suffix('')}.csv, .md, .svg")
+        print(f"Predictions, answer and curves: {output}, {output.with_suffix('.md')}, {output.with_suffix('.svg')}")
+        if len(found) > series_drawing.MOST_PANELS:
+            print(f"The figure has the first {series_drawing.MOST_PANELS} of {len(found)} series")
         print(f"Table for an allocation: {output.parent / f'{output.stem}_allocation'}")
+
+
+def check_output(output: Path, points: Sequence[str]) -> None:
+    """Raise `StudyError` for an output that is a folder, is written twice, or is read too."""
+    if output.is_dir():
+        raise StudyError(f"--output: {output} is a folder; a CSV file is expected")
+    if output.suffix in (".md", ".svg"):
+        raise StudyError(f"--output: {output} must be a CSV file; the answer is written beside it, as .md and .svg")
+    inputs = [Path(text) for name in points for text in (name, name.partition(":")[2]) if text]
+    if output.exists() and any(each.exists() and output.samefile(each) for each in inputs):
+        raise StudyError(f"--output: {output} is one of the files with points; name another one")
 
 
 def counts(text: str) -> list[int]:
@@ -86,10 +98,14 @@ def markdown(found: list[SeriesAnswer]) -> str:
     """The answer of each series in sentences, and a table of its predictions."""
     parts = []
     for each in found:
-        table = each.predictions.drop(columns="series").to_markdown(index=False, floatfmt=".4g")
+        table = each.predictions.drop(columns="series").map(lambda cell: "" if pd.isna(cell) else cell)
         lines = "\n".join(f"- {line}" for line in each.sentences)
-        what = f"time in s, predicted with a 90 % interval; from {each.series.quantity}, points {each.series.origin}"
-        parts.append(f"## {each.series.name}\n\n{lines}\n\n{what}\n\n{table}\n")
+        is_predicted = each.predictions["low"].notna().any()
+        how = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
+        what = f"time in s, {how}; from {each.series.quantity}, points {each.series.origin}"
+        shown = table.to_markdown(index=False, floatfmt=".4g")
+        name = " ".join(each.series.name.split())
+        parts.append(f"## {name}\n\n{lines}\n\n{what}\n\n{shown}\n")
     return "\n".join(parts)
 
 

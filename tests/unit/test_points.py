@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import predict
 import pytest
 from examples import expand
 from hypothesis import given, settings
@@ -255,6 +256,9 @@ def test_exports_of_trackers_give_points(tmp_path, names):
         "Ranks ; Runtime_S\n1;8,0\n2;4,2\n4;1.000,0\n",
         "ranks\truntime_s\n1.0\t8\n2.0\t4.2\n4.0\t1e3\n\n",
         '# measured\n\nranks,runtime_s\n1,8\n\n2,4.2\n4,"1,000"\n',
+        "sep=;\r\nranks;runtime_s\r\n1;8,0\r\n2;4,2\r\n4;1000\r\n",
+        "ranks\truntime_s\n1\t8.0\n2\t4.2\n4\t1,000\n",
+        ",Ranks,Runtime S,note\n0,1,8,a\n1,2,4.2,b\n2,4,1000,\n",
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
@@ -274,6 +278,21 @@ def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
         (b"\n\nranks,runtime_s\n1,2\n2,3,4\n", "line 5: 3 values, but line 3 has 2"),
         (b"ranks;runtime_s\n1;8\n2;n/a\n", "line 3, column 'runtime_s': 'n/a' is not a finite number"),
         (b"ranks,runtime_s,unit\n1,8,ms\n", "'ms', but runtime_s is in seconds"),
+        (b"ranks,runtime_s,unit\n1,8,days\n", "'days', but runtime_s is in seconds"),
+        (b"ranks,runtime_s,unit\n1,8,msecs\n", "'msecs', but runtime_s is in seconds"),
+        (b"ranks,throughput,unit\n1,8,images/s (8 GPUs)\n", "the remark '(8 gpus)' in a unit is not known"),
+        (
+            b"ranks;runtime_s\n1;4,250\n2;2,100\n",
+            "line 2, column 'runtime_s': '4,250' is not a finite number, since",
+        ),
+        (
+            b"ranks;runtime_s\n1;8,5\n2;4.250\n",
+            "line 3, column 'runtime_s': '4.250' is not a finite number, since",
+        ),
+        (b'ranks,runtime_s\n1,"0,125"\n', "line 2, column 'runtime_s': '0,125'"),
+        (b"sep=;\n\ngpus;time\n1;8\n", "line 3: there is no column 'ranks'"),
+        (b"Ranks,ranks,runtime_s\n1,1,8\n", "'Ranks' and 'ranks' are one column"),
+        (b"series,ranks,runtime_s\na,1,8\n,2,4\n", "line 3, column 'series': is empty"),
         (b"ranks,throughput,unit\n1,8,images/s\n2,8,furlongs\n", "line 3, column 'unit': 'furlongs' is not known"),
         (b"ranks,throughput,unit\n1,8,images/s\n2,8,tokens/s\n", "one series has image and token"),
         (b"ranks,throughput,unit\n1,8,images/s/node\n", "the nodes are not known"),
@@ -290,20 +309,113 @@ def test_throughputs_of_rows_in_several_forms_are_one_unit():
     whole = made(COUNTS * 10, work="per_rank", column="throughput", unit=["x/s", "x/s/GPU", "x/min", "x/s/node"])
     by_hand = [1 / 10, 1 / 20, 4 * 60 / 40, 8 / (80 * 2)]
     assert whole.points["time"].tolist() == pytest.approx(by_hand)
-    steps = made(COUNTS, work="per_rank", column="throughput", unit="it/s")
-    assert steps.points["time"].tolist() == pytest.approx(1 / COUNTS), "a step is taken by all ranks together"
+
+
+@pytest.mark.parametrize(
+    ("unit", "quantity", "seconds"),
+    [
+        ("it/s", "time_per_step_s", 1),
+        ("batches/s", "time_per_step_s", 1),
+        ("steps/min/GPU", "time_per_step_s", 60),
+        ("epochs/h", "time_per_epoch_s", 3600),
+    ],
+)
+def test_steps_and_epochs_are_taken_by_all_ranks_together(unit, quantity, seconds):
+    series = made(COUNTS, work="per_rank", column="throughput", unit=unit)
+    assert series.points["time"].tolist() == pytest.approx(seconds / COUNTS)
+    assert series.quantity == quantity
 
 
 @pytest.mark.parametrize("work", ["fixed", "per_rank"])
 def test_times_of_steps_of_other_batches_are_of_the_same_work(work):
-    changing = made(2 * COUNTS, column="time_per_step_s", work=work, batch_size=64 * COUNTS)
+    sizes = [64, 64, 128, 128]
+    changing = made([2, 2, 4, 4], column="time_per_step_s", work=work, batch_size=sizes)
     assert changing.points["time"].tolist() == pytest.approx([2.0] * 4)
     assert "is that of a batch of 64" in changing.notes[0]
-    throughput = made([10.0] * 4, column="throughput", work=work, batch_size=64 * COUNTS, unit="x/s")
+    throughput = made([10.0] * 4, column="throughput", work=work, batch_size=sizes, unit="x/s")
     assert throughput.points["time"].tolist() == pytest.approx([0.1] * 4 if work == "fixed" else COUNTS / 10)
     missing = made([2.0] * 4, column="time_per_step_s", work=work, batch_size=[64, np.nan, 64, 64])
     assert missing.points["time"].tolist() == [2.0] * 4
     assert "some rows have no batch_size" in missing.notes[0]
+
+
+def test_a_batch_of_the_other_kind_is_noticed_by_its_growth():
+    """Weak scaling with the batch of all ranks, strong scaling with that of one: no step has other work."""
+    weak = made([2.0, 2.1, 2.2, 2.3], column="time_per_step_s", work="per_rank", batch_size=64 * COUNTS)
+    assert weak.points["time"].tolist() == [2.0, 2.1, 2.2, 2.3]
+    assert "batch_size grows with the ranks, so it is read as that of all together: 64 of each" in weak.notes
+    strong = made(8 / COUNTS, column="time_per_step_s", batch_size=256 / COUNTS)
+    assert strong.points["time"].tolist() == [8, 4, 2, 1]
+    assert "batch_size falls as the ranks grow, so it is read as that of one rank: 256 of all together" in strong.notes
+    throughput = made(32 * COUNTS, column="throughput", work="per_rank", batch_size=64 * COUNTS, unit="images/s")
+    assert throughput.points["time"].tolist() == [2.0] * 4
+    assert "times are those of 64 images of each rank" in throughput.notes
+
+
+def test_a_throughput_does_not_tell_the_time_of_an_energy():
+    series = made(10 * COUNTS, column="throughput", unit="x/s", energy_j=7, time_std=3, power_w=300 * COUNTS)
+    assert series.points["energy_j"].tolist() == pytest.approx([30.0] * 4), "300 W x ranks x 0.1 s / ranks"
+    assert series.points["scatter"].tolist() == [0.0] * 4
+    assert "not used: energy_j and time_std" in " ".join(series.notes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"power_w": [300.0] * 4}, "those of all ranks together? The power is 300 W on 1 and 300 W on 8"),
+        ({"energy_j": [6e-4] * 4}, "in joules and power_w in watts? On 1 rank they are 7.5e-05 W of a rank"),
+        ({"power_w": 300 * COUNTS}, None),
+    ],
+)
+def test_a_power_that_no_rank_takes_is_told(columns, told):
+    notes = " ".join(made([8, 4, 2, 1], **columns).notes)
+    assert (told in notes) if told else "energy_j" not in notes
+
+
+@pytest.mark.parametrize(("given", "per_node"), [(8, 8), (4, 4), (None, 4)])
+def test_rows_of_one_node_do_not_tell_how_many_fit(given, per_node):
+    table = pd.DataFrame({"ranks": [1, 2, 4], "nodes": 1, "runtime_s": [8, 4, 2]})
+    (series,) = series_of(table, "x.csv", "fixed", given)
+    assert series.per_node == per_node
+    assert ("4 ranks are taken for a full one" in " ".join(series.notes)) == (given is None)
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "work", "told"),
+    [
+        ([10.0] * 4, "images/s", "per_rank", "is the throughput that of one rank?"),
+        ([10.0] * 4, None, "fixed", "is the throughput that of one rank?"),
+        (10 * COUNTS, "images/s/GPU", "per_rank", "is the throughput that of all ranks?"),
+        (10 * COUNTS, "images/s/GPU", "fixed", "is the throughput that of all ranks?"),
+        ([10, 9.8, 9.7, 9.6], "images/s/GPU", "per_rank", None),
+        (9 * COUNTS, "images/s", "fixed", None),
+    ],
+)
+def test_a_throughput_that_grows_as_that_of_another_owner_is_told_first(values, unit, work, told):
+    first = answered(made(values, work=work, column="throughput", unit=unit)).sentences[0]
+    assert first.startswith(told or "goal fastest")
+
+
+def test_counts_below_the_smallest_measured_one_change_nothing_else():
+    series = made([2.0, 2.1, 2.2], (4, 8, 16), work="per_rank", column="time_per_step_s", load_s=36)
+    with_smaller, without = (answer(series, asked, goals.load("fastest"), amount=1000) for asked in ((1, 32), (32,)))
+    assert with_smaller.predictions["ranks"].tolist() == [1, 4, 8, 16, 32]
+    assert with_smaller.recommendation.reason == without.recommendation.reason
+    assert "counts below 4, the smallest measured one, are shown" in " ".join(with_smaller.sentences)
+    table = allocation_table([with_smaller], 2.0, amount=1000).frame.set_index("ranks")
+    assert table.loc[4, ["speedup", "efficiency"]].tolist() == [1, 1]
+    assert table["efficiency"][8] == pytest.approx(2.0 / 2.1)
+    assert table["node_hours"][8] == pytest.approx(2 * (1000 * 2.1 * 4 / 8 + 36) / 3600), "2 nodes, with loading"
+    pd.testing.assert_frame_equal(table.loc[[4, 8, 16]], allocation_table([without], 2.0, 1000).frame.set_index("ranks")
+                                  .loc[[4, 8, 16]])  # fmt: skip
+
+
+def test_of_two_counts_a_limit_is_one_of_the_whole_job():
+    limit = goals.Limit("runtime_s", 50.0, None)
+    goal = goals.Goal("cheap", "", "node_hours", (limit,))
+    series = made([8, 4.2], (1, 8))
+    assert "1 rank suits the goal cheap" in answer(series, (), goal).sentences[0]
+    assert "8 ranks suits the goal cheap" in answer(series, (), goal, amount=10).sentences[0], "80 and 42 s"
 
 
 def test_repeats_that_scatter_and_half_empty_nodes_are_told():
@@ -370,11 +482,123 @@ def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path
         read_any([str(tmp_path / "a.log")], "per_rank")
 
 
+MESH = "Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=4\n"
+
+
+def test_torchtitans_later_meshes_are_multiplied_without_their_experts(tmp_path):
+    steps = TITAN.partition("\n")[2]
+    (tmp_path / "a.log").write_bytes(b"\xff broken\n" + (MESH + steps).encode())
+    (series,) = read_any([str(tmp_path / "a.log")], "per_rank")
+    assert series.counts.tolist() == [16]
+    (series,) = read_any([f"8:{tmp_path / 'a.log'}"], "per_rank")
+    assert series.counts.tolist() == [8]
+    assert "names 16 ranks; the 8 before its name are used" in " ".join(series.notes)
+
+
+def entry(key, ms, **more):
+    return " 0: :::MLLOG " + json.dumps({"namespace": "", "time_ms": ms, "key": key, "value": None, **more})
+
+
+def test_mlperf_logs_of_several_runs_and_of_lines_that_run_into_each_other(tmp_path):
+    lines = [
+        entry("run_start", 1000) + entry("epoch_start", 1000, metadata={"epoch_num": 1}),
+        entry("run_stop", 11_000, metadata={"file": "{x}", "status": "success"}),
+        entry("run_start", 20_000),
+        entry("run_stop", 90_000, value={"status": "ABORTED"}),
+        entry("tracked_stats", 90_001, value={"throughput": 5.0}),
+        entry("run_start", 100_000),
+        entry("run_stop", 114_000),
+        entry("run_start", 10**400),
+        ":::MLLOG {broken",
+    ]
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    (series,) = read_any([f"8:{tmp_path / 'a.log'}"], "fixed")
+    assert series.points["time"].tolist() == [12.0], "10 and 14 s"
+    assert "1 aborted run left out" in series.notes[-1]
+
+
+def of_export(tmp_path, text, work="per_rank"):
+    (tmp_path / "export.csv").write_text(text)
+    (series,) = read_any([str(tmp_path / "export.csv")], work)
+    return series
+
+
+def test_gpus_of_a_node_are_no_ranks(tmp_path):
+    series = of_export(tmp_path, "Name,num_nodes,devices,GPU Count,step_time\na,1,4,8,1\nb,2,4,8,1.1\nc,,4,8,9\n")
+    assert series.counts.tolist() == [4, 8]
+    assert series.per_node == 4
+    assert "read num_nodes x devices as ranks" in " ".join(series.notes)
+    with pytest.raises(StudyError, match="'num_gpus' is 8 on 1, 2 nodes; name it gpus_per_node"):
+        of_export(tmp_path, "num_nodes,num_gpus,step_time\n1,8,1\n2,8,1.1\n")
+
+
+def test_torchtitans_throughput_in_a_tracker_is_that_of_one_rank(tmp_path):
+    series = of_export(tmp_path, "world_size,throughput(tps)\n1,100\n8,80\n")
+    assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 80])
+
+
+def test_durations_have_their_own_unit(tmp_path):
+    series = of_export(tmp_path, "num_gpus,Step Time (ms)\n1,12 ms\n2,9\n4,0.5 s\n8,1h 2m 3s\n", "fixed")
+    assert series.points["time"].tolist() == pytest.approx([0.012, 0.009, 0.5, 3723])
+    with pytest.raises(StudyError, match="line 2, column 'step_time_ms': '1.2.3 s'"):
+        of_export(tmp_path, "num_gpus,step_time_ms\n1,1.2.3 s\n")
+
+
+def test_runs_that_may_be_of_several_jobs_and_columns_that_are_not_read_are_told(tmp_path):
+    rows = "num_gpus,model,step_time\n1,bert,1\n2,bert,2\n1,gpt,3\n2,gpt,4\n"
+    assert "runs differ in model (bert, gpt)" in " ".join(of_export(tmp_path, rows).notes)
+    own = of_export(tmp_path, "ranks,runtime_s,energy_kwh\n1,8,2\n2,4,2\n")
+    assert own.notes[-1] == "columns that are not read: energy_kwh"
+
+
+def test_a_chart_of_wandb_is_a_history_of_one_run(tmp_path):
+    chart = '"Step","8gpu - train/step_time_ms","8gpu - train/step_time_ms__MIN","8gpu - train/step_time_ms__MAX"\n'
+    (tmp_path / "chart.csv").write_text(chart + '1,900,1,1\n2,"",1,1\n3,NaN,1,1\n4,120,1,1\n5,120,1,1\n')
+    (series,) = read_any([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
+    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 0.12]]
+    assert "read 8gpu - train/step_time_ms as time_per_step_s, the median of the later half" in series.notes
+    of_two = chart.replace("8gpu - train/step_time_ms__MIN", "b - step_time_ms")
+    (tmp_path / "chart.csv").write_text(f"{of_two}1,2,3,4\n")
+    with pytest.raises(StudyError, match="b - step_time_ms may each be time_per_step_s; keep one"):
+        read_any([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
+
+
+@pytest.mark.parametrize(("column", "time"), [("_runtime", 30), ("duration", None)])
+def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, time):
+    (tmp_path / "a.csv").write_text(f"_step,{column},loss\n0,10,1\n1,20,1\n2,30,1\n")
+    if time is None:
+        with pytest.raises(StudyError, match="has several values that are not the seconds since the start"):
+            read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")
+    else:
+        assert read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
+
+
+def test_a_run_of_mlflow_names_its_nodes_and_must_have_finished_for_a_runtime(tmp_path):
+    for name, text in (("params/num_nodes", "2"), ("params/devices", "4"), ("metrics/runtime", "1 50 0\n"),
+                       ("meta.yaml", "run_id: a\nstatus: 3\n")):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (series,) = read_any([str(tmp_path)], "fixed")
+    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 50]]
+    assert "read runtime as runtime_s, num_nodes x devices as ranks" in series.notes
+    (tmp_path / "meta.yaml").write_text("run_id: a\nstatus: 4\n")
+    with pytest.raises(StudyError, match="its run did not finish"):
+        read_any([str(tmp_path)], "fixed")
+
+
+def test_series_of_one_name_are_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "points.csv").write_text("ranks,runtime_s\n1,8\n2,4\n")
+    paths = [str(tmp_path / folder / "points.csv") for folder in ("a", "b")]
+    assert [each.name for each in read_any(paths, "fixed")] == [f"points ({path})" for path in paths]
+
+
 @pytest.mark.parametrize("value", ["x", "0"])
 def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
     text = f'Name,config.world_size,metrics.images_per_second\n"a\nb",1,10\nc,2,{value}\n'
     (tmp_path / "export.csv").write_text(text)
-    with pytest.raises(StudyError, match="export.csv: line 4, column"):
+    with pytest.raises(StudyError, match="export.csv: line 4, column 'metrics.images_per_second'"):
         read_any([str(tmp_path / "export.csv")], "per_rank")
 
 
@@ -389,6 +613,11 @@ def test_runs_of_this_project_are_measured(make_run, tmp_path):
     assert series.origin == "measured"
     assert series.counts.tolist() == [1, 2]
     assert series.points["time"].tolist() == frame["runtime_s"].tolist()
+    others = frame.assign(framework="pytorch", runtime_s=9 * frame["runtime_s"])
+    pd.concat([frame, others]).to_csv(tmp_path / "runs.csv", index=False)
+    one, other = read_any([str(tmp_path / "runs.csv")], "epochs")
+    assert sorted(one.points["time"]) != sorted(other.points["time"]), "another framework is another job"
+    assert {one.name.partition("framework=")[2], other.name.partition("framework=")[2]} == {"pytorch", "tensorflow"}
     frame.assign(status="failed").to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(StudyError, match="has no successful run"):
         read_any([str(tmp_path / "runs.csv")], "epochs")
@@ -413,6 +642,25 @@ def test_the_command_keeps_its_contract(tmp_path):
     assert (tmp_path / "out.svg").stat().st_size > 1000
     for form in ("md", "html", "tex"):
         assert "we ask for" in (tmp_path / "out_allocation" / f"allocation.{form}").read_text()
+
+
+def test_an_output_is_neither_read_nor_written_twice(tmp_path):
+    points = tmp_path / "points.csv"
+    points.write_text("")
+    predict.check_output(tmp_path / "new.csv", [str(points)])
+    for output, told in (
+        (points, "is one of the files with points"),
+        (tmp_path / "a.md", "must be a CSV file"),
+        (tmp_path, "is a folder"),
+    ):
+        with pytest.raises(StudyError, match=told):
+            predict.check_output(output, ["x.log", f"8:{points}"])
+
+
+def test_what_is_not_predicted_is_empty_in_the_answer():
+    text = predict.markdown([answered(made([8, 4.2], (1, 2)))])
+    assert "time in s, as measured, not predicted" in text
+    assert "nan" not in text
 
 
 def test_the_priors_are_those_of_the_file():

@@ -61,6 +61,24 @@ def test_values_of_one_count_are_averaged_and_short_series_are_no_error(tmp_path
     assert set(scaling_series.predictions(series)["series"]) == {"a"}
 
 
+def test_the_fullest_node_and_the_first_known_kind_hold_for_a_series(tmp_path):
+    """Whoever writes the GPUs in use on a node has 1, 2, 4 there first; a typing error takes one row only."""
+    rows = [("a", "week", "images/s", 1, 10), *WEAK[1:]]
+    (series,), left_out = read(tmp_path, rows, gpus_per_node=[1, 2, 4, 4, 4], batch=[32, 32, 16, 16, 8])
+    assert series.per_node == 4
+    assert series.times == pytest.approx(0.1 * series.ranks**0.05), "of a sample, whatever the batch"
+    assert len(left_out) == 1
+    (series,), _ = read(tmp_path, [(None, *WEAK[0][1:]), *WEAK[1:]])
+    assert series.ranks.tolist() == [2, 4, 8, 16]
+
+
+def test_priors_without_a_source_need_a_second_one(tmp_path, monkeypatch):
+    read(tmp_path, WEAK)
+    monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv"), "--leave-out"])
+    with pytest.raises(StudyError, match="is of one source"):
+        scaling_series.main()
+
+
 def test_nothing_to_predict_is_a_sentence(tmp_path, monkeypatch):
     read(tmp_path, WEAK[:3])
     monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv")])
@@ -111,16 +129,19 @@ def test_the_committed_table_is_of_this_model():
         ("samples/min (total)", "sample", "all", 60),
         ("tok/s/node", "tok", "node", 1),
         ("TGS", "token", "rank", 1),
+        ("images/s (per GPU)", "image", "rank", 1),
+        ("samples/s (mean)", "sample", "all", 1),
+        ("queries/s/process", "query", "rank", 1),
     ],
 )
 def test_units_of_throughputs(unit, item, per, seconds):
     found = throughput(unit)
     assert (found.item, found.per, found.seconds) == (item, per, seconds)
-    assert not found.is_steps
+    assert found.time_of is None
 
 
 def test_steps_are_no_samples_and_a_time_is_no_throughput():
-    assert throughput("it/s").is_steps and throughput("train_steps_per_second").is_steps
+    assert throughput("it/s").time_of == throughput("train_steps_per_second").time_of == "time_per_step_s"
     assert time_in_seconds("ms") == 1e-3 and time_in_seconds("images/s") is None
     for unit in ("s", "images", "images/s/furlong", ""):
         with pytest.raises(ValueError, match="is expected"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +13,42 @@ from study.core.csv_files import check_names, rows_of
 from study.core.errors import StudyError
 
 DELIMITERS = ",;\t"
-THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
-DECIMAL_COMMA = re.compile(r"[-+]?([0-9]{1,3}(\.[0-9]{3})*|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
+SEPARATOR = re.compile(r'"?sep=([,;\t])"?[ ]*(?=\r|\n)', re.I)  # the first line of files that Excel writes
+THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
+DECIMAL_COMMA = re.compile(r"[-+]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
+DECIMAL_POINT = re.compile(r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)\.[0-9]+([eE][-+]?[0-9]+)?")
+UNCLEAR = "?"  # a decimal mark: commas that may be decimal ones or divide thousands
 
 
 @dataclass(frozen=True)
 class ForeignTable:
-    """A table of texts. lines: the line of each row in the file. decimal: the mark in its numbers, point or comma."""
+    """A table of texts.
+
+    Args:
+        frame: the cells; an empty one is missing.
+        lines: the line of each row in the file.
+        decimal: the mark in its numbers: point, comma, or `UNCLEAR`.
+        header: the line of the names.
+    """
 
     frame: pd.DataFrame
     lines: list[int]
     decimal: str
+    header: int = 1
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column as numbers; NaN where the cell is empty or is none. An empty cell is missing in `frame`."""
+        """A column as numbers; NaN where the cell is empty or is none."""
         return np.array([number(str(cell), self.decimal) for cell in self.frame[name]], dtype=float)
 
 
 def number(text: str, decimal: str = ".") -> float:
-    """The number in a cell, without thousands separators; NaN if it is none."""
+    """The number in a cell, without thousands separators; NaN if it is none, or if it may be read in two ways."""
     text = text.strip()
-    if decimal == "," and DECIMAL_COMMA.fullmatch(text):
-        text = text.replace(".", "").replace(",", ".")
-    elif THOUSANDS.fullmatch(text):
+    if decimal == ",":
+        if "." in text and not DECIMAL_COMMA.fullmatch(text):  # thousands, or a decimal point
+            return float("nan")
+        text = text.replace(".", "").replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
+    elif decimal == "." and THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
     try:
         return float(text) if re.fullmatch(r"[-+.0-9eE]+|[-+]?inf", text) else float("nan")
@@ -44,36 +56,56 @@ def number(text: str, decimal: str = ".") -> float:
         return float("nan")
 
 
+def marks_at_fault(text: str, decimal: str) -> str:
+    """Why a cell that looks like a number is none, as the end of a sentence; empty if its marks are not at fault."""
+    if decimal == UNCLEAR and THOUSANDS.fullmatch(text):
+        return ", since its comma may be a decimal one or divide thousands: write it without, or with a decimal point"
+    if decimal == "," and np.isfinite(number(text)):
+        return ", since other numbers of the file have decimal commas: write all alike"
+    return ""
+
+
 def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
     """The table in a CSV file that the study did not write.
 
     The first line that is neither blank nor a comment (``# ...``) has the names of the columns; the mark that is most
-    frequent in it divides them. Names and cells are stripped. With semicolons or tabs, a comma in a number is a decimal
-    comma.
+    frequent in it divides them, or the one of a line ``sep=;`` before it. Names and cells are stripped. Columns without
+    a name, as that of an index, are left out. With semicolons or tabs, a comma in a number is a decimal comma, unless
+    other numbers have decimal points.
 
     Raises: `StudyError` with the line for a file that cannot be read, is not UTF-8 text (UTF-16 with its mark is read
     too), has no names, lines of different lengths or two columns of one name.
     """
     try:
-        text = _text(path)
-        delimiter = _delimiter(text)
+        text, delimiter = _divided(_text(path))
         rows = [(line, [cell.strip() for cell in row]) for line, row in rows_of(text, delimiter)]
         rows = [(line, row) for line, row in rows if any(row) and row[0] != "#" and not row[0].startswith("# ")]
         if not rows:
             raise ValueError("the file is empty")
-        (first, names), *rows = rows
-        check_names(names, first)
+        (header, names), *rows = rows
+        check_names([name for name in names if name], header)
         for line, row in rows:
             if len(row) != len(names):
-                raise ValueError(f"line {line}: {len(row)} values, but line {first} has {len(names)}")
+                raise ValueError(f"line {line}: {len(row)} values, but line {header} has {len(names)}")
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise StudyError(f"{path}: {error}; {remedy}") from None
-    cells = [[cell or np.nan for cell in row] for _, row in rows]
-    frame = pd.DataFrame(cells, columns=names, dtype=object)
-    has_comma = delimiter != "," and frame.map(lambda cell: bool(DECIMAL_COMMA.fullmatch(str(cell)))).to_numpy().any()
-    return ForeignTable(frame, [line for line, _ in rows], "," if has_comma else ".")
+    cells = [[cell or np.nan for cell, name in zip(row, names, strict=True) if name] for _, row in rows]
+    frame = pd.DataFrame(cells, columns=[name for name in names if name], dtype=object)
+    return ForeignTable(frame, [line for line, _ in rows], _decimal_mark(frame, delimiter), header)
+
+
+def _decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
+    """The decimal mark of a table's numbers, see `ForeignTable`; 8,5 tells it, and 4,250 does not."""
+    if delimiter == ",":
+        return "."
+    cells = [str(cell) for cell in frame.to_numpy().ravel()]
+    with_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
+    if any(not THOUSANDS.fullmatch(cell) for cell in with_comma):
+        return ","
+    has_point = any(DECIMAL_POINT.fullmatch(cell) for cell in cells)
+    return UNCLEAR if with_comma and not has_point else "."
 
 
 def _text(path: Path) -> str:
@@ -90,9 +122,12 @@ def _text(path: Path) -> str:
     return text
 
 
-def _delimiter(text: str) -> str:
-    for line in io.StringIO(text):
+def _divided(text: str) -> tuple[str, str]:
+    """The text, without a line that only names its delimiter, and this delimiter."""
+    if match := SEPARATOR.match(text):
+        return text[match.end() :], match[1]
+    for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             plain = re.sub(r'"[^"]*"', "", line)
-            return max(DELIMITERS, key=plain.count)
-    return DELIMITERS[0]
+            return text, max(DELIMITERS, key=plain.count)
+    return text, DELIMITERS[0]

@@ -47,8 +47,8 @@ def names() -> list[str]:
     return list(configuration.files(KIND))
 
 
-def load(name: str) -> Goal:
-    """Read a goal; raises `StudyError` if it does not exist or violates its schema."""
+def load(name: str, price: float | None = None) -> Goal:
+    """Read a goal; raises `StudyError` if it does not exist or violates its schema. price: in place of the goal's."""
     configuration.check_name(KIND, name)
     path = configuration.files(KIND)[name]
     content: dict[str, Any] = checked.load(path, "goal")
@@ -56,7 +56,7 @@ def load(name: str) -> Goal:
         Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))
         for quantity, bounds in content.get("limits", {}).items()
     )
-    price = content.get("price_per_node_hour")
+    price = price or content.get("price_per_node_hour")
     if price is None and "cost" in (content["minimise"], *(limit.quantity for limit in limits)):
         raise StudyError(f"{checked.shown(path)}: price_per_node_hour is missing, which cost needs")
     return Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)

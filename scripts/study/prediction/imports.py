@@ -7,21 +7,34 @@ mean with measured ones.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.files import read_text
 from study.core.foreign_csv import read_foreign_csv
-from study.prediction.logs import ANSI, LEAST_STEPS, LOGS, Found
-from study.prediction.points import REMEDY, THROUGHPUT, TIMES, Series, read_points, series_of
-from study.prediction.trackers import MEASURED, history, mlflow_run, of_export, renamed
+from study.core.wording import counted
+from study.prediction import settings
+from study.prediction.logs import LEAST_STEPS, LOGS, Found, log_text
+from study.prediction.points import REMEDY, THROUGHPUT, TIMES, Series, plain, read_points, series_of
+from study.prediction.trackers import (
+    MEASURED,
+    history,
+    mlflow_run,
+    of_export,
+    renamed,
+    with_ranks,
+    without_placeholders,
+)
 from study.records.tidy import read_runs
 
 PREFIXED = re.compile(r"([0-9]{1,9}):(.+)", re.S)
+TABLES = (".csv", ".tsv")
+OF_A_NAME = ("benchmark", "dataset", "loader", "scaling", "batch_size")  # columns that always name a series of runs.csv
 
 
 def read_any(
@@ -32,30 +45,49 @@ def read_any(
     names: paths, or ``RANKS:PATH`` of a log that does not name its ranks. Raises `StudyError`.
     """
     names = list(names)
-    series: list[Series] = []
+    series: list[tuple[str, Series]] = []  # with the file, or the kind of logs
     logs: dict[tuple[str, str, str | None], list[dict[str, float]]] = {}
+    told: dict[tuple[str, str, str | None], list[str]] = {}
     for name in names:
         ranks, path = _parted(name)
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() in TABLES:
             of_table = _of_table(path, ranks, work, ranks_per_node, unit)
             if not isinstance(of_table, Found):
-                series += of_table
+                series += [(name, each) for each in of_table]
                 continue
             kind, found = "history", of_table
         elif path.is_dir():
             kind, found = "MLflow", mlflow_run(path)
         else:
             kind, found = _of_log(path)
+        others = found.ranks if ranks and found.ranks != ranks else None
         ranks = ranks or found.ranks
         if ranks is None:
             raise StudyError(f"{path}: the {kind} log does not name its ranks; give RANKS:{path}, such as 8:{path}")
         if not 0 < found.value < np.inf:
             raise StudyError(f"{path}: gives {found.value:g} for {found.column}; above 0 is expected")
-        row = {"ranks": ranks, found.column: found.value}
-        logs.setdefault((kind, found.column, found.unit), []).append(row)
-    for (kind, _, given), rows in logs.items():
-        series += series_of(pd.DataFrame(rows), kind, work, ranks_per_node, given or unit)
-    return series
+        key = kind, found.column, found.unit
+        logs.setdefault(key, []).append({"ranks": ranks, found.column: found.value})
+        contrary = f"{path} names {counted(others, 'rank')}; the {ranks} before its name are used" if others else ""
+        told.setdefault(key, []).extend((found.told, contrary))
+    for key, rows in logs.items():
+        kind, column, given = key
+        notes = [note for note in dict.fromkeys(told[key]) if note]
+        for each in series_of(pd.DataFrame(rows), kind, work, ranks_per_node, given or unit):
+            series.append((given or column, replace(each, notes=[*each.notes, *notes])))
+    return _told_apart(series)
+
+
+def _told_apart(series: list[tuple[str, Series]]) -> list[Series]:
+    """The series; those of one name have their file, or what was measured, behind it, else a number."""
+    of_name = Counter(each.name for _, each in series)
+    full = [f"{each.name} ({place})" if of_name[each.name] > 1 else each.name for place, each in series]
+    seen: Counter[str] = Counter()
+    found = []
+    for name, (_, each) in zip(full, series, strict=True):
+        seen[name] += 1
+        found.append(replace(each, name=name if seen[name] == 1 else f"{name} {seen[name]}"))
+    return found
 
 
 def _parted(name: str) -> tuple[int | None, Path]:
@@ -68,7 +100,7 @@ def _parted(name: str) -> tuple[int | None, Path]:
 
 
 def _of_log(path: Path) -> tuple[str, Found]:
-    text = ANSI.sub("", read_text(path))
+    text = log_text(path)
     for kind, read in LOGS.items():
         try:
             found = read(text)
@@ -76,8 +108,8 @@ def _of_log(path: Path) -> tuple[str, Found]:
             raise StudyError(f"{path}: {error}") from None
         if found is not None:
             return kind, found
-    known = ", ".join(LOGS)
-    raise StudyError(f"{path}: is not a CSV file (.csv), and has no lines of {known}, {LEAST_STEPS} steps at least")
+    known, tables = ", ".join(LOGS), " or ".join(TABLES)
+    raise StudyError(f"{path}: is not a table ({tables}), and has no lines of {known}, {LEAST_STEPS} steps at least")
 
 
 def _of_table(
@@ -91,11 +123,13 @@ def _of_table(
     table = read_foreign_csv(path, REMEDY)
     if {"gpus", "record", "time_per_epoch_s", "status"} <= set(table.frame):
         return _of_runs(path, work)
+    table = without_placeholders(table)
     known = renamed(table.frame)
     measured = next((name for name in MEASURED if name in known), None)
     if ranks is not None:
         return history(path, table, known, measured)
-    ours = {name.strip().lower() for name in table.frame}
+    table, known = with_ranks(table, known)
+    ours = {plain(name) for name in table.frame}
     is_contract = "ranks" in ours and any(name in ours for name in (*TIMES, THROUGHPUT))
     if is_contract or "ranks" not in known or measured is None:
         return read_points(path, work, ranks_per_node, unit)  # whose message says what is missing
@@ -103,18 +137,26 @@ def _of_table(
 
 
 def _of_runs(path: Path, work: str) -> list[Series]:
-    """`runs.csv`: finished runs of each benchmark, dataset, loader, scaling and batch size; they are measured."""
-    runs = read_runs(path)
-    runs = runs[(runs["status"] == "ok") & runs["runtime_s"].notna()]
+    """`runs.csv`: the runs that a prediction uses (`study.prediction.settings.select`); they are measured.
+
+    A series has the runs that are alike in all grid keys but ranks and repeat; those that differ are in its name.
+    """
+    selection = settings.select(read_runs(path))
+    runs = selection.used.reset_index(drop=True)
     if runs.empty:
-        raise StudyError(f"{path}: has no successful run with a runtime_s")
-    labels = [name for name in ("benchmark", "dataset", "loader", "scaling", "batch_size") if name in runs]
+        raise StudyError(f"{path}: has no successful run with a runtime_s that a prediction can use")
+    keys = [name for name in (*settings.WORKLOAD, *settings.SERIES) if name in runs and name not in OF_A_NAME]
+    differing = [name for name in keys if runs[name].nunique(dropna=False) > 1]
+    words = [runs[name].astype(str) for name in OF_A_NAME if name in runs]
+    words += [f"{name}=" + runs[name].astype(str) for name in differing]
     table = pd.DataFrame(
         {
-            "series": runs[labels].astype(str).agg(" ".join, axis=1),
+            "series": pd.concat(words, axis=1).agg(" ".join, axis=1),
             "ranks": runs["gpus"].astype(int),
             "nodes": runs["nodes"].astype(int),
             "runtime_s": runs["runtime_s"].astype(float),
         }
     )
-    return series_of(table.reset_index(drop=True), path, work, origin="measured")
+    left = [f"{counted(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
+    notes = [*left, *selection.problems]
+    return [replace(each, notes=[*each.notes, *notes]) for each in series_of(table, path, work, origin="measured")]

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from study.core.errors import StudyError
 from study.core.registry import Registry
+from study.core.wording import counted
 from study.prediction.points import THROUGHPUT
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 LEAST_STEPS = 2
 LARGEST_RATIO = 48  # of two numbers with three digits, whose nearest whole number is sure
+OF_THE_SAME_RANKS = ("ep", "etp")  # dimensions of torchtitan's mesh that divide ranks of the others once more
+MLLOG = ":::MLLOG"
+LATEST_MS = 1e18  # of a clock
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a log says. column: one of `TIMES` or the throughput; ranks: None if the log does not name them."""
+    """What a log says of one run.
+
+    Args:
+        column: one of `study.prediction.points.TIMES`, or the throughput.
+        value: in s, or in ``unit``.
+        ranks: None if the log does not name them.
+        unit: of a throughput.
+        told: what was read, in a sentence.
+    """
 
     column: str
     value: float
     ranks: int | None
     unit: str | None = None
+    told: str = ""
 
 
 Reader = Callable[[str], Found | None]
@@ -39,6 +55,16 @@ def _log(name: str) -> Callable[[Reader], Reader]:
         return read
 
     return register
+
+
+def log_text(path: Path) -> str:
+    """The text of a log, without colours; bytes that are no UTF-8 are replaced. Raises `StudyError`."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return ANSI.sub("", raw.decode(encoding, errors="replace"))
 
 
 def number(text: str) -> float:
@@ -64,13 +90,19 @@ def _one_of(values: set[int], what: str) -> int | None:
 def torchtitan(text: str) -> Found | None:
     """Lines such as ``step: 20  loss: 9.1  memory: ...  tps: 3,200  tflops: ...``: tokens/s of one rank.
 
-    Lines of validation are left out. Each rank may print a step.
+    Lines of validation are left out. Each rank may print a step. The ranks are the product of the mesh, which is told
+    as ``with ['dp_shard', 'tp'], [4, 2]`` or, later, ``with parallelism: pp=1, ..., dp_shard=4, tp=2, ep=1``.
     """
     rates = re.findall(r"(?<!validate )\bstep:\s*\d+\b[^\n]*?\btps:\s*([0-9][0-9,.]*)", text)
     if len(rates) < LEAST_STEPS:
         return None
-    meshes = re.findall(r"device mesh with[^\n]*?\[([0-9]+(?:,\s*[0-9]+)*)\]\s*(?:\n|$)", text)
-    ranks = {int(np.prod([int(each) for each in mesh.split(",")])) for mesh in meshes}
+    listed = re.findall(r"device mesh with \[[^\]\n]*\],\s*\[([0-9]+(?:,\s*[0-9]+)*)\]", text)
+    named = re.findall(r"device mesh with parallelism:\s*([a-z_]+=[0-9]+(?:,\s*[a-z_]+=[0-9]+)*)", text)
+    meshes = [[int(each) for each in mesh.split(",")] for mesh in listed]
+    for mesh in named:
+        degrees = dict(re.findall(r"([a-z_]+)=([0-9]+)", mesh))
+        meshes.append([int(degree) for name, degree in degrees.items() if name not in OF_THE_SAME_RANKS])
+    ranks = {math.prod(mesh) for mesh in meshes} - {0}
     return Found(THROUGHPUT, _median(rates), _one_of(ranks, "device mesh"), "tokens/s/GPU")
 
 
@@ -78,9 +110,10 @@ def torchtitan(text: str) -> Found | None:
 def nanotron(text: str) -> Found | None:
     """Lines such as ``iteration: 5 / 100 | ... | elapsed_time_per_iteration_ms: 812 | tokens_per_sec: 80.7K | ...``.
 
+    Later versions write ``time_per_iteration_ms``.
     The ranks are tokens_per_sec / tokens_per_sec_per_gpu. Both have three digits, so large counts are not known.
     """
-    times = re.findall(r"\biteration:[^\n]*?\belapsed_time_per_iteration_ms:\s*([0-9][0-9.,]*[KMB]?)", text)
+    times = re.findall(r"\biteration:[^\n]*?\b(?:elapsed_)?time_per_iteration_ms:\s*([0-9][0-9.,]*[KMB]?)", text)
     if len(times) < LEAST_STEPS:
         return None
     rates = r"\btokens_per_sec:\s*([0-9][0-9.,]*[KMBGT]?)[^\n]*?\btokens_per_sec_per_gpu:\s*([0-9][0-9.,]*[KMBGT]?)"
@@ -100,19 +133,41 @@ def mlperf(text: str) -> Found | None:
     started: float | None = None
     times: list[float] = []
     aborted = 0
-    for line in re.findall(r":::MLLOG\s+(\{[^\n]*\})", text):
-        try:
-            entry = json.loads(line)
-            key, at = entry.get("key"), float(entry.get("time_ms", "nan"))
-            status = str((entry.get("metadata") or {}).get("status", "success")).lower()
-        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+    for entry in _mllog_entries(text):
+        key, at = entry.get("key"), entry.get("time_ms")
+        if not isinstance(at, int | float) or not abs(at) < LATEST_MS:
             continue
         if key == "run_start":
             started = at
         elif key == "run_stop" and started is not None:
-            aborted += status != "success"
-            times += [(at - started) / 1e3] if status == "success" else []
+            has_succeeded = _status(entry) == "success"
+            aborted += not has_succeeded
+            times += [(at - started) / 1e3] if has_succeeded else []
             started = None
     if not times and aborted:
         raise StudyError("its run was aborted, so its time is not that of the work")
-    return Found("runtime_s", float(np.mean(times)), None) if times else None
+    if not times:
+        return None
+    left = f"; {counted(aborted, 'aborted run')} left out" if aborted else ""
+    told = f"a time is the mean of the runs of a file{left}. They end at a quality, so their epochs may differ"
+    return Found("runtime_s", float(np.mean(times)), None, told=told)
+
+
+def _mllog_entries(text: str) -> Iterator[dict[str, Any]]:
+    """The entries of MLPerf's logging; lines of several ranks may have run into each other."""
+    decoder = json.JSONDecoder()
+    for part in text.split(MLLOG)[1:]:
+        try:
+            entry, _ = decoder.raw_decode(part.lstrip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            yield entry
+
+
+def _status(entry: dict[str, Any]) -> str:
+    """How a run ended, in the metadata or in the value of its last entry; success where it says nothing."""
+    for place in (entry.get("metadata"), entry.get("value"), entry):
+        if isinstance(place, dict) and "status" in place:
+            return str(place["status"]).lower()
+    return "success"

@@ -6,22 +6,22 @@ of all ranks together where these share a fixed work; without a batch size, or w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.foreign_csv import ForeignTable, read_foreign_csv
+from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
 from study.core.wording import counted
-from study.prediction import units
+from study.prediction import same_work, units
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, fit_series
 
 WORKS = ("fixed", "per_rank", "epochs")
 TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
-THROUGHPUT = "throughput"
+THROUGHPUT = same_work.THROUGHPUT
 NUMBERS = (*TIMES, THROUGHPUT, "batch_size", "gradient_mb", "load_s", "energy_j", "power_w", "time_std", "repeat")
 MAY_BE_ZERO = ("load_s", "time_std", "repeat")
 COUNTS = ("ranks", "nodes")
@@ -31,6 +31,23 @@ REMEDY = "correct the file"
 LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still numbers
 MOST_RANKS = 10**9
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
+LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
+MOST_NAMED = 8  # columns that are not read
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a table was in its file, for messages.
+
+    Args:
+        lines: of each row.
+        header: the line of the names.
+        names: the file's names of our columns, where they are others.
+    """
+
+    lines: list[int]
+    header: int = 1
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,13 +56,14 @@ class Series:
 
     Args:
         name: from the column ``series``, else the file's name.
-        quantity: the column with the times, or with the throughput.
+        quantity: the column with the times, or with the throughput; steps/s are the time of a step.
         work: one of `WORKS`.
         points: a row per count, ascending: ranks, nodes (NaN if unknown), time (s, mean of the repeats), scatter
             (relative variance of that mean), repeats, load_s, energy_j (of all ranks, during ``time``; NaN if unknown).
         per_node: ranks of a node; None if unknown.
         origin: ``measured`` or ``imported``.
         notes: what was assumed, in sentences.
+        owner: whose the throughput is by its unit, ``all``, ``rank`` or ``node``; None for times.
     """
 
     name: str
@@ -55,6 +73,7 @@ class Series:
     per_node: float | None
     origin: str = "imported"
     notes: list[str] = field(default_factory=list)
+    owner: str | None = None
 
     @property
     def is_fixed(self) -> bool:
@@ -65,6 +84,12 @@ class Series:
     def counts(self) -> np.ndarray:
         """The counts, ascending."""
         return self.points["ranks"].to_numpy(float)
+
+    @property
+    def load_s(self) -> float:
+        """Seconds of loading beside the times: those of the largest count that has any, 0 if the times include it."""
+        loads = self.points["load_s"].dropna()
+        return float(loads.iloc[-1]) if len(loads) and self.quantity != "runtime_s" else 0.0
 
     def model(self) -> SeriesModel | None:
         """The fitted model; None with fewer than `LEAST_COUNTS` counts."""
@@ -89,11 +114,38 @@ def read_points(
     Raises: `StudyError` with line and column for what is not as expected.
     """
     table = read_foreign_csv(path, REMEDY)
-    known = {name: name.strip().lower() for name in table.frame if name.strip().lower() in COLUMNS}
-    if "ranks" not in known.values():
-        raise StudyError(f"{path}: line 1: there is no column 'ranks'; the file has {', '.join(table.frame)}; {REMEDY}")
-    frame = pd.DataFrame({ours: column_of(table, name, ours, path) for name, ours in known.items()})
-    return series_of(frame, path, work, ranks_per_node, unit, origin, lines=table.lines)
+    known = _known(table, path)
+    if "ranks" not in known:
+        raise StudyError(
+            f"{path}: line {table.header}: there is no column 'ranks'; the file has {', '.join(table.frame)}; {REMEDY}"
+        )
+    frame = pd.DataFrame({ours: column_of(table, name, ours, path) for ours, name in known.items()})
+    found = series_of(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
+    unread = [name for name in table.frame if name not in known.values()]
+    return [replace(each, notes=[*each.notes, *_unread(unread)]) for each in found]
+
+
+def plain(name: str) -> str:
+    """The name of a column in lower case, with underscores."""
+    return "_".join(name.lower().split())
+
+
+def _known(table: ForeignTable, path: Path) -> dict[str, str]:
+    """{our name: the file's name} of the columns that are ours; raises `StudyError` if two of them are one."""
+    known: dict[str, str] = {}
+    for name in table.frame:
+        ours = plain(name)
+        if ours in known:
+            raise StudyError(f"{path}: line {table.header}: {known[ours]!r} and {name!r} are one column; keep one")
+        if ours in COLUMNS:
+            known[ours] = name
+    return known
+
+
+def _unread(names: list[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
 
 
 def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
@@ -108,9 +160,10 @@ def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Ser
         place = int(wrong.argmax())
         cell = table.frame[name].iloc[place]
         told = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
+        why = marks_at_fault(str(cell), table.decimal)
         raise StudyError(
             f"{path}: line {table.lines[place]}, column {name!r}: {told} is not a {'whole' if whole else 'finite'} "
-            f"number; {REMEDY}"
+            f"number{why}; {REMEDY}"
         )
     return pd.Series(values, table.frame.index)
 
@@ -122,34 +175,44 @@ def series_of(
     ranks_per_node: int | None = None,
     unit: str | None = None,
     origin: str = "imported",
-    lines: list[int] | None = None,
+    where: Where | None = None,
 ) -> list[Series]:
-    """The series of a table in memory; see `read_points`. path: for messages. lines: of each row in the file."""
+    """The series of a table in memory; see `read_points`. path: for messages. where: if it is from a file."""
     if work not in WORKS:
         raise StudyError(f"work: {work!r} is none of {', '.join(WORKS)}")
     if frame.empty:
         raise StudyError(f"{path}: there is no row; one per measured rank count is expected")
-    quantity = _quantity(frame, path)
-    places = lines or list(range(2, len(frame) + 2))
-    _check_numbers(frame, quantity, path, places)
-    stem = Path(str(path)).stem
-    names = frame["series"].fillna(stem) if "series" in frame else pd.Series(stem, frame.index)
-    groups = [(str(name), rows) for name, rows in frame.assign(_line=places).groupby(names, sort=True)]
+    where = where or Where(list(range(2, len(frame) + 2)))
+    quantity = _quantity(frame, path, where)
+    _check_numbers(frame, quantity, path, where)
+    names = _names(frame, path, where)
+    groups = [(str(name), rows) for name, rows in frame.assign(_line=where.lines).groupby(names, sort=True)]
     return [
         _one(name, _in_plain_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
         for name, rows in groups
     ]
 
 
-def _quantity(frame: pd.DataFrame, path: object) -> str:
+def _names(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
+    """The name of each row's series; the file's, where there is none. Raises `StudyError` if only some have one."""
+    if "series" not in frame or frame["series"].isna().all():
+        return pd.Series(Path(str(path)).stem, frame.index)
+    if frame["series"].isna().any():
+        line = where.lines[int(frame["series"].isna().to_numpy().argmax())]
+        raise StudyError(f"{path}: line {line}, column 'series': is empty; each row needs the name of its series")
+    return frame["series"]
+
+
+def _quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
     known = [name for name in (*TIMES, THROUGHPUT) if name in frame]
     if len(known) != 1:
         what = f"the columns {' and '.join(known)}" if known else "no column with times"
-        raise StudyError(f"{path}: line 1: {what}; exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected")
+        expected = f"exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected"
+        raise StudyError(f"{path}: line {where.header}: {what}; {expected}")
     return known[0]
 
 
-def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, lines: list[int]) -> None:
+def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Where) -> None:
     """Raise `StudyError` for the first number that no job has."""
     for name in (name for name in (*COUNTS, *NUMBERS) if name in frame):
         values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float)
@@ -164,7 +227,8 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, lines: list
             place = int(wrong.argmax())
             value = frame[name].iloc[place]
             told = "is empty" if pd.isna(value) else f"{value:g}"
-            raise StudyError(f"{path}: line {lines[place]}, column {name!r}: {told}; {_expected(name)}")
+            column = where.names.get(name, name)
+            raise StudyError(f"{path}: line {where.lines[place]}, column {column!r}: {told}; {_expected(name)}")
 
 
 def _expected(name: str) -> str:
@@ -191,7 +255,7 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
         if pd.isna(text):
             found.append(None)
         elif quantity != THROUGHPUT:
-            if units.time_in_seconds(text) not in (None, 1.0):
+            if units.time_in_seconds(text) != 1 and not _is_throughput(text):
                 raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
             found.append(None)
         else:
@@ -206,18 +270,40 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
     return rows.assign(_unit=found)
 
 
+def _is_throughput(unit: str) -> bool:
+    """Whether a unit is one of a throughput: beside times it may be of another column, or meant for another file."""
+    try:
+        units.throughput(unit)
+    except ValueError:
+        return False
+    return True
+
+
 def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node: int | None, origin: str) -> Series:
     per_node, notes = _ranks_of_a_node(rows, ranks_per_node)
-    times, same_work, told = _times(rows, quantity, work, per_node)
-    energy = rows["energy_j"] * same_work if "energy_j" in rows else np.nan
-    energy = rows["power_w"] * times if "energy_j" not in rows and "power_w" in rows else energy
-    known = rows.assign(time=times, energy_j=energy)
-    for column in ("nodes", "load_s", "time_std"):
-        known[column] = rows.get(column, np.nan)
-    known["time_std"] *= same_work
+    comparable = same_work.same_work(rows, quantity, work, per_node)
+    rows, left = _with_usable(rows, comparable.quantity)
+    unknown = pd.Series(np.nan, rows.index)
+    energy = rows.get("energy_j", unknown) * comparable.factor
+    known = rows.assign(
+        time=comparable.times,
+        energy_j=energy.fillna(rows.get("power_w", unknown) * comparable.times),
+        time_std=rows.get("time_std", unknown) * comparable.factor,
+        nodes=rows.get("nodes", unknown),
+        load_s=rows.get("load_s", unknown),
+    )
     points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
-    notes = [*told, *_scattered(points), *notes]
-    return Series(name, quantity, work, points, per_node, origin, notes)
+    notes = [*comparable.told, *left, *_scattered(points), *_doubtful_power(points), *notes]
+    return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
+
+
+def _with_usable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]]:
+    """The rows without what is of an unknown time, and what is told about it."""
+    given = [name for name in ("energy_j", "time_std") if name in rows and rows[name].notna().any()]
+    if quantity != THROUGHPUT or not given:
+        return rows, []
+    told = f"not used: {' and '.join(given)}, since a throughput does not say of how many samples; power_w is used"
+    return rows.drop(columns=given), [told]
 
 
 def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
@@ -227,6 +313,12 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
             return float(given), []
         return None, ["the ranks of a node are not known, so 1, 4 and 8 are averaged over; give --ranks-per-node"]
     full = float(np.ceil((rows["ranks"] / rows["nodes"]).max()))
+    if (rows["nodes"] == 1).all():
+        if given and given >= full:
+            return float(given), []
+        if not given:
+            ranks = counted(int(full), "rank")
+            return full, [f"all rows are of one node, so {ranks} are taken for a full one; else give --ranks-per-node"]
     sparse = rows[rows["nodes"] > np.ceil(rows["ranks"] / full)]
     notes = (
         [f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {given} is not used"]
@@ -240,6 +332,28 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
             "as on full nodes"
         )
     return full, notes
+
+
+def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
+    """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
+    known = points[points["energy_j"].notna()]
+    if known.empty:
+        return
+    watts = known["energy_j"] / known["time"]
+    of_rank = watts / known["ranks"]
+    odd = known[(of_rank < LEAST_WATTS) | (of_rank > MOST_WATTS)]
+    ranks, power = known["ranks"].iloc[[0, -1]], watts.iloc[[0, -1]]
+    if len(odd):
+        place = odd.index[0]
+        yield (
+            f"are energy_j in joules and power_w in watts? On {counted(int(known['ranks'][place]), 'rank')} they are "
+            f"{of_rank[place]:.3g} W of a rank"
+        )
+    elif ranks.iloc[1] >= 2 * ranks.iloc[0] and power.iloc[1] < 1.1 * power.iloc[0]:
+        yield (
+            f"are energy_j and power_w those of all ranks together? The power is {power.iloc[0]:.4g} W on "
+            f"{ranks.iloc[0]:.0f} and {power.iloc[1]:.4g} W on {ranks.iloc[1]:.0f}"
+        )
 
 
 def _scattered(points: pd.DataFrame) -> Iterator[str]:
@@ -264,48 +378,3 @@ def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
         "load_s": float(rows["load_s"].mean()),
         "energy_j": float(rows["energy_j"].mean()),
     }
-
-
-def _times(
-    rows: pd.DataFrame, quantity: str, work: str, per_node: float | None
-) -> tuple[pd.Series, pd.Series, list[str]]:
-    """Times of the same work in all rows; by which factor measured times became these; and what is told about it."""
-    batch = rows["batch_size"] if "batch_size" in rows else pd.Series(np.nan, rows.index)
-    is_one = batch.notna().all() and batch.nunique() == 1
-    told = list(_changed_batch(rows, quantity))
-    one = pd.Series(1.0, rows.index)
-    if quantity == "time_per_step_s" and batch.notna().all() and not is_one:
-        factor = batch[rows["ranks"].idxmin()] / batch
-        return rows[quantity] * factor, factor, told
-    if quantity != THROUGHPUT:
-        return rows[quantity].astype(float), one, told
-    unit = rows["_unit"].iloc[0]
-    if unit is None:
-        told.append("the unit of the throughput is not given; samples/s of all ranks together is assumed")
-    nodes = rows.get("nodes", np.ceil(rows["ranks"] / (per_node or np.nan)))
-    of_all = {None: 1.0, "all": 1.0, "rank": rows["ranks"], "node": nodes}
-    owners = rows["_unit"].map(lambda each: each.per if each else None)
-    many = sum((of_all[owner] * (owners == owner) for owner in owners.unique() if owner), 0.0 if unit else 1.0)
-    seconds = rows["_unit"].map(lambda each: each.seconds if each else 1.0).astype(float)
-    whole = rows["throughput"] * many / seconds
-    if whole.isna().any():
-        raise StudyError("unit per node: the nodes are not known; add a column nodes or give --ranks-per-node")
-    if unit is not None and unit.is_steps:
-        return 1 / whole, one, told
-    samples = batch if is_one else one
-    return (samples if work == "fixed" else samples * rows["ranks"]) / whole, one, told
-
-
-def _changed_batch(rows: pd.DataFrame, quantity: str) -> Iterator[str]:
-    if "batch_size" not in rows or rows["batch_size"].nunique() == 0:
-        return
-    if rows["batch_size"].isna().any():
-        yield "some rows have no batch_size, so it is not used"
-    elif rows["batch_size"].nunique() > 1:
-        sizes = rows.groupby("ranks")["batch_size"].first()
-        told = ", ".join(f"{size:g} on {ranks:.0f}" for ranks, size in sizes.items())
-        what = {
-            "time_per_step_s": f"each time was divided by its batch and is that of a batch of {sizes.iloc[0]:g}",
-            THROUGHPUT: "times are those of one sample",
-        }.get(quantity, "and with it the number of steps: times are not quite alike")
-        yield f"the batch size changes with the ranks ({told}): {what}"

@@ -61,10 +61,11 @@ def answer(
     """
     model = series.model()
     if model is None:
-        words = [*_other_work(series), *_too_few(series, goal), *series.notes]
+        words = [*_other_work(series), *_too_few(series, goal, amount), *series.notes]
         return SeriesAnswer(series, _measured(series), words, None, None)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
-    job = _Job(series, np.array(counts, dtype=float), amount)
+    smallest = int(series.counts[0])  # the base of efficiency, below which nothing is recommended
+    job = _Job(series, np.array([count for count in counts if count >= smallest], dtype=float), amount)
     found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
     knee = _knee(series, model, least_efficiency)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
@@ -72,8 +73,8 @@ def answer(
     sentences += [*_doubts(series, model, counts), *_next(found, goal)]
     if not series.is_fixed:
         sentences.append(
-            f"the job is the work of {counted(int(series.counts[0]), 'rank')} in {amount:g} {_noun(series)}: on more "
-            "ranks runtime_s divides it (--amount)"
+            f"the job is {amount:g} x the work of {counted(smallest, 'rank')} in {_time_of(series)} (--amount); "
+            "runtime_s on more ranks is the time in which they share it"
         )
     return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
 
@@ -83,15 +84,34 @@ def _other_work(series: Series) -> Iterator[str]:
     if len(series.points) < 2:
         return
     slope = float(np.polyfit(np.log(series.counts), np.log(series.points["time"].to_numpy(float)), 1)[0])
-    if not series.is_fixed and slope < -MISTAKEN:
+    if series.owner:
+        yield from _other_owner(series.owner, slope if series.is_fixed else slope - 1)
+    elif not series.is_fixed and slope < -MISTAKEN:
         yield (
             f"is --work {series.work} meant? {series.quantity} falls with the ranks as where they share the work "
             "(--work fixed); if each rank's work were the same, it could not"
         )
-    elif series.work == "fixed" and series.quantity != "throughput" and slope > -FLAT_SLOPE:
+    elif series.work == "fixed" and slope > -FLAT_SLOPE:
         yield (
             f"is --work fixed meant? {series.quantity} hardly falls with the ranks, as where each rank's work is the "
             "same (--work per_rank)"
+        )
+
+
+def _other_owner(owner: str, slope: float) -> Iterator[str]:
+    """A sentence where a throughput grows as that of one rank does, or as that of all.
+
+    owner: as its unit says. slope: of the logarithm of the time in which all ranks do one unit of work.
+    """
+    if owner == "all" and slope > -FLAT_SLOPE:
+        yield (
+            "is the throughput that of one rank? It hardly grows with the ranks; then its unit is such as images/s/GPU "
+            "(--unit)"
+        )
+    elif owner != "all" and slope < -1 - MISTAKEN:
+        yield (
+            f"is the throughput that of all ranks? That of one {owner} would not grow so with the ranks; then its unit "
+            "is such as images/s (--unit)"
         )
 
 
@@ -115,8 +135,9 @@ def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
         )
 
 
-def _noun(series: Series) -> str:
-    return {"time_per_epoch_s": "epochs", "runtime_s": "runs"}.get(series.quantity, "steps")
+def _time_of(series: Series) -> str:
+    names = {"time_per_epoch_s": "one epoch", "runtime_s": "one run", "throughput": "the time of the table"}
+    return names.get(series.quantity, "one step")
 
 
 def _measured(series: Series) -> pd.DataFrame:
@@ -143,13 +164,13 @@ def efficiencies(series: Series) -> np.ndarray:
     return work[0] / work
 
 
-def _too_few(series: Series, goal: Goal) -> Iterator[str]:
+def _too_few(series: Series, goal: Goal, amount: float) -> Iterator[str]:
     """With one or two counts: which of them suits the goal, and that nothing beyond is predicted."""
     counts = [int(count) for count in series.counts]
     told = " and ".join(map(str, counts))
     more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
     if len(counts) > 1:
-        best = best_measured(_Job(series, series.counts, 1.0).measured(), goal)
+        best = best_measured(_Job(series, series.counts, amount).measured(), goal)
         yield (
             f"of the measured counts {told}, {counted(best, 'rank')} suits the goal {goal.name}"
             if best
@@ -199,6 +220,8 @@ def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterat
             f"a measured count is {misfit:.0%} from what the others predict there: the points are noisy, or a limit "
             "begins at it"
         )
+    if counts[0] < series.counts[0]:
+        yield f"counts below {series.counts[0]:.0f}, the smallest measured one, are shown, and not recommended"
     if counts[-1] > FARTHEST_SHOWN * model.largest:
         yield (
             f"counts above {FARTHEST_SHOWN * model.largest:.0f} are more than {FARTHEST_SHOWN} times the largest "
@@ -241,8 +264,7 @@ class _Job:
         self.series, self.counts = series, counts
         first = series.counts[0]
         self.share = np.full(len(counts), amount) if series.is_fixed else amount * first / counts
-        loads = series.points["load_s"].dropna()
-        self.load = float(loads.iloc[-1]) if len(loads) and series.quantity != "runtime_s" else 0.0
+        self.load = series.load_s
 
     def _settings(self, counts: np.ndarray) -> pd.DataFrame:
         nodes = np.ceil(counts / (self.series.per_node or 1))
@@ -274,7 +296,7 @@ class _Job:
         if len(points) >= 2:
             power = (points["energy_j"] / points["time"] / points["ranks"]).to_numpy(float)
             watts = np.interp(np.log(self.counts), np.log(points["ranks"].to_numpy(float)), power)[:, None]
-            per_rank = watts * runtime
+            per_rank = watts * (runtime - self.load)  # as the measured energy, which is without loading
             job = self.counts[:, None] * per_rank
             means |= {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": watts + 0 * runtime}
         noise = np.exp(declared()["noise"] * rng.standard_normal(runtime.shape))

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.files import read_text
 from study.core.foreign_csv import ForeignTable
 from study.core.wording import counted
 from study.prediction import units
-from study.prediction.logs import Found
-from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, column_of, series_of
+from study.prediction.logs import Found, log_text
+from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, column_of, series_of
 
 # What exports call the columns, in lower case with underscores, without prefixes such as config., summary. and metrics.
 ALIASES = {
-    "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "gpu_count", "num_processes", "num_ranks",
-              "n_ranks", "nproc", "num_devices", "devices", "num_workers_total"),
+    "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "num_processes", "num_ranks", "n_ranks",
+              "num_devices", "num_workers_total"),
     "nodes": ("num_nodes", "nnodes", "n_nodes", "node_count"),
+    # W&B's GPU count is that of the host, Lightning's devices that of a node.
+    "ranks_per_node": ("gpus_per_node", "num_gpus_per_node", "n_gpus_per_node", "ngpus_per_node", "devices_per_node",
+                       "accelerators_per_node", "processes_per_node", "nproc_per_node", "ntasks_per_node",
+                       "tasks_per_node", "devices", "nproc", "gpu_count"),
     "time_per_step_s": ("step_time", "step_time_s", "time_per_step", "seconds_per_step", "step_time_ms",
                         "time_per_step_ms", "iteration_time", "iteration_time_ms", "elapsed_time_per_iteration_ms",
                         "time_per_iteration_ms", "iter_time", "train_step_timing_in_s"),
@@ -32,14 +36,39 @@ ALIASES = {
                  "tokens_per_second_per_device", "throughput(tps)", "samples/s", "images/s", "tokens/s"),
     "runtime_s": ("_runtime", "runtime", "train_runtime", "duration"),
 }  # fmt: skip
+UNITS = {"throughput(tps)": "tokens/s/GPU"}  # of a name that does not tell its own: torchtitan's
 ENDS = {"_ms": 1e-3, "(ms)": 1e-3}
-PREFIX = re.compile(r"^(config|summary|params|metrics|tags|train|perf|system|throughput_metrics|time_metrics)[./]")
+PREFIX = re.compile(
+    r"^(config|summary|params|metrics|tags|train|perf|system|throughput|throughput_metrics|time_metrics)[./]"
+)
+SPANS = ("__min", "__max")  # of W&B's charts, beside each value
+WORDS_OF_RUNS = (
+    "name",
+    "id",
+    "run_id",
+    "run_name",
+    "user",
+    "tags",
+    "notes",
+    "created",
+    "updated",
+    "start_time",
+    "end_time",
+    "source_name",
+    "source_type",
+    "sweep",
+    "hostname",
+    "host",
+)  # which do not tell jobs apart
 NOT_CLEAR = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
 STATES = ("state", "status")
 FINISHED = ("finished", "ok", "completed", "success")
 NO_VALUE = ("NaN", "nan", "None", "null", "-", "Infinity")
-DURATION = r"([0-9.]+)\s*(ms|s|min|h|d)"  # of MLflow's page
-SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|d)\s*")  # of the trackers' pages: 1.5min, 1h 2m 3s
+SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+FINISHED_IN_MLFLOW = "3"
+OF_ONE_NODE = "; {} is that of a node, and nothing counts the nodes: one node is assumed"
+SINCE_START = ("_runtime", "runtime")  # seconds since the start of the run, in each row of its history
 MEASURED = ("time_per_step_s", "time_per_epoch_s", THROUGHPUT, "runtime_s")  # the first counts: trackers add a runtime
 
 
@@ -52,23 +81,51 @@ def mlflow_run(path: Path) -> Found:
     if not metrics.is_dir():
         raise StudyError(f"{path}: is a folder without metrics/, which a run of MLflow has; a file is expected")
     files = {each.relative_to(metrics).as_posix(): each for each in sorted(metrics.rglob("*")) if each.is_file()}
-    known = renamed(pd.DataFrame(columns=list(files)))
+    known = renamed(files)
     measured = next((name for name in MEASURED if name in known), None)
     if measured is None:
         raise StudyError(f"{metrics}: no metric with times or a throughput; it has {', '.join(files) or 'none'}")
-    rows = [line.split() for line in read_text(files[known[measured]]).splitlines() if line.strip()]
+    if measured == "runtime_s" and _has_not_finished(path / "meta.yaml"):
+        raise StudyError(f"{path}: its run did not finish, so its {known[measured]} is not that of the work")
+    rows = [line.split() for line in log_text(files[known[measured]]).splitlines() if line.strip()]
     try:
-        values = [float(row[1]) for row in rows]
+        values = np.array([float(row[1]) for row in rows])
     except (IndexError, ValueError):
         raise StudyError(f"{files[known[measured]]}: lines with a time, a value and a step are expected") from None
-    names = [each.name for each in sorted(parameters.iterdir())] if parameters.is_dir() else []
-    of_ranks = renamed(pd.DataFrame(columns=names)).get("ranks")
-    text = read_text(parameters / of_ranks).strip() if of_ranks else ""
-    ranks = int(text) if re.fullmatch("[0-9]{1,9}", text) and int(text) else None
-    factor = next((seconds for end, seconds in ENDS.items() if known[measured].lower().endswith(end)), 1.0)
-    value = float(np.median(values[len(values) // 2 :])) if values else float("nan")
-    unit = _unit_of(known[measured]) if measured == THROUGHPUT else None
-    return Found(measured, value * (factor if measured in TIMES else 1.0), ranks, unit)
+    names = [each for each in sorted(parameters.iterdir()) if each.is_file()] if parameters.is_dir() else []
+    factor = _factor(known[measured]) if measured in TIMES else 1.0
+    found = _of_steps(values * factor, known[measured], measured, str(path))
+    ranks, how = _ranks({each.name: log_text(each).strip() for each in names})
+    return dataclasses.replace(found, ranks=ranks, told=f"{found.told}{how}")
+
+
+def _has_not_finished(meta: Path) -> bool:
+    match = re.search(r"^status:\s*(\d+)", log_text(meta), re.M) if meta.is_file() else None
+    return match is not None and match[1] != FINISHED_IN_MLFLOW
+
+
+def _ranks(parameters: Mapping[str, str]) -> tuple[int | None, str]:
+    """The ranks that the parameters of a run name, else nodes x those of a node, or None; and how they were read."""
+    known = renamed(parameters)
+    counts = {}
+    for ours in ("ranks", "nodes", "ranks_per_node"):
+        text = parameters[known[ours]] if ours in known else ""
+        counts[ours] = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+    if counts["ranks"]:
+        return counts["ranks"], f", {known['ranks']} as ranks"
+    if not counts["ranks_per_node"] or ("nodes" in known and not counts["nodes"]):
+        return None, ""
+    if "nodes" not in known:
+        name = known["ranks_per_node"]
+        return counts["ranks_per_node"], f", {name} as ranks{OF_ONE_NODE.format(name)}"
+    product = f"{known['nodes']} x {known['ranks_per_node']}"
+    return counts["nodes"] * counts["ranks_per_node"], f", {product} as ranks"
+
+
+def without_placeholders(table: ForeignTable) -> ForeignTable:
+    """The table with empty cells where a tracker writes a word for them."""
+    frame = table.frame.map(lambda cell: np.nan if cell in NO_VALUE else cell).astype(object)
+    return dataclasses.replace(table, frame=frame)
 
 
 def of_export(
@@ -98,81 +155,158 @@ def of_export(
         if PREFIX.sub("", name.lower()) in STATES:
             kept &= table.frame[name].isna() | table.frame[name].astype(str).str.lower().isin(FINISHED)
     used = [known["ranks"], known[measured]]
-    kept &= table.frame[used].notna().all(axis=1) & ~table.frame[used].isin(NO_VALUE).any(axis=1)
+    kept &= table.frame[used].notna().all(axis=1)
     if not kept.any():
         raise StudyError(f"{path}: no row is of a finished run with {' and '.join(used)}")
-    rest = ForeignTable(
-        table.frame[kept].reset_index(drop=True),
-        [line for line, keep in zip(table.lines, kept, strict=True) if keep],
-        table.decimal,
+    rest = dataclasses.replace(
+        table,
+        frame=table.frame[kept].reset_index(drop=True),
+        lines=[line for line, keep in zip(table.lines, kept, strict=True) if keep],
     )
     names = [name for name in (*COLUMNS, measured) if name in known and name not in (*TIMES, THROUGHPUT)]
     columns = {name: column_of(rest, known[name], name, path) for name in dict.fromkeys(names)}
     columns[measured] = _values(rest, known[measured], measured, path)
+    _check_nodes(columns, known, path)
     if measured == THROUGHPUT and unit is None and "unit" not in columns:
         unit = _unit_of(known[measured])
-    found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, lines=rest.lines)
-    told = [f"read {', '.join(f'{known[name]} as {name}' for name in columns)}"]
+    where = Where(rest.lines, rest.header, known)
+    found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
+    of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
+    told = [f"read {', '.join(f'{known[name]} as {name}' for name in columns)}{of_one_node}"]
     if not kept.all():
         told.append(f"{counted(int((~kept).sum()), 'row')} of runs that did not finish or lack a value left out")
+    if "series" not in columns and (several := _several_jobs(rest, known.values())):
+        told.append(f"runs differ in {'; '.join(several)}: if they are of several jobs, name these in a column series")
     return [dataclasses.replace(each, notes=[*each.notes, *told]) for each in found]
 
 
+def with_ranks(table: ForeignTable, known: dict[str, str]) -> tuple[ForeignTable, dict[str, str]]:
+    """The table of runs, with a column of ranks where it has only those of a node.
+
+    They are nodes x ranks of a node, or the latter alone where there is no column of nodes.
+    """
+    if "ranks" in known or "ranks_per_node" not in known:
+        return table, known
+    of_node = known["ranks_per_node"]
+    if "nodes" not in known:
+        return table, {**known, "ranks": of_node}
+    name = f"{known['nodes']} x {of_node}"
+    products = table.numbers(known["nodes"]) * table.numbers(of_node)
+    cells = [repr(int(each)) if np.isfinite(each) and each % 1 == 0 else np.nan for each in products]
+    return dataclasses.replace(table, frame=table.frame.assign(**{name: cells})), {**known, "ranks": name}
+
+
+def _check_nodes(columns: Mapping[str, pd.Series], known: Mapping[str, str], path: Path) -> None:
+    """Raise `StudyError` if the ranks stay while the nodes change: they are those of a node, by an unclear name."""
+    if "nodes" not in columns or bare(known["ranks"]) in ("ranks", "world_size"):
+        return
+    ranks, nodes = columns["ranks"].unique(), columns["nodes"].unique()
+    if len(ranks) == 1 and len(nodes) > 1:
+        told = ", ".join(f"{each:g}" for each in sorted(nodes))
+        raise StudyError(
+            f"{path}: column {known['ranks']!r} is {ranks[0]:g} on {told} nodes; name it gpus_per_node if it is of one "
+            "node, else world_size"
+        )
+
+
+def _several_jobs(table: ForeignTable, used: Iterable[str]) -> list[str]:
+    """Columns of words in which some runs are alike and others differ, such as a model, with two of their values."""
+    found = []
+    for name in table.frame:
+        cells = table.frame[name].dropna().astype(str)
+        if name in used or bare(name) in (*WORDS_OF_RUNS, *STATES) or not 1 < cells.nunique() < len(cells):
+            continue
+        if np.isnan(table.numbers(name)).all():
+            first, second = (each[:20] for each in sorted(cells.unique())[:2])
+            found.append(f"{name} ({first}, {second})")
+    return found
+
+
 def history(path: Path, table: ForeignTable, known: dict[str, str], measured: str | None) -> Found:
-    """The history of one run, a row per step, as W&B's API and MLflow's files have it."""
+    """The history of one run, a row per step, as W&B's API and charts and MLflow's files have it."""
     if "ranks" in known:
         raise StudyError(f"{path}: has a column {known['ranks']!r}; leave the ranks before its name out")
     if measured is None:
-        raise StudyError(f"{path}: line 1: no column with times or a throughput; the file has {', '.join(table.frame)}")
-    values = _values(table, known[measured], measured, path)
+        raise StudyError(
+            f"{path}: line {table.header}: no column with times or a throughput; the file has {', '.join(table.frame)}"
+        )
+    name = known[measured]
+    alike = [each for each in table.frame if bare(each) == bare(name)]
+    if len(alike) > 1:
+        raise StudyError(f"{path}: line {table.header}: {', '.join(alike)} may each be {measured}; keep one")
+    values = _values(table, name, measured, path)
+    return _of_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
+
+
+def _of_steps(values: np.ndarray, name: str, measured: str, place: str) -> Found:
+    """The value of a run from those of its steps: the median of the later half, or the last of the seconds so far."""
     values = values[np.isfinite(values)]
     if not len(values):
-        raise StudyError(f"{path}: column {known[measured]!r} has no number")
-    if measured == "runtime_s":  # seconds since the start, in each row
-        return Found(measured, float(values.max()), None)
-    unit = _unit_of(known[measured]) if measured == THROUGHPUT else None
-    return Found(measured, float(np.median(values[len(values) // 2 :])), None, unit)
+        raise StudyError(f"{place}: has no number")
+    if measured == "runtime_s" and len(values) > 1 and (bare(name) not in SINCE_START or (np.diff(values) < 0).any()):
+        raise StudyError(f"{place}: has several values that are not the seconds since the start; one is expected")
+    value = float(values[-1] if measured == "runtime_s" else np.median(values[len(values) // 2 :]))
+    unit = _unit_of(name) if measured == THROUGHPUT else None
+    how = "" if measured == "runtime_s" else ", the median of the later half"
+    return Found(measured, value, None, unit, f"read {name} as {measured}{how}")
 
 
-def renamed(frame: pd.DataFrame) -> dict[str, str]:
+def bare(name: str) -> str:
+    """The name of a column or metric as `ALIASES` has it, such as step_time_ms of ``run 8 - train/Step Time (ms)``."""
+    found = re.sub(r"[ -]", "_", name.rpartition(" - ")[2].strip().lower())
+    found = re.sub(r"_?\((ms|s)\)$", r"_\1", found)
+    while (shorter := PREFIX.sub("", found)) != found:
+        found = shorter
+    return found
+
+
+def renamed(names: Iterable[str]) -> dict[str, str]:
     """{our name: the file's name} of each column that is known by a name; the first one of each counts."""
-    plain: dict[str, str] = {}
-    for name in frame:
-        bare = str(name).strip().lower().replace(" ", "_")
-        while (shorter := PREFIX.sub("", bare)) != bare:
-            bare = shorter
-        plain.setdefault(bare, str(name))
+    there: dict[str, str] = {}
+    for name in names:
+        if not name.lower().endswith(SPANS):
+            there.setdefault(bare(name), name)
     found = {}
-    for ours in (name for name in COLUMNS if name not in NOT_CLEAR):
+    for ours in (name for name in (*COLUMNS, "ranks_per_node") if name not in NOT_CLEAR):
         for other in (ours, *ALIASES.get(ours, ())):
-            if other in plain:
-                found[ours] = plain[other]
+            if other in there:
+                found[ours] = there[other]
                 break
     return found
 
 
 def _unit_of(name: str) -> str | None:
     """The unit in the name of a column such as train_tokens_per_sec_per_gpu; None if it names none."""
-    bare = PREFIX.sub("", name.strip().lower())
+    text = bare(name)
+    if text in UNITS:
+        return UNITS[text]
     try:
-        units.throughput(bare)
+        units.throughput(text)
     except ValueError:
         return None
-    return bare
+    return text
+
+
+def _factor(name: str) -> float:
+    """Seconds of the unit that ends the name of a column of times."""
+    return next((seconds for end, seconds in ENDS.items() if name.strip().lower().endswith(end)), 1.0)
 
 
 def _values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Series:
-    """A measured column in seconds, or in its own unit of throughput. Durations may be such as 1.2min or 2h."""
-    factor = next((seconds for end, seconds in ENDS.items() if name.strip().lower().endswith(end)), 1.0)
-    texts = table.frame[name].astype(object)
-    as_text = texts.astype(str).str.fullmatch(DURATION)
-    seconds = [_seconds(str(cell)) if is_one else cell for cell, is_one in zip(texts, as_text, strict=True)]
-    values = column_of(
-        ForeignTable(table.frame.assign(**{name: seconds}), table.lines, table.decimal), name, ours, path
-    )
-    return values * (factor if ours in TIMES else 1.0)
+    """A measured column in seconds, or in its own unit of throughput. Durations may be such as 1.2min or 1h 2m."""
+    if ours not in TIMES:
+        return column_of(table, name, ours, path)
+    cells = list(table.frame[name])
+    durations = pd.Series([_seconds(str(cell)) for cell in cells], table.frame.index, dtype=float)
+    rest = [cell if np.isnan(known) else np.nan for cell, known in zip(cells, durations, strict=True)]
+    others = table.frame.assign(**{name: pd.Series(rest, table.frame.index, dtype=object)})
+    numbers = column_of(dataclasses.replace(table, frame=others), name, ours, path)
+    return durations.fillna(_factor(name) * numbers)
 
 
-def _seconds(text: str) -> str:
-    match = re.fullmatch(DURATION, text)
-    return repr(float(match[1]) * SECONDS[match[2]]) if match else text
+def _seconds(text: str) -> float:
+    """The seconds of a duration with units, such as 1h 2m 3s; NaN if it is none."""
+    text = text.strip()
+    if not re.fullmatch(f"(?:{DURATION.pattern})+", text):
+        return float("nan")
+    return sum(float(number) * SECONDS[unit] for number, unit in DURATION.findall(text))

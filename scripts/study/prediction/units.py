@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -11,11 +12,15 @@ SECONDS = {
     **dict.fromkeys(("us", "\u00b5s", "microseconds"), 1e-6),
     **dict.fromkeys(("min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hr", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 OF_A_RANK = ("gpu", "rank", "device", "accelerator", "chip", "card", "process", "worker", "npu", "tpu", "gcd", "core")
 OF_A_NODE = ("node", "host", "server", "machine")
-STEPS = ("step", "it", "iter", "iteration", "batch", "batches", "update")
+OF_ALL = ("all", "total", "sum", "aggregate", "global", "overall")
+STEPS = ("step", "it", "iter", "iteration", "batch", "update")
+TOGETHER = {**dict.fromkeys(STEPS, "time_per_step_s"), "epoch": "time_per_epoch_s"}  # what all ranks take together
 SHORT = {"tgs": "tokens/s/gpu", "tps": "tokens/s", "fps": "frames/s", "ips": "images/s", "qps": "queries/s"}
+BRACKETS = re.compile(r"\s*\((.*?)\)")
 EXPECTED = "a throughput such as images/s (of all ranks) or tokens/s/GPU (of one) is expected"
 
 
@@ -31,21 +36,29 @@ class Throughput:
     seconds: float
 
     @property
-    def is_steps(self) -> bool:
-        """Whether it counts training steps, each of which all ranks take together."""
-        return self.item in STEPS
+    def time_of(self) -> str | None:
+        """Which time its inverse is, if it counts steps or epochs, which all ranks take together; else None."""
+        return TOGETHER.get(self.item)
+
+    def of_all_ranks(self, value: Any, ranks: Any, nodes: Any) -> Any:
+        """Values in this unit as items/s of all ranks; numbers, or arrays of one shape. nodes: NaN if unknown."""
+        if self.time_of:
+            return value / self.seconds
+        return value * {"all": 1.0, "rank": ranks, "node": nodes}[self.per] / self.seconds
 
 
 def time_in_seconds(unit: str) -> float | None:
-    """The seconds of a unit of time; None if it is none."""
-    return SECONDS.get(unit.strip().lower())
+    """The seconds of a unit of time, such as ms or s/step; None if it is none, as GPU hours are."""
+    head, *rest = re.split(r"/|\(|\bper\b", unit.strip().lower())
+    is_of_one = any(_owner(word) in ("rank", "node") for part in rest for word in re.findall("[a-z]+", part))
+    return None if is_of_one else SECONDS.get(head.strip())
 
 
 def throughput(unit: str) -> Throughput:
     """A unit of throughput; raises ValueError with what is expected."""
-    text = unit.strip().lower()
-    text = re.sub(r"[_ ]*\bper[_ ]+|_per_", "/", text.replace("_per_", " per "))
-    text = re.sub(r"\(.*?\)|[\[\]]", "", text).strip()
+    text = BRACKETS.sub(_remark, unit.strip().lower())
+    text = re.sub(r"[-_ ]*\bper[-_ ]+|_per_", "/", text.replace("_per_", " per "))
+    text = re.sub(r"[\[\]]", "", text).strip()
     item, *parts = [part.strip(" _.*") for part in SHORT.get(text, text).split("/")]
     seconds, per = [], []
     for part in parts:
@@ -59,10 +72,27 @@ def throughput(unit: str) -> Throughput:
     return Throughput(_singular(words[-1]), str(per[0]) if per else "all", seconds[0])
 
 
+def _remark(match: re.Match[str]) -> str:
+    """What a remark in brackets adds to a unit: ``/gpu`` of (per GPU), nothing of (total) or (mean).
+
+    Raises ValueError for one that names an owner in another way, such as (8 GPUs).
+    """
+    words = re.findall(r"[a-z0-9]+", match[1])
+    if any(word in OF_ALL for word in words) or not any(_owner(word) for word in words):
+        return ""
+    if len(words) == 1 or words[:-1] in (["per"], ["each"], ["a"], ["one"]):
+        return f"/{words[-1]}"
+    raise ValueError(f"the remark {match[0].strip()!r} in a unit is not known; {EXPECTED}")
+
+
 def _owner(part: str) -> str | None:
     name = _singular(part)
-    return "rank" if name in OF_A_RANK else "node" if name in OF_A_NODE else "all" if name in ("all", "total") else None
+    return "rank" if name in OF_A_RANK else "node" if name in OF_A_NODE else "all" if name in OF_ALL else None
 
 
 def _singular(word: str) -> str:
-    return word[:-1] if word.endswith("s") and len(word) > 2 and not word.endswith("ss") else word
+    if len(word) < 3 or not word.endswith("s") or word.endswith("ss"):
+        return word
+    if word.endswith(("ches", "shes", "xes", "sses")):
+        return word[:-2]
+    return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]

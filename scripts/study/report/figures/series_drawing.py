@@ -47,6 +47,6 @@ def _draw(axes: Axes, found: SeriesAnswer) -> None:
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")
     axes.set_ylabel(f"time (s), {found.series.quantity}")
-    axes.set_title(found.series.name)
+    axes.set_title(found.series.name.replace("$", r"\$"))  # no formula
     axes.legend(frameon=False)
     axes.grid(axis="y")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.wording import counted
+from study.prediction.points import Series
 from study.prediction.series_answer import SeriesAnswer
 from study.report.tables.layout import Table
 
@@ -29,16 +30,19 @@ def allocation_table(
         grid: g CO2e per kWh; None leaves emissions empty.
         pue: power usage effectiveness, by which the emissions are multiplied.
     """
-    frame = pd.concat([_rows(each, price, amount, grid, pue) for each in found], ignore_index=True)
+    parts = [_rows(each, price, amount, grid, pue) for each in found]
+    frame = pd.concat(parts, ignore_index=True)
     caption = (
         "Scaling of the job. time_s: one measured time or, where origin is predicted, the median and its 90 % "
         "interval (low, high). speedup, efficiency: against the smallest measured count. node_hours: of the whole "
         "job"
     )
+    if any(each.series.load_s for each in found):
+        caption += ", with its loading, which time_s and energy_kwh are without"
     if frame["energy_kwh"].notna().any():
         caption += "; energy_kwh of a predicted count is the power of a rank on the nearest measured counts x the time"
     caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if grid else "."
-    notes = [line for each in found for line in _notes(each, frame[frame["series"] == each.series.name])]
+    notes = [line for each, rows in zip(found, parts, strict=True) for line in _notes(each, rows, amount)]
     optional = ("time_low_s", "time_high_s", "cost", "energy_kwh", "co2e_modelled_kg", "chosen")
     return Table("allocation", caption, frame, SHOWN, optional, notes)
 
@@ -50,10 +54,11 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
     own = np.array([measured["time"].get(count, np.nan) for count in ranks])
     is_measured = ~np.isnan(own)
     time = np.where(is_measured, own, table["median"])
-    work = time * (ranks if series.is_fixed else 1.0)
-    efficiency = work[0] / work
+    first, first_time = series.counts[0], float(series.points["time"].iloc[0])  # a predicted count may be smaller
+    speedup = first_time / time * (1.0 if series.is_fixed else ranks / first)
     nodes = np.ceil(ranks / (series.per_node or 1.0))
-    job_s = time * amount * (1.0 if series.is_fixed else ranks[0] / ranks)
+    job_s = time * _share(series, ranks, amount)
+    hours = (job_s + series.load_s) / 3600
     watts = _watts_per_rank(series.points, ranks)
     energy = watts * ranks * job_s / JOULES_PER_KWH
     columns: dict[str, Any] = {
@@ -64,15 +69,20 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
         "time_s": time,
         "time_low_s": np.where(is_measured, np.nan, table["low"]),
         "time_high_s": np.where(is_measured, np.nan, table["high"]),
-        "speedup": efficiency * ranks / ranks[0],
-        "efficiency": efficiency,
-        "node_hours": nodes * job_s / 3600,
-        "cost": nodes * job_s / 3600 * price if price else np.nan,
+        "speedup": speedup,
+        "efficiency": speedup * first / ranks,
+        "node_hours": nodes * hours,
+        "cost": nodes * hours * price if price else np.nan,
         "energy_kwh": energy,
         "co2e_modelled_kg": energy * grid / 1000 * pue if grid else np.nan,
         "chosen": ranks == found.recommendation.pick if found.recommendation else False,
     }
     return pd.DataFrame(columns)
+
+
+def _share(series: Series, ranks: np.ndarray, amount: float) -> np.ndarray:
+    """How often a count's time is in the job: ``amount`` times, or less where more ranks share that work."""
+    return np.full(len(ranks), amount) if series.is_fixed else amount * series.counts[0] / ranks
 
 
 def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
@@ -86,17 +96,17 @@ def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
     return np.where(is_measured | ~np.isin(ranks, points["ranks"]), found, np.nan)
 
 
-def _notes(found: SeriesAnswer, rows: pd.DataFrame) -> list[str]:
+def _notes(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> list[str]:
     """The sentence for the proposal, then the answer's own."""
     name = found.series.name
     if found.series.per_node is None:
         assumed = [f"{name}: nodes are counted as ranks, since the ranks of a node are not known"]
     else:
         assumed = []
-    return [f"{name}: {_proposal(found, rows)}", *assumed, *(f"{name}: {line}" for line in found.sentences)]
+    return [f"{name}: {_proposal(found, rows, amount)}", *assumed, *(f"{name}: {line}" for line in found.sentences)]
 
 
-def _proposal(found: SeriesAnswer, rows: pd.DataFrame) -> str:
+def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     """What computing centres ask for: nodes, time and node-hours of a job, and how well it scales."""
     pick = found.recommendation.pick if found.recommendation else None
     if pick is None:
@@ -105,13 +115,15 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame) -> str:
     hours = row["node_hours"] / row["nodes"]
     span = ""
     if pd.notna(row["time_low_s"]):
-        low, high = (hours * row[name] / row["time_s"] for name in ("time_low_s", "time_high_s"))
+        share = _share(found.series, np.array([float(pick)]), amount)[0]
+        ends = (row["time_low_s"], row["time_high_s"])
+        low, high = ((end * share + found.series.load_s) / 3600 for end in ends)
         span = f", 90 % interval {low:.3g} to {high:.3g} h"
     cost = f" ({row['cost']:.4g} in money)" if pd.notna(row["cost"]) else ""
     end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
         f"we ask for {counted(int(row['nodes']), 'node')} ({counted(pick, 'rank')}) and {row['node_hours']:.4g} "
         f"node-hours{cost} per job: {row['origin']} time {hours:.3g} h{span}, at {row['efficiency']:.0%} of the "
-        f"efficiency of {counted(int(rows['ranks'].min()), 'rank')}; of the counts in this table it serves the goal "
+        f"efficiency of {counted(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal "
         f"best{end}"
     )

@@ -1,0 +1,121 @@
+"""Times of the same work, from what was measured: times of other batches, throughputs of a rank or of all, steps/s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from study.core.errors import StudyError
+from study.core.wording import counted
+
+THROUGHPUT = "throughput"
+STEP = "time_per_step_s"
+ROUNDED = 0.02  # relative: batches are whole numbers, so those of a rank may differ by as much
+
+
+@dataclass(frozen=True)
+class SameWork:
+    """Comparable times of the rows of a series.
+
+    Args:
+        quantity: what they are: the column of the times, or ``throughput`` where they are those of some samples.
+        times: of the same work (of a rank, or of all ranks together), in s.
+        factor: by which measured times became these.
+        owner: whose the throughput is, ``all``, ``rank`` or ``node``; None where steps or times were measured.
+        told: what was assumed, in sentences.
+    """
+
+    quantity: str
+    times: pd.Series
+    factor: pd.Series
+    owner: str | None = None
+    told: list[str] = field(default_factory=list)
+
+
+def same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | None) -> SameWork:
+    """The times of a series.
+
+    Args:
+        rows: with the columns ranks, that of ``quantity``, ``_unit`` (`study.prediction.units.Throughput`, or None)
+            and, if known, nodes and batch_size.
+        quantity: which column was measured.
+        work: as in `study.prediction.points`.
+        per_node: ranks of a node; None if unknown.
+    """
+    batch, told = _batch(rows, work)
+    if quantity != THROUGHPUT:
+        return _of_times(rows, quantity, rows[quantity].astype(float), batch, told)
+    unit = rows["_unit"].iloc[0]
+    whole = _of_all_ranks(rows, per_node)
+    if unit is not None and unit.time_of:
+        told = [*told, f"each {unit.item} is taken by all ranks together, so the throughput is read as {unit.time_of}"]
+        return _of_times(rows, unit.time_of, 1 / whole, batch, told)
+    if unit is None:
+        told = [*told, "the unit of the throughput is not given; samples/s of all ranks together is assumed"]
+    is_known = bool(batch.notna().all() and batch.nunique() == 1)
+    samples = float(batch.iloc[0]) if is_known else 1.0
+    work_of_all = samples if work == "fixed" else samples * rows["ranks"]
+    what = counted(f"{samples:g}", unit.item if unit else "sample")
+    told = [*told, *_changed(rows, batch, "so it is not used")]
+    told.append(f"times are those of {what}{'' if work == 'fixed' else ' of each rank'}")
+    one = pd.Series(1.0, rows.index)
+    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", told)
+
+
+def _of_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, told: list[str]) -> SameWork:
+    """Times of steps are scaled to the batch of the smallest count; others are left as they are."""
+    one = pd.Series(1.0, rows.index)
+    if quantity != STEP:
+        what = "and with it the number of steps, so times are not quite alike"
+        return SameWork(quantity, times, one, told=[*told, *_changed(rows, batch, what)])
+    first = batch[rows["ranks"].idxmin()]
+    factor = first / batch if batch.notna().all() else one
+    what = f"so each time was divided by its batch and is that of a batch of {first:g}"
+    return SameWork(quantity, times * factor, factor, told=[*told, *_changed(rows, batch, what)])
+
+
+def _batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
+    """The batch whose size tells the work of a step, and what is told about it.
+
+    It is that of a rank, or of all ranks where these share a fixed work. Batches of the other kind are noticed by their
+    growth: one of all ranks is proportional to the ranks where each rank's is fixed, and one of a rank falls where that
+    of all is fixed.
+    """
+    batch = rows["batch_size"] if "batch_size" in rows else pd.Series(np.nan, rows.index)
+    if batch.isna().any() or batch.nunique() == 1:
+        return batch, []
+    other = batch * rows["ranks"] if work == "fixed" else batch / rows["ranks"]
+    if other.max() > (1 + ROUNDED) * other.min():
+        return batch, []
+    size = other[rows["ranks"].idxmin()]
+    told = (
+        f"batch_size falls as the ranks grow, so it is read as that of one rank: {size:g} of all together"
+        if work == "fixed"
+        else f"batch_size grows with the ranks, so it is read as that of all together: {size:g} of each"
+    )
+    return pd.Series(size, rows.index), [told]
+
+
+def _changed(rows: pd.DataFrame, batch: pd.Series, what: str) -> Iterator[str]:
+    """A sentence if the batch changes with the ranks, or if some rows have none."""
+    if batch.isna().any() and batch.notna().any():
+        yield "some rows have no batch_size, so it is not used"
+    elif batch.nunique() > 1:
+        sizes = batch.groupby(rows["ranks"]).first()
+        told = ", ".join(f"{size:g} on {ranks:.0f}" for ranks, size in sizes.items())
+        yield f"the batch size changes with the ranks ({told}), {what}"
+
+
+def _of_all_ranks(rows: pd.DataFrame, per_node: float | None) -> pd.Series:
+    """The throughput of all ranks, in items/s; raises `StudyError` if it is one of a node and the nodes are unknown."""
+    known = np.ceil(rows["ranks"] / (per_node or np.nan))
+    nodes = rows["nodes"].fillna(known) if "nodes" in rows else known
+    cells = zip(rows[THROUGHPUT], rows["_unit"], rows["ranks"], nodes, strict=True)
+    values = [value if unit is None else unit.of_all_ranks(value, ranks, node) for value, unit, ranks, node in cells]
+    whole = pd.Series(values, rows.index, dtype=float)
+    if whole.isna().any():
+        raise StudyError("unit per node: the nodes are not known; add a column nodes or give --ranks-per-node")
+    return whole
