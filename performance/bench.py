@@ -14,6 +14,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+import command_runs
 import numpy as np
 import pandas as pd
 import planning
@@ -183,7 +184,8 @@ PARTS = {
     "loading": loading_ratios, "peers": peer_ratios, "copy": copy_ratios, "memory": memory_ratios,
     "pipeline": pipeline_ratios, "run": whole_runs.run_ratios, "staging": whole_runs.staging_ratios,
     "original": original_ratios, "pytorch": pytorch_ratios, "planning": planning.planning_ratios,
-    "records": records.record_ratios, "start": start.start_ratios, "sampling": sampling_ratios,
+    "records": records.record_ratios, "start": start.start_ratios, "command": command_runs.command_ratios,
+    "sampling": sampling_ratios,
 }  # fmt: skip
 
 
