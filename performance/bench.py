@@ -21,6 +21,7 @@ import planning
 import psutil
 import records
 import sampling
+import small_runs
 import start
 import whole_runs
 from peers import PEERS
@@ -30,6 +31,7 @@ from study.core import configuration, provenance
 from study.data import feature_scaling, loader_timing, page_cache
 from study.data.loaders import map_matrix
 from study.experiment import expansion
+from study.machines import machine
 from study.workloads.synthetic import generate
 
 HERE = Path(__file__).resolve().parent
@@ -164,13 +166,33 @@ def original_ratios(_):
     yield compared(name, first["ours"], "1 s", [1.0] * EPOCH_PAIRS, "s")
 
 
-def pytorch_ratios(_):
-    """The same with PyTorch: our loop against a plain one."""
+def pytorch_ratios(folder):
+    """The same with PyTorch: our loop against a plain one, and what a timeline costs."""
     kinds = {how: partial(_child, "pytorch_epochs", how, 82, 3_000, 4) for how in ("plain", "ours")}
     samples = alternate("NT3 with PyTorch", EPOCH_PAIRS, kinds)
     found = {how: [np.median(sample["epoch_s"]) for sample in each] for how, each in samples.items()}
     name = "NT3 with PyTorch, 82 x 3,000: epoch of our loop"
     yield compared(name, found["ours"], "a plain loop", found["plain"], "times as long")
+    yield from timeline_ratios(folder)
+
+
+def timeline_ratios(folder):
+    """What the hook of PyTorch's timeline costs: the time per epoch on two ranks with it and without."""
+    on = machine.load("local")
+    keys = {"loader": "npy", "framework": "pytorch"}
+    runs = {
+        how: small_runs.define("nt3", folder, on, small_runs.NT3, trace=how == "with", **keys)
+        for how in ("without", "with")
+    }
+    measures = {how: partial(_steady_epoch, run, folder / "run") for how, run in runs.items()}
+    found = alternate("timeline of PyTorch", EPOCH_PAIRS, measures)
+    name = "NT3 with PyTorch, 2 ranks: epoch with a timeline"
+    yield compared(name, found["with"], "without", found["without"], "times as long")
+
+
+def _steady_epoch(run, folder):
+    """Seconds per epoch without the first."""
+    return small_runs.record_of(run, folder)["training"]["time_per_epoch_steady_s"]
 
 
 def sampling_ratios(_):
