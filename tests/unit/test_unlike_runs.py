@@ -8,6 +8,7 @@ import pytest
 from examples import expand
 
 from study.core.files import write_json
+from study.records import comparable
 from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
@@ -201,3 +202,14 @@ def test_members_that_were_stopped_count_with_what_they_trained(make_run):
     assert power_columns(record)["samples_per_j"] == 10
     record["ensemble"]["lost"] = [3]
     assert power_columns(record)["samples_per_j"] is None
+
+
+def test_two_frameworks_on_one_horovod_are_compared():
+    """Horovod in PyTorch names PyTorch too; its own versions are the same."""
+    horovod = "horovod 0.28.1, controller gloo, gloo of Horovod 0.28.1"
+    arms = pd.DataFrame({
+        "framework": ["tensorflow", "pytorch"], "strategy": ["horovod", "horovod"],
+        "communication_libraries": [horovod, f"torch 2.13.0, {horovod}"],
+    })  # fmt: skip
+    assert comparable.unlike(arms) is None
+    assert comparable.unlike(arms.assign(framework="pytorch")) == "several communication libraries"
