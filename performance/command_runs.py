@@ -15,11 +15,11 @@ from study.machines import machine
 
 PAIRS = 5
 SCRIPT = Path(__file__).with_name("nt3_script")
-MODELLED = {"power_sensors": ["modelled"], "power_model": {"idle_w": 50, "peak_w": 150}}
+MODELLED = {"power_model": {"idle_w": 50, "peak_w": 150}}
 
 
 def command_ratios(folder):
-    """Runtime, time per epoch, energy (modelled) and accuracy of the command over those of the run of our own."""
+    """Runtime, time per epoch, energy of training (modelled) and accuracy of the command over those of the run of our own."""
     on = machine.load("local") | MODELLED
     built_in = define("nt3", folder, on, NT3, loader="npy")
     place = folder / "nt3_script"
@@ -39,6 +39,6 @@ def _measured(run, folder):
     return {
         "runtime": record["runtime_s"],
         "time per epoch": record["training"]["time_per_epoch_s"],
-        "energy, modelled": record["power"]["energy_job_j"],
+        "energy of training, modelled": record["power"]["energy_by_phase_j"]["train"],
         "accuracy": record["quality"]["accuracy"],
     }
