@@ -19,7 +19,7 @@ MODELLED = {"power_model": {"idle_w": 50, "peak_w": 150}}
 
 
 def command_ratios(folder):
-    """Runtime, time per epoch, energy of training (modelled) and accuracy of the command over those of the run of our own."""
+    """Runtime, time per epoch, energy of training (modelled) and accuracy: of the command over those of our own run."""
     on = machine.load("local") | MODELLED
     built_in = define("nt3", folder, on, NT3, loader="npy")
     place = folder / "nt3_script"

@@ -10,7 +10,7 @@ from study.data.conversion import convert
 from study.data.tabular import Form
 from study.experiment import expansion, inputs
 from study.launch import launch
-from study.records.record import make_record
+from study.records import renewal
 from study.workloads.synthetic import generate
 
 NT3 = {"nt3": {"source": "synthetic", "train_samples": 400, "test_samples": 100, "features": 600, "seed": SEED}}
@@ -34,7 +34,7 @@ def record_of(run, folder):
     """The record of a run that this launches."""
     shutil.rmtree(folder, ignore_errors=True)
     launch.launch(run, folder, time_limit_s=600)
-    record = make_record(folder)
+    record = renewal.make(folder)
     if record["status"] != "ok":
         raise SystemExit(f"error: {folder}: {record['failure']['message']}")
     return record

@@ -69,10 +69,9 @@ def _state(folder):
     """(state, details) of a run's directory; states are done, running, silent, failed and to do."""
     outcome = folder / "outcome.json"
     if outcome.exists():
-        record = folder / "record.json"  # it also has what the run's checks found
-        ended = checked.load_json(outcome, "outcome")
-        if ended["status"] == "ok" and record.exists():
-            ended = read_record(record)
+        record = folder / "record.json"  # made from the outcome; it also has what the run's checks found
+        is_made = record.exists() and record.stat().st_mtime >= outcome.stat().st_mtime
+        ended = read_record(record) if is_made else checked.load_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]

@@ -14,6 +14,7 @@ from study.core.files import (
     changed_since_read,
     read_json,
     replaced_since_read,
+    seal_of,
     sha256,
     was_changed,
     write_json,
@@ -122,7 +123,7 @@ def test_a_file_that_an_older_one_replaced_is_found(tmp_path):
     backup = record.read_bytes()
     os.utime(record, (1, 1))
     write_sealed(record, {"value": 2})
-    with written_with_checksum(made, time.time_ns(), [record]) as aside:
+    with written_with_checksum(made, time.time_ns(), {record: seal_of(record)}) as aside:
         aside.write_text("1")
     time.sleep(0.01)  # file systems date changes by the kernel's clock, which ticks each 4 ms
 

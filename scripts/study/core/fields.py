@@ -173,8 +173,16 @@ class Section:
     def stored(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """{column: value} of its fields as they are in a record, but for lists and mappings; None if they are not."""
         found = record if self.key is None else record.get(self.key) or {}
-        return {each.column: None if each.derived else _scalar(found.get(each.name))
-                for each in self.fields if each.column and not is_pattern(each)}  # fmt: skip
+        return {column: None if name is None else _scalar(found.get(name)) for column, name in self._columns}
+
+    @functools.cached_property
+    def _columns(self) -> list[tuple[str, str | None]]:
+        """(column, its key in the record, None if it is derived): made once, as tables read thousands of records."""
+        return [
+            (each.column, None if each.derived else each.name)
+            for each in self.fields
+            if each.column and not is_pattern(each)
+        ]
 
 
 def _scalar(value: Any) -> Any:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +117,13 @@ def _seal(as_read: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def written_with_checksum(path: AnyPath, begun_ns: int | None = None, read: Iterable[AnyPath] = ()) -> Iterator[Path]:
+def written_with_checksum(
+    path: AnyPath, begun_ns: int | None = None, read: Mapping[AnyPath, str | None] | None = None
+) -> Iterator[Path]:
     """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`.
 
     begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`. read:
-    those files, sealed ones, for `replaced_since_read`.
+    those files, sealed ones, with `seal_of` each, for `replaced_since_read`.
     """
     path = Path(path)
     beside = _checksum_file(path)
@@ -129,8 +131,7 @@ def written_with_checksum(path: AnyPath, begun_ns: int | None = None, read: Iter
     with written_aside(path) as aside:
         yield aside
         checksum = sha256(aside)
-    seals = {os.path.relpath(each, path.parent): seal_of(each) for each in read}
-    of_read = "".join(f"{seal}  {name}\n" for name, seal in seals.items() if seal)
+    of_read = "".join(f"{seal}  {os.path.relpath(each, path.parent)}\n" for each, seal in (read or {}).items() if seal)
     write_text(beside, f"{checksum}  {path.name}\n{of_read}")
     if begun_ns is not None:
         os.utime(beside, ns=(begun_ns, begun_ns))

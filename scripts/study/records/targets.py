@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study.core import checked, fields
-from study.core.csv_files import FINITE, NUMBER, WHOLE, read_csv
+from study.core.csv_columns import Columns, read_columns
+from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.files import number_or_none
 from study.ensembles import results
 from study.experiment.definition import RunDefinition
@@ -59,47 +58,48 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
         return row | {"target_reason": "the run failed"}
     if "history.csv" not in record["files"]:
         return row | {"target_reason": "the run has no history.csv"}
-    history = read_csv(folder / "history.csv", {"epoch": WHOLE}, others=_kind(target))
-    if target.column not in history or history.empty:
+    history = read_columns(folder / "history.csv", {"epoch": WHOLE, "time_s": FINITE}, others=_kind(target))
+    if target.column not in history or not history.rows:
         return row | {"target_reason": f"no validation: history.csv has no {target.column}"}
     reached = _first_epoch(history, target)
     if reached is None:
         best = number_or_none(target.best(history[target.column]))
         told = "is not finite" if best is None else f"is {best:.4g} at best"
-        why = f"not reached: {target.quantity} {told} in {len(history)} epochs"
+        why = f"not reached: {target.quantity} {told} in {history.rows} epochs"
         return row | {"target_reached": False, "target_reason": why}
     row |= {"target_reached": True, "epochs_to_target": reached.epoch}
     return row | _times(folder, record, reached)
 
 
 def _kind(target: Target) -> Callable[[str], str | None]:
-    """The kinds of the columns of ``history.csv`` that are used, but for the epoch."""
-    return {target.column: NUMBER, "time_s": FINITE, "begin_wall_ns": WHOLE, "begin_monotonic_ns": WHOLE}.get
+    """The kinds of the columns of ``history.csv`` that are used where they are there."""
+    return {target.column: NUMBER, "begin_wall_ns": WHOLE, "begin_monotonic_ns": WHOLE}.get
 
 
-def _first_epoch(history: pd.DataFrame, target: Target) -> _Reached | None:
+def _first_epoch(history: Columns, target: Target) -> _Reached | None:
     position = target.first_reached(history[target.column])
     if position is None:
         return None
-    epoch, seconds = int(history["epoch"].iloc[position]), history["time_s"]
+    epoch, seconds = int(history["epoch"][position]), float(history["time_s"][position])
 
     def ended(column: str) -> int | None:
         if column not in history:
             return None
-        return int(history[column].iloc[position]) + round(seconds.iloc[position] * 1e9)
+        return int(history[column][position]) + round(seconds * 1e9)
 
     return _Reached(epoch, ended("begin_wall_ns"), ended("begin_monotonic_ns"), _is_consistent(history))
 
 
-def _is_consistent(history: pd.DataFrame) -> bool:
+def _is_consistent(history: Columns) -> bool:
     """Whether each epoch began after the end of the one before, by the wall clock; a clock that was set back shows so.
 
     A checkpoint may be between two epochs.
     """
     if "begin_wall_ns" not in history:
         return True
-    ends = history["begin_wall_ns"] + history["time_s"] * 1e9
-    return bool((history["begin_wall_ns"].iloc[1:].to_numpy() - ends.iloc[:-1].to_numpy() > -CLOCK_SLACK_NS).all())
+    begins = history["begin_wall_ns"]
+    ends = begins + history["time_s"] * 1e9
+    return bool((begins[1:] - ends[:-1] > -CLOCK_SLACK_NS).all())
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:
