@@ -45,7 +45,7 @@ ELSEWHERE = {
     "accel0_ accel3_ pynvml acpi_power_meter.rst drivers/gpu/drm/i915/i915_hwmon.c",
     "folders of other systems": "__MACOSX",
     "apptainer": "--nv --rocm",
-    "MLPerf's events": "mlperf_logging init_start init_stop eval_start eval_stop eval_accuracy eval_loss",
+    "MLPerf's events": "mlperf_logging init_start init_stop eval_accuracy eval_loss",
     "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl torchrun ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
 }

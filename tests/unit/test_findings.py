@@ -359,6 +359,7 @@ def test_every_finding_is_of_a_study():
         "sc18",
         "sc18_flat",
         "gpu_check",
+        "frameworks",
     )
     assert {name for study in studies for name in expansion.load_study(study, LOCAL).findings} == set(NAMES)
 
