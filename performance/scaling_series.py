@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from study.core.csv_files import TEXT, read_csv
 from study.core.errors import StudyError, exit_with_message
+from study.core.foreign_csv import read_foreign_csv
 from study.prediction import units
 from study.prediction.series_model import COLUMNS, LEAST_COUNTS, SHAPES, TRENDS, declared, fit_series
 from study.prediction.simple_fits import FITS
@@ -29,11 +29,13 @@ SERIES = Path(__file__).resolve().parent / "public_series.csv"
 OUTPUT = Path(__file__).resolve().parent / "scaling_series.csv"
 SPLITS = ("main", "few")
 MODES = ("weak", "strong")
+REMEDY = "correct the file"
 NEEDED = ("series", "mode", "unit", "ranks", "value")
 NUMBERS = ("ranks", "value", "gpus_per_node")
 NEUTRAL = 0.02  # the start of every size when priors are chosen: none is known
 PULL = 0.01  # towards the start, per squared change of a logarithm
 ITERATIONS = 25
+SIZES = (1e-4, 10.0)  # that are tried: few series, or some without noise, would be fitted by any
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,14 @@ def _by_priors(frames: list[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]
 
 def read(path: Path) -> tuple[list[Series], list[str]]:
     """The series of a file, each with ascending counts, and a line for each row that was left out."""
-    frame = read_csv(path, dict.fromkeys(NEEDED, TEXT), others=lambda _: TEXT, remedy="correct the file")
+    table = read_foreign_csv(path, REMEDY)
+    frame = table.frame.copy()
+    for name in NEEDED:
+        if name not in frame:
+            has = f"the file has {', '.join(frame)}"
+            raise StudyError(f"{path}: line {table.header}: there is no column {name!r}; {has}; {REMEDY}")
     for name in NUMBERS:
-        frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
+        frame[name] = table.numbers(name) if name in frame else np.nan
     frame["mode"] = frame["mode"].str.strip().str.lower()
     told = frame["unit"].fillna("").map(_factor)
     is_known = frame["mode"].isin(MODES) & told.notna()
@@ -232,7 +239,7 @@ def chosen(series: list[Series]) -> dict:
 
     def priors(logs: np.ndarray) -> dict:
         found = copy.deepcopy(declared())
-        for (name, key), value in zip(names, np.exp(logs).tolist(), strict=True):
+        for (name, key), value in zip(names, np.clip(np.exp(logs), *SIZES).tolist(), strict=True):
             if key:
                 found["trends"][name][key] = value
             else:

@@ -79,6 +79,15 @@ def test_priors_without_a_source_need_a_second_one(tmp_path, monkeypatch):
         scaling_series.main()
 
 
+def test_files_of_spreadsheets_are_read_and_a_missing_column_is_named(tmp_path):
+    path = tmp_path / "series.csv"
+    path.write_text("\ufeffseries;mode;unit;ranks;value\r\na;weak;s;1;1,5\r\na;weak;s;2;1,6\r\n")
+    assert scaling_series.read(path)[0][0].times.tolist() == [1.5, 1.6]
+    path.write_text("series,mode,ranks,value\na,weak,1,1\n")
+    with pytest.raises(StudyError, match="line 1: there is no column 'unit'; the file has series, mode"):
+        scaling_series.read(path)
+
+
 def test_nothing_to_predict_is_a_sentence(tmp_path, monkeypatch):
     read(tmp_path, WEAK[:3])
     monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv")])

@@ -309,9 +309,7 @@ def _with_usable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[
 def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
     """The ranks of a full node, None if unknown, and what is told about it."""
     if "nodes" not in rows or rows["nodes"].isna().all():
-        if given:
-            return float(given), []
-        return None, ["the ranks of a node are not known, so 1, 4 and 8 are averaged over; give --ranks-per-node"]
+        return (float(given) if given else None), []
     full = float(np.ceil((rows["ranks"] / rows["nodes"]).max()))
     if (rows["nodes"] == 1).all():
         if given and given >= full:

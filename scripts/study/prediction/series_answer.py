@@ -71,6 +71,11 @@ def answer(
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
     sentences = [*_other_work(series), f"goal {goal.name}: {found.reason}", knee_words, *_shape(series)]
     sentences += [*_doubts(series, model, counts), *_next(found, goal)]
+    if series.per_node is None:
+        averaged = ", ".join(map(str, declared()["ranks_per_node"]))
+        sentences.append(
+            f"the ranks of a node are not known, so predictions average over {averaged}; give --ranks-per-node"
+        )
     if not series.is_fixed:
         sentences.append(
             f"the job is {amount:g} x the work of {counted(smallest, 'rank')} in {_time_of(series)} (--amount); "
