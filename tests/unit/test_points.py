@@ -532,8 +532,9 @@ def test_gpus_of_a_node_are_no_ranks(tmp_path):
         of_export(tmp_path, "num_nodes,num_gpus,step_time\n1,8,1\n2,8,1.1\n")
 
 
-def test_torchtitans_throughput_in_a_tracker_is_that_of_one_rank(tmp_path):
-    series = of_export(tmp_path, "world_size,throughput(tps)\n1,100\n8,80\n")
+@pytest.mark.parametrize("name", ["throughput(tps)", "device/samples_per_sec", "throughput/device/tokens_per_sec"])
+def test_throughputs_of_programs_that_name_the_device_are_those_of_one_rank(tmp_path, name):
+    series = of_export(tmp_path, f"world_size,{name}\n1,100\n8,80\n")
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 80])
 
 

@@ -17,6 +17,13 @@ from study.prediction import units
 from study.prediction.logs import Found, log_text
 from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, column_of, series_of
 
+# Units of names that do not tell them alone: of torchtitan, Lightning and Composer.
+UNITS = {
+    "throughput(tps)": "tokens/s/GPU",
+    "global/samples_per_sec": "samples/s",
+    "device/samples_per_sec": "samples/s/GPU",
+    "device/tokens_per_sec": "tokens/s/GPU",
+}
 # What exports call the columns, in lower case with underscores, without prefixes such as config., summary. and metrics.
 ALIASES = {
     "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "num_processes", "num_ranks", "n_ranks",
@@ -33,10 +40,9 @@ ALIASES = {
     THROUGHPUT: ("samples_per_second", "train_samples_per_second", "images_per_second", "tokens_per_second",
                  "train_tokens_per_second", "samples_per_s", "images_per_s", "tokens_per_s", "samples_per_sec",
                  "images_per_sec", "tokens_per_sec", "tokens_per_sec_per_gpu", "tokens_per_second_per_gpu",
-                 "tokens_per_second_per_device", "throughput(tps)", "samples/s", "images/s", "tokens/s"),
+                 "tokens_per_second_per_device", "samples/s", "images/s", "tokens/s", *UNITS),
     "runtime_s": ("_runtime", "runtime", "train_runtime", "duration"),
 }  # fmt: skip
-UNITS = {"throughput(tps)": "tokens/s/GPU"}  # of a name that does not tell its own: torchtitan's
 ENDS = {"_ms": 1e-3, "(ms)": 1e-3}
 PREFIX = re.compile(
     r"^(config|summary|params|metrics|tags|train|perf|system|throughput|throughput_metrics|time_metrics)[./]"
