@@ -43,6 +43,7 @@ def run(tmp_path):
         slots=None,
         samplers=(),
         one_clock=False,
+        told=None,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -68,7 +69,7 @@ def run(tmp_path):
         sensors = ["nvml", "cray", "rapl"]
         machine = {"name": "m", "gpus_per_rank": gpus_per_rank, "power_sensors": sensors, "sampling_hz": 10}
         machine |= {"ranks_per_node": ranks_per_node, "hosts": slots}
-        return summarize(tmp_path, machine, ranks, edges(hosts, last, one_clock))
+        return summarize(tmp_path, machine, ranks, told or edges(hosts, last, one_clock))
 
     return make
 
@@ -248,6 +249,25 @@ def test_two_hosts_each_by_its_own_clock(run):
     assert power["components"]["gpu"]["energy_j"] == pytest.approx(400 * 18)
     assert power["energy_per_gpu_j"] == pytest.approx(200 * 18)
     assert power["power_per_gpu_w"] == pytest.approx(200)
+
+
+@pytest.mark.parametrize("untold", [("evaluate",), ("load", "preprocess", "broadcast", "train", "evaluate")],
+                         ids=["a worker of a parameter server", "a program that tells events on one rank"])  # fmt: skip
+def test_a_host_that_tells_no_phase_draws_power_in_it_too(run, untold):
+    """Its window is that of the others by the wall clocks: 18 s from load to evaluate, 10 s of training."""
+    every = edges(("n1", "n2"))
+    told = [edge for edge in every if edge["host"] == "n1" or edge["phase"] not in untold]
+    power = run({("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}, ranks=2, hosts=("n1", "n2"), told=told)
+    assert power["energy_per_gpu_j"] == pytest.approx((100 + 300) / 2 * 18)
+    assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx((100 + 300) * 10)
+    assert power["power_per_gpu_training_w"] == pytest.approx(200)
+
+
+def test_a_host_of_the_run_without_any_phase_makes_the_sum_unknown(run):
+    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
+    power = run(devices, ranks=2, hosts=("n1", "n2"), told=edges())
+    assert power["energy_per_gpu_j"] is None
+    assert power["reason"] == "no phase of the run on n2, whose gpu was read"
 
 
 def test_a_host_without_its_sensor_makes_the_sum_unknown(run):

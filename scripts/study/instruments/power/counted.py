@@ -13,10 +13,7 @@ def counted(
     have no GPU. If it contains None, the ranks' GPUs cannot be identified. fill_nodes: whether the ranks use all GPUs
     of their nodes; then a sensor that does not tell GPUs apart counts too.
     """
-    first: dict[tuple[str, str], str] = {}
-    for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
-        first.setdefault((each.host, each.kind), each.sensor)
-    kept = [each for each in series if first[each.host, each.kind] == each.sensor]
+    kept = of_first_sensors(series, order)
     by_uuid = [each for each in kept if each.sensor == "nvml"]
     if used and not by_uuid and not fill_nodes:
         return [each for each in kept if each.kind != "gpu"], {
@@ -34,3 +31,18 @@ def counted(
     if missing:
         return others, {"gpu": f"no readings of GPU {missing[0]}, which a rank used"}
     return [*others, *(each for each in by_uuid if each.name in used)], {}
+
+
+def of_first_sensors(series: list[Series], order: list[str]) -> list[Series]:
+    """Of each kind of device on a host, those that the first sensor of ``order`` reads; as of `counted`."""
+    first: dict[tuple[str, str], str] = {}
+    for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
+        first.setdefault((each.host, each.kind), each.sensor)
+    return [each for each in series if first[each.host, each.kind] == each.sensor]
+
+
+def of_the_ranks(series: list[Series], order: list[str], used: set[str | None]) -> list[Series]:
+    """The devices whose power over time is a run's; as of `counted`, and all GPUs where the ranks' own are unknown."""
+    kept = of_first_sensors(series, order)
+    is_known = bool(used) and None not in used
+    return [each for each in kept if not is_known or each.sensor != "nvml" or each.name in used]

@@ -15,9 +15,9 @@ import numpy as np
 
 from study.core import checked
 from study.core.files import AnyPath
-from study.instruments.phases import PHASES
+from study.instruments.phases import PHASES, zeros_ns
 from study.instruments.power import energy
-from study.instruments.power.counted import counted
+from study.instruments.power.counted import counted, of_the_ranks
 from study.instruments.power.kinds import KINDS
 from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
@@ -125,6 +125,18 @@ def energy_of_gpus(
             part = energy.between(series[gpu], *window, machine["sampling_hz"])
             found[rank] = part.best_j, part.reason if part.best_j is None else None
     return found
+
+
+def over_time(folder: AnyPath, machine: dict[str, Any]) -> list[Series]:
+    """The readings of the devices whose power is that of a run that came to its end, and of modelled power.
+
+    The arguments are as for `summarize`.
+    """
+    series = read_series(Path(folder) / "telemetry.csv")
+    measured = [each for each in series if each.sensor != MODELLED]
+    used, _ = _used_gpus(Path(folder), machine)
+    modelled = [each for each in series if each.sensor == MODELLED]
+    return [*of_the_ranks(measured, machine["power_sensors"], used), *modelled]
 
 
 def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -> tuple[Windows, str | None]:
@@ -300,7 +312,11 @@ def _used_gpus(folder: Path, machine: dict[str, Any]) -> tuple[set[str | None], 
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
-    """{(host, window): (begin, end)}, monotonic seconds: the run, and each phase from its first to its last rank."""
+    """{(host, window): (begin, end)}, monotonic seconds: the run, and each phase from its first to its last rank.
+
+    A host whose processes do not tell a phase, such as one of a parameter server's workers, has that of the others.
+    """
+    edges = list(edges)
     begun: dict[tuple[str, str], tuple[float, float | None]] = {}
     for edge in edges:
         key, at = (edge["host"], edge["phase"]), edge["monotonic_ns"] / 1e9
@@ -312,7 +328,23 @@ def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
             windows[host, RUN] = windows[host, PROGRAM]
         elif (host, "load") in windows and (host, "evaluate") in windows:
             windows[host, RUN] = windows[host, "load"][0], windows[host, "evaluate"][1]
-    return windows
+    return windows | _of_the_others(windows, zeros_ns(edges))
+
+
+def _of_the_others(windows: Windows, zeros: Mapping[str, int]) -> Windows:
+    """The windows that hosts lack and others have, from the first begin to the last end, by the wall clocks.
+
+    A device draws power whether or not the processes of its host tell a phase: without it, the sum would be too low.
+    zeros: of each host of the run, see `study.instruments.phases.zeros_ns`.
+    """
+    found: Windows = {}
+    for name in {name for _, name in windows}:
+        spans = {host: span for (host, window), span in windows.items() if window == name}
+        for host, zero in zeros.items():
+            if host not in spans:
+                moved = [[at + (zeros[other] - zero) / 1e9 for at in span] for other, span in spans.items()]
+                found[host, name] = min(begin for begin, _ in moved), max(end for _, end in moved)
+    return found
 
 
 def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: dict[str, str]) -> dict[str, Any]:
@@ -338,11 +370,14 @@ def _unread_s(kind: str, series: list[Series], spans: dict[str, Window]) -> floa
 
 def _component(devices: list[Series], spans: dict[str, Window], rate_hz: float, kind: str) -> dict[str, Any]:
     without = sorted(set(spans) - {device.host for device in devices})
+    untold = sorted({device.host for device in devices} - set(spans))
+    if untold and not without:  # nothing tells when the run was there, and without it the sum would be too low
+        gap = max((end - begin for begin, end in spans.values()), default=None)
+        return {**NOTHING, "gap_s": gap, "reason": f"no phase of the run on {', '.join(untold)}, whose {kind} was read"}
     if without:
         # Where other hosts have one, it is a gap as long as the window: nothing else may stand for a node's sensor.
         gap = max(spans[host][1] - spans[host][0] for host in without) if devices else None
         return {**NOTHING, "gap_s": gap, "reason": f"no {kind} sensor on {', '.join(without)}"}
-    devices = [device for device in devices if device.host in spans]
     parts = [energy.between(device, *spans[device.host], rate_hz) for device in devices]
     return {
         "energy_j": _total(part.best_j for part in parts),
