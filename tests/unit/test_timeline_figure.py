@@ -1,11 +1,13 @@
 """The figure over time: what is drawn of each traced run, on which clock, and what is told of what is missing."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
 import timelines
+from examples import define, expand
 
 from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS, observing
@@ -28,8 +30,11 @@ ROW = {
 }  # fmt: skip
 
 
-def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
-    """A run's files in ``folder/name``, and its row. power: {device: (kind, watts or None, joules a second)}."""
+def add_run(folder, name, ranks=2, power=None, host="n1", machine=None, gpus=(), **changes):
+    """A run's files in ``folder/name``, and its row. power: {device: (kind, watts or None, joules a second)}.
+
+    A device of another sensor than NVML is ``SENSOR/DEVICE``. machine: settings of its own. gpus: the ranks' UUIDs.
+    """
     directory = folder / name
     directory.mkdir()
     outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": STARTED_NS, "runtime_s": 20.0}
@@ -49,9 +54,9 @@ def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
             0,
             STARTED_NS + int(t * 1e9),
             host.format(0),
-            "nvml",
+            device.rpartition("/")[0] or "nvml",
             kind,
-            device,
+            device.rpartition("/")[2],
             watts,
             None,
             joules * t if joules else None,
@@ -63,6 +68,9 @@ def add_run(folder, name, ranks=2, power=None, host="n1", **changes):
         pd.DataFrame(rows, columns=COLUMNS[:9]).reindex(columns=COLUMNS).to_csv(
             directory / "telemetry.csv", index=False
         )
+        defined = define(expand()[0])
+        dataclasses.replace(defined, machine={**defined.machine, **(machine or {})}).write(directory / "run.yaml")
+        (directory / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in gpus]}))
     return {**ROW, "gpus": ranks, "record": f"{name}/record.json", **changes}
 
 
@@ -105,6 +113,21 @@ def test_power_of_several_devices_and_of_a_counter(tmp_path):
     assert np.isnan(gpu.mean[0])  # before the first reading
     assert run.reason is None
     assert gpu.label == "gpu (mean and range of 2)"
+
+
+@pytest.mark.parametrize(("gpus", "drawn"), [(("G0", "G1"), (100, 150, 200)), (("G1",), (200, 200, 200)),
+                                              ((None,), (50, 350 / 3, 200))],
+                         ids=["two ranks", "one rank", "a rank whose GPU is unknown"])  # fmt: skip
+def test_power_is_of_one_sensor_and_of_the_ranks_own_gpus(tmp_path, gpus, drawn):
+    """A node of three GPUs, of which one is idle; POWER9's sensor of a socket has the sum of all, 350 W."""
+    power = {"G0": ("gpu", 100, None), "G1": ("gpu", 200, None), "G2": ("gpu", 50, None)}
+    power |= {"occ/chip 0 gpu": ("gpu", 350, None), "occ/system": ("node", 900, None)}
+    machine = {"power_sensors": ["nvml", "occ"], "gpus_per_rank": 1, "ranks_per_node": 2}
+    (run,) = selected(tmp_path, add_run(tmp_path, "a", power=power, machine=machine, gpus=gpus)).runs
+    gpu, node = run.lines
+    middle = POINTS // 2
+    assert (gpu.low[middle], gpu.mean[middle], gpu.high[middle]) == pytest.approx(drawn)
+    assert node.mean[middle] == pytest.approx(900)
 
 
 def test_power_that_is_doubtful_is_not_drawn(tmp_path):

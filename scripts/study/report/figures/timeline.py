@@ -18,9 +18,11 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.core.wording import counted
+from study.experiment.definition import RunDefinition
 from study.instruments import phases, queue_usage
-from study.instruments.power import series
 from study.instruments.power.readings import MODELLED
+from study.instruments.power.series import Series
+from study.instruments.power.summary import over_time
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
 from study.records.tidy import NO_MODE
@@ -260,19 +262,16 @@ def _power(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple
 
     If a device has only an energy counter, its differences over time.
     """
-    path, reason = directory / "telemetry.csv", f"no power: {row['power_reason']}"
-    if not path.exists():
+    reason, grid = f"no power: {row['power_reason']}", np.linspace(0, end, POINTS)
+    if not (directory / "telemetry.csv").exists():
         return (), reason
-    frame = series.readings_in(path) if path.stat().st_size else pd.DataFrame(columns=list(series.COLUMNS))
-    frame = frame[~frame["kind"].isin(_doubtful(row))]
-    lines = []
-    for (kind, is_modelled), rows in frame.groupby(["kind", frame["sensor"].eq(MODELLED)], sort=False):
-        grid = np.linspace(0, end, POINTS)
-        sampled = np.array([_device_power(device, launch, grid) for _, device in rows.groupby(["host", "device"])])
-        sampled = sampled[~np.isnan(sampled).all(axis=1)]
-        if len(sampled):
-            lines.append(_line(f"{kind}, modelled" if is_modelled else kind, grid, sampled))
-    return tuple(lines), reason
+    sampled: dict[str, list[Values]] = {}
+    for device in over_time(directory, RunDefinition.read(directory / "run.yaml").machine):
+        label = f"{device.kind}, modelled" if device.sensor == MODELLED else device.kind
+        power = _device_power(device, launch, grid)
+        if device.kind not in _doubtful(row) and not np.isnan(power).all():
+            sampled.setdefault(label, []).append(power)
+    return tuple(_line(label, grid, np.array(powers)) for label, powers in sampled.items()), reason
 
 
 def _line(label: str, grid: Values, sampled: Values) -> Line:
@@ -282,16 +281,16 @@ def _line(label: str, grid: Values, sampled: Values) -> Line:
     return Line(label, grid, *(np.ma.filled(values, np.nan) for values in of_all))
 
 
-def _device_power(rows: pd.DataFrame, launch: Launch, grid: Values) -> Values:
+def _device_power(device: Series, launch: Launch, grid: Values) -> Values:
     """Power of one device at each time of ``grid``; NaN before its first reading and after its last."""
-    seconds = launch.seconds(rows)
-    power = rows["power_w"].to_numpy(dtype=float)
-    if np.isnan(power).all():
-        power = np.diff(rows["energy_j"].to_numpy(dtype=float), prepend=np.nan) / np.diff(seconds, prepend=np.nan)
-    known = ~np.isnan(power) & ~np.isnan(seconds)
-    if known.sum() < 2:
+    seconds, power = device.readings(device.power_w)
+    if not len(seconds):
+        at, joules = device.readings(device.energy_j)
+        seconds, power = at[1:], np.diff(joules) / np.diff(at)
+    launched = launch.monotonic_ns.get(device.host)
+    if launched is None or len(seconds) < 2:
         return np.full(len(grid), np.nan)
-    return np.interp(grid, seconds[known], power[known], left=np.nan, right=np.nan)
+    return np.interp(grid, seconds - launched * NANO, power, left=np.nan, right=np.nan)
 
 
 def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float], tuple[tuple[Line, ...], str]]:
