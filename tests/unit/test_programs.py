@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -38,7 +39,7 @@ from study.records import targets, versions
 from study.records.record import make_record
 from study.training import process_tree, program, program_results
 from study.workloads import command
-from study.workloads.command import content, events, own_parameters, placeholders
+from study.workloads.command import content, events, own_parameters, patterns, placeholders
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, Copied
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
@@ -320,17 +321,47 @@ def test_events_become_phases_epochs_and_metrics(project, where):
 
 @pytest.mark.slow
 def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
-    patterns = {"throughput_samples_per_s": "img/s: ([0-9.]+)", "perplexity": "ppl=(\\S+)", "absent": "never (x)"}
-    (run,) = project("print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25')", metrics=patterns)
+    metrics = {"throughput_samples_per_s": "img/s: ([0-9.]+)", "perplexity": "ppl=(\\S+)", "absent": "never (x)"}
+    metrics["cut"] = "items: ([0-9.]+)"
+    printed = (
+        "print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25'); print('items: 998'); print('items: 1,002')"
+    )
+    (run,) = project(printed, metrics=metrics)
     record = launched(run)
     assert record["status"] == "ok", "a pattern that finds nothing costs no run"
     assert record["training"]["throughput_samples_per_s"] == 12.5 and record["training"]["time_per_epoch_s"] is None
-    assert record["quality"] == {"perplexity": 3.25, "absent": None}
+    assert record["quality"] == {"perplexity": 3.25, "absent": None, "cut": None}, "998 is not the last match"
     assert record["program"]["reason"] == (
-        "the program wrote no events (docs/commands.md); metrics.absent: its pattern found no number"
+        "the program wrote no events (docs/commands.md); metrics.absent: its pattern found no number; "
+        "metrics.cut: its pattern takes '1' of '1,002'"
     )
     assert record["memory"]["peak_memory_mb"] > 1 and record["program"]["cpu_time_s"] > 0
     assert record["phases"].keys() == {"program"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "number", "why"),
+    [
+        ("img/s: ([0-9.]+)", "img/s: 1234.5 now", 1234.5, None),
+        ("img/s: ([0-9.]+)", "img/s: 12.5, 13.5", 12.5, None),
+        ("img/s: ([0-9.]+)", "img/s: 12. Done", 12.0, None),
+        ("img/s: ([0-9.]+)", "img/s: 1,234.5", None, "its pattern takes '1' of '1,234.5'"),
+        ("img/s: ([0-9.]+)", "img/s: 1.2e+04", None, "its pattern takes '1.2' of '1.2e+04'"),
+        ("img/s: ([0-9]+)", "img/s: 12.5", None, "its pattern takes '12' of '12.5'"),
+        ("img/s:.*([0-9.]+)", "img/s: 1234", None, "its pattern takes '4' of '1234'"),
+        ("lr .*([0-9.]+)", "lr 1e-05", None, "its pattern takes '5' of '1e-05'"),
+        ("img/s: ([0-9.,]+)", "img/s: 1,234", None, "its pattern found '1,234', which is not a finite number"),
+        ("loss (.*)", "loss nan", None, "its pattern found 'nan', which is not a finite number"),
+        ("(x)?ok", "ok", None, "its pattern found '', which is not a finite number"),
+        ("^[0-9]+,([0-9.]+)", "3,12.5,0.25", 12.5, None),  # a line of a CSV file
+        ("^[0-9]+,([0-9.]+)", "3,512,20.5", 512.0, None),
+        ("^([0-9]+),", "64,128,256", 64.0, None),
+        ("ranks ([0-9]+)x", "ranks 2x4", 2.0, None),
+    ],
+)
+def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
+    found = re.compile(pattern.encode()).search(line.encode())
+    assert patterns.number_of(found) == (number, why)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import number_or_none, read_json, write_json
+from study.core.files import read_json, write_json
 from study.core.paths import CHECKPOINTS
 from study.experiment.definition import RunDefinition
 from study.instruments import heartbeats
@@ -31,7 +31,7 @@ from study.instruments.phases import PhaseLog, now
 from study.machines import held_ports, launchers, probe
 from study.training import divergence, process_tree
 from study.workloads import command
-from study.workloads.command import content, events, own_parameters, placeholders
+from study.workloads.command import content, events, own_parameters, patterns, placeholders
 from study.workloads.command.output import Copied
 
 PROGRAM = "program"  # phase, and folder of the program's own files in the run's directory
@@ -109,7 +109,7 @@ class Program:
         self._progress: dict[int, events.Progress] = {}
         self._phases: dict[int, PhaseLog] = {}
         self._patterns = {name: re.compile(each.encode()) for name, each in self._spec.get("metrics", {}).items()}
-        self._found: dict[str, float] = {}
+        self._found: dict[str, tuple[float | None, str | None]] = {}  # of each pattern, or why it is no number
         self._earlier: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -281,8 +281,7 @@ class Program:
             self._take(event)
         for name, pattern in self._patterns.items():
             if found := pattern.search(line):
-                with contextlib.suppress(ValueError):
-                    self._found[name] = float(found[1])
+                self._found[name] = patterns.number_of(found)
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take what was written to the file of events since the last time; a line without an end if that is_over."""
@@ -391,7 +390,8 @@ class Program:
                            "peak_memory_mb": own["peak_memory_mb"]} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": own["cpu_s"],
                 "told": told,
-                "patterns": {name: number_or_none(self._found.get(name)) for name in self._patterns},
+                "patterns": {name: self._found.get(name, (None, None))[0] for name in self._patterns},
+                "pattern_faults": {name: why for name, (_, why) in self._found.items() if why},
                 "words": words,
                 "variables": variables,
                 "output_bytes": sum(each.bytes for each in streams),

@@ -55,7 +55,8 @@ def _program(
     events = sum(each["events"] for each in told.values())
     nothing = NO_EPOCHS if events else NO_EVENTS
     reasons = [] if epochs else [nothing if resumed_after is None else NOT_KNOWN]
-    reasons += [f"metrics.{name}: its pattern found no number" for name, value in patterns.items() if value is None]
+    whys = {name: "its pattern found no number" for name, value in patterns.items() if value is None}
+    reasons += [f"metrics.{name}: {why}" for name, why in {**whys, **found[0]["pattern_faults"]}.items()]
     if epochs:
         unused = [name for name in command.OF_TRAINING if patterns.get(name) is not None]
         reasons += [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
