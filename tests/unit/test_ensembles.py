@@ -522,6 +522,21 @@ def test_a_thread_that_ended_does_not_make_cpu_time_negative():
     assert 0 <= cpu_time.since_s(used) < WAIT_S
 
 
+@pytest.mark.parametrize(
+    ("statistics", "seconds"),
+    [("1500000000 7 9", 1.5), ("0 0 0", 300 / cpu_time.TICKS), (None, 300 / cpu_time.TICKS)],
+    ids=["kept", "not kept, as without CONFIG_SCHEDSTATS", "no file"],
+)
+def test_the_time_of_a_thread_is_known_on_each_kernel(tmp_path, monkeypatch, statistics, seconds):
+    """250 ticks in user mode and 50 in system mode; the name of the thread has a bracket."""
+    monkeypatch.setattr(cpu_time, "TASKS", tmp_path)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0\n")
+    if statistics:
+        (tmp_path / "7" / "schedstat").write_text(f"{statistics}\n")
+    assert cpu_time.of_threads_s([7]) == seconds
+
+
 def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
     """One thread stays on the first core, the other one may use a core that the process is not kept on."""
     ready, end = threading.Barrier(3), threading.Event()

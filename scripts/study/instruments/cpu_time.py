@@ -41,11 +41,12 @@ def since_s(before: Mapping[int, float]) -> float:
 
 
 def _of_thread_s(task: Path) -> float:
-    try:
-        return int((task / "schedstat").read_text().split()[0]) / 1e9
-    except (FileNotFoundError, ValueError, IndexError):
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS  # utime, stime: fields 14 and 15; two were cut off
+    """By the scheduling statistics; a kernel that keeps none lacks their file, or has only zeros in it."""
+    with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
+        if (passed_ns := int((task / "schedstat").read_text().split()[0])) > 0:
+            return passed_ns / 1e9
+    fields = (task / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS  # utime, stime: fields 14 and 15; two were cut off
 
 
 def on_other_cores_s(limited: Limited) -> float:
