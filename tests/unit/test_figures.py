@@ -430,10 +430,12 @@ def test_lines_of_a_panel_differ_in_marker_dashes_and_lightness():
 
 
 def test_what_must_be_known_of_the_runs_is_above_the_panels():
-    data = selected("figure6", {}, {"gpus": 4, "oversubscribed": True, "code_is_current": False})
+    crowded = {"gpus": 4, "oversubscribed": True, "code_is_current": False, "packages": "tensorflow 2.15"}
+    data = selected("figure6", {"packages": "tensorflow 2.15"}, crowded, {"packages": "tensorflow 2.18", "repeat": 2})
     assert data.subtitle == "study test, machine local, benchmark nt3, dataset candle"
-    assert len(data.notes) == 2
+    assert len(data.notes) == 3
     assert "4 ranks" in data.notes[0]
+    assert data.notes[2] == "some points are means over repeats that are not alike: several versions of the libraries"
     assert all(note in draw(data).get_suptitle() for note in data.notes)
 
 

@@ -404,6 +404,15 @@ def test_old_code_is_told(frame, make_run, tmp_path):
     assert any("another version of the code" in note for note in TABLES["scaling"].make(runs, NO_LOADING).notes)
 
 
+def test_a_mean_over_repeats_that_are_not_alike_says_so(frame):
+    runs = frame(*((run, {}) for run in expand(repeats=2)))
+    assert TABLES["scaling"].make(runs, NO_LOADING).frame["repeats_unlike"].isna().all()
+    table = TABLES["scaling"].make(runs.assign(packages=["tensorflow 2.15.1", "tensorflow 2.18.1"]), NO_LOADING)
+    told = "several versions of the libraries"
+    assert table.frame["repeats_unlike"].tolist() == [told]
+    assert f"some rows are means over repeats that are not alike: {told}; see repeats_unlike" in table.notes
+
+
 def loading_file(tmp_path, times, crc=None, rows=1120, benchmark="nt3", file="train", cache="warm", cold_reason=None):
     """A loading measurement with {loader: [seconds]} on one file; None is a failed load."""
     samples = [

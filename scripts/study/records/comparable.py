@@ -83,6 +83,11 @@ def unlike(runs: pd.DataFrame, free: Collection[str] = ()) -> str | None:
     return next((what for whats in found.values() for what in whats), None)
 
 
+def has_several(runs: pd.DataFrame) -> bool:
+    """Whether runs differ in anything that `unlike` looks at: if not, the repeats of each of their points are alike."""
+    return any(name in runs and runs[name].nunique() > 1 for name in (*ALIKE, "steering"))
+
+
 def differences(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     """In what of `ALIKE` two sets of runs differ, that are compared though they may: two machines, or two versions."""
     return [

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.core.statistics import summarize
 from study.experiment.parameters import observing
-from study.records import pairing
+from study.records import comparable, pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, Labels, columns, draws, filters
 from study.report.figures.published_points import published_rows
 from study.report.tables.kinds import selected
+from study.report.tables.summary import POINT
 
 NOT_MEASURED = "no run of this study has it"
 
@@ -119,6 +120,10 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     notes += modelled_note(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")
+    if comparable.has_several(rows):
+        of_points = rows[rows["status"] == "ok"].groupby([name for name in POINT if name in rows], dropna=False)
+        if whys := dict.fromkeys(why for _, repeats in of_points if (why := comparable.unlike(repeats))):
+            notes.append(f"some points are means over repeats that are not alike: {', '.join(whys)}")
     return tuple(notes)
 
 

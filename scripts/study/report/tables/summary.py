@@ -12,6 +12,7 @@ from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.methods import method
 from study.experiment.parameters import PARAMETERS
+from study.records import comparable
 from study.records.names import join_records
 from study.records.power import NO_MEAN, has_no_mean, modelled_note
 from study.records.tidy import QUALITY
@@ -24,7 +25,7 @@ POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
 NOT_STATED = "not_stated"
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
-        "oversubscribed", "code_is_current",
+        "oversubscribed", "code_is_current", "repeats_unlike",
         "records"]  # fmt: skip
 
 
@@ -33,11 +34,14 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
 
     ``repeats_ok`` and ``repeats_failed`` count the repeats. ``repeats_resumed`` counts successful ones whose times are
     left out because they were resumed from a checkpoint. ``failures`` lists the kinds of failures, ``may_fail`` says
-    whether they were expected, and ``power_reason`` why power or energy is missing. A point whose repeats all failed
-    has a row without numbers.
+    whether they were expected, ``power_reason`` why power or energy is missing, and ``repeats_unlike`` in what the
+    repeats differ that are no repeats of one experiment. A point whose repeats all failed has a row without numbers.
     """
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
+    if comparable.has_several(runs):  # mostly not, and looking at each point takes long
+        for row, (_, group) in zip(rows, groups, strict=True):
+            row["repeats_unlike"] = comparable.unlike(group[group["status"] == "ok"])
     table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_measured(measures), *TOLD])
     # Copied: `astype` leaves an array per column, and each column that a table adds then warns of it.
     return table.astype(dict.fromkeys(WORKLOAD, "Int64")).copy()
@@ -198,6 +202,9 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
         found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
     if "code_is_current" in table and not table["code_is_current"].all():
         found.append("some of this was measured by another version of the code; see code_is_current")
+    if "repeats_unlike" in table and table["repeats_unlike"].notna().any():
+        whys = _joined(table["repeats_unlike"].dropna())
+        found.append(f"some rows are means over repeats that are not alike: {whys}; see repeats_unlike")
     return found
 
 

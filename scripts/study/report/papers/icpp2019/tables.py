@@ -283,7 +283,7 @@ def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     same = [name for name in POINT if name != "loader"]
     table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
     modelled = (table[["power_source", "power_source_other"]] == MODELLED).any(axis=1)
-    for column in ("power_reason", "power_source", "may_fail", *WORKLOAD):
+    for column in ("power_reason", "power_source", "may_fail", "repeats_unlike", *WORKLOAD):
         table[column] = table[column].combine_first(table[f"{column}_other"])
     table["power_source"] = table["power_source"].mask(modelled, MODELLED)  # of either side
     for column in ("repeats_failed", "code_is_current", "oversubscribed"):
@@ -298,7 +298,7 @@ def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     table = table.assign(**sides, **{name: changes[name] for name in changes})
     columns = [*same, *WORKLOAD, *sides, *changes]
     columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]
-    columns += ["power_reason", "oversubscribed", "code_is_current", "records"]
+    columns += ["power_reason", "oversubscribed", "code_is_current", "repeats_unlike", "records"]
     return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
 
 
