@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from study.core import number_types
+from study.core import cores, number_types
 from study.core.errors import exit_with_message
 from study.instruments import background, gpu_background
 from study.instruments.power import sampler, sensors
@@ -24,9 +24,12 @@ def main() -> None:
     parser.add_argument("--rate-hz", type=number_types.rate, default=10)
     parser.add_argument("--output", required=True, help="the CSV file of readings")
     parser.add_argument("--background", help="the CSV file of what else uses the host")
+    parser.add_argument("--all-cores", action="store_true", help="not only those of the process that starts it")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; the sampler ends after them
         signal.signal(number, signal.SIG_IGN)
+    if arguments.all_cores:
+        cores.use_all()
     devices, reasons = sensors.find(arguments.sensor, arguments.model)
     told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
 

@@ -206,7 +206,8 @@ def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path):
 
 
 PARENT = """
-import json, time
+import json, os, time
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})  # as a launcher binds a rank to some cores of its node
 from study.instruments.power import sampling
 wanted = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
 with sampling.of_process({folder!r}, {{sampling.VARIABLE: json.dumps(wanted)}}):
@@ -216,12 +217,13 @@ with sampling.of_process({folder!r}, {{sampling.VARIABLE: json.dumps(wanted)}}):
 
 
 def test_it_ends_when_its_parent_is_killed(tmp_path):
-    """SIGKILL of the rank: the sampler writes its last tick and is gone; no orphan."""
+    """SIGKILL of the rank: the sampler writes its last tick and is gone. It watches all cores of its node."""
     program = PARENT.format(model=MODEL, folder=str(tmp_path))
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     parent.stdout.readline()
     (child,) = psutil.Process(parent.pid).children()
     wait_for(lambda: len(rows(own(tmp_path, ".csv"))) > 5)
+    assert set(child.cpu_affinity()) >= os.sched_getaffinity(0)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)

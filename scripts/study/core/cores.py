@@ -12,6 +12,7 @@ Imports nothing of the study, so that a rank can call it before its other import
 so that `study.machines.probe` can load it by its path on another host.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -48,6 +49,15 @@ def limit(variables: Mapping[str, str] = os.environ) -> None:
         cores = by_core(number)[:number]
         os.sched_setaffinity(0, cores)
         limited = Limited(frozenset(cores), time.process_time())
+
+
+def use_all() -> None:
+    """Let this process use all logical CPUs that its control group allows, whatever its parent was bound to.
+
+    Launchers bind a rank to some cores of its node (jsrun, aprun, srun), which a process that it starts inherits.
+    """
+    with contextlib.suppress(OSError):  # the kernel leaves out those outside of the cpuset
+        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
 
 
 def allowed() -> list[int]:

@@ -86,7 +86,7 @@ def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> Of
     except OSError:  # the run's directory is gone, which the process tells when it reads its definition
         return NOT_SAMPLED
     starts = is_first and not _is_sampled(folder)
-    return OfProcess(own.with_suffix(ENDS), _Sampler(wanted, own) if starts else None)
+    return OfProcess(own.with_suffix(ENDS), _Sampler(wanted, own, all_cores=True) if starts else None)
 
 
 class OfProcess:
@@ -136,9 +136,16 @@ class _Sampler:
 
     path: of its files, without extension: ``.csv`` has the readings, ``.json`` the devices, the reasons for missing
     sensors, and between which moments of the monotonic clock the sampler was there. environment: by default ours.
+    all_cores: whether it watches other cores of the node too than those that this process is bound to.
     """
 
-    def __init__(self, wanted: Mapping[str, Any], path: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        wanted: Mapping[str, Any],
+        path: Path,
+        environment: Mapping[str, str] | None = None,
+        all_cores: bool = False,
+    ) -> None:
         line = [
             os.environ.get(PYTHON_VARIABLE, sys.executable),
             str(PROGRAM),
@@ -147,6 +154,7 @@ class _Sampler:
         ]
         line += ["--background", str(path.with_name(f"{OF_HOST}{path.name.removeprefix(OF_NODE)}.csv"))]
         line += ["--rate-hz", str(wanted["sampling_hz"]), "--sensor", *wanted["power_sensors"]]
+        line += ["--all-cores"] if all_cores else []
         if wanted["power_model"]:
             line += ["--model", json.dumps(wanted["power_model"])]
         # In its own session: a signal to the ranks' process group must not truncate its last lines.
