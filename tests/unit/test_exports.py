@@ -1,5 +1,6 @@
 """Exports of runs and studies: what other tools, and our own readers, find in them."""
 
+import dataclasses
 import json
 import sys
 import tarfile
@@ -10,7 +11,7 @@ import export_trace
 import pytest
 import show_status
 import yaml
-from examples import STUDY, expand
+from examples import STUDY, define, expand
 
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -84,6 +85,16 @@ def test_mllog_is_read_back_as_the_same_epochs_and_time(trained, tmp_path):
                                           "val_accuracy": 0.8}  # fmt: skip
     assert progress.test == {"loss": 0.5, "accuracy": 0.75}
     assert progress.sizes["model_parameters"] == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples"), [({}, 40), ({"backward_passes_per_step": 2}, 80), ({"strategy": "parameter_server"}, 20)]
+)
+def test_the_global_batch_is_that_of_a_weight_update(changes, samples):
+    """Of two ranks with batches of 20."""
+    run = define(expand(gpus=2, batch_size=20)[0])
+    changed = dataclasses.replace(run, parameters={**run.parameters, **changes})
+    assert mllog._global_batch_size(changed) == samples
 
 
 def test_mllog_of_a_failed_run_tells_what_it_lacks(make_run, tmp_path):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from study.communication import roles
 from study.core import checked, fields
 from study.core.csv_columns import read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
@@ -22,6 +23,7 @@ from study.core.errors import StudyError
 from study.core.files import AnyPath, write_text
 from study.experiment.definition import RunDefinition
 from study.instruments import phases
+from study.machines.process_roles import PARAMETER_SERVER
 from study.records.record import read_record
 from study.report.trace import edges_of_run
 
@@ -99,12 +101,18 @@ def _definition(run: RunDefinition, begin_ns: int) -> Iterator[Line]:
     """What the run was asked for, at its begin."""
     told = {
         "seed": run.derived.seed,
-        "global_batch_size": run.derived.batch_size_per_rank * run.ranks_together * run.emulated_ranks,
+        "global_batch_size": _global_batch_size(run),
         "opt_name": run.benchmark.get("optimizer"),
     }
     for key, value in told.items():
         if value is not None:
             yield begin_ns, POINT, key, value, {}
+
+
+def _global_batch_size(run: RunDefinition) -> int:
+    """The samples of one weight update. A parameter server applies the gradients of its workers one by one."""
+    ranks = run.ranks_together * run.emulated_ranks if roles.strategy_of(run) != PARAMETER_SERVER else 1
+    return run.derived.batch_size_per_rank * ranks * int(run.parameters.get("backward_passes_per_step", 1))
 
 
 def _of_phases(edges: list[dict[str, Any]], zero_ns: int, status: str | None) -> Iterator[Line]:
