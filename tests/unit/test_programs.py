@@ -350,12 +350,20 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
         ("img/s: ([0-9]+)", "img/s: 12.5", None, "its pattern takes '12' of '12.5'"),
         ("img/s:.*([0-9.]+)", "img/s: 1234", None, "its pattern takes '4' of '1234'"),
         ("lr .*([0-9.]+)", "lr 1e-05", None, "its pattern takes '5' of '1e-05'"),
+        ("([0-9.]+) img/s", "1,234.5 img/s", None, "its pattern takes '234.5' of '1,234.5'"),
+        ("img/s: ([0-9.]+)", "img/s: 1'234'567", None, "its pattern takes '1' of \"1'234'567\""),
+        ("loss ([0-9.]+)", "loss 0,5.", None, "its pattern takes '0' of '0,5.'"),  # a decimal comma
+        ("([0-9.]+) img/s", "1.234,5 img/s", None, "its pattern takes '5' of '1.234,5'"),
+        ("lr .*([-+][0-9]+)", "lr 1e-05", None, "its pattern takes '-05' of '1e-05'"),
         ("img/s: ([0-9.,]+)", "img/s: 1,234", None, "its pattern found '1,234', which is not a finite number"),
         ("loss (.*)", "loss nan", None, "its pattern found 'nan', which is not a finite number"),
         ("(x)?ok", "ok", None, "its pattern found '', which is not a finite number"),
         ("^[0-9]+,([0-9.]+)", "3,12.5,0.25", 12.5, None),  # a line of a CSV file
         ("^[0-9]+,([0-9.]+)", "3,512,20.5", 512.0, None),
         ("^([0-9]+),", "64,128,256", 64.0, None),
+        ("^[0-9]+,([0-9]+)", "3,512,128", 512.0, None),
+        ("([0-9]+) done", "1,2,3 done", 3.0, None),
+        ("of (.*)", "of '5'", None, "its pattern found \"'5'\", which is not a finite number"),
         ("ranks ([0-9]+)x", "ranks 2x4", 2.0, None),
     ],
 )

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 import re
 
-# What stands before or behind a part of a number: the rest of its digits, its decimals or its exponent.
-BEFORE, BEHIND = re.compile(rb"[0-9](\.|[eE][-+]?)?$"), re.compile(rb"\.?[0-9]|[eE][-+]?[0-9]")
-THOUSANDS = re.compile(rb"[-+]?[0-9]{1,3}"), re.compile(rb"(,[0-9]{3})+(?![0-9])")  # of 1,234: before and behind it
-OF_NUMBERS = rb"[-+0-9.,eE]*"
+# A number up to the first character of a part of it, and what may stand behind a part: digits, decimals, an exponent.
+BEFORE = re.compile(rb"[0-9](\.|[eE][-+]|(\.|[eE][-+]?)?[0-9])$")
+BEHIND = re.compile(rb"\.?[0-9]|[eE][-+]?[0-9]")
+WITH_COMMA = re.compile(  # with marks between thousands, or with a decimal comma
+    rb"[-+]?([0-9]{1,3}([,'][0-9]{3})+(\.[0-9]+)?|([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+)([eE][-+]?[0-9]+)?"
+)
+LEFT, RIGHT = re.compile(rb"[0-9.,']*$"), re.compile(rb"[0-9.,']*([eE][-+]?[0-9]+)?")
+OF_NUMBERS = rb"[-+0-9.,'eE]*"
 
 
 def number_of(found: re.Match[bytes]) -> tuple[float | None, str | None]:
     """(the number in a match's group, None), or (None, why there is none), such as for 1 of ``1,234`` or of ``1e5``.
 
-    Digits behind the group that the pattern takes in, such as those of ``([0-9]+),[0-9]+``, are meant to be left out.
+    Digits behind the group that the pattern takes in, such as those of ``([0-9]+),[0-9]+``, are meant to be left out;
+    so are those before the comma of ``,([0-9]+)``.
     """
     text = found[1] or b""
     before, behind = found.string[: found.start(1)], found.string[found.end(1) :]
     is_open = found.end() == found.end(1)
-    is_cut = (text[:1].isdigit() and BEFORE.search(before)) or (is_open and _goes_on(text, behind))
-    if is_cut:
+    is_cut = bool(text) and (BEFORE.search(before + text[:1]) or (is_open and _goes_on(text, behind)))
+    if is_cut or _has_comma(found, is_open):
         parts = re.search(OF_NUMBERS + rb"$", before), re.match(OF_NUMBERS, behind)
         left, right = (part[0] if part else b"" for part in parts)
         return None, f"its pattern takes {_words(text)} of {_words(left + text + right)}"
@@ -34,9 +39,19 @@ def number_of(found: re.Match[bytes]) -> tuple[float | None, str | None]:
 
 
 def _goes_on(text: bytes, behind: bytes) -> bool:
-    """Whether a number that ends with ``text`` has more digits."""
-    first, rest = THOUSANDS
-    return bool(text[-1:].isdigit() and (BEHIND.match(behind) or (first.fullmatch(text) and rest.match(behind))))
+    """Whether a number that ends with ``text`` has more digits, by its point and its exponent."""
+    return bool(text[-1:].isdigit() and BEHIND.match(behind))
+
+
+def _has_comma(found: re.Match[bytes], is_open: bool) -> bool:
+    """Whether the group is a part of a number such as ``1,234`` or, with a decimal comma, ``0,5``."""
+    if b",(" in found.re.pattern:  # of a line of a CSV file
+        return False
+    text = found[1] or b""
+    left = LEFT.search(found.string[: found.start(1)])
+    right = RIGHT.match(found.string[found.end(1) :]) if is_open else None
+    whole = b"".join([left[0] if left else b"", text, right[0] if right else b""]).strip(b".,'")
+    return bool(text) and whole != text.strip(b".,'") and bool(WITH_COMMA.fullmatch(whole))
 
 
 def _words(text: bytes) -> str:
