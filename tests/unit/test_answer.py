@@ -15,7 +15,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_run, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, **keys):
+    def of(times, disturbed=0, failed=(), **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -23,6 +23,7 @@ def answers(make_run, tmp_path):
             folder = make_run(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
             write_json(folder / "record.json", make_record(folder))
         runs = runs_frame(there, {}, tmp_path / "local")
+        runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
         return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
 
     return of
@@ -67,6 +68,18 @@ def test_under_weak_scaling_the_work_grows(answers):
 def test_two_doublings_at_once_are_judged_as_two(answers):
     assert answers({1: [20.0] * 3, 4: [10.0] * 3})[0].ranks == 1, "2 is less than 1.5 ** 2"
     assert answers({1: [20.0] * 3, 4: [8.0] * 3}, loader="chunked")[0].ranks == 4
+
+
+def test_ranks_whose_runs_failed_do_not_end_it(answers):
+    times = {1: [20.0] * 3, 2: [12.0] * 3, 4: [9.0] * 3, 8: [4.0] * 3}
+    (found,) = answers(times, failed=[4])
+    assert found.ranks == 8, "3 times as fast as 2 is more than 1.5 ** 2"
+    assert found.sentence.startswith("8 ranks get the work done 3 times as fast as 2 (")
+    assert found.sentence.endswith(" Nothing is said about 4: no successful runs to compare.")
+    (found,) = answers(times, failed=[1, 8], loader="chunked")
+    assert found.ranks == 2 and "4 ranks get the work done 1.33 times as fast as 2" in found.sentence
+    assert found.sentence.endswith(" Nothing is said about 1, 8: no successful runs to compare.")
+    assert answers(times, failed=[1, 2, 4], loader="parallel") == []
 
 
 def test_one_block_has_no_interval(answers):

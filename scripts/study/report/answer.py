@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pandas as pd
 
@@ -85,7 +83,7 @@ def _names(groups: list[pd.DataFrame]) -> list[str]:
 
 
 def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
-    steps = list(_steps(rows, runs))
+    steps, not_compared = _steps(rows, runs)
     if not steps:
         return None
     taken = next((place for place, step in enumerate(steps) if not step.is_worth), len(steps))
@@ -93,22 +91,34 @@ def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
     judged = steps[taken] if taken < len(steps) else steps[-1]
     records = [record for text in rows["records"] for record in split_records(text)]
     used = runs[runs["record"].isin(records)]
-    told = [
-        _sentence(ranks, judged, int(rows["gpus"].max())),
-        *disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run"),
-    ]
+    told = [_sentence(ranks, judged, int(rows["gpus"].max()))]
+    if not_compared:
+        told.append(f"Nothing is said about {', '.join(map(str, not_compared))}: no successful runs to compare.")
+    told += disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run")
     return Answer(name, ranks, " ".join(told), records)
 
 
-def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> Iterator[_Step]:
-    """The steps from each number of ranks to the next, up to the first one that has no runs to compare."""
-    for (_, one), (_, other) in pairwise(rows.iterrows()):
+def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], list[int]]:
+    """The steps from each number of ranks to the next one that can be compared with it, and the numbers that cannot.
+
+    Without those whose runs all failed: one beyond them may be worth its ranks.
+    """
+    has_runs = rows["runtime_s"].notna()
+    steps, not_compared = list[_Step](), rows.loc[~has_runs, "gpus"].astype(int).tolist()
+    one: pd.Series | None = None
+    for _, other in rows[has_runs].iterrows():
+        if one is None:
+            one = other
+            continue
         found = pairing.between(runs, one["records"], other["records"], "runtime_s")
         work = growth_of_work(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
         if not found.blocks or not math.isfinite(found.ratio):
-            return
+            not_compared.append(int(other["gpus"]))
+            continue
         speedup = (found.ratio * work, found.low * work, found.high * work)
-        yield _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks)
+        steps.append(_Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks))
+        one = other
+    return steps, sorted(not_compared)
 
 
 def _sentence(ranks: int, step: _Step, most: int) -> str:
