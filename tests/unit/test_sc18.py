@@ -458,14 +458,16 @@ def test_synthetic_data_have_no_ratio_of_quality(frame):
 # The best batch size
 
 
-def by_batch(frame, seconds, repeats=3):
+def by_batch(frame, seconds, repeats=3, failed=()):
     """The table of runs whose runtime is ``seconds[batch size] x`` the repeat's drift, run interleaved."""
     runs = one_node(batch_size=list(seconds), repeats=repeats)
     facts = [
         {"runtime": seconds[run["batch_size"]] * (1 + run.repeat) * noise(run), "started": 10 * run.repeat + place}
         for place, run in enumerate(runs)
     ]
-    table = TABLES["batch_size_optimum"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING)
+    data = frame(*zip(runs, facts, strict=True))
+    data.loc[data["batch_size"].isin(failed), ["status", "runtime_s"]] = ["failed", math.nan]
+    table = TABLES["batch_size_optimum"].make(data, NO_LOADING)
     return table, table.frame.set_index("batch_size")
 
 
@@ -481,6 +483,14 @@ def test_a_best_batch_size_needs_intervals_that_exclude_the_others(frame):
     assert rows.loc[20, "runtime_to_lowest_low"] > 1
     assert rows["energy_verdict"].isna().all()
     assert "nt3, 1 rank: runtime: lowest with batch size 50" in table.notes
+
+
+@pytest.mark.slow
+def test_the_largest_batch_size_tried_may_have_failed(frame):
+    lowest = "nt3, 1 rank: runtime: lowest with batch size 50"
+    times = {20: 20.0, 50: 10.0, 100: 5.0}
+    assert lowest in by_batch(frame, times, failed=[100])[0].notes, "a larger one was tried"
+    assert f"{lowest}, the largest tried" in by_batch(frame, {20: 20.0, 50: 10.0})[0].notes
 
 
 @pytest.mark.slow

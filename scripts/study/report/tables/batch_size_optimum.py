@@ -149,7 +149,7 @@ def _findings(table: pd.DataFrame) -> list[str]:
             # To which the others are compared; its own ratio is 1.
             best = known.loc[known[f"{what}_to_lowest"].astype(float).sub(1).abs().idxmin()]
             where = f"{best['benchmark']}, {counted(best['gpus'], 'rank')}: {what}"
-            edge = ", the largest tried" if best["batch_size"] == known["batch_size"].max() else ""
+            edge = ", the largest tried" if best["batch_size"] == series["batch_size"].max() else ""
             if best[f"{what}_verdict"] is None:
                 lines.append(f"{where}: no verdict, which needs interleaved repeats")
             elif best[f"{what}_verdict"] == LOWEST:
