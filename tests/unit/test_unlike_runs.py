@@ -213,3 +213,28 @@ def test_two_frameworks_on_one_horovod_are_compared():
     })  # fmt: skip
     assert comparable.unlike(arms) is None
     assert comparable.unlike(arms.assign(framework="pytorch")) == "several communication libraries"
+
+
+@pytest.mark.parametrize(
+    ("scaling", "sharding", "front"),
+    [("weak", "none", [True, True]), ("strong", "by_rank", [True, True]),
+     ("strong", "none", [True, False]), ("weak", "by_rank", [True, False])],
+)  # fmt: skip
+def test_ranks_that_do_more_work_are_not_beaten_by_fewer(rows, scaling, sharding, front):
+    """Two ranks take longer and twice the energy: for the same work they are beaten, for another they are not."""
+    same = {"scaling": scaling, "sharding": sharding}
+    runs = rows({**same, "gpus": 1, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3},
+                {**same, "gpus": 2, "energy_window_s": 11.0, "energy_job_j": [200.0] * 3})  # fmt: skip
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == front
+    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    ranks = [", 1 rank", ", 2 ranks"] if all(front) else [""]
+    assert titles == [f"NT3, {scaling} scaling{each}" for each in ranks]
+
+
+def test_ensembles_of_other_sizes_do_other_work(rows):
+    sizes = {1: (10.0, 100.0), 2: (15.0, 150.0), 4: (25.0, 300.0)}
+    runs = rows(*({"ensemble": size, "gpus": size, "energy_window_s": seconds, "energy_job_j": [joules] * 3}
+                  for size, (seconds, joules) in sizes.items()))  # fmt: skip
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True] * 3
+    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    assert titles == ["NT3, strong scaling", "NT3, strong scaling, 2 members", "NT3, strong scaling, 4 members"]

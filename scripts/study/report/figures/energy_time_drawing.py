@@ -16,7 +16,7 @@ from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
 from study.report.figures.drawing import save
 from study.report.figures.table_panels import TablePanels
-from study.report.tables.energy_time import FRONT, WORK, energy_time
+from study.report.tables.energy_time import FRONT, WORK, energy_time, of_equal_work
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
@@ -34,11 +34,13 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
     if frame.empty:
         raise StudyError(f"{description.name}: no run of study {study} has an energy; see column power_reason")
     panels = []
-    for key, rows in frame.groupby(WORK, sort=False, dropna=False):
-        of = dict(zip(WORK, key, strict=True))
-        modelled = ", modelled energy" if of["power_source"] == "modelled" else ""
-        title = f"{benchmark_title(str(of['benchmark']), description.labels)}, {of['scaling']} scaling{modelled}"
-        panels.append((title, rows.assign(point=_named(rows))))
+    for ranks, rows in of_equal_work(frame):
+        of = rows.iloc[0]
+        parts = [benchmark_title(str(of["benchmark"]), description.labels), f"{of['scaling']} scaling"]
+        parts += [counted(ranks, "rank")] if ranks else []
+        parts += [counted(int(of["ensemble"]), "member")] if of["ensemble"] > 1 else []
+        parts += ["modelled energy"] if of["power_source"] == "modelled" else []
+        panels.append((", ".join(parts), rows.assign(point=_named(rows))))
     subtitle = f"study {study}, machine {', '.join(frame['machine'].unique())}"
     return TablePanels.of(description, subtitle, panels)
 
@@ -71,7 +73,7 @@ def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
 
 
 def draw(data: TablePanels) -> Figure:
-    """The Matplotlib figure: a panel for each benchmark, dataset, scaling mode and number of epochs.
+    """The Matplotlib figure: a panel for each work, as of `study.report.tables.energy_time.of_equal_work`.
 
     Points have numbers, in the order of their times, and a list below their panel: names would lie on one another.
     """

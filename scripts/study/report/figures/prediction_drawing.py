@@ -16,7 +16,7 @@ from study.core.files import AnyPath
 from study.core.statistics import pareto
 from study.prediction.answers import Answer
 from study.prediction.model import Interval, Model
-from study.prediction.recommend import FARTHEST
+from study.prediction.recommend import FARTHEST, changing_work
 from study.prediction.settings import SERIES
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
@@ -70,7 +70,7 @@ def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
     prediction = answer.predictions[series]
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
     named = dict(zip(SERIES, series, strict=True))
-    has_energy = "energy_job_j" in prediction.draws and named["scaling"] != "weak"  # more ranks do more work there
+    has_energy = "energy_job_j" in prediction.draws and not changing_work(prediction.settings)
     rate = f", {named['link_mbit_per_s']:,} Mbit/s" if named["link_mbit_per_s"] else ""
     title = f"{answer.name}\n{named['scaling']} scaling, {named['epochs']} epochs, batch {named['batch_size']}{rate}"
     return Curve(

@@ -1,20 +1,25 @@
 """Our own table: energy against time, and which points no other point beats in both."""
 
+from collections.abc import Iterator
+
+import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import pareto
+from study.experiment.study import growth_of_work
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
-WORK = ["benchmark", "dataset", "scaling", "epochs", "power_source"]  # points of other work are not compared
+WORK = ["benchmark", "dataset", "scaling", "epochs", "ensemble", "power_source"]  # those of other work: not compared
 FRONT = "on_pareto_front"
 VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
           "cpu_governor")  # fmt: skip
 CAPTION = (
     "time from load to evaluate and energy of the job in it, mean over the repeats; on_pareto_front: no other point of "
-    "the same benchmark, dataset, scaling mode and epochs needs less of one and no more of the other, by these means. "
-    "Measured and modelled energies are not compared."
+    "the same work needs less of one and no more of the other, by these means: of the same benchmark, dataset, scaling "
+    "mode, epochs and members of an ensemble and, where more ranks do more work or less, as under weak scaling, of the "
+    "same number of ranks. Measured and modelled energies are not compared."
 )
 
 
@@ -31,7 +36,7 @@ def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     measures = ["energy_window_s", "energy_job_j", "power_per_gpu_w", "energy_delay_product_js", "samples_per_j"]
     table = points(runs, measures)
     table[FRONT] = False
-    for _, group in table.groupby(WORK, dropna=False):
+    for _, group in of_equal_work(table):
         x, y = (pd.to_numeric(group[name]).to_numpy(float) for name in measures[:2])
         table.loc[group.index, FRONT] = pareto(x, y)
     table[FRONT] = table[FRONT].astype(object).where(table["energy_job_j"].notna(), None)
@@ -39,3 +44,12 @@ def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["machine", "memory_mode", "benchmark", "scaling", *VARIED, *measures, FRONT, "power_source",
              "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
     return Table("energy_time", CAPTION, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
+
+
+def of_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFrame]]:
+    """The points that can be compared, with their number of ranks if those of another number do other work."""
+    of_ranks = zip(table["scaling"], table["sharding"], strict=True)
+    changes = np.array([growth_of_work(scaling, sharding, 2.0) != 1 for scaling, sharding in of_ranks], dtype=bool)
+    ranks = table["gpus"].where(changes & table["ensemble"].eq(1), 0).rename("ranks")  # members all do the same
+    for key, rows in table.groupby([*WORK, ranks], sort=False, dropna=False):
+        yield int(key[-1]) or None, rows
