@@ -372,6 +372,12 @@ def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
     assert patterns.number_of(found) == (number, why)
 
 
+def test_metrics_of_the_test_set_are_of_the_rank_whose_epochs_count():
+    told = {3: {"test": {"accuracy": 0.9, "loss": 3.0}}, 0: {"test": {"loss": 0.5}}, 1: {"test": {"accuracy": 0.7}}}
+    assert program_results.of_test_set(told, 0) == {"loss": 0.5, "accuracy": 0.7}
+    assert program_results.of_test_set(told, 3) == {"accuracy": 0.9, "loss": 3.0}
+
+
 @pytest.mark.slow
 def test_output_that_is_no_utf_8_and_a_lot_of_it(project):
     (run,) = project(

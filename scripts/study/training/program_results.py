@@ -31,7 +31,7 @@ def assemble(folder: Path, run: RunDefinition) -> None:
     own = min((rank for rank, each in told.items() if each["epochs"]), default=0)
     is_resumed = any(part["is_resumed"] for part in found if str(own) in part["told"])
     epochs, resumed_after = _with_earlier(folder, run, own, told[own]["epochs"], is_resumed)
-    tested = {name: value for each in told.values() for name, value in each["test"].items()}
+    tested = of_test_set(told, own)
     names, refused = _names(epochs, tested)
     _write_history(folder / "history.csv", epochs, names)
     write_json(
@@ -82,6 +82,15 @@ def _workload(run: RunDefinition, told: dict[int, Any]) -> dict[str, Any]:
         "features": None,
         "samples_per_rank": command.samples_of_rank(samples, run["scaling"], run["work"], run.ranks),
     }
+
+
+def of_test_set(told: dict[int, Any], own: int) -> dict[str, Any]:
+    """The metrics of the test set: of the rank whose epochs count, else of the first rank that told it."""
+    found: dict[str, Any] = {}
+    for rank in (own, *sorted(told)):
+        for name, value in told[rank]["test"].items():
+            found.setdefault(name, value)
+    return found
 
 
 def _size(name: str, told: dict[int, Any]) -> int | None:
