@@ -141,6 +141,7 @@ def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str 
 def _findings(table: pd.DataFrame) -> list[str]:
     """One line per series and measure: whether there is a best batch size among those tried."""
     lines = []
+    largest = table.groupby(SERIES, dropna=False)["batch_size"].transform("max")  # also of those that failed
     for _, series in table.groupby([*SERIES, *WORKLOAD], sort=False, dropna=False):
         for measure, what in OF.items():
             known = series[series[measure].notna()]
@@ -149,7 +150,7 @@ def _findings(table: pd.DataFrame) -> list[str]:
             # To which the others are compared; its own ratio is 1.
             best = known.loc[known[f"{what}_to_lowest"].astype(float).sub(1).abs().idxmin()]
             where = f"{best['benchmark']}, {counted(best['gpus'], 'rank')}: {what}"
-            edge = ", the largest tried" if best["batch_size"] == series["batch_size"].max() else ""
+            edge = ", the largest tried" if best["batch_size"] == largest[best.name] else ""
             if best[f"{what}_verdict"] is None:
                 lines.append(f"{where}: no verdict, which needs interleaved repeats")
             elif best[f"{what}_verdict"] == LOWEST:

@@ -203,8 +203,8 @@ def notes(table: pd.DataFrame, what: str) -> list[str]:
     if "code_is_current" in table and not table["code_is_current"].all():
         found.append("some of this was measured by another version of the code; see code_is_current")
     if "repeats_unlike" in table and table["repeats_unlike"].notna().any():
-        whys = _joined(table["repeats_unlike"].dropna())
-        found.append(f"some rows are means over repeats that are not alike: {whys}; see repeats_unlike")
+        differences = _joined(table["repeats_unlike"].dropna())
+        found.append(f"some rows are means over repeats that are not alike: {differences}; see repeats_unlike")
     return found
 
 
