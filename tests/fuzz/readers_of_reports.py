@@ -461,7 +461,7 @@ class MlperfLog(OfPoints):
         return damage.cut(content, (b"\n", b"{}", b"1e999", b"-1", b"NaN", b"null"))
 
 
-@reader("metric of MLflow", "text", "study.prediction.trackers:mlflow_run", "study.prediction.trackers:_ranks_told")
+@reader("metric of MLflow", "text", "study.prediction.trackers:mlflow_run")
 class MlflowMetric(Reader):
     """Of a run in MLflow's file store: a damaged line is refused, or read as it stands."""
 

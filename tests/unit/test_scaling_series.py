@@ -152,7 +152,9 @@ def test_units_of_throughputs(unit, item, per, seconds):
 def test_steps_are_no_samples_and_a_time_is_no_throughput():
     assert throughput("it/s").time_of == throughput("train_steps_per_second").time_of == "time_per_step_s"
     assert time_in_seconds("ms") == 1e-3 and time_in_seconds("images/s") is None
-    for unit in ("s", "images", "images/s/furlong", ""):
+    assert throughput("minibatches/s").time_of == throughput("mini-batches/s").time_of == "time_per_step_s"
+    many = ("k tokens/s", "ktokens/s", "Mtok/s/GPU", "million samples/s", "1000 images/s")
+    for unit in ("s", "images", "images/s/furlong", "", *many):
         with pytest.raises(ValueError, match="is expected"):
             throughput(unit)
 

@@ -17,9 +17,11 @@ SECONDS = {
 OF_A_RANK = ("gpu", "rank", "device", "accelerator", "chip", "card", "process", "worker", "npu", "tpu", "gcd", "core")
 OF_A_NODE = ("node", "host", "server", "machine")
 OF_ALL = ("all", "total", "sum", "aggregate", "global", "overall")
-STEPS = ("step", "it", "iter", "iteration", "batch", "update")
+STEPS = ("step", "it", "iter", "iteration", "batch", "minibatch", "update")
 TOGETHER = {**dict.fromkeys(STEPS, "time_per_step_s"), "epoch": "time_per_epoch_s"}  # what all ranks take together
 SHORT = {"tgs": "tokens/s/gpu", "tps": "tokens/s", "fps": "frames/s", "ips": "images/s", "qps": "queries/s"}
+MULTIPLES = ("k", "m", "g", "b", "kilo", "mega", "giga", "thousand", "million", "billion")
+IN_ONE_WORD = re.compile(r"[kmg](tok|image|img|sample|frame|seq|word|quer)")  # such as ktokens
 BRACKETS = re.compile(r"\s*\((.*?)\)")
 EXPECTED = "a throughput such as images/s (of all ranks) or tokens/s/GPU (of one) is expected"
 
@@ -68,6 +70,8 @@ def throughput(unit: str) -> Throughput:
             per.append(_owner(part))
     if not item or len(seconds) != 1 or len(per) > 1 or None in per:
         raise ValueError(f"{unit!r} is not known; {EXPECTED}")
+    if any(word in MULTIPLES or word.isdigit() or IN_ONE_WORD.match(word) for word in re.split(r"[^a-z0-9]+", item)):
+        raise ValueError(f"{unit!r} counts many at once; convert the numbers: {EXPECTED}")
     words = re.split(r"[^a-z]+", item)
     return Throughput(_singular(words[-1]), str(per[0]) if per else "all", seconds[0])
 
