@@ -450,7 +450,7 @@ class Points(OfPoints):
         return damage.csv_files(content)
 
 
-@reader("MLPerf log", "text", "study.prediction.imports:_of_log", "study.prediction.logs:mlperf")
+@reader("MLPerf log", "text", "study.prediction.logs:log_text", "study.prediction.logs:_mllog_entries")
 class MlperfLog(OfPoints):
     file = "result.log"
     content = "".join(
@@ -461,7 +461,7 @@ class MlperfLog(OfPoints):
         return damage.cut(content, (b"\n", b"{}", b"1e999", b"-1", b"NaN", b"null"))
 
 
-@reader("metric of MLflow", "text", "study.prediction.trackers:mlflow_run")
+@reader("metric of MLflow", "text")
 class MlflowMetric(Reader):
     """Of a run in MLflow's file store: a damaged line is refused, or read as it stands."""
 
