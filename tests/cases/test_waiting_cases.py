@@ -5,8 +5,8 @@ import os
 import subprocess
 import time
 
-import psutil
 import pytest
+from ended import ends_by_number
 from examples import expand
 
 from study.core import commands
@@ -166,8 +166,8 @@ def test_a_program_reads_the_text_that_it_is_given_and_nothing_without():
 def test_children_of_a_program_with_input_are_ended(tmp_path):
     child = f"sleep 60 & echo $! > {tmp_path}/pid; cat; wait"
     with pytest.raises(subprocess.TimeoutExpired):
-        commands.run(["sh", "-c", child], 0.5, text="cases")
-    assert has_ended(tmp_path / "pid")
+        commands.run(["sh", "-c", child], 1, text="cases")
+    assert ends_by_number(tmp_path / "pid")
 
 
 @pytest.mark.case("check-of-models-hangs", source="our own", right="ends after its limit, with what a model started")
@@ -180,7 +180,7 @@ def test_what_a_model_starts_does_not_outlive_the_check_of_models(tmp_path, monk
     ours(f"{time.monotonic() - began:.1f} s")
     assert found == ([], "building them took over 0.5 s")
     assert time.monotonic() - began < 5
-    assert has_ended(tmp_path / "pid")
+    assert ends_by_number(tmp_path / "pid")
 
 
 # As a model that downloads its weights may.
@@ -189,14 +189,6 @@ child = subprocess.Popen(["sleep", "60"])
 open('{pid}', "w").write(str(child.pid))
 child.wait()
 """
-
-
-def has_ended(file):
-    """Whether the process whose number ``file`` holds is gone, or only waits to be reaped."""
-    try:
-        return psutil.Process(int(file.read_text())).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.fixture

@@ -403,6 +403,7 @@ def test_a_benchmark_that_fails_leaves_the_others(make, monkeypatch):
         raise MemoryError if name == "p1b3" else results.NotPossible("a package is not here")
 
     monkeypatch.setattr(benchmarks, "trainer_of", trainer_of)
+    monkeypatch.setattr(benchmarks, "need", lambda kind: None)
     rows = make(1).rows("benchmarks")
     assert [row.status for row in rows] == [FAIL, NOT_POSSIBLE, NOT_POSSIBLE, NOT_POSSIBLE]
     assert rows[0].reason == "RuntimeError: CUDA out of memory"

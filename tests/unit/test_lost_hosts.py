@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ended import ends, has_ended
 
 from study.machines import guard, remote
 
@@ -44,15 +45,11 @@ class Guard:
             time.sleep(0.05)
 
 
-def has_ended(process):
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_guard_that_hears_nothing_ends_its_child():
     it = Guard(silence_s=0.5)
     child = it.child()
     assert it.process.wait(WAIT_S) == -signal.SIGKILL
-    assert has_ended(child)
+    assert ends(child)
 
 
 def test_a_guard_whose_connection_closes_ends_its_child():
@@ -60,7 +57,7 @@ def test_a_guard_whose_connection_closes_ends_its_child():
     child = it.child()
     it.process.stdin.close()
     assert it.process.wait(WAIT_S) == -signal.SIGKILL
-    assert has_ended(child)
+    assert ends(child)
 
 
 @pytest.mark.slow
@@ -79,7 +76,7 @@ def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait(
     it.process.send_signal(signal.SIGCONT)
     it.hears_until(lambda: it.process.poll() is not None)
     assert it.process.returncode == -signal.SIGKILL
-    assert has_ended(child)
+    assert ends(child)
 
 
 @pytest.mark.slow
@@ -95,7 +92,7 @@ def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more
     assert not has_ended(child)
     it.process.send_signal(signal.SIGCONT)
     assert it.process.wait(silence_s / 2) == -signal.SIGKILL
-    assert has_ended(child)
+    assert ends(child)
 
 
 def test_a_guard_waits_for_longer_than_it_takes_until_the_next_byte():
@@ -109,7 +106,7 @@ def test_a_guard_that_is_killed_takes_its_child_along():
     it.process.kill()
     it.process.wait()
     psutil.wait_procs([child], timeout=WAIT_S)
-    assert has_ended(child)
+    assert ends(child)
 
 
 def test_a_guard_without_an_order_ends(monkeypatch):
