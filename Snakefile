@@ -13,6 +13,7 @@ include: "rules/loading.smk"
 include: "rules/training.smk"
 include: "rules/analysis.smk"
 include: "rules/results.smk"
+include: "rules/exports.smk"
 include: "rules/prediction.smk"
 include: "rules/check.smk"
 

@@ -8,11 +8,7 @@ import argparse
 from pathlib import Path
 
 from study.core.errors import StudyError, exit_with_message
-from study.core.wording import counted
-from study.report import trace
-from study.report.exports import mllog
-
-FORMATS = {"perfetto": "trace.json.gz", "mllog": "mllog.txt"}  # and the file that each writes by default
+from study.report.exports import EXPORTS
 
 
 def main() -> None:
@@ -27,18 +23,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.run.is_dir():
         raise StudyError(f"{arguments.run} is no folder; give the directory of a run, which has run.yaml")
-    output = arguments.output or Path(FORMATS[arguments.format])
+    kind = EXPORTS[arguments.format]
+    output = arguments.output or Path(kind.file)
     if output.is_dir():
         raise StudyError(f"--output: {output} is a folder; a file is expected")
-    if arguments.format == "mllog":
-        log = mllog.write(arguments.run, output)
-        print(f"{output}: {counted(log.lines, 'line')}")
-        absent = log.absent
-    else:
-        made = trace.write(arguments.run, output)
-        print(f"{output}: {counted(made.events, 'event')}, {output.stat().st_size / 1e6:.1f} MB")
-        absent = made.absent
-    for part, why in absent.items():
+    made = kind.write(arguments.run, output)
+    print(f"{output}: {made.size}")
+    for part, why in made.absent.items():
         print(f"without {part}: {why}")
 
 

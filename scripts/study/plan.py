@@ -32,6 +32,7 @@ from study.records import attempts, check, noise_of_runs, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
+from study.report.exports import declared
 from study.workloads import command
 
 NO_FOLDER = "/nonexistent"  # of results: none is finished
@@ -340,12 +341,13 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
 
 
 def check_results(study: Study) -> None:
-    """Raise `StudyError` for a table, figure or finding that does not exist, or for which the study has nothing."""
+    """Raise `StudyError` for a table, figure, finding or export that is unknown, or for which the study has nothing."""
     for name in study.tables:
         sources.of_table(study, name)
     for name in study.figures:
         sources.of_figure(study, name)
     sources.of_findings(study)
+    declared.check(study)
 
 
 def check_made(paths: Iterable[str]) -> None:

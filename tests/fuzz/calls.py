@@ -252,7 +252,8 @@ NOT_FUZZED = {
     **dict.fromkeys(
         (
             "study.data.lmdb_file:open_whole",
-            "export_results:_rows",
+            "study.report.exports.ro_crate:_rows",
+            "study.report.exports.declared:_of_run",
             "study.report.exports.mlflow:_of_findings",
             "study.report.exports.mlflow:_of_epochs",
             "study.report.exports.mllog:_of_epochs",

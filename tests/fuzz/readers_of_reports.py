@@ -16,7 +16,7 @@ from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.instruments.timeline.run import communication_of
 from study.prediction import imports, trackers
-from study.records import arms, comparable, looks, record, tidy
+from study.records import arms, comparable, looks, record, run_states, tidy
 from study.report.figures import timeline
 from study.report.page import appendix, findings, machine, tables
 from study.report.page.embedding import Embedding
@@ -25,7 +25,6 @@ from study.report.tables import summary
 
 sys.path.insert(0, str(Path(paths.ROOT) / "scripts"))
 import show_findings
-import show_status
 
 READ = ("runtime_s", "load_s", "gpus", "peak_memory_mb")
 
@@ -366,14 +365,14 @@ class ProvenanceOfTheReport(OfTheReport):
         return "local"
 
 
-@reader("outcome.json of the status", "json", "show_status:_state")
+@reader("outcome.json of the status", "json", "study.records.run_states:state")
 class Status(OfTheReport):
     def prepare(self, folder):
         super().prepare(folder)
         return self.folder / "outcome.json"
 
     def read(self, path):
-        return show_status._state(self.folder)[0]
+        return run_states.state(self.folder)[0]
 
     def expect(self, path):
         return "done" if json.loads(path.read_text())["status"] == "ok" else "failed"
@@ -386,14 +385,14 @@ class StatusRecord(Status):
         return self.folder / "record.json"
 
 
-@reader("provenance.json of the status", "json", "show_status:_hosts")
+@reader("provenance.json of the status", "json", "study.records.run_states:hosts")
 class StatusHosts(OfTheReport):
     def prepare(self, folder):
         super().prepare(folder)
         return self.folder / "provenance.json"
 
     def read(self, path):
-        return isinstance(show_status._hosts(self.folder), str)
+        return isinstance(run_states.hosts(self.folder), str)
 
     def expect(self, path):
         return True

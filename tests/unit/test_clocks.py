@@ -57,7 +57,7 @@ ALLOWED = {
     "backends/tensorflow/input_measures.py": {"noted": IN_GRAPHS},
     "backends/tensorflow/step_measures.py": {"_end": IN_GRAPHS},
     "../show_early.py": {"_is_recent": "whether a page is a minute old: else it is left out, until the next block"},
-    "../show_status.py": {"_state": "for how long a run's files did not change, shown to a user; decides nothing"},
+    "records/run_states.py": {"state": "for how long a run's files did not change, shown to a user; decides nothing"},
 }
 
 

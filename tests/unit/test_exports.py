@@ -8,26 +8,31 @@ from urllib.parse import unquote
 
 import export_results
 import export_trace
+import pandas as pd
 import pytest
 import show_status
 import yaml
 from examples import STUDY, define, expand
 
+from study.core import script_options
 from study.core.errors import StudyError
 from study.core.files import write_json
+from study.core.paths import ROOT, SCRIPTS
 from study.experiment import expansion
 from study.instruments.phases import PhaseLog
 from study.instruments.power.sampler import COLUMNS
 from study.prediction.imports import read_any
 from study.records.record import make_record
 from study.records.tidy import read_runs, runs_frame
-from study.report.exports import mlflow, mllog, openmetrics, ro_crate
+from study.report.exports import EXPORTS, declared, mlflow, mllog, openmetrics, ro_crate
+from study.report.exports.kinds import OfRun, OfStudy
 from study.workloads.command import events
 
 FINDING = {"name": "scaling", "title": "It scales", "verdict": "yes", "sentence": "By 1.8.", "quantity": "speedup",
            "unit": "", "estimate": 1.8, "low": 1.7, "high": 1.9, "blocks": 3, "blocks_disturbed": 0, "runs": 6,
            "left_out": [], "records": [], "figure": None, "table": None, "look_for": None}  # fmt: skip
 BEGIN_S = 1_700_000_000
+GRID = {"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2, 4], "loader": "npy", "epochs": 2}
 
 
 @pytest.fixture
@@ -46,8 +51,7 @@ def trained(make_run):
 @pytest.fixture
 def study(make_run, tmp_path):
     """The results of a study: two runs that succeeded, one that failed, and a finding."""
-    runs = expansion.expand("one", {**STUDY, "runs": [{"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2, 4],
-                                                       "loader": "npy", "epochs": 2}]}, "one.yaml").runs  # fmt: skip
+    runs = expansion.expand("one", {**STUDY, "runs": [GRID]}, "one.yaml").runs
     for place, run in enumerate(runs):
         folder = make_run(run, status="failed" if place == 2 else "ok", started=(BEGIN_S + 100 * place) * 10**9)
         write_json(folder / "record.json", make_record(folder))
@@ -169,6 +173,43 @@ def test_mlflow_forgets_runs_that_the_study_no_longer_has_and_no_others(study, t
     assert len(list(experiment.iterdir())) == 2 + len(["own", "meta.yaml"])
 
 
+def test_an_export_of_runs_has_a_file_for_each_and_says_why_not(make_run, tmp_path):
+    """A run that failed before its first phase has none; of one that succeeded, a damaged file is an error."""
+    planned = expansion.expand("one", {**STUDY, "runs": [GRID]}, "one.yaml")
+    folders = [make_run(run, status="failed" if place else "ok") for place, run in enumerate(planned.runs)]
+    (folders[2] / "phases.jsonl").write_text("")
+    lines = list(declared.write("perfetto", planned, tmp_path / "local", tmp_path / "made"))
+    table = pd.read_csv(tmp_path / "made" / declared.INDEX, keep_default_na=False)
+    assert table["record"].tolist() == [f"runs/{run.directory}/record.json" for run in planned.runs]
+    assert [(tmp_path / "made" / file).is_file() for file in table["file"]] == [True, True, False]
+    assert table["file"][2] == "" and "no rank has begun a phase" in table["absent"][2]
+    assert "power: telemetry.csv is missing" in table["absent"][0] and "epochs: " in table["absent"][1]
+    assert lines[0].startswith(f"left out: {table['record'][2]}: ") and lines[1].endswith("2 files, and index.csv")
+    (folders[0] / "phases.jsonl").write_text("")
+    with pytest.raises(StudyError, match="rank 0 has begun no phase"):
+        list(declared.write("mllog", planned, tmp_path / "local", tmp_path / "made"))
+
+
+def test_exports_that_cannot_be_made_are_refused():
+    loads = {"runs": [], "loading": [{"benchmark": "nt3", "loader": "npy", "repeats": 1}]}
+    for changed, message in (
+        ({"runs": [GRID], "exports": ["perfeto"]}, "one.yaml: exports: 'perfeto' is not one of mlflow, mllog, .*'perf"),
+        ({**loads, "exports": ["perfetto"]}, "one.yaml: exports: perfetto needs runs; the study has none"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            declared.check(expansion.expand("one", {**STUDY, **changed}, "one.yaml"))
+
+
+def test_every_export_has_a_command_and_a_row_in_the_documents():
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    table = page.split("## Exports")[1].split("\n\n**")[0]
+    assert [name for name in EXPORTS if f"| `{name}` |" not in table] == []
+    for script, kind, elsewhere in (("export_trace", OfRun, set()), ("export_results", OfStudy, {"openmetrics"})):
+        options = script_options.of_script(SCRIPTS / f"{script}.py").options
+        (offered,) = [set(each.choices) for each in options if each.name == "--format"]
+        assert offered == {name for name, each in EXPORTS.items() if isinstance(each, kind)} - elsewhere
+
+
 def exported(study, tmp_path, monkeypatch, *more):
     monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", str(tmp_path), *more])
     export_results.main()
@@ -259,9 +300,8 @@ def test_openmetrics_leave_out_what_is_not_known(tmp_path):
 
 
 def test_status_prints_openmetrics_of_the_last_run(study, tmp_path, monkeypatch, capsys):
-    grid = {"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2, 4], "loader": "npy", "epochs": 2}
     monkeypatch.setattr(
-        show_status, "load_study", lambda name, on: expansion.expand("one", {**STUDY, "runs": [grid]}, "")
+        show_status, "load_study", lambda name, on: expansion.expand("one", {**STUDY, "runs": [GRID]}, "")
     )
     monkeypatch.setattr(sys, "argv", ["status", "--machine", "local", "--results-dir", str(tmp_path), "--openmetrics"])
     show_status.main()

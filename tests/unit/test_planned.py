@@ -73,6 +73,16 @@ def test_a_study_s_files(plan, tmp_path):
     ]
 
 
+def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan):
+    found = plan("operations", "local")
+    assert found.study.exports == ("perfetto",)
+    assert found.result_files[-1] == f"{found.folder}/exports/perfetto"
+    assert found.exported(SimpleNamespace(export="perfetto")) == [f"{found.folder}/runs.csv"]
+    assert found.exported(SimpleNamespace(export="ro_crate")) == found.result_files[:-1]
+    with pytest.raises(WorkflowError, match="there is no export csv; known: mlflow, "):
+        found.exported(SimpleNamespace(export="csv"))
+
+
 def test_what_was_found_is_shown_after_each_block_that_is_to_come(plan):
     """Not after two blocks, which have no interval, nor after the last, whose findings are the study's."""
     found = plan("laptop", "local")

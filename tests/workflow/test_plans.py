@@ -4,10 +4,14 @@ import json
 import resource
 import shutil
 import subprocess
+import tarfile
 
+import matplotlib
+import matplotlib.pyplot as plt
+import notebooks
 import pandas as pd
 import pytest
-from project import BIN, STRONG, TINY
+from project import BIN, ROOT, STRONG, TINY
 
 from study.core import checked
 from study.core.files import read_json, write_sealed
@@ -41,7 +45,9 @@ runs:
 {STRONG}
 tables: [icpp2019_table2]
 findings: [epoch_grows]
+exports: [mlflow, mllog, openmetrics, perfetto, ro_crate]
 """
+OF_RESULTS = {"make_export": 3}  # mlflow, openmetrics and ro_crate; the others are of the runs alone
 FINDING = """
 title: An epoch takes longer on two ranks than on one
 kind: ratio
@@ -81,13 +87,21 @@ def test_another_dataset_s_raw_file_leaves_the_runs_alone(project):
     assert project.plan() == {"convert_dataset": 1, "measure_loading": 1, **OF_LOADS}
 
 
-def test_findings_are_stated_from_finished_runs_and_anew_where_they_change(project):
+def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_change(project):
     """Two blocks are no verdict; the sentences are part of the declaration."""
     project.add_study("stated", STATED)
     finding_file = project.root / "config" / "findings" / "epoch_grows.yaml"
     finding_file.write_text(FINDING)
-    assert project.plan(study="stated") == {**ALWAYS, **UPDATED, "make_table": 1, "make_findings": 1}
+    assert project.plan(study="stated") == {
+        **ALWAYS,
+        **UPDATED,
+        "make_table": 1,
+        "make_findings": 1,
+        "make_export": 5,
+    }
     project.snakemake(study="stated")
+    assert project.plan(study="stated") == {}
+    are_whole(project.made / "exports")
     content = json.loads((project.made / "findings.json").read_text())
     checked.check(content, "study_findings", "findings.json")
     (finding,) = content["findings"]
@@ -97,10 +111,29 @@ def test_findings_are_stated_from_finished_runs_and_anew_where_they_change(proje
     assert all((project.results / record).is_file() for record in finding["records"])
     assert finding["sentence"] in (project.made / "findings.md").read_text()
     finding_file.write_text(FINDING.replace("An epoch", "Each epoch"))
-    assert project.plan(study="stated") == {**REPORT, "make_findings": 1}
+    assert project.plan(study="stated") == {**REPORT, "make_findings": 1, **OF_RESULTS}
     line = [BIN / "python", "scripts/show_findings.py", "--study", "stated"]
     shown = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
     assert "not enough runs" in shown.stdout and "No run failed." in shown.stdout
+
+
+def are_whole(exports):
+    """Each export has the study's four runs, and the notebook of the gallery reads them."""
+    for name, file in (("perfetto", "trace.json.gz"), ("mllog", "mllog.txt")):
+        index = pd.read_csv(exports / name / "index.csv")
+        assert len(index) == 4 and all((exports / name / each).name == file for each in index["file"])
+        assert all((exports / name / each).stat().st_size for each in index["file"])
+    assert len(list(exports.glob("mlflow/mlruns/*/*/meta.yaml"))) == 4 + 1, "and the findings"
+    assert 'state="done"} 4\n' in (exports / "openmetrics" / "stated.prom").read_text()
+    with tarfile.open(exports / "ro_crate" / "stated.tar.gz") as archive:
+        names = [each.name.partition("/")[2] for each in archive.getmembers()]
+    assert {"ro-crate-metadata.json", "studies/stated/findings.json", "studies/stated/report.html"} <= set(names)
+    assert not [name for name in names if name.startswith("studies/stated/exports")]
+    matplotlib.use("Agg")
+    shown = notebooks.run(ROOT / "docs" / "notebooks" / "study_results.ipynb", FOLDER=exports.parent)
+    plt.close("all")
+    assert len(shown["timed"]) == 4 and shown["findings"]["name"].tolist() == ["epoch_grows"]
+    assert {"load", "broadcast", "train"} <= set(shown["of_phases"]["name"])
 
 
 def test_a_table_s_code_makes_tables_only(project):

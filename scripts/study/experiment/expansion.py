@@ -68,7 +68,7 @@ def note_planned(study: Study, on: dict[str, Any]) -> None:
 
 def digest(study: Study) -> str:
     """Identifies what a study runs and makes; Snakemake puts it into the variable `PLANNED`, for its steps."""
-    made = [study.tables, study.figures, study.findings]
+    made = [study.tables, study.figures, study.findings, study.exports]
     of_study = [study.name, [run.directory for run in study.runs], [each.directory for each in study.loading], made]
     return hashlib.sha256(json.dumps(of_study).encode()).hexdigest()
 
@@ -97,6 +97,7 @@ def expand(name: str, content: dict[str, Any], where: str, most_ranks: MostRanks
         tuple(content.get("findings", ())),
         parts,
         content.get("screening_blocks"),
+        tuple(content.get("exports", ())),
     )
 
 

@@ -285,7 +285,7 @@ class Study:
 
     datasets: (benchmark, id) to `Dataset`, only those in use. further: whose finished runs its tables may show too.
     parts: {what grids are of: their runs}, of grids that say it; a run may be in several. screening_blocks: how many
-    blocks pick an arm, which the later ones confirm; None for half of them.
+    blocks pick an arm, which the later ones confirm; None for half of them. exports: names of `study.report.exports`.
     """
 
     name: str
@@ -300,6 +300,7 @@ class Study:
     findings: tuple[str, ...] = ()
     parts: dict[str, tuple[PlannedRun, ...]] = field(hash=False, default_factory=dict)
     screening_blocks: int | None = None
+    exports: tuple[str, ...] = ()
 
     @property
     def is_calibrated(self) -> bool:

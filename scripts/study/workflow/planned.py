@@ -24,6 +24,7 @@ from study.prediction import mechanisms
 from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
+from study.report.exports import EXPORTS, declared, kinds
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
 from study.workflow.snakemake_internals import Workflow
@@ -124,7 +125,12 @@ class Plan:
 
     @functools.cached_property
     def result_files(self) -> list[str]:
-        """What the study makes of them."""
+        """What the study makes of them; exports are folders."""
+        return [*self._results, *(f"{self.folder}/{kinds.FOLDER}/{name}" for name in self.study.exports)]
+
+    @functools.cached_property
+    def _results(self) -> list[str]:
+        """All but the exports."""
         study, folder = self.study, self.folder
         return [
             *(f"{folder}/tables/{table}.{form}" for table in study.tables for form in ("csv", "md", "tex", "html")),
@@ -280,6 +286,15 @@ class Plan:
             # Somebody called for it, or not: it is no run's.
             "read_test": [str(read_test)] if found.reads_storage and read_test.exists() else [],
         }
+
+    def exported(self, wildcards: Any) -> list[str]:
+        """What an export is made from: the study's other results, or of an export of runs ``runs.csv``.
+
+        That is made anew whenever a run or its record changes.
+        """
+        if wildcards.export not in EXPORTS:
+            raise WorkflowError(f"there is no export {wildcards.export}; known: {', '.join(EXPORTS)}")
+        return [f"{self.folder}/runs.csv"] if declared.is_of_runs(wildcards.export) else self._results
 
     @functools.cached_property
     def paper_workloads(self) -> str:

@@ -24,8 +24,10 @@ from study.core import checked, fields
 from study.core.csv_columns import read_columns
 from study.core.csv_files import NUMBER
 from study.core.files import AnyPath, write_text
+from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
+from study.report.exports import kinds
 
 META, ARTIFACTS, METRICS, PARAMS, TAGS = "meta.yaml", "artifacts", "metrics", "params", "tags"
 FINISHED, FAILED = 3, 4  # statuses of a run
@@ -36,6 +38,7 @@ OWN = "study.record"  # tag of each run of this export: its record, or the findi
 ASKED = ("derived", "benchmark", "workload", "Files")
 NOT_MEASURED = ("Point", "Outcome", "Provenance")
 CHECKSUM = "crc32"
+SHOW = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri"  # MLflow 3.17 reads files only if it is told to
 Point = tuple[int, float, int]  # ms since 1970, value, step
 
 
@@ -50,6 +53,13 @@ class StoredRun:
     metrics: dict[str, list[Point]] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     artifacts: tuple[Path, ...] = ()
+
+
+@kinds.of_study("mlflow", title="runs and findings as a file store of MLflow", file="mlruns", is_folder=True)
+def export(results: kinds.Results, path: Path) -> str:
+    """Write the experiment of a study into the store ``path``; as `write`."""
+    experiment, number = write(results.folder, results.of_machine, path)
+    return f"{experiment}: {counted(number, 'run')}; see them with: {SHOW} {path}"
 
 
 def write(study_folder: AnyPath, results: AnyPath, store: AnyPath) -> tuple[Path, int]:

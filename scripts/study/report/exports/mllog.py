@@ -21,10 +21,12 @@ from study.core.csv_columns import read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_text
+from study.core.wording import counted
 from study.experiment.definition import RunDefinition
 from study.instruments import phases
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records.record import read_record
+from study.report.exports import kinds
 from study.report.trace import edges_of_run
 
 MARK = ":::MLLOG "
@@ -42,6 +44,13 @@ class Log:
 
     lines: int = 0
     absent: dict[str, str] = field(default_factory=dict)
+
+
+@kinds.of_run("mllog", title="lines `:::MLLOG {json}` of each run, for readers of MLPerf's logs", file="mllog.txt")
+def export(folder: Path, path: Path) -> kinds.Written:
+    """Write the log of a run; as `write`."""
+    log = write(folder, path)
+    return kinds.Written(counted(log.lines, "line"), log.absent)
 
 
 def write(folder: AnyPath, path: AnyPath) -> Log:

@@ -1,20 +1,28 @@
 """How far a study is, as text in the OpenMetrics format: its runs by state, and the runs that go on.
 
 A run's phase and epoch are what its ranks have logged, its power and energy what its sensors have read so far. What is
-not known is absent. Nothing is written.
+not known is absent. While a study runs, `study status --openmetrics` prints it.
 """
 
 from __future__ import annotations
 
+import collections
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from study.core.files import AnyPath
+from study.core import paths
+from study.core.files import AnyPath, write_text
+from study.core.wording import counted
+from study.experiment.expansion import load_study
+from study.experiment.study import Study
 from study.instruments import heartbeats, phases
 from study.instruments.power import series, telemetry
+from study.machines.machine import load
+from study.records import run_states
+from study.report.exports import kinds
 from study.report.trace import edges_of_run
 
 LOG_END = 65536  # bytes at the end of a log in which the last epoch is looked for
@@ -67,6 +75,31 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
+@kinds.of_study(
+    "openmetrics",
+    title="runs by state, and the last run's phase and energy, for Prometheus",
+    file="{study}.prom",
+)
+def export(results: kinds.Results, path: Path) -> str:
+    """Write the text of a study as it is now."""
+    found = of_study(load_study(results.study, load(results.machine)), results.machine, str(results.of_machine))
+    write_text(path, found)
+    return f"{path}: {counted(len(found.splitlines()), 'line')}"
+
+
+def of_study(study: Study, machine: str, results: str) -> str:
+    """The text of a study. results: of the machine, ``results/<machine>``; raises as `text`."""
+    found = run_states.of_runs(study.runs, results)
+    counts = collections.Counter(state for _, state, _ in found)
+    states = {state: counts[state] for state in run_states.STATES}
+    loading = run_states.loads_done(study.loading, results), len(study.loading)
+    runs = [
+        (run.directory, state, paths.run_folder(results, run.directory))
+        for run, state in run_states.shown(found, results)
+    ]
+    return text(study.name, machine, states, loading, runs)
+
+
 def text(
     study: str,
     machine: str,
@@ -100,7 +133,7 @@ def text(
 
 def _of_run(samples: Samples, name: str, state: str, folder: Path) -> None:
     edges = edges_of_run(folder)
-    phase, rank = phases.furthest_behind(edges) if state in ("running", "silent") else phases.last(edges)
+    phase, rank = phases.furthest_behind(edges) if state in run_states.GOING_ON else phases.last(edges)
     where = {} if phase is None else {"phase": phase, "rank": str(rank)}
     samples.add("study_run", 1, run=name, state=state.replace(" ", "_"), **where)
     epoch, epochs = _epoch(folder / "train.log")

@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from study.core import checked
+from study.core import archive, checked
+from study.core.csv_files import read_rows
 from study.core.paths import ROOT
+from study.core.wording import counted
+from study.report.exports import kinds
 
 FILE = "ro-crate-metadata.json"
+OF_A_RUN = ("record.json", "run.yaml", "outcome.json", "provenance.json", "phases.jsonl", "history.csv", "members.csv")
+LEFT_OUT = ("logs", kinds.FOLDER)  # folders of a study's results
 WORKFLOW = "workflow/Snakefile"  # in the archive
 LICENSES = "https://spdx.org/licenses/"
 CRATE = "https://w3id.org/ro/crate/1.1"
@@ -38,6 +43,31 @@ TYPES = {".csv": "text/csv", ".html": "text/html", ".json": "application/json", 
 SAFE = "/+~=,@!$&'()*;"  # in an IRI as they are
 Entity = dict[str, Any]
 Row = Mapping[str, str]
+
+
+@kinds.of_study("ro_crate", title="results, run records and workflow as an archive, an RO-Crate", file="{study}.tar.gz")
+def export(results: kinds.Results, path: Path) -> str:
+    """Write the archive: results, run records, the workflow, their checksums and the metadata."""
+    members = _members(results)
+    members[FILE] = metadata(results.machine, results.study, _rows(results.folder / "runs.csv"), members)
+    archive.write(path, f"{results.machine}-{results.study}", members)
+    return f"{path}: {counted(len(members), 'file')}, {path.stat().st_size / 1e6:.1f} MB"
+
+
+def _members(results: kinds.Results) -> dict[str, Path | bytes]:
+    """{path in the archive: file}, laid out as the results."""
+    folder, root = results.folder, results.of_machine
+    own = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_OUT]
+    names = [row["record"] for name in ("runs.csv", "loading.csv", "attempts.csv") for row in _rows(folder / name)]
+    of_runs = [root / name for name in dict.fromkeys(names)]
+    for record in list(of_runs):
+        of_runs += [other for name in OF_A_RUN if (other := record.with_name(name)).is_file()]
+    of_study = {path.relative_to(root).as_posix(): path for path in [*own, *of_runs]}
+    return {**of_study, **workflow_files()}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    return read_rows(path, ("record",)) if path.is_file() and path.read_bytes().strip() else []
 
 
 def workflow_files() -> dict[str, Path | bytes]:

@@ -1,0 +1,23 @@
+# Runs and results -> the formats of other tools, a folder for each that the study declares. Needs none of their packages.
+
+
+rule make_export:
+    input:
+        lambda wildcards: PLAN.exported(wildcards),
+    output:
+        directory(f"{OF_STUDY}/exports/{{export}}"),
+    log:
+        f"{OF_STUDY}/logs/exports/{{export}}.log",
+    wildcard_constraints:
+        export="[^/]+",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.name,
+        code=code_version.digest("make_export.py"),
+    message:
+        "Export {wildcards.export}"
+    shell:
+        'python "$SCRIPTS/make_export.py" --export {wildcards.export:q} --study {params.study:q} --output {output:q}'
+        " 2>&1 | tee {log:q}"
