@@ -11,7 +11,7 @@ from study.core.files import seal_of, written_with_checksum
 from study.experiment import inputs
 from study.experiment.expansion import load_planned
 from study.machines import machine
-from study.records import attempts, checks
+from study.records import attempts, checks, failures
 from study.records.tidy import current_code, loading_frame, runs_frame
 
 
@@ -48,7 +48,7 @@ def _require_planned(on, data, results, run, record):
     if found not in (None, inputs.define(run, on, data).fingerprint):
         raise StudyError(
             f"{paths.run_folder(results, run.directory)}: the configuration changed after this run was planned, and it "
-            "trained with another one; delete this folder and start snakemake again"
+            "trained with another one; delete this folder and give the same command again"
         )
 
 
@@ -56,8 +56,8 @@ def _report(runs, loading, folder):
     for _, run in runs.iterrows():
         where = (folder / run["record"]).parent
         if run["status"] != "ok":
-            why = f"{run['failure_kind']}: {str(run['failure_message']).removeprefix('error: ')}"
-            print(f"failed, {why}. See {where}/train.log; to run it again, delete {where}", file=sys.stderr)
+            why = failures.cause(run["failure_kind"], run["failure_message"])
+            print(f"failed: {why}. See {where}/train.log; to run it again, delete {where}", file=sys.stderr)
         elif f" {checks.FAILED} " in run["checks"]:
             print(f"warning: {run['record']}: {run['checks'].split(f' {checks.PASSED}')[0]}", file=sys.stderr)
     for frame, what, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):
@@ -65,7 +65,7 @@ def _report(runs, loading, folder):
         if old:
             print(
                 f"note: {old} of {len(frame)} {what} were made by another version of their code "
-                f"(column code_is_current); snakemake --forcerun {rule} makes them anew",
+                f"(column code_is_current); the same command with --forcerun {rule} makes them anew",
                 file=sys.stderr,
             )
 

@@ -7,7 +7,7 @@ from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
-from study.records import tidy
+from study.records import failures, tidy
 from study.report import answer, terminal
 
 MOST_FAILURES = 10
@@ -68,7 +68,8 @@ def _print_failures(runs_csv: Path, results: str) -> None:
     print(f"\n{counted(len(failed), 'run')} failed:")
     for row in failed[:MOST_FAILURES]:
         expected = " (expected)" if row["may_fail"] else ""
-        print(f"  {row['failure_kind']} in {row['failure_phase'] or 'the start'}{expected}: {row['failure_message']}")
+        message = failures.message(row["failure_message"])
+        print(f"  {row['failure_kind']} in {row['failure_phase'] or 'the start'}{expected}: {message}")
         print(f"    {results}/{row['record']}")
     if len(failed) > MOST_FAILURES:
         print(f"  and {len(failed) - MOST_FAILURES} more, see runs.csv")

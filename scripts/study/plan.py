@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import checked
+from study.core import checked, cores
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import (
     OLDER_NS,
@@ -20,12 +20,13 @@ from study.core.files import (
 )
 from study.core.statistics import planned_difference
 from study.core.wording import counted
-from study.experiment import inputs, published_times, schemas
+from study.experiment import inputs, programs, published_times, schemas
 from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.experiment.walltimes import MACHINE, Limits
-from study.machines import laboratory, launchers, packing, queues, storage, walltime
+from study.machines import capacity, laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
 from study.machines.packing import Timed
 from study.records import attempts, check, noise_of_runs, tuner
@@ -79,7 +80,9 @@ def summary(
         lines.append(f"  {attempts.announced(most)}")
     lines += _batch_jobs(study, machine, components, limits)
     lines += _too_long(study, machine, limits)
+    lines += _crowded(study, machine)
     lines += _without_verdict(study)
+    lines += [f"  Warning: {line}" for line in programs.undivided(study.runs)]
     lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise)]]
     lines += expected
     refusals = refused(study, machine, components, limits)
@@ -198,6 +201,27 @@ def _longest_s(run: PlannedRun, machine: Machine) -> float:
     return walltime.longest_s(nodes, machine)
 
 
+def _crowded(study: Study, machine: Machine) -> list[str]:
+    """A warning of runs whose processes on this host have fewer cores than they should; records call it oversubscribed.
+
+    Elsewhere a batch system gives each rank its cores, or the hosts are asked when the run starts.
+    """
+    if not capacity.is_here(machine):
+        return []
+    usable = cores.usable()
+    needed = [(run.gpus, number) for run in study.runs
+              if (number := capacity.cores_needed(run.parameters, machine)) > usable]  # fmt: skip
+    if not needed:
+        return []
+    ranks = _ranks_named(sorted({gpus for gpus, _ in needed}))
+    return [
+        f"  Warning: {counted(len(needed), 'run')} on {ranks} share cores: with cores_per_rank: "
+        f"{machine['cores_per_rank']} they need up to {max(number for _, number in needed)}, and this machine has "
+        f"{usable:g}; such runs are marked oversubscribed and enter no finding: leave these numbers out of gpus, or "
+        f"write gpus: {AVAILABLE}"
+    ]
+
+
 def _without_verdict(study: Study) -> list[str]:
     """Warnings of arms that cannot have a verdict, or of which `make tune` can pick none."""
     compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
@@ -284,7 +308,23 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
     if untold := attempts.refusal(machine):
         lines.append(f"{where}: {untold}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
+    lines += [f"{where}: {line}" for line in _too_few_gpus(study, machine)]
     return lines + _refused_sizes(every, machine, components)
+
+
+def _too_few_gpus(study: Study, machine: Machine) -> list[str]:
+    """Why ranks would share GPUs of this host, of which each is to have its own; nothing where none can be counted."""
+    carried = capacity.known(machine)
+    if carried is None or carried.shared != capacity.GPUS:
+        return []
+    too_many = {run.gpus for run in study.runs if run.gpus > carried.ranks}
+    ranks = sorted(each for each in too_many if launchers.refusal(each, machine) is None)
+    if not ranks:
+        return []
+    return [
+        f"gpus_per_rank: {machine['gpus_per_rank']}: CUDA shows fewer GPUs here than {_ranks_named(ranks)} need; leave "
+        f"these numbers out of gpus, or write gpus: {AVAILABLE}"
+    ]
 
 
 def _refused_sizes(every: list[Timed], machine: Machine, components: dict[str, int]) -> list[str]:
@@ -300,9 +340,7 @@ def _refused_sizes(every: list[Timed], machine: Machine, components: dict[str, i
     better = packing.advised(every, machine, components)
     if better != components:
         shown = packing.as_arguments(better)
-        lines.append(
-            f"runs that are too small for a batch job can share one: snakemake {shown}, or without this option"
-        )
+        lines.append(f"runs that are too small for a batch job can share one: give {shown}, or leave this option out")
     return list(dict.fromkeys(lines))
 
 
@@ -322,7 +360,7 @@ def check_deployment(methods: Iterable[str]) -> None:
     if "CONDA" in methods:
         raise StudyError(
             "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
-            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start snakemake in it"
+            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start the study in it"
         )
 
 

@@ -244,7 +244,7 @@ def study_changes_before_tables(place):
     place.injected()
     code, said = project.run()
     place.detected()
-    assert code == 1 and "fault.yaml: was changed since snakemake started; start snakemake again" in said, said[-1500:]
+    assert code == 1 and "fault.yaml: was changed since this command began; give it again" in said, said[-1500:]
     (project.root / collector).write_text(text)
     study.write_text(before)
     code, said = project.run()

@@ -306,7 +306,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
 
 def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["show", "--results-dir", str(tmp_path)])
-    with pytest.raises(StudyError, match="runs.csv is not there; run the study first: snakemake --profile local"):
+    with pytest.raises(StudyError, match="runs.csv is not there; run the study first: study run laptop"):
         show_findings.main()
 
 

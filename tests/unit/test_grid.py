@@ -549,5 +549,5 @@ def test_a_step_refuses_a_study_that_was_changed_since_the_plan(monkeypatch):
     monkeypatch.setenv(expansion.PLANNED, expansion.digest(study))
     assert expansion.load_planned("smoke") == study
     monkeypatch.setenv(expansion.PLANNED, expansion.digest(dataclasses.replace(study, runs=study.runs[1:])))
-    with pytest.raises(StudyError, match=r"config/studies/smoke.yaml: was changed since snakemake started"):
+    with pytest.raises(StudyError, match=r"config/studies/smoke.yaml: was changed since this command began"):
         expansion.load_planned("smoke")

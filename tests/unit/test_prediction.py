@@ -15,6 +15,7 @@ from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
+from study.machines.capacity import Capacity
 from study.prediction import extra_p, goals, mechanisms, published, settings, versions
 from study.prediction import forecast as forecasts
 from study.prediction.accuracy import memory_verdicts
@@ -269,6 +270,25 @@ def test_too_few_counts_are_not_predicted():
     assert len(table.frame) == 0
     assert "measured on 1, 2; measure on 4 ranks too" in table.notes[0]
     assert "of the measured counts, 2 ranks suits the goal" in table.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks", "told"),
+    [
+        ((1, 2), 2, "measured on 1, 2; this machine carries 2 ranks (2 cores), so measure on 4 ranks on a larger one"),
+        (
+            (1,),
+            2,
+            "measured on 1; measure on 2 ranks too; this machine carries 2 ranks (2 cores), so measure on 4 ranks",
+        ),
+        ((1, 2), 4, "measured on 1, 2; measure on 4 ranks too"),
+    ],
+)
+def test_counts_that_the_machine_does_not_carry_are_for_a_larger_one(counts, ranks, told):
+    carried = Capacity(ranks, "2 cores", "cores")
+    on = {"nodes": 1000, "ranks_per_node": 6}
+    (answer,) = answers(settings.select(runs(counts)).used, {}, on, carried=carried)
+    assert told in tables.recommendation_table([answer], goals.load("fastest")).notes[0]
 
 
 def recommended(frame, goal):

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,18 +26,22 @@ from study import plan
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.experiment import expansion, inputs
+from study.experiment import expansion, inputs, programs
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study, growth_of_work
 from study.instruments import phases
+from study.instruments.power import summary
 from study.launch import launch
 from study.machines import guard, launchers, machine
 from study.prediction import goals, settings
 from study.prediction.answers import answers
 from study.prediction.recommend import recommend
+from study.records import record as records
 from study.records import targets, versions
 from study.records.record import make_record
+from study.report import answer
+from study.report.tables import scaling
 from study.training import process_tree, program, program_results
 from study.workloads import command
 from study.workloads.command import content, events, own_parameters, patterns, placeholders
@@ -682,6 +687,40 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
     assert "told 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
 
 
+def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
+    frame = pd.DataFrame([ran(ranks, 1) for ranks in (1, 2, 4)])
+    assert scaling._to_target(frame) == answer._to_target(frame) == []
+    early = frame.assign(program_epochs=[9, math.nan, 10])
+    assert scaling._to_target(early)[0].startswith("1 run stopped at the target before the last epoch")
+    assert answer._to_target(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
+    run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
+    assert records._other_size(run, {"workload": {"train_samples": 100}}) is None
+    told = records._other_size(run, {"workload": {"train_samples": 50}})
+    assert told.startswith("train_samples: the program told 50, which is used; the benchmark's file says 100")
+
+
+@pytest.mark.parametrize(
+    ("starts", "launcher", "nodes", "told"),
+    [
+        ("job", "srun", 2, "one of the 2 nodes is measured"),
+        ("job", "jsrun", 1, "is the job's service node, without ranks"),
+        ("job", "srun", 1, None),
+        ("node", "jsrun", 2, None),
+        ("rank", "srun", 2, None),
+    ],
+)
+def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, launcher, nodes, told):
+    spec = {"kind": "command", "starts": starts, "workload": {"train_samples": 1}}
+    run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=nodes), machine={"launcher": launcher})
+    of_program = {"cpu_s": 2.0, "events": 0, "reason": None}
+    metrics = {"program": of_program, "ranks": [{"peak_memory_mb": 3.0}], "workload": {"train_samples": 1}}
+    found, memory = records._program(run, metrics), records._memory(run, metrics)
+    assert (found["cpu_time_s"], memory) == ((None, None) if told else (2.0, {"peak_memory_mb": 3.0}))
+    assert told in found["reason"] if told else found["reason"] is None
+    power = summary.unmeasured(machine.load("local"), 2, found["reason"])
+    assert power["energy_job_j"] is None and power["reason"] == found["reason"]
+
+
 def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
     project()
     frame = pd.DataFrame([ran(ranks, repeat) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
@@ -765,8 +804,26 @@ def test_the_schema_of_a_study_has_the_parameters_of_its_commands(project):
     ],
 )  # fmt: skip
 def test_what_strong_scaling_divides(project, work, scaling, expected):
-    (run,) = project(grid={"gpus": 4, "scaling": scaling}, work=work)
+    words = [sys.executable, "program.py", *(["{steps_per_rank}"] if work == "steps" else [])]
+    (run,) = project(grid={"gpus": 4, "scaling": scaling}, work=work, command=words)
     assert (run.epochs_per_rank, run.samples_per_rank) == expected
+
+
+@pytest.mark.parametrize(
+    ("work", "scaling", "word", "warns"),
+    [
+        ("samples", "weak", "x", True), ("fixed", "weak", "x", True), ("samples", "strong", "x", False),
+        ("epochs", "weak", "x", False), ("samples", "weak", "{samples_per_rank}", False),
+        ("fixed", "weak", "{scaling}", False),
+    ],
+)  # fmt: skip
+def test_a_program_that_may_divide_samples_under_weak_scaling_is_told_in_the_plan(project, work, scaling, word, warns):
+    runs = project(grid={"gpus": [1, 2], "scaling": scaling}, work=work, command=[sys.executable, "program.py", word])
+    told = programs.undivided(runs)
+    assert [line.startswith("mine weak scaling on 2 ranks: each rank must train on all samples") for line in told] == (
+        [True] if warns else []
+    )
+    assert programs.undivided(expand(gpus=2, scaling="weak")) == []
 
 
 def test_epochs_are_divided_if_the_command_is_told_them(project):
@@ -824,6 +881,9 @@ PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
         ({}, {"batch_size": 7}, "batch_size: mine is a command without {batch_size} or {batch_size_per_rank}"),
         ({}, {"trace": True, "gpus": 2}, "trace: mine is a command"),
         ({"work": "epochs"}, {"gpus": 2}, "work: epochs are divided among the ranks, but the command has no"),
+        ({"work": "steps"}, {"gpus": 2}, "work: steps are divided .*, but the command has no {steps_per_rank}"),
+        ({}, {"gpus": 2, "scaling": "weak", "batch_scaling": "linear"},
+         "batch_scaling: mine is a command without {batch_size_per_rank} in its words"),
         ({}, {"hidden": 3}, "hidden: the benchmark has no such parameter; its own: none"),
         ({"parameters": {"rate": PARAMETER}, "command": ["x", "{rate}"]}, {"rate": "a"}, "rate: a is not valid"),
         ({}, {"work": "fixed"}, "work: is given in config/benchmarks/mine.yaml"),

@@ -1,6 +1,7 @@
 """What make status says of a study's points."""
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from examples import STUDY
 from study.core import command_line, number_types
 from study.core.errors import StudyError
 from study.experiment import expansion
+from study.records import failures
 
 
 def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
@@ -33,6 +35,17 @@ def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "4 runs: 1 done, 1 silent, 1 failed, 1 to do" in said
     assert f"silent: {study.runs[2].directory}: no heartbeat for 600 s" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "told"),
+    [("error", "error: no file x", "no file x"), ("oom", "no memory", "oom: no memory"), ("error", "x", "x")],
+)
+def test_a_failure_is_told_without_doubled_words(kind, message, told):
+    assert failures.cause(kind, message) == told
+    assert math.isnan(failures.message(math.nan)), "of a load that has none"
+    assert failures.run_name("mine", "weak", 1, "none") == "mine, weak scaling, 1 rank"
+    assert failures.run_name("nt3", "weak", 2, "npy") == "nt3, weak scaling, 2 ranks, npy"
 
 
 def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
     ("changes", "words"),
     [({"repeats": 4}, None), ({"repeats": 6, "screening_blocks": 3}, None),
      ({"repeats": 10, "screening_blocks": 8},
-      "8 screening and 2 held-out blocks at most, and make tune needs 3 of each: set repeats to 11 or more in the "
+      "8 screening and 2 held-out blocks at most, and study tune needs 3 of each: set repeats to 11 or more in the "
       "grids with tuning, or screening_blocks to 3"),
      ({"repeats": 10, "screening_blocks": 12}, "10 screening and 0 held-out blocks at most"),
      ({"repeats": 6, "epochs": 1}, "3 arms of tuning with one epoch a rank")],
@@ -120,7 +120,7 @@ def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words
 def test_screening_blocks_without_arms_are_refused():
     grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
     content = {**copy.deepcopy(STUDY), "runs": [grid], "screening_blocks": 3}
-    with pytest.raises(StudyError, match="screening_blocks: is for make tune, and no grid has tuning; leave it out"):
+    with pytest.raises(StudyError, match="screening_blocks: is for study tune, and no grid has tuning; leave it out"):
         expansion.expand("test", content, "test.yaml")
 
 

@@ -96,7 +96,7 @@ def test_a_disturbed_block_is_run_again_by_the_same_command(example):
             burner.kill()
     assert "a block with a disturbed run is run again at the end, at most 1 time (repeat_disturbed" in said
     assert said.count("block 1 is run again, attempt 2 of at most 2 (2 runs)") == 2, "at the end, and in the next plan"
-    assert "start snakemake again" not in said
+    assert "give the same command again" not in said
     study = folder / "results" / "noticing" / "studies" / "shell_counter"
     attempts, runs = pd.read_csv(study / "attempts.csv"), pd.read_csv(study / "runs.csv")
     assert attempts["attempt"].tolist() == [1, 2, 1, 2] and attempts["counts"].tolist() == [False, True] * 2

@@ -47,11 +47,8 @@ def how_to_run(study: str, machine: str) -> str:
     """The command that makes a study's results on a machine; raises `StudyError` if there is no such study."""
     configuration.check_name("studies", study)
     if machine == "local":
-        return f"snakemake --profile local --config study={study}"
-    return (
-        f"snakemake --profile PROFILE --config study={study} machine={machine}, where PROFILE is a folder in profiles "
-        "for that machine"
-    )
+        return f"study run {study}"
+    return f"study run {study} --machine {machine}, with a batch system also --profile and its folder in profiles"
 
 
 def folder(text: str) -> str:

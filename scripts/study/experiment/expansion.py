@@ -21,7 +21,7 @@ from study.experiment.parameter import EpochList, FromBenchmark, FromGrid, Numbe
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
-from study.machines import launchers, machine
+from study.machines import capacity, machine
 
 MOST_RUNS = 20_000
 PLANNED = "STUDY_PLANNED"  # variable with the digest of the study that Snakemake has planned
@@ -39,8 +39,12 @@ def load_study(name: str, on: dict[str, Any] | None = None) -> Study:
     grids = _grids(checked.read(configuration.files("studies")[name])[0])
     own = programs.specs(grids)
     content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
-    most_ranks = None if on is None else functools.partial(launchers.most_ranks, on)
+    most_ranks = None if on is None else functools.partial(_most_ranks, on)
     return expand(name, content, f"config/studies/{name}.yaml", most_ranks)
+
+
+def _most_ranks(on: dict[str, Any]) -> int:
+    return capacity.of(on).ranks
 
 
 def _grids(content: Any) -> list[Any]:
@@ -57,7 +61,7 @@ def load_planned(name: str) -> Study:
     on = os.environ.get(PLANNED_ON)
     study = load_study(name, None if on is None else machine.load(on))
     if os.environ.get(PLANNED, digest(study)) != digest(study):
-        raise StudyError(f"config/studies/{name}.yaml: was changed since snakemake started; start snakemake again")
+        raise StudyError(f"config/studies/{name}.yaml: was changed since this command began; give it again")
     return study
 
 
@@ -135,7 +139,7 @@ def _refuse_unused(content: dict[str, Any], runs: tuple[PlannedRun, ...], used: 
         if runs and name not in named:
             raise StudyError(f"{where}: members.{name}: no grid uses it; give one members: {name}, or leave it out")
     if "screening_blocks" in content and not any(run.arms for run in runs):
-        raise StudyError(f"{where}: screening_blocks: is for make tune, and no grid has tuning; leave it out")
+        raise StudyError(f"{where}: screening_blocks: is for study tune, and no grid has tuning; leave it out")
 
 
 def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:

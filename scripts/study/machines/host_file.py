@@ -28,7 +28,7 @@ def listed(given: dict[str, int] | str) -> dict[str, int]:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise StudyError(
-            f"hosts: the host file {given} cannot be read in {Path.cwd()}, where snakemake was started: {why}"
+            f"hosts: the host file {given} cannot be read in {Path.cwd()}, the folder of this command: {why}"
         ) from None
     found: dict[str, int] = {}
     for number, line in enumerate(lines, 1):

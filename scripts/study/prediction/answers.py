@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from study.core import configuration
 from study.core.errors import StudyError
+from study.experiment import programs
+from study.machines.capacity import Capacity
 from study.prediction import settings
 from study.prediction.evidence import Failures, Misfit, failures, misfits
 from study.prediction.model import Model, Prediction, fit_model, predict
@@ -33,7 +35,9 @@ class Answer:
         packages: the library versions of its runs, each as in the column ``packages``.
         model: None if it has fewer than `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
-        to_measure: without a model, rank counts whose runs would make one possible.
+        to_measure: without a model, rank counts whose runs would make one possible, as far as the machine carries them.
+        beyond: the same of a larger machine.
+        carried: how many ranks the machine carries; None where that was not asked.
         failures: {series: {rank count: its failed runs}}.
     """
 
@@ -45,12 +49,14 @@ class Answer:
     model: Model | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
     to_measure: tuple[int, ...] = ()
+    beyond: tuple[int, ...] = ()
+    carried: Capacity | None = None
     failures: dict[tuple[Any, ...], dict[int, Failures]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """For messages: benchmark, dataset and loader."""
-        return " ".join(str(self.workload[name]) for name in ("benchmark", "dataset", "loader"))
+        return _name(self.workload)
 
     @functools.cached_property
     def predictions(self) -> dict[tuple[Any, ...], Prediction]:
@@ -74,6 +80,7 @@ def answers(
     planned: dict[tuple[Any, ...], list[int]],
     machine: dict[str, Any],
     failed: pd.DataFrame | None = None,
+    carried: Capacity | None = None,
 ) -> Iterator[Answer]:
     """One `Answer` per workload of the usable runs.
 
@@ -82,6 +89,7 @@ def answers(
         planned: {series of a workload, see `series_key`: its planned rank counts}.
         machine: its ``nodes`` and ``ranks_per_node``.
         failed: the ``failed`` runs of the same selection, by which counts are excluded from a recommendation.
+        carried: how many ranks the machine carries, which limits the measurements that are advised; None for no limit.
     """
     if runs.empty:
         return
@@ -105,10 +113,17 @@ def answers(
         }
         enough = observations["ranks"].nunique() >= LEAST_POINTS
         model = _fitted(observations, workload) if enough else None
-        asked = () if enough else _to_measure(observations, machine, least)
+        asked, beyond = ((), ()) if enough else _to_measure(observations, machine, least, carried)
         failures_of = _failures(failed, workload, observations)
         packages = frozenset(group["packages"])
-        yield Answer(workload, observations, source, of_gpus, packages, model, candidates, asked, failures_of)
+        yield Answer(
+            workload, observations, source, of_gpus, packages, model, candidates, asked, beyond, carried, failures_of
+        )
+
+
+def _name(workload: Mapping[str, Any]) -> str:
+    """Benchmark, dataset and loader; a command has neither of the last two."""
+    return " ".join([workload["benchmark"], *programs.of_others(workload[name] for name in programs.WITHOUT)])
 
 
 def _failures(
@@ -132,21 +147,29 @@ def _fitted(observations: pd.DataFrame, workload: dict[str, Any]) -> Model:
     try:
         return fit_model(observations)
     except StudyError as error:
-        where = f"{workload['benchmark']} {workload['dataset']} {workload['loader']}"
+        where = _name(workload)
         raise StudyError(
             f"{where}: {error}; look for a wrong value in {', '.join(observations['records'])}, or delete the folder "
             "of that run to run it again"
         ) from None
 
 
-def _to_measure(observations: pd.DataFrame, machine: dict[str, Any], least: int) -> tuple[int, ...]:
-    """Counts that the study would accept on this machine, doublings of one first; as many as a model lacks."""
+def _to_measure(
+    observations: pd.DataFrame, machine: dict[str, Any], least: int, carried: Capacity | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(counts that the study would accept and the machine carries, those of a larger machine).
+
+    Doublings of one go first; together they are as many as a model lacks.
+    """
     known = set(observations["ranks"].astype(int))
     most = min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
     possible = settings.at(observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least)
     counts = [int(count) for count in possible.get("ranks", ()) if count not in known]
     counts.sort(key=lambda count: (count & (count - 1) != 0, count))
-    return tuple(sorted(counts[: LEAST_POINTS - len(known)]))
+    lacks = LEAST_POINTS - len(known)
+    here = [count for count in counts if carried is None or count <= carried.ranks][:lacks]
+    beyond = [count for count in counts if count not in here][: lacks - len(here)]
+    return tuple(sorted(here)), tuple(sorted(beyond))
 
 
 def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:

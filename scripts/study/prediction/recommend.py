@@ -236,11 +236,15 @@ def narrowing(candidates: np.ndarray, target: np.ndarray) -> np.ndarray:
     return 1 - np.sqrt(1 - np.clip(correlation, -1, 1) ** 2)
 
 
-def next_measurement(candidates: pd.DataFrame) -> pd.Series | None:
-    """The candidate of which a run would narrow the answer most; None if that is not known."""
-    if "narrows_interval_by" not in candidates or candidates["narrows_interval_by"].isna().all():
+def next_measurement(candidates: pd.DataFrame, most: int | None = None) -> pd.Series | None:
+    """The candidate of which a run would narrow the answer most; None if that is not known.
+
+    most: ranks that can be started; None for no limit.
+    """
+    if "narrows_interval_by" not in candidates:
         return None
-    return candidates.loc[candidates["narrows_interval_by"].idxmax()]
+    narrows = candidates["narrows_interval_by"].where(candidates["ranks"] <= (most or np.inf))
+    return None if narrows.isna().all() else candidates.loc[narrows.idxmax()]
 
 
 def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible: pd.Series) -> str:

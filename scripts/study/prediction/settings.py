@@ -18,6 +18,7 @@ from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
 from study.records.names import join_records
+from study.records.targets import stopped_early
 from study.workloads import command
 
 # Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
@@ -150,7 +151,7 @@ def failure_kinds(failed: pd.DataFrame) -> str:
 
 def _reasons() -> Iterator[tuple[str, Any]]:
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
-    yield "stopped at its target, before its last epoch", _stopped_early
+    yield "stopped at its target, before its last epoch", stopped_early
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
     yield "of an ensemble, whose members do not train together", lambda run: run["ensemble"] > 1
     # Elsewhere busy cores are the normal state of training on CPUs; in the laboratory all hosts share them.
@@ -158,12 +159,6 @@ def _reasons() -> Iterator[tuple[str, Any]]:
         "of the network laboratory and limited by its cores (cpu_limited)",
         lambda run: bool(run["link_mbit_per_s"]) and run.get("cpu_limited") in (True, "True"),
     )
-
-
-def _stopped_early(run: pd.Series) -> bool:
-    """Whether a command told fewer epochs than were planned: its times are not those of the whole work."""
-    told = run.get("program_epochs")
-    return bool(pd.notna(told) and told < run["epochs_per_rank"])
 
 
 def _problem(run: pd.Series) -> str | None:

@@ -31,9 +31,10 @@ from study.instruments.operations import profile as operations
 from study.instruments.operations.summary import summarize as operation_times
 from study.instruments.power import summary
 from study.launch import run_limits
-from study.machines import launchers
+from study.machines import capacity, launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
+from study.records.power import unseen_nodes
 from study.workloads import command
 
 SCHEMA_VERSION = 7
@@ -124,8 +125,8 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "checkpoints": metrics.get("checkpoints"),
         "autotuning": autotuning.summary(folder),
         "ensemble": ensemble.section(metrics, provenance.get("hosts", []), edges) if ok else None,
-        "memory": {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))} if ok else None,
-        "power": summary.summarize(folder, run.machine, run.ranks, edges),
+        "memory": _memory(run, metrics) if ok else None,
+        "power": _power(folder, run, edges),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "operations": _operations(folder) if ok else None,
@@ -576,9 +577,34 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     """What is of a command only; None for our own training."""
     if not command.is_command(run.benchmark):
         return None
-    told = metrics["program"]
-    return {"cpu_time_s": told["cpu_s"], "events": told["events"], "epochs": told.get("epochs"),
-            "reason": told["reason"]}  # fmt: skip
+    told, unseen = metrics["program"], unseen_nodes(run)
+    return {
+        "cpu_time_s": None if unseen else told["cpu_s"],
+        "events": told["events"],
+        "epochs": told.get("epochs"),
+        "reason": "; ".join(filter(None, [told["reason"], _other_size(run, metrics), unseen])) or None,
+    }
+
+
+def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
+    """That a program told another number of samples than its benchmark's file, or None: one of both is wrong."""
+    told, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
+    if told == declared:
+        return None
+    return f"train_samples: the program told {told}, which is used; the benchmark's file says {declared} (workload)"
+
+
+def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """The record's ``memory``; None where it is known of one of several nodes only."""
+    if unseen_nodes(run):
+        return None
+    return {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))}
+
+
+def _power(folder: Path, run: RunDefinition, edges: list[dict[str, Any]]) -> dict[str, Any]:
+    if reason := unseen_nodes(run):
+        return summary.unmeasured(run.machine, run.ranks, reason)
+    return summary.summarize(folder, run.machine, run.ranks, edges)
 
 
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -618,8 +644,7 @@ def _oversubscribed(
     Hosts that are one machine, such as those of the laboratory, share its cores. Where a service node launches the
     ranks, its cores are not theirs: each rank tells its own.
     """
-    threads = max(run.compute_threads + run.parameters.get("communication_cores", 0), run.operations_at_once)
-    cores = max(run.machine["cores_per_rank"], threads)
+    cores = capacity.cores_of_rank(run.parameters, run.machine)
     own = [rank["cores_usable"] for rank in metrics.get("ranks", []) if "cores_usable" in rank]
     if launchers.of(run.machine).from_a_service_node or any(cores > each for each in own):
         return any(cores > each for each in own)

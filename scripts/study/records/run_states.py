@@ -8,7 +8,7 @@ from study.core import checked, paths
 from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
-from study.records import checks
+from study.records import checks, failures
 from study.records.record import read_record
 
 STATES = ("done", "running", "silent", "failed", "to do")
@@ -49,7 +49,7 @@ def state(folder: Path) -> tuple[str, str]:
         phase = f" in {failure['phase']}" if failure["phase"] else " before the first phase"
         phase = "" if failure["kind"] == checks.KIND else phase
         where = f" on {failure['host']}" if failure.get("host") and hosts(folder) else ""
-        return "failed", f": {failure['kind']}{phase}{where}: {failure['message']}"
+        return "failed", f": {failure['kind']}{phase}{where}: {failures.message(failure['message'])}"
     if not (folder / "ranks").exists():
         return "to do", ""
     named = hosts(folder)

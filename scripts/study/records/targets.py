@@ -18,6 +18,7 @@ from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import phases
 from study.instruments.power import summary
+from study.records.power import unseen_nodes
 
 WAS_SET = "a clock was set"
 CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs
@@ -102,6 +103,15 @@ def _is_consistent(history: Columns) -> bool:
     return bool((begins[1:] - ends[:-1] > -CLOCK_SLACK_NS).all())
 
 
+def stopped_early(run: Any) -> bool:
+    """Whether a command told fewer epochs than were planned: its times are those to its target.
+
+    run: a row of the tidy table.
+    """
+    told = run.get("program_epochs")
+    return told is not None and bool(told < run["epochs_per_rank"])  # False of NaN, which it is of our own training
+
+
 def _rank_of_history(record: dict[str, Any]) -> int:
     """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
     members = (record["ensemble"] or {}).get("members", [])
@@ -133,7 +143,10 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     started = {"host": record["provenance"]["host"], "monotonic_ns": begun_ns} if begun_ns is not None else None
     launched = phases.launch_ns(own, outcome["started_wall_ns"], started)[host]
     found = _durations(own, ended_ns, launched, record["runtime_s"], rank)
-    machine = RunDefinition.read(folder / "run.yaml").machine
+    run = RunDefinition.read(folder / "run.yaml")
+    if unseen := unseen_nodes(run):
+        return found | {"target_energy_reason": unseen}
+    machine = run.machine
     if clock and len({edge["host"] for edge in edges}) > 1:  # the other hosts' clocks tell when the epoch ended
         return found | {"target_energy_reason": f"{clock}: no energy"}
     until_ns = ended_ns - first["monotonic_ns"] + first["wall_ns"]

@@ -107,8 +107,8 @@ def unanswerable(study: Study) -> str | None:
     least = arms.LEAST_BLOCKS
     most = max(least, study.screening_blocks or 0)
     return (
-        f"{len(screening)} screening and {len(held_out)} held-out blocks at most, and make tune needs {least} of each: "
-        f"set repeats to {most + least} or more in the grids with tuning"
+        f"{len(screening)} screening and {len(held_out)} held-out blocks at most, and study tune needs {least} of "
+        f"each: set repeats to {most + least} or more in the grids with tuning"
         + (f", or screening_blocks to {least}" if most > least else "")
     )
 
@@ -123,7 +123,7 @@ def power(study: Study, noise: Noise = ASSUMED) -> list[str]:
         if own and min(numbers) >= arms.LEAST_BLOCKS:
             designs.append((len(own), *numbers))
     return [
-        f"make tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
+        f"study tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
         f"differ by {noise.words}, a gain of "
         f"{100 * (smallest_gain(noise.deviation, number, screening, held_out, arms.FAMILY_ERROR, arms.POWER) - 1):.2g} "
         f"% is picked and confirmed with probability {arms.POWER}; it grows with that noise"

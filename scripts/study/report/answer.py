@@ -9,7 +9,7 @@ import pandas as pd
 
 from study.core.wording import counted, significant
 from study.experiment.study import growth_of_work
-from study.records import disturbed, pairing
+from study.records import disturbed, pairing, targets
 from study.records.names import split_records
 from study.report.tables import TABLES
 from study.report.tables.kinds import selected
@@ -94,8 +94,17 @@ def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
     told = [_sentence(ranks, judged, int(rows["gpus"].max()))]
     if not_compared:
         told.append(f"Nothing is said about {', '.join(map(str, not_compared))}: no successful runs to compare.")
+    told += _to_target(used)
     told += disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run")
     return Answer(name, ranks, " ".join(told), records)
+
+
+def _to_target(used: pd.DataFrame) -> list[str]:
+    """What the work of programs is that stopped before their last epoch, as a sentence."""
+    number = int(used.apply(targets.stopped_early, axis=1).sum())
+    if not number:
+        return []
+    return [f"{number} of {counted(len(used), 'run')} stopped at the target: the work is the way to it."]
 
 
 def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], list[int]]:

@@ -33,7 +33,8 @@ def correct(config: dict[str, Any], workflow: Workflow) -> None:
     given = snakemake_internals.given(workflow)
     read = () if snakemake_internals.is_module(workflow) else given.read  # else the files are the other workflow's
     config.update(configuration.as_meant(config, read, given.arguments, given.values))
-    checked.check(config, "config", "config/config.yaml or --config")
+    files = dict.fromkeys(map(checked.shown, read)) or ["config/config.yaml"]
+    checked.check(config, "config", " or ".join([*files, "--config"]))
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
 
 

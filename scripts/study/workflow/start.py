@@ -118,7 +118,11 @@ def after_success(planned: Plan) -> None:
         return
     print("\n".join(attempts.lines(again)), file=sys.stderr)
     if not passes.ask_for_another():
-        print("start snakemake again for this; study run and make study do so by themselves", file=sys.stderr)
+        print(
+            "give the same command again for this, without options that force jobs to run; without such options, "
+            "study run and make study do so by themselves",
+            file=sys.stderr,
+        )
 
 
 def after_error(planned: Plan) -> None:

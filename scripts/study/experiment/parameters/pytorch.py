@@ -38,6 +38,11 @@ DDP_LACKS = {
 }
 
 
+def lacking(strategy: str) -> set[str]:
+    """The keys that runs with PyTorch and a strategy do not have."""
+    return {*LACKS, *(DDP_LACKS if strategy == DDP else ())}
+
+
 def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     """Why a run cannot be trained with PyTorch on a machine."""
     if run["strategy"] != DDP:

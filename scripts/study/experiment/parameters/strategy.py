@@ -45,6 +45,17 @@ HOROVOD_ONLY = {
     "binding": "a strategy has other processes than ranks",
 }
 MOST_SENT = (1 << 31) - (1 << 20)  # bytes of an array in a message of TensorFlow's servers (gRPC), less its frame
+PARAMETER_SERVER = "parameter_server"
+# Keys that some strategies have; the others refuse another value than the default.
+OF_STRATEGIES = {
+    "servers": (PARAMETER_SERVER,),
+    "server_placement": (PARAMETER_SERVER,),
+    "gloo_connections": (DDP,),
+    "torch_compile": (DDP,),
+    "allreduce_library": (HOROVOD,),
+    "mpi_collectives": (HOROVOD,),
+    "mpi_allreduce_algorithm": (HOROVOD,),
+}
 NOT_WITH_SERVERS = {
     "warmup_epochs": "the learning rate cannot be set before each step, which a worker makes when it can",
     "learning_rate_decay": "the learning rate cannot be set before each step, which a worker makes when it can",
@@ -55,6 +66,18 @@ NOT_WITH_SERVERS = {
 }
 
 
+def lacking(strategy: str) -> set[str]:
+    """The keys that runs with a strategy do not have: those of other strategies, and those that it must leave alone."""
+    return {name for name, those in OF_STRATEGIES.items() if strategy not in those} | set(_lacks(strategy))
+
+
+def _lacks(strategy: str) -> dict[str, str]:
+    """Keys that must have their defaults with one of TensorFlow's own strategies, and why."""
+    if strategy in (HOROVOD, DDP):
+        return {}
+    return HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == PARAMETER_SERVER else {})
+
+
 def _strategy(run: PlannedRun) -> str | None:
     """Keys that do not fit the strategy; a key at its default is no matter."""
     strategy = run["strategy"]
@@ -62,8 +85,7 @@ def _strategy(run: PlannedRun) -> str | None:
         return None if run["framework"] == "pytorch" else f"{strategy} is PyTorch's; give framework: pytorch"
     if strategy == "horovod":
         return None
-    refused = HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == "parameter_server" else {})
-    if why := not_combined(run, strategy, refused):
+    if why := not_combined(run, strategy, _lacks(strategy)):
         return why
     if run["staging"] in BROADCASTS or (strategy == "parameter_server" and run["staging"] != "none"):
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"

@@ -70,6 +70,11 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     return power | gpu | {"whole_run": _whole_run(found, of_processes, machine, gpus, why_none)}
 
 
+def unmeasured(machine: dict[str, Any], ranks: int, reason: str) -> dict[str, Any]:
+    """The record's ``power`` of a run whose power is not known. reason: why. Others: as for `summarize`."""
+    return _power({}, {}, machine, ranks, None, reason)
+
+
 def energy_until(
     folder: AnyPath,
     machine: dict[str, Any],

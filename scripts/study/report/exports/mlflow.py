@@ -23,8 +23,12 @@ import pandas as pd
 from study.core import checked, fields
 from study.core.csv_columns import read_columns
 from study.core.csv_files import NUMBER
+from study.core.errors import StudyError
 from study.core.files import AnyPath, write_text
 from study.core.wording import counted
+from study.experiment import applicable
+from study.experiment.definition import RunDefinition
+from study.experiment.identity import filled
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
 from study.report.exports import kinds
@@ -154,8 +158,9 @@ def _write_run(experiment: Path, identity: str, run: StoredRun) -> None:
 
 def _of_row(row: Mapping[Any, Any], results: Path) -> StoredRun:
     """A row of ``runs.csv``, and the epochs of its run."""
-    params, values, tags = _parted({str(name): value for name, value in row.items()})
     record = Path(row["record"])
+    lacking = _lacking((results / record).with_name("run.yaml"))
+    params, values, tags = _parted({str(name): value for name, value in row.items() if name not in lacking})
     begin = None if _is_missing(row.get("started_wall_ns")) else round(row["started_wall_ns"] / 1e6)
     end = None if begin is None or _is_missing(row.get("runtime_s")) else begin + round(row["runtime_s"] * 1e3)
     at = end or begin or 0
@@ -187,6 +192,15 @@ def _parted(row: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float], d
         elif math.isfinite(value):
             metrics[name] = float(value)
     return params, metrics, tags
+
+
+def _lacking(definition: Path) -> set[str]:
+    """The columns that say nothing about a run, by its ``run.yaml``; none where that is missing or cannot be read."""
+    try:
+        run = RunDefinition.read(definition)
+    except StudyError:
+        return set()
+    return applicable.lacking(filled(run.parameters), run.benchmark)
 
 
 def _is_missing(value: Any) -> bool:

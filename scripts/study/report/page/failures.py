@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from study.core.wording import counted
+from study.records.failures import message, run_name
 
 COLUMNS = ["what", "kind", "phase", "message", "expected because", "record"]
 
@@ -18,9 +18,9 @@ def _failed(frame: pd.DataFrame) -> list[dict]:
 
 
 def _run(run: dict) -> dict:
-    ranks = counted(run["gpus"], "rank")
-    what = f"{run['benchmark']}, {run['scaling']} scaling, {ranks}, {run['loader']}, repeat {run['repeat']}"
-    return dict(zip(COLUMNS, (what, run["failure_kind"], run["failure_phase"], run["failure_message"],
+    name = run_name(run["benchmark"], run["scaling"], run["gpus"], run["loader"])
+    what = f"{name}, repeat {run['repeat']}"
+    return dict(zip(COLUMNS, (what, run["failure_kind"], run["failure_phase"], message(run["failure_message"]),
                               run["may_fail"], run["record"]), strict=True))  # fmt: skip
 
 

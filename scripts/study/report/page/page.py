@@ -134,7 +134,7 @@ class _Report:
             figures=[figure for name in self.study.figures if (figure := self.figure(name))],
             counts=self.counts(),
             attempts=attempts.sentences(self.folder) if self.is_whole else [],
-            runs=appendix.table_of_runs(self.runs, self.records, self.own),
+            runs=appendix.table_of_runs(self.runs, self.study.runs, self.records, self.own),
             listed=appendix.listed(self.records),
             loads=appendix.loads(self.loading, self.records),
             profiles=appendix.profiles(self.runs, self.records, self.folder.parents[1]),

@@ -15,26 +15,27 @@ NOTES = {
     "failures that are meant need may_fail in the study, or failed in the reference",
     check.UNCERTAIN: "the interval of the ratio includes a limit. Repeats that are added now do not change this "
     "verdict: adding them until it suits gives false ones. For another check, raise repeats and train all of them "
-    "again, with snakemake --forcerun train",
+    "again, with --forcerun train",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
     check.NO_RUNS: "the point has no finished run or load: run the study",
     check.NO_VALUE: "runs or loads have finished, but their records have no such value",
     check.NOT_POSITIVE: "the values of the finished runs or loads are 0 or negative, and have no ratio: check another "
     "quantity",
-    check.NO_REFERENCE: "no accepted value: make check ACCEPT=1 accepts the present ones",
-    check.OWN: "the accepted value is that of these very runs: run them again, with snakemake --forcerun train",
-    check.MIXED: "repeats by different code are no repeats: snakemake --forcerun train",
-    check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: snakemake --forcerun train",
-    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes, "
-    "options of batch jobs, hardware or operating systems are no repeats: snakemake --forcerun train",
-    check.AT_ONCE: "runs that were on one host at the same time took its cores from each other: give each its own "
-    "node, then snakemake --forcerun train",
-    check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: snakemake "
+    check.NO_REFERENCE: "no accepted value: study check --accept accepts the present ones",
+    check.OWN: "the accepted value is that of these very runs: run them again, with --forcerun train",
+    check.MIXED: "repeats by different code are no repeats: run the study with --forcerun train",
+    check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: run the study with "
     "--forcerun train",
+    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes, "
+    "options of batch jobs, hardware or operating systems are no repeats: run the study with --forcerun train",
+    check.AT_ONCE: "runs that were on one host at the same time took its cores from each other: give each its own "
+    "node, then run the study with --forcerun train",
+    check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: run the "
+    "study with --forcerun train",
     check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
     "only where ranks run on the launching host: train again with relative_to: calibration in this study's references, "
-    "with snakemake --forcerun train",
-    check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run again, with snakemake "
+    "with --forcerun train",
+    check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run the study with "
     "--forcerun train, then accept anew",
     check.OTHER_HARDWARE: "the accepted value is of other processors, GPUs or numbers of cores: accept anew on these "
     "hosts, or use relative_to: calibration",

@@ -11,6 +11,7 @@ import pandas as pd
 
 from study.core.files import AnyPath, written_with_checksum
 from study.core.wording import as_clear
+from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.records.names import SEPARATOR, split_records
 from study.report import html
@@ -93,6 +94,7 @@ class Table:
     def _present(self) -> list[str]:
         told = [column for column in self.shown if column in self.frame]
         present = [column for column in told if column not in self.optional or _tells(self.frame[column])]
+        present = [column for column in present if not _is_of_commands(self.frame[column])]
         added = self._needed_beside(present)
         place = max((index for index, column in enumerate(present) if column in self.identity), default=-1) + 1
         return [*present[:place], *added, *present[place:]]
@@ -100,7 +102,7 @@ class Table:
     def _needed_beside(self, present: list[str]) -> list[str]:
         """The identity columns not in ``present`` without which rows would be misread."""
         hidden = [column for column in self.identity if column in self.frame and column not in present]
-        added = [column for column in hidden if column in PARAMETERS and _differs_from_default(self.frame[column])]
+        added = [column for column in hidden if column in PARAMETERS and differs_from_default(self.frame[column])]
         for column in (column for column in hidden if column not in added):
             keys = [name for name in self.identity if name in present] + added
             if self.frame[column].nunique(dropna=False) < 2:
@@ -118,11 +120,17 @@ class Table:
 def _tells(column: pd.Series) -> bool:
     """Whether a column has a value other than empty, false and 0 or, for a grid key, its default."""
     if column.name in PARAMETERS and PARAMETERS[str(column.name)].has_default:
-        return _differs_from_default(column)
+        return differs_from_default(column)
     return any(bool(value) for value in column.dropna())
 
 
-def _differs_from_default(column: pd.Series) -> bool:
+def _is_of_commands(column: pd.Series) -> bool:
+    """Whether a column is one that commands do not have, and all rows are of commands."""
+    return column.name in programs.WITHOUT and len(column) > 0 and bool(column.eq(programs.NOTHING).all())
+
+
+def differs_from_default(column: pd.Series) -> bool:
+    """Whether a value of a grid key is another than its default. column: named after the key; empty cells are none."""
     parameter = PARAMETERS[str(column.name)]
     return parameter.has_default and any(value != parameter.default for value in column.dropna())
 

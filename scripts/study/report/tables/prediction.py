@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +11,9 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.csv_files import stacked
 from study.core.wording import counted
+from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
+from study.machines.capacity import Capacity
 from study.prediction import published, versions
 from study.prediction.answers import Answer
 from study.prediction.check import check
@@ -28,6 +30,7 @@ from study.prediction.recommend import (
 )
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
+from study.workloads import command
 
 SHOWN = ("benchmark", "dataset", "loader", "scaling", "epochs", "batch_size", "link_mbit_per_s")
 IDENTITY = ("machine", *(name for name in PARAMETERS if name not in ("gpus", "repeat")), "ranks", "quantity")
@@ -129,21 +132,9 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             doubts = [misfit for each in answer.misfits.values() for misfit in each]
             result = recommend(cast(Model, answer.model), prediction, goal, answer.failures.get(series), doubts)
             frames.append(result.candidates.assign(**_labels(answer, series)))
-            where = f"{answer.name}, {_series_words(series)}"
-            notes.append(f"{where}: {result.reason}")
-            following = next_measurement(result.candidates)
-            if following is not None and following["narrows_interval_by"] < LEAST_NARROWING:
-                notes.append(
-                    f"{where}: no further measurement is expected to narrow the interval of {goal.minimise} by "
-                    f"{LEAST_NARROWING:.0%} or more"
-                )
-            elif following is not None:
-                notes.append(
-                    f"{where}: next, measure on {counted(following['ranks'], 'rank')} "
-                    f"({following['predicted_node_hours']:.3g} "
-                    f"node-hours predicted); it is expected to narrow the interval of {goal.minimise} by "
-                    f"{following['narrows_interval_by']:.0%}"
-                )
+            where = f"{answer.name}, {_series_words(answer, series)}"
+            notes.append(f"{where}: {result.reason}{_not_carried(result.pick, answer.carried)}")
+            notes += [f"{where}: {line}" for line in _next(result.candidates, goal.minimise, answer.carried)]
     frame = stacked(frames) if frames else pd.DataFrame(columns=["ranks"])
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
@@ -162,18 +153,57 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     return Table("recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), told, IDENTITY)
 
 
-def _series_words(series: tuple[Any, ...]) -> str:
-    """A series in words, such as ``strong scaling, 384 epochs, batch size 20``."""
+def _not_carried(pick: int | None, carried: Capacity | None) -> str:
+    """That the recommended count is more than the machine carries, as a further sentence; empty if it is not."""
+    if pick is None or carried is None or pick <= carried.ranks:
+        return ""
+    return f". This machine carries {carried.words}: {pick} would share its {carried.shared}" if carried.shared else ""
+
+
+def _next(candidates: pd.DataFrame, minimised: str, carried: Capacity | None) -> Iterator[str]:
+    """The measurement to make next, of those that the machine carries, or that none is worth it."""
+    best = next_measurement(candidates)
+    if best is None:
+        return
+    here = next_measurement(candidates, carried.ranks if carried else None)
+    if here is not None and here["narrows_interval_by"] >= LEAST_NARROWING:
+        yield (
+            f"next, measure on {counted(here['ranks'], 'rank')} ({here['predicted_node_hours']:.3g} node-hours "
+            f"predicted); it is expected to narrow the interval of {minimised} by {here['narrows_interval_by']:.0%}"
+        )
+        return
+    nothing = f"is expected to narrow the interval of {minimised} by {LEAST_NARROWING:.0%} or more"
+    if carried is None or best["narrows_interval_by"] < LEAST_NARROWING:
+        yield f"no further measurement {nothing}"
+        return
+    yield (
+        f"this machine carries {carried.words}, and no further measurement up to that {nothing}; on a larger machine, "
+        f"one on {counted(best['ranks'], 'rank')} is expected to narrow it by {best['narrows_interval_by']:.0%}"
+    )
+
+
+def _series_words(answer: Answer, series: tuple[Any, ...]) -> str:
+    """A series in words, such as ``strong scaling, 384 epochs, batch size 20``; of a command only a batch it has."""
     values = dict(zip(SERIES, series, strict=True))
-    told = f"{values['scaling']} scaling, {values['epochs']} epochs, batch size {values['batch_size']}"
+    told = f"{values['scaling']} scaling, {counted(values['epochs'], 'epoch')}"
+    if answer.workload["loader"] != programs.NOTHING or values["batch_size"] != command.ABSENT["batch_size"]:
+        told += f", batch size {values['batch_size']}"
     return told + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
 
 
 def _without_model(answer: Answer) -> str:
     counts = ", ".join(map(str, sorted(answer.observations["ranks"].astype(int).unique())))
-    more = " and ".join(map(str, answer.to_measure))
-    advice = f"measure on {more} ranks too" if more else "the machine and the study allow no others"
+    advice = "; ".join(_counts_to_measure(answer)) or "the machine and the study allow no others"
     return f"{answer.name}: no prediction, for which three rank counts are needed; measured on {counts}; {advice}"
+
+
+def _counts_to_measure(answer: Answer) -> Iterator[str]:
+    """The counts that a prediction lacks, and those of them that need a larger machine."""
+    if answer.to_measure:
+        yield f"measure on {' and '.join(map(str, answer.to_measure))} ranks too"
+    if answer.beyond and answer.carried:
+        ranks = " and ".join(map(str, answer.beyond))
+        yield f"this machine carries {answer.carried.words}, so measure on {ranks} ranks on a larger one"
 
 
 def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
@@ -181,9 +211,10 @@ def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
     for series, rows in answer.observations.groupby(SERIES, sort=True):
         best = best_measured(rows.sort_values("ranks"), goal) if len(rows) > 1 else None
         if best is not None:
+            where = f"{answer.name}, {_series_words(answer, series)}"
             yield (
-                f"{answer.name}, {_series_words(series)}: of the measured counts, {counted(best, 'rank')} suits the "
-                "goal; nothing beyond them is predicted"
+                f"{where}: of the measured counts, {counted(best, 'rank')} suits the goal; nothing beyond them is "
+                "predicted"
             )
 
 
@@ -191,7 +222,7 @@ def _misfits(answer: Answer) -> Iterable[str]:
     """A line for each series with measurements that the model does not fit."""
     for series, wrong in answer.misfits.items():
         yield (
-            f"{answer.name}, {_series_words(series)}: {NOT_TRUSTED}, so only measured counts can be "
+            f"{answer.name}, {_series_words(answer, series)}: {NOT_TRUSTED}, so only measured counts can be "
             f"recommended: {'; '.join(each.words for each in wrong)}"
         )
 

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.wording import counted
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
-from study.records import pairing
+from study.records import pairing, targets
 from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points
@@ -57,7 +58,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "achieved_gflop_per_s: throughput times the operations of a sample's forward and backward pass, of all "
         "ranks. flop_utilisation: achieved_gflop_per_s as a share of the machine's peak."
     )
-    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs)]
+    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs), *_to_target(runs)]
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
 
 
@@ -68,9 +69,20 @@ def _without_flop(runs: pd.DataFrame) -> list[str]:
 
 
 def _of_programs(runs: pd.DataFrame) -> list[str]:
-    """Why results of commands are empty, as a remark."""
+    """Why results of commands are empty or doubtful, as a remark."""
     reasons = runs["program_reason"].dropna().unique() if "program_reason" in runs else ()
-    return [f"results of training are empty: {'; '.join(reasons)}"] if len(reasons) else []
+    return [f"programs: {'; '.join(reasons)}"] if len(reasons) else []
+
+
+def _to_target(runs: pd.DataFrame) -> list[str]:
+    """That programs stopped before their last epoch, as a remark."""
+    number = int(runs.apply(targets.stopped_early, axis=1).sum()) if len(runs) else 0
+    if not number:
+        return []
+    return [
+        f"{counted(number, 'run')} stopped at the target before the last epoch (program_epochs): runtime and speedup "
+        "are of the way to the target, not of equal work"
+    ]
 
 
 def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,83 @@
+"""Rows of runs list the grid keys that can have an effect in them, and no key of another framework."""
+
+import pandas as pd
+import pytest
+from examples import expand
+
+from study.core.errors import StudyError
+from study.experiment import applicable, programs
+from study.experiment.parameters import PARAMETERS
+from study.experiment.parameters.strategy import OF_STRATEGIES
+from study.report.page import appendix
+from study.report.tables.layout import Table
+
+COMMAND = {"kind": "command", "command": ["sh", "count.sh", "{epochs}"]}
+OF_TENSORFLOW = {"training_loop", "xla", "data_format"}
+
+
+def command(spec=COMMAND, **values):
+    """The keys that a run of a command lacks."""
+    return applicable.lacking({"batch_size": 1, **values}, spec)
+
+
+def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
+    lacks = command()
+    assert {*OF_TENSORFLOW, "framework", "strategy", "fusion_threshold_mb", "loader", "dataset"} <= lacks
+    assert not {"benchmark", "scaling", "work", "gpus", "epochs", "core_limit", "nccl_algorithm"} & lacks
+    assert {"batch_size", "batch_size_per_rank"} <= lacks, "it sets its own, which nobody knows"
+    assert not {"batch_size", "batch_size_per_rank"} & command(batch_size=64), "its file says it"
+    words = {**COMMAND, "command": ["sh", "{batch_size_per_rank}", "{precision}"]}
+    assert not {"batch_size", "batch_size_per_rank", "precision"} & command(words)
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "lacks", "has"),
+    [
+        ("tensorflow", "horovod", {"torch_compile", "gloo_connections", "servers"}, OF_TENSORFLOW | {"cycle_time_ms"}),
+        ("pytorch", "horovod", OF_TENSORFLOW | {"gloo_connections"}, {"cycle_time_ms", "precision"}),
+        ("pytorch", "ddp", OF_TENSORFLOW | {"cycle_time_ms", "mpi_collectives"}, {"torch_compile", "gloo_connections"}),
+        ("tensorflow", "parameter_server", {"cycle_time_ms", "training_loop", "torch_compile"}, {"servers"}),
+    ],
+)
+def test_our_training_has_the_keys_of_its_framework_and_strategy(framework, strategy, lacks, has):
+    found = applicable.lacking({"framework": framework, "strategy": strategy}, {})
+    assert lacks <= found and not has & found
+    assert found <= {*PARAMETERS, *applicable.DERIVED}
+
+
+OTHER_VALUES = {"servers": 1, "server_placement": "min_size", "gloo_connections": 2, "torch_compile": True,
+                "allreduce_library": "gloo", "mpi_collectives": "basic", "mpi_allreduce_algorithm": "ring"}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OF_STRATEGIES)
+def test_a_key_of_some_strategies_is_refused_with_the_others(key):
+    for strategy in {"horovod", "multi_worker_mirrored"}.difference(OF_STRATEGIES[key]):
+        with pytest.raises(StudyError, match=rf"\.{key}: "):
+            expand(strategy=strategy, input_pipeline="tf_data", loader="npy", **{key: OTHER_VALUES[key]})
+
+
+def test_the_table_of_runs_has_the_keys_of_each_run_only():
+    (ours,) = expand()
+    row = {**ours.parameters, "batch_size_per_rank": 20, "record": "a"}
+    of_command = {**row, "dataset": programs.NOTHING, "loader": programs.NOTHING, "record": "b"}
+
+    class Command:
+        parameters, spec = of_command, COMMAND
+
+    alone, partial = appendix.with_own_keys(pd.DataFrame([of_command]).convert_dtypes(), {"b": Command})
+    assert not {*OF_TENSORFLOW, "framework", "loader"} & set(alone) and {"gpus", "epochs"} <= set(alone)
+    assert partial == []
+    frame = pd.DataFrame([{**row, "xla": True}, {**of_command, "xla": False}]).convert_dtypes()
+    mixed, partial = appendix.with_own_keys(frame, {"a": ours, "b": Command})
+    assert mixed["training_loop"].tolist() == ["keras", pd.NA] and mixed["gpus"].notna().all()
+    assert "training_loop" in partial, "its default is not shown at first"
+    assert "xla" not in partial, "another value than the default is"
+    assert "torch_compile" not in mixed
+
+
+def test_a_table_of_commands_has_no_column_of_loaders():
+    frame = pd.DataFrame({"benchmark": ["mine", "nt3"], "loader": ["none", "npy"], "runtime_s": [1.0, 2.0]})
+    shown = list(frame)
+    assert Table("t", "c", frame, shown)._present() == shown
+    assert Table("t", "c", frame[:1], shown)._present() == ["benchmark", "runtime_s"]
+    assert Table("t", "c", frame[:0], shown)._present() == shown

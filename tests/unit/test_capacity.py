@@ -1,0 +1,110 @@
+"""How many ranks a machine carries, and what the plan and a recommendation say of more."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+from examples import expand
+from fake_nvml import FakeNvml
+
+from study import plan
+from study.experiment import expansion
+from study.experiment.study import Study
+from study.machines import capacity, launchers
+from study.machines.capacity import Capacity
+from study.machines.machine import load as machine
+from study.report.tables import prediction
+
+TWO = Capacity(2, "2 cores, 1 for each rank", capacity.CORES)
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(capacity.cores, "usable", lambda: 2.0)
+
+
+@pytest.mark.parametrize(
+    ("on", "changes", "ranks", "why"),
+    [
+        ("local", {}, 2, "2 cores, 1 for each rank"),
+        ("local_processes", {"cores_per_rank": 2}, 1, "2 cores, 2 for each rank"),
+        ("local", {"ranks_per_node": 1}, 1, "as its file says"),
+        ("local", {"hosts": {"a": 3, "b": 2}}, 5, "as its file says"),
+        ("local_mpi", {"scheduler": "pbs"}, 8, "as its file says"),  # a node's cores are not those of this host
+        ("summit", {}, 4608 * 6, "as its file says"),
+    ],
+)
+def test_what_a_machine_carries(two_cores, on, changes, ranks, why):
+    assert capacity.of({**machine(on), **changes}).words == f"{ranks} rank{'s' if ranks > 1 else ''} ({why})"
+
+
+def test_available_numbers_are_of_the_nodes_of_a_batch_system(two_cores):
+    assert expansion._most_ranks({**machine("local_mpi"), "scheduler": "pbs"}) == 8
+    assert expansion._most_ranks(machine("local_mpi")) == 2
+
+
+def study_on(*counts, **point):
+    runs = [run for gpus in counts for run in expand(gpus=gpus, scaling="weak", **point)]
+    return Study("mine", "", {}, tuple(runs))
+
+
+@pytest.mark.parametrize("on", ["local", "local_mpi", "local_processes"])
+def test_the_plan_warns_of_ranks_that_share_cores(two_cores, on):
+    (line,) = plan._crowded(study_on(1, 2, 4, 8), machine(on))
+    assert line.startswith(
+        "  Warning: 2 runs on 4, 8 ranks share cores: with cores_per_rank: 1 they need up to 8, and "
+    )
+    assert "this machine has 2; such runs are marked oversubscribed" in line and "\n" not in line
+    assert line in plan.summary(study_on(1, 2, 4, 8), machine(on), {})
+    assert plan._crowded(study_on(1, 2), machine(on)) == []
+
+
+def test_threads_and_servers_need_cores_too(two_cores):
+    assert "on 1 rank share" in plan._crowded(study_on(1, intra_op_threads=3), machine("local"))[0]
+    server = study_on(1, strategy="parameter_server", servers=1, loader="npy")
+    assert "need up to 3" in plan._crowded(server, machine("local"))[0], "a chief, a worker and a server"
+
+
+def test_cores_of_other_nodes_are_not_judged_here(two_cores):
+    for on in (machine("summit"), {**machine("local"), "hosts": {"a": 8}}):
+        assert plan._crowded(study_on(4), on) == []
+
+
+def test_ranks_do_not_share_a_gpu_in_silence(monkeypatch):
+    monkeypatch.setattr(launchers.nvml, "library", lambda: FakeNvml(3))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    on = {**machine("local"), "gpus_per_rank": 1}
+    (line,) = [line for line in plan.refused(study_on(1, 2, 4), on, {}) if "gpus_per_rank" in line]
+    assert line.startswith("config/machines/local.yaml: gpus_per_rank: 1: CUDA shows fewer GPUs here than 4 ranks need")
+    assert not [line for line in plan.refused(study_on(1, 2), on, {}) if "gpus_per_rank" in line]
+
+
+def candidates(**narrows):
+    counts = [1, 2, 4, 8]
+    values = [narrows.get(f"on_{count}") for count in counts]
+    told = {"ranks": counts, "decided_by": "prediction", "predicted_node_hours": 0.1}
+    return pd.DataFrame({**told, "narrows_interval_by": values})
+
+
+@pytest.mark.parametrize(
+    ("narrows", "carried", "told"),
+    [
+        ({"on_4": 0.3, "on_8": 0.5}, None, "next, measure on 8 ranks "),
+        ({"on_2": 0.2, "on_8": 0.5}, TWO, "next, measure on 2 ranks "),
+        ({"on_8": 0.5}, TWO, f"this machine carries {TWO.words}, and no further measurement up to that is expected to "
+         "narrow the interval of runtime_s by 5% or more; on a larger machine, one on 8 ranks is expected to narrow it "
+         "by 50%"),
+        ({"on_8": 0.01}, TWO, "no further measurement is expected to narrow"),
+        ({}, TWO, None),
+    ],
+)  # fmt: skip
+def test_the_next_measurement_is_one_that_the_machine_carries(narrows, carried, told):
+    found = list(prediction._next(candidates(**narrows), "runtime_s", carried))
+    assert [line.startswith(told or "") for line in found] == ([True] if told else [])
+
+
+def test_a_recommendation_of_more_ranks_than_the_machine_carries_says_so():
+    assert prediction._not_carried(2, TWO) == prediction._not_carried(8, None) == ""
+    told = ". This machine carries 2 ranks (2 cores, 1 for each rank): 4 would share its cores"
+    assert prediction._not_carried(4, TWO) == told
+    assert prediction._not_carried(4, dataclasses.replace(TWO, shared="")) == ""
