@@ -177,16 +177,16 @@ def pytorch_ratios(folder):
 
 
 def timeline_ratios(folder):
-    """What the hook of PyTorch's timeline costs: the time per epoch on two ranks with it and without."""
+    """What the timeline of DistributedDataParallel costs: the time per epoch on two ranks with it and without."""
     on = machine.load("local")
-    keys = {"loader": "npy", "framework": "pytorch"}
+    keys = {"loader": "npy", "framework": "pytorch", "strategy": "ddp"}
     runs = {
         how: small_runs.define("nt3", folder, on, small_runs.NT3, trace=how == "with", **keys)
         for how in ("without", "with")
     }
     measures = {how: partial(_steady_epoch, run, folder / "run") for how, run in runs.items()}
     found = alternate("timeline of PyTorch", EPOCH_PAIRS, measures)
-    name = "NT3 with PyTorch, 2 ranks: epoch with a timeline"
+    name = "NT3 with PyTorch on DDP, 2 ranks: epoch with a timeline"
     yield compared(name, found["with"], "without", found["without"], "times as long")
 
 
