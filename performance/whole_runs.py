@@ -67,23 +67,30 @@ def one_epoch(folder, loader, machine_changes=(), **changes):
     spec = configuration.load_named("benchmarks", "p1b2")
     shape = {"train_samples": 600, "test_samples": 200, "features": spec["workload"]["features"], "seed": SEED}
     point = {"benchmark": "p1b2", "scaling": "weak", "epochs": 1, "gpus": 2, "loader": loader, **changes}
-    study = {"description": "", "datasets": {"p1b2": {"source": "synthetic", **shape}}, "runs": [point], "tables": []}
-    (run,) = expansion.expand("bench", study, "bench").runs
+    run, paths = planned(folder, {"p1b2": {"source": "synthetic", **shape}}, point)
     on = machine.load("local") | dict(machine_changes)
-    dataset, matrices = run.dataset, {}
-    for file, form in spec["files"].items():
-        raw, matrix = Path(dataset.raw(folder, file)), Path(dataset.converted(folder, file))
-        if not raw.exists():
-            generate(raw, "p1b2", spec, dataset.definition, file)
-        if not matrix.exists():
-            convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
-        matrices[file] = map_matrix(matrix)
+    matrices = {file: map_matrix(path) for file, path in paths.items()}
     scaler = feature_scaling.min_max(*(matrix[:, 1:] for matrix in matrices.values()))
     for file, matrix in matrices.items():
-        numbers, codes = dataset.scaled(folder, file)
+        numbers, codes = run.dataset.scaled(folder, file)
         feature_scaling.prepare(matrix[:, 1:], scaler, numbers)
         feature_scaling.save_codes(matrix[:, :1], codes)
     return inputs.define(run, on, str(folder))
+
+
+def planned(folder, datasets, point):
+    """The run of one point, and {file: its converted matrix}, made where they are not there."""
+    study = {"description": "", "datasets": datasets, "runs": [point], "tables": []}
+    (run,) = expansion.expand("bench", study, "bench").runs
+    dataset, paths = run.dataset, {}
+    for file, form in run.spec.get("files", {}).items():
+        raw, matrix = Path(dataset.raw(folder, file)), Path(dataset.converted(folder, file))
+        if not raw.exists():
+            generate(raw, dataset.benchmark, run.spec, dataset.definition, file)
+        if not matrix.exists():
+            convert(raw, matrix, matrix.with_suffix(".json"), Form.of(form))
+        paths[file] = matrix
+    return run, paths
 
 
 def launched(run, folder):
