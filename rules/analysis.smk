@@ -1,5 +1,8 @@
 # Run records -> one tidy table of all runs. A run's own job writes its record; here records of older code are made again.
 
+from study.core import code_version
+from study.records import table_inputs
+
 
 rule update_records:
     output:

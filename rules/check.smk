@@ -1,5 +1,11 @@
 # Run records that exist -> comparison with the performance references. Starts no run, so records are no inputs.
 
+from pathlib import Path
+
+from study.core import code_version
+from study.records import references
+from study.records.stamp import stamp
+
 
 rule check_references:
     output:

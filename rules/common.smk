@@ -1,8 +1,6 @@
 # The plan of the study and the machine that were asked for, and the names that all rules share.
 
-import dataclasses
 import sys
-from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -23,28 +21,28 @@ try:
 except StudyError as error:
     raise WorkflowError("\n".join(error.lines)) from None
 
-from study.core import code_version, paths
-from study.data import conversion, feature_scaling
-from study.data.images import conversion as images
+from study.core import paths
 from study.data.images.formats import FORMATS
-from study.experiment import inputs, run_order
-from study.machines import launchers, storage
-from study.prediction import goals, mechanisms
-from study.records import references, table_inputs
-from study.records.stamp import stamp
-from study.report import sources
-from study.report.figures.description import describe
-from study.report.findings import declaration
-from study.report.page import files as page_files
-from study.report.tables import TABLES
-from study.workflow import asked, snakemake_internals, start
-from study.workflow.planned import Plan, as_json
+from study.experiment import inputs
+from study.machines import launchers
+from study.workflow import asked, snakemake_internals
+from study.workflow.timed import TIMED_RULES, TimedPlan, as_json
+
+CLONE = snakemake_internals.folder(workflow).parent
+# A batch job's Snakemake trains or measures: it reads two rules, and imports nothing for the others.
+IS_JOB = snakemake_internals.is_job_of(workflow, TIMED_RULES, CLONE / "Snakefile", sys.argv[1:])
 
 try:
-    asked.check_library(snakemake_internals.folder(workflow).parent)
+    asked.check_library(CLONE)
     asked.correct(config, workflow)
-    PLAN = Plan(asked.load(config, workflow), config, workflow)
-    start.show(PLAN)
+    if IS_JOB:
+        PLAN = TimedPlan(asked.load(config, workflow), config, workflow)
+    else:
+        from study.workflow import start
+        from study.workflow.planned import Plan
+
+        PLAN = Plan(asked.load(config, workflow), config, workflow)
+        start.show(PLAN)
 except StudyError as error:
     raise WorkflowError("\n".join(error.lines)) from None
 

@@ -1,5 +1,10 @@
 # Dataset -> converted dataset. The versions stand for the code: a new one makes the files, and all that follows, anew.
 
+from study.data import conversion, feature_scaling
+from study.data.images import conversion as images
+from study.experiment import run_order
+from study.machines import storage
+
 
 rule fetch_dataset:
     output:

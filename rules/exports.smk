@@ -1,5 +1,7 @@
 # Runs and results -> the formats of other tools, a folder for each that the study declares. Needs none of their packages.
 
+from study.core import code_version
+
 
 rule make_export:
     input:

@@ -1,5 +1,12 @@
 # Run records that exist -> predictions and a recommendation for a goal. Starts no run, so records are no inputs.
 
+import dataclasses
+from pathlib import Path
+
+from study.core import code_version
+from study.prediction import goals, mechanisms
+from study.records.stamp import stamp
+
 
 rule recommend:
     output:

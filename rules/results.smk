@@ -1,6 +1,18 @@
 # Records and published values -> the paper's tables and figures and the findings, each from the runs that it uses, and
 # the report.
 
+import dataclasses
+
+from study.core import code_version
+from study.experiment import run_order
+from study.records import table_inputs
+from study.records.stamp import stamp
+from study.report import sources
+from study.report.figures.description import describe
+from study.report.findings import declaration
+from study.report.page import files as page_files
+from study.report.tables import TABLES
+
 
 rule make_table:
     input:

@@ -23,11 +23,10 @@ import functools  # noqa: E402
 from study import backends  # noqa: E402
 from study.communication import roles  # noqa: E402
 from study.core.files import written_aside  # noqa: E402
-from study.ensembles import members, results  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
-from study.training.job import Job  # noqa: E402
+from study.training.job import Enter, Job  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
 
 
@@ -45,16 +44,17 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
     backend = backends.of_run(run)
     if backend.serve(run, folder, STARTED, heartbeat):
         return
+    enter, process_sets, may_lose_ranks = _kind_of_job(run)
     train = functools.partial(
         run_rank,
         run,
         folder,
         STARTED,
-        functools.partial(backend.connect, run, static_sets=_process_sets(run)),
+        functools.partial(backend.connect, run, static_sets=process_sets),
         heartbeat,
         sampled,
-        enter=members.enter if is_ensemble(run.parameters) else Job.enter,
-        may_lose_ranks=results.left_alone(run),
+        enter=enter,
+        may_lose_ranks=may_lose_ranks,
     )
     if run["profile"] is not True:  # else with the framework's own profiler, or with none
         train()
@@ -65,8 +65,13 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
             profiler.dump_stats(aside)
 
 
-def _process_sets(run: RunDefinition) -> list[tuple[int, ...]]:
-    return members.process_sets(run) if is_ensemble(run.parameters) else []
+def _kind_of_job(run: RunDefinition) -> tuple[Enter, list[tuple[int, ...]], bool]:
+    """How a rank enters its job, the process sets of the run, and whether the run may lose ranks."""
+    if not is_ensemble(run.parameters):
+        return Job.enter, [], False
+    from study.ensembles import members, results  # imported late: other runs start earlier without it
+
+    return members.enter, members.process_sets(run), results.left_alone(run)
 
 
 if __name__ == "__main__":

@@ -355,15 +355,6 @@ def _refused_values(study: Study, machine: Machine) -> list[str]:
     return [f"{name} ({counted(number, 'run')}): {reason}" for (name, reason), number in found.items()]
 
 
-def check_deployment(methods: Iterable[str]) -> None:
-    """Raise `StudyError` for ``--sdm conda``. methods: the names of Snakemake's deployment methods in use."""
-    if "CONDA" in methods:
-        raise StudyError(
-            "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
-            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start the study in it"
-        )
-
-
 def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
     """Raise `StudyError` if the machine's jobs need an account and none is set, or if it cannot be one's name."""
     if "scheduler" not in machine:

@@ -11,7 +11,7 @@ from study import plan
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_sealed
-from study.experiment import expansion, identity, inputs
+from study.experiment import earlier_attempts, expansion, identity, inputs
 from study.instruments import background, disturbance
 from study.machines import machine
 from study.records import attempts
@@ -90,10 +90,10 @@ def test_attempts_end_and_the_last_one_counts(runs, ended, tmp_path):
     results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
     for run in runs:
         ended(run, BUSY, runtime=1.0)
-    earlier = attempts.numbers_put_aside(runs, results)
+    earlier = earlier_attempts.numbers(runs, results)
     assert earlier == {} and len(again(runs, results, earlier)) == 2
     assert attempts.due(runs, results, ONCE) == [], "it is to do, not due"
-    assert attempts.numbers_put_aside(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
+    assert earlier_attempts.numbers(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
     for run in runs:
         ended(run, BUSY, runtime=9.0)
     assert attempts.due(runs, results, ONCE) == []

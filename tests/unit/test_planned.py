@@ -16,7 +16,7 @@ from study.core import environment
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.report import sources
-from study.workflow import asked, planned, start
+from study.workflow import asked, planned, start, timed
 
 
 def workflow(is_main=True, arguments=(), values=None, group_components=None, dryrun=False):
@@ -163,6 +163,21 @@ def test_small_runs_are_packed_as_many_as_fill_a_job_or_as_asked(plan, monkeypat
     monkeypatch.setattr(sys, "argv", ["snakemake", "--group-components", f"{group}=4"])
     assert plan("icpp2019_theta", "theta").packed == {group: 4}
     assert plan("icpp2019_theta", "theta", workflow(is_main=False)).packed == {}, "nor does a job pack any"
+
+
+@pytest.mark.parametrize("study, machine", [("smoke", "local"), ("sc18", "summit")])
+def test_a_batch_job_has_the_same_runs(plan, tmp_path, study, machine):
+    """Else Snakemake would train in the job what the plan did not ask for."""
+    found, of = plan(study, machine), workflow(is_main=False)
+    config = {"study": study, "machine": machine, "data_dir": "data", "results_dir": str(tmp_path)}
+    job = timed.TimedPlan(asked.load(config, of), config, of)
+    assert (job.retries, job.packed) == (0, {}), "the main process submits again and packs"
+    for run in found.study.runs:
+        named = wildcards(run)
+        assert job.definition(named) == found.definition(named)
+        assert job.time_limit_s(named, attempt=1) == found.time_limit_s(named, attempt=1)
+        assert job.priorities[run.directory] == found.priorities[run.directory]
+    assert set(job.resources()) == set(found.resources())
 
 
 def test_what_a_table_is_made_from(plan):

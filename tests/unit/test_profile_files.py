@@ -2,10 +2,10 @@
 
 import pytest
 
-from study import plan
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.machines import profile_files
+from study.workflow import asked
 
 THETA = ROOT / "profiles" / "theta" / "machine.yaml"
 
@@ -34,7 +34,7 @@ def test_the_command_line_is_over_the_profile():
 
 
 def test_sdm_conda_is_refused():
-    plan.check_deployment([])
-    plan.check_deployment(["APPTAINER"])
+    asked.check_deployment([])
+    asked.check_deployment(["APPTAINER"])
     with pytest.raises(StudyError, match="--sdm conda cannot be used: envs/study.yaml has no Horovod"):
-        plan.check_deployment(["CONDA"])
+        asked.check_deployment(["CONDA"])

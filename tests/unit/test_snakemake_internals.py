@@ -20,6 +20,9 @@ SEEN["while read"] = {
     "folder": snakemake_internals.folder(workflow),
     "is_main_process": snakemake_internals.is_main_process(workflow),
     "is_module": snakemake_internals.is_module(workflow),
+    "is_job": snakemake_internals.is_job_of(
+        workflow, ["make", "other"], Path(SEEN.get("ours", "Snakefile")).resolve(), SEEN.get("line", [])
+    ),
     "deployment": snakemake_internals.deployment_methods(workflow),
     "given": snakemake_internals.given(workflow),
 }
@@ -122,6 +125,31 @@ def test_rules_of_the_user_s_own_snakefile_are_no_module(seen):
     run("dryrun")
     assert not seen["while read"]["is_module"]
     assert seen["handlers"] == [], "a dry run calls none"
+
+
+@pytest.mark.parametrize(
+    "line, mode, is_job",
+    [
+        ("--allowed-rules make --cores 1", settings.ExecMode.REMOTE, True),
+        ("--cores 1 --allowed-rules make other", settings.ExecMode.REMOTE, True),
+        ("--allowed-rules make all --cores 1", settings.ExecMode.REMOTE, False),
+        ("--cores 1", settings.ExecMode.REMOTE, False),
+        ("--allowed-rules make --cores 1", settings.ExecMode.DEFAULT, False),
+    ],
+)
+def test_a_job_that_needs_some_rules_only(seen, line, mode, is_job):
+    seen["line"] = line.split()
+    run("dryrun", mode=mode)
+    assert seen["while read"]["is_job"] is is_job
+
+
+def test_a_job_of_a_user_s_snakefile_may_need_all_rules(seen, tmp_path):
+    """It includes ours, and may name its rules."""
+    seen |= {"line": ["--allowed-rules", "make"], "ours": "ours"}
+    (tmp_path / "Snakefile").rename(tmp_path / "ours")
+    (tmp_path / "Snakefile").write_text('include: "ours"\n')
+    run("dryrun", mode=settings.ExecMode.REMOTE)
+    assert seen["while read"]["is_job"] is False
 
 
 @pytest.mark.parametrize("expected", [True, False])

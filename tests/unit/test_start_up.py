@@ -25,12 +25,27 @@ def imported(statements, names=HEAVY):
     return done.stdout.split()
 
 
+ANALYSIS = ["study.plan", "study.prediction", "study.records", "study.report"]
+
+
+def imports(*rules):
+    """What files of rules import from the library, whatever is planned."""
+    texts = [(ROOT / "rules" / f"{name}.smk").read_text(encoding="utf-8") for name in rules]
+    return "\n".join(re.findall(r"^from study[\w.]* import (?:\([^)]*\)|.*)$", "\n".join(texts), re.MULTILINE))
+
+
 @pytest.mark.slow
 def test_the_rules_import_nothing_heavy():
-    rules = (ROOT / "rules" / "common.smk").read_text(encoding="utf-8")
-    statements = "\n".join(re.findall(r"^from study[\w.]* import (?:\([^)]*\)|.*)$", rules, re.MULTILINE))
-    assert "study.workflow" in statements
-    assert imported(statements) == []
+    statements = imports(*sorted(path.stem for path in (ROOT / "rules").glob("*.smk")))
+    assert "study.workflow" in statements and "study.report" in statements
+    assert imported(f"{statements}\nfrom study.workflow import planned, start") == []
+
+
+@pytest.mark.slow
+def test_a_batch_job_imports_nothing_for_the_analysis():
+    statements = imports("common", "loading", "training")
+    assert imported(statements, ANALYSIS) == []
+    assert imported(f"{statements}\nfrom study.workflow import planned", ANALYSIS) == ANALYSIS, "and this would see it"
 
 
 def test_horovod_has_what_we_replace():
@@ -61,11 +76,11 @@ def test_a_table_is_written_without_matplotlib():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "program, further",
-    [("launch_training", []), ("run_command", ["numpy"]), ("sample_power", ["numpy", "yaml", "jsonschema"]),
-     ("run_processes", ["numpy", "yaml", "jsonschema", "study"])],
+    [("train", []), ("launch_training", []), ("run_command", ["numpy"]),
+     ("sample_power", ["numpy", "yaml", "jsonschema"]), ("run_processes", ["numpy", "yaml", "jsonschema", "study"])],
 )  # fmt: skip
 def test_what_runs_beside_the_ranks_imports_little(program, further):
-    """Each run pays for it: of its launch, the process of a command, the node's sampler, and the launcher."""
+    """Each run pays for it: of a rank, its launch, the process of a command, the node's sampler, and the launcher."""
     names = [*HEAVY, "pandas", "pyarrow", "fastjsonschema", *further]
     assert imported(f"import {program}", names) == []
     assert imported("import pandas", names), "and this test would see it"

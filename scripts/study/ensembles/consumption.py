@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from study.backends.base import Trainer
-from study.core.lazy import pandas as pd
 from study.ensembles.order import Order
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import now
 from study.instruments.traffic import Traffic
+from study.training.history import History
 
 # Batches before the timed ones, and timed (pittman2018, section V-A, does not say how many).
 PEAK = 100, 100
@@ -45,7 +45,7 @@ def limited(order: Order, run: RunDefinition) -> Order:
 class Taken:
     """What a member that does not train has measured. rates: in samples per second, by name."""
 
-    history: pd.DataFrame
+    history: History
     rates: dict[str, float | None]
 
 
@@ -106,10 +106,10 @@ def _await(stream: Stream) -> None:
         time.sleep(READY_POLL_S)
 
 
-def _history(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> pd.DataFrame:
+def _history(run: RunDefinition, begun_wall: int, begun: int, traffic: Traffic) -> History:
     """The history of a measured throughput: one row, as of an epoch, for the time that it took."""
     seconds = (time.monotonic_ns() - begun) / 1e9
-    return pd.DataFrame([_row(run, 1, seconds, begun_wall, begun) | traffic.end()])
+    return [_row(run, 1, seconds, begun_wall, begun) | traffic.end()]
 
 
 def _row(run: RunDefinition, epoch: int, seconds: float, begun_wall: int, begun: int) -> dict[str, Any]:
@@ -139,4 +139,4 @@ def _simulate(trainer: Trainer, stream: Stream, run: RunDefinition, accelerator:
         waited = (accelerator.idle_s - idle) / steps
         row = _row(run, epoch + 1, seconds, begun_wall, begun)
         rows.append(row | {"steps_s": seconds, "input_wait_per_step_s": waited} | traffic.end())
-    return Taken(pd.DataFrame(rows), {})
+    return Taken(rows, {})

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study import backends
 from study.backends.base import Trainer
 from study.communication.collectives import Collectives, Members
@@ -32,6 +30,7 @@ from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, halving_epochs, members_of, preprocessing_ranks, ranks_of
 from study.instruments import cpu_time, heartbeats
 from study.training import checkpoints
+from study.training.history import History
 from study.training.job import Job
 from study.workloads.base import Data, Workload
 
@@ -85,13 +84,13 @@ class MemberJob(Job):
             print(f"member {self._member.number} stops after epoch {epoch}: it is in the worse half", flush=True)
         return False
 
-    def train(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    def train(self, trainer: Trainer, fit: Callable[[], History]) -> History:
         """Train, or only take batches. A member that fails ends the run, or goes on sharing for the others."""
         self._trainer, trained = trainer, self._trained(trainer, fit)
         self._stream.usage.write(self._ranks / f"usage-{self._rank:05d}.csv", self._rank)
         return trained
 
-    def _trained(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    def _trained(self, trainer: Trainer, fit: Callable[[], History]) -> History:
         with self._stream.flowing():
             if not consumption.trains(self.run):
                 taken = consumption.take(trainer, self._stream, self.run)
@@ -105,7 +104,7 @@ class MemberJob(Job):
                 self._failure = str(error)
                 self._halving.fail()
                 print(f"error: member {self._member.number}: {error}; the others go on", flush=True)
-                return pd.DataFrame()
+                return []
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Nothing for a member that has failed, or that has trained nothing; one that votes also leaves its ballot."""
@@ -116,9 +115,7 @@ class MemberJob(Job):
             self._no_vote = self._ballot.cast(self._trainer)
         return found
 
-    def results(
-        self, history: pd.DataFrame, test_metrics: Mapping[str, float], initial_checksum: int
-    ) -> dict[str, Any]:
+    def results(self, history: History, test_metrics: Mapping[str, float], initial_checksum: int) -> dict[str, Any]:
         """What `study.ensembles.results` reads of a member."""
         member = results.of_rank(self._described(), history, test_metrics)
         return {"initial_weights_crc32": initial_checksum, "member": member}
@@ -127,7 +124,7 @@ class MemberJob(Job):
         """The first rank whose member has trained all epochs."""
         return results.first_to_the_end(everyone)
 
-    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFrame) -> None:
+    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: History) -> None:
         """Leave its results, from which the launching process makes the run's files."""
         results.leave(ranks, rank, content, history)
 

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from study.core import checked
-from study.core.files import copy, number_or_none, write_json, written_aside
-from study.core.lazy import pandas as pd
+from study.core.files import copy, number_or_none, write_json
 from study.experiment.definition import RunDefinition
 from study.instruments import phases
+from study.training import history
+from study.training.history import History
 
 WAITED = "input_wait_per_step_s"
 
 
-def of_rank(member: Mapping[str, Any], history: pd.DataFrame, test_metrics: Mapping[str, float]) -> dict[str, Any]:
-    """What a rank tells of its member. member: as a member's job describes it. history: empty if it has failed."""
-    last = {} if history.empty else history.iloc[-1].to_dict()
+def of_rank(member: Mapping[str, Any], rows: History, test_metrics: Mapping[str, float]) -> dict[str, Any]:
+    """What a rank tells of its member.
+
+    member: as a member's job describes it. rows: of its history; empty if it has failed.
+    """
+    last = rows[-1] if rows else {}
     names = [name for name in last if name == "loss" or name.startswith("val_")]
     metrics = [name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss"]
     quality = {name: number_or_none(last[name]) for name in (*names, *metrics)}
     return {
         **member,
-        "epochs": len(history),
-        "epochs_s": float(history["time_s"].sum()) if "time_s" in history else 0.0,
-        "losses": [number_or_none(loss) for loss in history["loss"]] if "loss" in history else [],
+        "epochs": len(rows),
+        "epochs_s": math.fsum(history.known(rows, "time_s")),
+        "losses": history.values(rows, "loss") if history.has(rows, "loss") else [],
         "quality": quality | {f"test_{name}": number_or_none(value) for name, value in test_metrics.items()},
-        "input_stall_s": _stall_s(member, history),
+        "input_stall_s": _stall_s(member, rows),
     }
 
 
-def _stall_s(member: Mapping[str, Any], history: pd.DataFrame) -> float | None:
+def _stall_s(member: Mapping[str, Any], rows: History) -> float | None:
     """Seconds for which the member waited for batches, of all epochs; None if that is not measured."""
-    if WAITED not in history:
+    if not history.has(rows, WAITED):
         return None
-    return float((history[WAITED] * member["steps_per_epoch"]).sum())
+    return math.fsum(history.known(rows, WAITED)) * float(member["steps_per_epoch"])
 
 
 def left_alone(run: RunDefinition) -> bool:
@@ -43,10 +48,9 @@ def left_alone(run: RunDefinition) -> bool:
     return run.parameters.get("on_member_failure", "end") == "continue"
 
 
-def leave(ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFrame) -> None:
+def leave(ranks: Path, rank: int, content: Mapping[str, Any], rows: History) -> None:
     """Leave the results of a rank in the folder of the ranks' files. content: of ``metrics.json``."""
-    with written_aside(ranks / f"history-{rank:05d}.csv") as aside:
-        history.to_csv(aside, index=False)
+    history.write(ranks / f"history-{rank:05d}.csv", rows)
     write_json(ranks / f"results-{rank:05d}.json", content)
 
 

@@ -21,6 +21,7 @@ from study.core import csv_files, paths
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.core.wording import counted
+from study.experiment import earlier_attempts
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
 from study.machines import launchers
@@ -86,7 +87,7 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
     if not further(machine):
         return []
     every = list(runs)
-    earlier = numbers_put_aside(every, results)
+    earlier = earlier_attempts.numbers(every, results)
     found = (_due(block, list(members), results, machine, earlier)
              for block, members in itertools.groupby(sorted(every, key=_block), key=_block))  # fmt: skip
     return [again for again in found if again]
@@ -126,7 +127,7 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
     runs: of the study. results: ``results/<machine>``.
     """
     most, every = 1 + further(machine), list(runs)
-    earlier = numbers_put_aside(every, results) if most > 1 else {}
+    earlier = earlier_attempts.numbers(every, results) if most > 1 else {}
     last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
     ended = [(run, record) for run in last if (record := _record(results, run)) and record["status"] == "ok"]
     disturbed = _disturbed(ended, machine)
@@ -140,19 +141,8 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
     ]
 
 
-def numbers_put_aside(runs: Iterable[PlannedRun], results: str | Path) -> dict[str, int]:
-    """{directory: how many earlier attempts a run has}, of runs that have any. results: ``results/<machine>``."""
-    folders = {int(path.name): path for path in Path(results, paths.ATTEMPTS).glob("[1-9]*") if path.name.isdecimal()}
-    found = {}
-    for run in runs if folders else ():
-        there = [number for number, path in folders.items() if Path(paths.run_folder(path, run.directory)).is_dir()]
-        if there:
-            found[run.directory] = max(there)
-    return found
-
-
 def put_aside(directories: Collection[str], results: str | Path, earlier: Mapping[str, int]) -> None:
-    """Move the runs that are about to run again. earlier: of `numbers_put_aside`."""
+    """Move the runs that are about to run again. earlier: of `earlier_attempts.numbers`."""
     for directory in directories:
         target = Path(paths.run_folder(Path(results, paths.ATTEMPTS, str(1 + earlier.get(directory, 0))), directory))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +170,7 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
     file. Raises `StudyError` for a record that cannot be read.
     """
     every, rows = {run.directory: run for run in runs}, list[dict[str, Any]]()
-    for directory, last in numbers_put_aside(every.values(), results).items():
+    for directory, last in earlier_attempts.numbers(every.values(), results).items():
         folders = [Path(results, paths.ATTEMPTS, str(number)) for number in range(1, last + 1)]
         places = [Path(paths.record(folder, directory)) for folder in (*folders, results)]
         for path in filter(has_ended, places):

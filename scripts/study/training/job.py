@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from study.backends.base import Trainer
 from study.communication.collectives import Collectives
 from study.experiment.definition import RunDefinition
 from study.training import checkpoints
+from study.training.history import History
 from study.workloads.base import Data, Workload
 
 
@@ -46,7 +45,7 @@ class Job:
         """Whether it trains on after an epoch, from 1, that it has ended with this validation loss."""
         return True
 
-    def train(self, trainer: Trainer, fit: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    def train(self, trainer: Trainer, fit: Callable[[], History]) -> History:
         """Train; returns the history. fit: trains with ``trainer``."""
         return fit()
 
@@ -54,9 +53,7 @@ class Job:
         """Loss and metrics on the test set. evaluate: gives them."""
         return evaluate()
 
-    def results(
-        self, history: pd.DataFrame, test_metrics: Mapping[str, float], initial_checksum: int
-    ) -> dict[str, Any]:
+    def results(self, history: History, test_metrics: Mapping[str, float], initial_checksum: int) -> dict[str, Any]:
         """What the rank adds to its entry of ``metrics.json``.
 
         history: of `train`. test_metrics: of `evaluate`. initial_checksum: of its weights before training.
@@ -67,7 +64,7 @@ class Job:
         """The rank that writes the run's files. everyone: the ranks' entries of ``metrics.json``."""
         return 0
 
-    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: pd.DataFrame) -> None:
+    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: History) -> None:
         """Leave the rank's results to the launching process, where other ranks may be lost.
 
         ranks: the folder of the ranks' files. content: of ``metrics.json``.

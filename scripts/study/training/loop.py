@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from study.backends.base import Trainer, rank_samples, rank_steps
 from study.communication.collectives import Collectives
@@ -16,6 +13,7 @@ from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import PhaseLog, now
 from study.training import checkpoints, divergence
+from study.training.history import History
 from study.training.schedule import Schedule
 from study.workloads.base import Data
 
@@ -45,7 +43,7 @@ class Loop:
         ranks: Collectives,
         phases: PhaseLog,
         writer: checkpoints.Writer,
-        rows: list[dict[str, Any]],
+        rows: History,
         goes_on: GoesOn = lambda epoch, loss: True,
     ) -> None:
         self._trainer, self._data, self._ranks, self._phases = trainer, data, ranks, phases
@@ -62,7 +60,7 @@ class Loop:
         self._steps: dict[str, float | None] = {}
         self._begun_wall = self._begun = 0
 
-    def run(self) -> pd.DataFrame:
+    def run(self) -> History:
         """Train the epochs that are left; returns the columns of ``history.csv``, one row per epoch."""
         self._trainer.begin(self._first)
         if not self.rows or self._goes_on(self._first, self.rows[-1]["val_loss"]):
@@ -78,7 +76,7 @@ class Loop:
         if self._writer.is_used:
             with self._phases("checkpoint"):
                 self._writer.close()
-        return pd.DataFrame(self.rows)
+        return self.rows
 
     def _run_epochs(self) -> None:
         for epoch in range(self._first, self._epochs):
@@ -133,13 +131,13 @@ class Loop:
         return not self._is_ended
 
 
-def resume(trainer: Trainer, run: RunDefinition, folder: str | Path, ranks: Collectives) -> list[dict[str, Any]]:
+def resume(trainer: Trainer, run: RunDefinition, folder: str | Path, ranks: Collectives) -> History:
     """Restore ``trainer`` from the latest checkpoint in ``folder``, if there is one; rank 0 reads it.
 
     Returns the rows of the history of the epochs already trained. The other ranks get the state by the broadcast that
     follows.
     """
-    rows: list[dict[str, Any]] = []
+    rows: History = []
     if ranks.rank == 0 and (found := checkpoints.latest(folder, checkpoints.labels(run), trainer.shapes())):
         epochs, state, rows = found
         trainer.load(state)

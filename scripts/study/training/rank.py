@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from study import backends
 from study.backends.base import Backend, Trainer, is_finite, rank_samples
@@ -19,7 +19,7 @@ from study.communication import allreduce_sweep
 from study.communication.collectives import Collectives
 from study.core import cores
 from study.core.errors import StudyError
-from study.core.files import number_or_none, write_json, written_aside
+from study.core.files import number_or_none, write_json
 from study.data.images.source import Images
 from study.data.loaders import check_columns, import_for
 from study.data.samples import part
@@ -31,7 +31,8 @@ from study.instruments.memory import peak_memory_mb
 from study.instruments.operations import profile as operations
 from study.instruments.phases import PhaseLog
 from study.instruments.power import sampling
-from study.training import binding, checkpoints, divergence, staging
+from study.training import binding, checkpoints, divergence, history, staging
+from study.training.history import History
 from study.training.job import Enter, Job
 from study.training.loop import Loop, resume
 from study.workloads.base import Data, Workload
@@ -99,7 +100,7 @@ class _Results:
     job: Job
     trainer: Trainer
     data: Data
-    history: pd.DataFrame
+    history: History
     test_metrics: dict[str, float]
     workload: dict[str, Any]
     reads: Reads
@@ -149,7 +150,7 @@ class _Rank:
         every = job.run["checkpoint_epochs"] if job.communicator.rank == 0 else 0
         writer = checkpoints.Writer(kept, every, checkpoints.labels(job.run))
         with self.phases("train"), self._reading(data, files.reads):
-            history = job.train(
+            trained = job.train(
                 trainer,
                 lambda: Loop(trainer, data, job.run, job.communicator, self.phases, writer, resumed, job.goes_on).run(),
             )
@@ -158,7 +159,7 @@ class _Rank:
         divergence.check_test(test_metrics, trainer.steps_made())
         if self.ranks.rank == 0 and (profile := trainer.operations()):
             operations.write(self.folder / operations.FILE, profile)
-        found = _Results(job, trainer, data, history, test_metrics, workload, reads, initial, len(resumed))
+        found = _Results(job, trainer, data, trained, test_metrics, workload, reads, initial, len(resumed))
         return self._checked(found, rows, kept, writer)
 
     def _checked(self, found: _Results, rows: dict[str, int], kept: Path, writer: checkpoints.Writer) -> _Results:
@@ -292,7 +293,7 @@ def _traffic(results: _Results) -> dict[str, float | None]:
     epochs = results.history[results.resumed_after :]
     epochs = epochs[1:] if len(epochs) > 1 else epochs
     names = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
-    return {name: number_or_none(epochs[name].mean()) if name in epochs else None for name in names}
+    return {name: mean(found) if (found := history.known(epochs, name)) else None for name in names}
 
 
 def _steps_measured(results: _Results) -> dict[str, Any]:
@@ -304,20 +305,23 @@ def _steps_measured(results: _Results) -> dict[str, Any]:
     """
     epochs = results.history[results.resumed_after :]
     later = epochs[1:] if len(epochs) > 1 else epochs
-    compute = later["compute_per_step_s"].median() if "compute_per_step_s" in epochs else None
-    squares = {
-        name: [number_or_none(value) for value in epochs[column]]
-        for name, column in SQUARES.items()
-        if column in epochs
+    squares = {name: history.values(epochs, column) for name, column in SQUARES.items() if history.has(epochs, column)}
+    found: dict[str, Any] = {
+        "compute_per_step_s": _median(later, "compute_per_step_s"),
+        "gradient_squares": squares or None,
     }
-    found: dict[str, Any] = {"compute_per_step_s": number_or_none(compute), "gradient_squares": squares or None}
     if step_times := results.trainer.step_times():
         found["step_times"] = {name: float(value) for name, value in step_times.items()}
-    if "input_wait_per_step_s" in epochs:
-        found["input_wait_per_step_s"] = number_or_none(later["input_wait_per_step_s"].median())
-    if "input_crc32" in epochs:
-        found["input_crc32"] = [int(value) for value in epochs["input_crc32"]]
+    if history.has(epochs, "input_wait_per_step_s"):
+        found["input_wait_per_step_s"] = _median(later, "input_wait_per_step_s")
+    if history.has(epochs, "input_crc32"):
+        found["input_crc32"] = [int(row["input_crc32"]) for row in epochs]
     return found
+
+
+def _median(epochs: History, column: str) -> float | None:
+    found = history.known(epochs, column)
+    return median(found) if found else None
 
 
 def _write_results(
@@ -353,8 +357,7 @@ def _write_results(
     everyone, processes = ranks.collect(mine)
     if ranks.rank != found.job.writing_rank(everyone):
         return
-    with written_aside(folder / "history.csv") as aside:
-        found.history.to_csv(aside, index=False)
+    history.write(folder / "history.csv", found.history)
     write_json(
         folder / "metrics.json",
         _metrics(ranks, found, everyone) | ({"processes": processes} if processes else {}),

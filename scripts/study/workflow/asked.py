@@ -3,10 +3,10 @@
 import dataclasses
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from study import plan
 from study.core import checked, configuration, paths
 from study.core.errors import StudyError
 from study.experiment import expansion
@@ -29,13 +29,22 @@ def correct(config: dict[str, Any], workflow: Workflow) -> None:
     """Make Snakemake's ``config`` what the user means; raises `StudyError` for what it must not have."""
     if snakemake_internals.is_main_process(workflow):
         _add_hidden(config, workflow)
-    plan.check_deployment(snakemake_internals.deployment_methods(workflow))
+    check_deployment(snakemake_internals.deployment_methods(workflow))
     given = snakemake_internals.given(workflow)
     read = () if snakemake_internals.is_module(workflow) else given.read  # else the files are the other workflow's
     config.update(configuration.as_meant(config, read, given.arguments, given.values))
     files = dict.fromkeys(map(checked.shown, read)) or ["config/config.yaml"]
     checked.check(config, "config", " or ".join([*files, "--config"]))
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
+
+
+def check_deployment(methods: Iterable[str]) -> None:
+    """Raise `StudyError` for ``--sdm conda``. methods: the names of Snakemake's deployment methods in use."""
+    if "CONDA" in methods:
+        raise StudyError(
+            "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
+            "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start the study in it"
+        )
 
 
 def _add_hidden(config: dict[str, Any], workflow: Workflow) -> None:

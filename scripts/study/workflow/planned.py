@@ -1,9 +1,6 @@
 """What is planned: the files that a study makes on a machine, and what each rule needs for its wildcards."""
 
-import dataclasses
 import functools
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,13 +10,11 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from study import plan
-from study.core import environment, paths
+from study.core import paths
 from study.core.errors import StudyError
-from study.experiment import inputs, run_order, walltimes
+from study.experiment import inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
-from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, queues, storage
-from study.machines.packing import Timed
+from study.machines import packing, storage
 from study.prediction import mechanisms
 from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
@@ -28,14 +23,10 @@ from study.report.exports import EXPORTS, declared, kinds
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
 from study.workflow.snakemake_internals import Workflow
-
-# On the user's own machine a timed job takes all cores, so that no two of this Snakemake overlap, nor do they with
-# other steps; `study.machines.machine_lock` keeps those of other folders apart. Elsewhere a job has its nodes to
-# itself.
-ALL_CORES = 1_000_000
+from study.workflow.timed import TimedPlan, as_json
 
 
-class Plan:
+class Plan(TimedPlan):
     """A study on a machine, as the rules see it.
 
     Args:
@@ -48,11 +39,7 @@ class Plan:
     """
 
     def __init__(self, asked: Asked, config: Mapping[str, Any], workflow: Workflow) -> None:
-        self.study, self.machine, self.chooser = asked.study, asked.machine, asked.chooser
-        self.workflow, self.is_main_process = workflow, snakemake_internals.is_main_process(workflow)
-        self.data: str = config["data_dir"]
-        self.results = f"{config['results_dir']}/{self.machine['name']}"
-        self.folder = paths.study_folder(self.results, self.study.name)
+        super().__init__(asked, config, workflow)
         self.elsewhere = table_inputs.elsewhere(self.study, Path(self.results))
         plan.check_results(self.study)
         self.of_findings = sources.of_findings(self.study)
@@ -62,23 +49,13 @@ class Plan:
         mechanisms.declared()
         plan.check_downloads(self.study, self.data)
         plan.check_references(self.study)
-        environment.prepare_for_jobs(config.get("account"), self.is_main_process)
-        self.limits = walltimes.Limits(self.study.runs, self.results, self.machine)
-        self.timed_threads = ALL_CORES if launchers.of(self.machine).on_own_hosts else 1
-        # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
-        self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
-        self.packed = self._packed(sys.argv[1:]) if self.is_main_process else {}
-        self.priorities = run_order.priorities(self.study.runs)
-        self.again = attempts.due(self.study.runs, self.results, self.machine) if self.is_main_process else []
+        self.again: list[attempts.Again] = []
         self.begun: set[str] = set()  # directories of the runs that this Snakemake starts
-        self._put_aside = attempts.numbers_put_aside(self.study.runs, self.results)
-        self._again = {run.directory for each in self.again for run in each.runs}
         if self.is_main_process:
+            self.packed = self._packed(sys.argv[1:])
+            self.again = attempts.due(self.study.runs, self.results, self.machine)
+            self._again = {run.directory for each in self.again for run in each.runs}
             self._check_made()
-
-    @property
-    def _has_queue(self) -> bool:
-        return "scheduler" in self.machine
 
     def _packed(self, arguments: list[str]) -> dict[str, int]:
         """How many runs of a group share a batch job: as asked for, else as many as fill it."""
@@ -176,16 +153,10 @@ class Plan:
         of_users = [path for dataset in self.study.datasets.values() for path in inputs.user_files(dataset)]
         plan.check_times([*of_users, *paths.published(paths.ROOT), *self.measured], time.time())
 
-    # What wildcards name
-
-    def run_of(self, wildcards: Any) -> PlannedRun:
-        """The study's run that the wildcards of a run's directory name."""
-        return self._named("run", self.study.run_at, f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.point}")
-
-    def measurement_of(self, wildcards: Any) -> LoadingMeasurement:
-        """The study's loading measurement that the wildcards name."""
-        directory = f"{wildcards.benchmark}/{wildcards.dataset}/{wildcards.measurement}"
-        return self._named("loading measurement", self.study.measurement_at, directory)
+    def begin(self, directories: Collection[str]) -> None:
+        """Make place for these runs, which are about to start: earlier attempts are kept."""
+        attempts.put_aside([each for each in directories if each in self._again], self.results, self._put_aside)
+        self.begun.update(directories)
 
     def dataset_of(self, wildcards: Any) -> Dataset:
         """The study's dataset that the wildcards name."""
@@ -194,80 +165,9 @@ class Plan:
             raise WorkflowError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
         return self.study.datasets[named]
 
-    def _named(self, what: str, known: Mapping[str, Any], directory: str) -> Any:
-        if directory not in known:
-            raise WorkflowError(f"study {self.study.name} has no {what} {directory}")
-        return known[directory]
-
-    # Runs
-
-    def definition(self, wildcards: Any) -> str:
-        """The definition of the run that the wildcards name, as JSON; Snakemake asks for it several times."""
-        return self._definition(self.run_of(wildcards).directory)
-
-    @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
-    def _definition(self, directory: str) -> str:
-        defined = inputs.define(self.study.run_at[directory], self.machine, self.data)
-        attempt = 1 + self._put_aside.get(directory, 0) + (directory in self._again)
-        return as_json(inputs.handed_over(dataclasses.replace(defined, attempt=attempt)))
-
-    def begin(self, directories: Collection[str]) -> None:
-        """Make place for these runs, which are about to start: earlier attempts are kept."""
-        attempts.put_aside([each for each in directories if each in self._again], self.results, self._put_aside)
-        self.begun.update(directories)
-
-    def limit_of(self, wildcards: Any, attempt: int = 1) -> walltimes.Limit:
-        """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""
-        return self.limits.of(self.run_of(wildcards), again=attempt > 1)
-
-    def time_limit_s(self, wildcards: Any, attempt: int) -> int:
-        """As `limit_of`, in seconds."""
-        return int(self.limit_of(wildcards, attempt).limit_s)
-
-    def group_of(self, timed: Timed) -> str | None:
-        """Snakemake's group of a run or loading measurement."""
-        if self.is_main_process:
-            snakemake_internals.pack(self.workflow, self.packed)
-        return packing.group(timed, self.machine)
-
-    @property
-    def group(self) -> Callable[[Any], str | None] | None:
-        """`group_of` the run that the wildcards name; None where no run can have one."""
-        return (lambda wildcards: self.group_of(self.limit_of(wildcards))) if packing.has_groups(self.machine) else None
-
-    def resources(self) -> dict[str, Any]:
-        """The resources of a run's job, numbers or functions of wildcards and attempt.
-
-        Functions only where they are needed: Snakemake calls each for each of thousands of runs.
-        """
-        on = self.machine
-
-        def processes(wildcards: Any) -> int:
-            return self.run_of(wildcards).processes_on(on)
-
-        def extendable(wildcards: Any, attempt: int) -> int:
-            return int(self.limit_of(wildcards, attempt).is_estimated)
-
-        def jobs_lost(wildcards: Any, attempt: int) -> int:
-            return attempt - 1
-
-        return {
-            **queues.resources(processes, on, os.environ, self.time_limit_s),
-            "time_limit_s": self.time_limit_s if self._has_queue else on["time_limit_s"],
-            "extendable": extendable if self._has_queue else 0,
-            "stall_limit_s": on.get("stall_limit_s", heartbeats.LIMIT_S),
-            "calibrated": int(self.study.is_calibrated and machine.trains_on_launching_host(on)),
-            "jobs_lost": jobs_lost if self._has_queue else 0,
-        }
-
-    def loading_resources(self) -> dict[str, Any]:
-        """The same of a loading measurement's job."""
-        limit_s = self.machine["time_limit_s"]
-        return queues.resources(lambda wildcards: 1, self.machine, os.environ, lambda wildcards, attempt: limit_s)
-
     # Tables and figures. of: `sources.of_table` or `sources.of_figure`
 
-    @functools.cache  # noqa: B019  as above
+    @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
     def sources_of(self, of: Callable[..., sources.Sources], name: str) -> sources.Sources:
         """What the study's table or figure ``name`` is made from."""
         try:
@@ -310,8 +210,3 @@ class Plan:
         """What the rows of a table or figure have beside their records."""
         found = self.sources_of(of, name)
         return as_json(table_inputs.beside_records(found.runs, found.loading, self.machine, found.further))
-
-
-def as_json(value: object) -> str:
-    """One text for equal values: a reordered parameter would make Snakemake run the job again."""
-    return json.dumps(value, sort_keys=True)

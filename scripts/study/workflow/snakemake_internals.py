@@ -6,10 +6,12 @@ plugin for Slurm is in `study.machines.slurm_plugin`.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
 Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
 
 
@@ -29,6 +31,20 @@ def is_main_process(workflow: Workflow) -> bool:
     9.27.1.
     """
     return bool(workflow.is_main_process)
+
+
+def is_job_of(workflow: Workflow, rules: Collection[str], snakefile: Path, arguments: Sequence[str]) -> bool:
+    """Whether this is the Snakemake of a job of some of ``rules``, which needs none of the others in ``snakefile``.
+
+    A user's Snakefile that includes that one may name the others, so there it is false. The settings are there only
+    after the Snakefile was read, so the command line tells the job's rules. Tried with 9.27.1.
+
+    arguments: of the command line.
+    """
+    if is_main_process(workflow) or Path(workflow.main_snakefile) != snakefile or ALLOWED not in arguments:
+        return False
+    after = arguments[arguments.index(ALLOWED) + 1 :]
+    return set(itertools.takewhile(lambda word: not word.startswith("-"), after)) <= set(rules)
 
 
 def is_module(workflow: Workflow) -> bool:

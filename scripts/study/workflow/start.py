@@ -23,11 +23,11 @@ from study.prediction import forecast
 from study.records import attempts, noise_of_runs, versions
 from study.workflow import passes, snakemake_internals
 from study.workflow.planned import Plan
+from study.workflow.timed import TIMED_RULES
 from study.workloads import command
 
 TEMPORARY_MB = 20
 SEMAPHORES = "/dev/shm"  # noqa: S108  glibc's folder for them
-TIMED = ("train", "measure_loading")  # the rules whose jobs are runs and loading measurements
 
 
 def show(planned: Plan) -> None:
@@ -87,7 +87,7 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     to_run = snakemake_internals.jobs_to_run(workflow)
     # Data are fetched and converted without an account, on a machine that need not be able to start a run.
     # A module's rules may have a prefix.
-    is_timed = any(job.rule.name.endswith(TIMED) for job in to_run)
+    is_timed = any(job.rule.name.endswith(TIMED_RULES) for job in to_run)
     if is_timed:
         _require_runnable(planned)
     if not planned.is_main_process:

@@ -1,0 +1,50 @@
+"""The history of a rank as rows and as a file."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.training import history
+
+ROWS = [
+    {"epoch": 1, "loss": np.float32(0.1), "begin_wall_ns": 1795780000123456789, "tcp_sent_bytes": None},
+    {"epoch": 2, "loss": float("nan"), "begin_wall_ns": 1795780001123456789, "steps_s": 0.30000000000000004},
+    {"epoch": 3, "loss": np.float64("inf"), "begin_wall_ns": 1795780002123456789, "tcp_sent_bytes": 7.5},
+]
+
+
+def test_the_file(tmp_path):
+    history.write(tmp_path / "history.csv", ROWS)
+    assert (tmp_path / "history.csv").read_bytes().decode() == (
+        "epoch,loss,begin_wall_ns,tcp_sent_bytes,steps_s\n"
+        "1,0.1,1795780000123456789,,\n"
+        "2,,1795780001123456789,,0.30000000000000004\n"
+        "3,inf,1795780002123456789,7.5,\n"
+    )
+
+
+def test_a_value_is_read_back_as_it_was(tmp_path):
+    """As of a data frame, which wrote the file before."""
+    rows = [{"epoch": number, "time_s": value} for number, value in enumerate(np.random.default_rng(1).random(50))]
+    history.write(tmp_path / "rows.csv", rows)
+    pd.DataFrame(rows).to_csv(tmp_path / "frame.csv", index=False)
+    assert (tmp_path / "rows.csv").read_bytes() == (tmp_path / "frame.csv").read_bytes()
+
+
+def test_an_empty_history_is_a_file_too(tmp_path):
+    history.write(tmp_path / "history.csv", [])
+    assert (tmp_path / "history.csv").read_text() == "\n"
+
+
+@pytest.mark.parametrize(
+    "column, values, known, has",
+    [("epoch", [1, 2, 3], [1, 2, 3], True), ("loss", [pytest.approx(0.1), None, None], [pytest.approx(0.1)], True),
+     ("steps_s", [None, pytest.approx(0.3), None], [pytest.approx(0.3)], True), ("accuracy", [None] * 3, [], False)],
+)  # fmt: skip
+def test_a_column(column, values, known, has):
+    assert history.values(ROWS, column) == values
+    assert history.known(ROWS, column) == known
+    assert history.has(ROWS, column) is has
+    assert all(map(math.isfinite, history.known(ROWS, column)))
