@@ -7,11 +7,11 @@ from functools import partial
 
 from study.core import code_version, paths
 from study.core.errors import StudyError, exit_with_message
-from study.core.files import seal_of, written_with_checksum
+from study.core.files import seal_at_end, written_with_checksum
 from study.experiment import inputs
 from study.experiment.expansion import load_planned
 from study.machines import machine
-from study.records import attempts, checks, failures
+from study.records import attempts, checks, failures, own_keys
 from study.records.tidy import current_code, loading_frame, runs_frame
 
 
@@ -34,9 +34,10 @@ def main() -> None:
                       inspect=require_planned)  # fmt: skip
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
-    seals = {each: seal_of(each) for each in read}
+    seals = {each: seal_at_end(each) for each in read}  # both tables have just read and checked them
     several = attempts.frame(study.runs, results, on.get("disturbance"))
-    for frame, path in ((runs, arguments.runs), (loading, arguments.loading), (several, arguments.attempts)):
+    written = own_keys.emptied(runs)
+    for frame, path in ((written, arguments.runs), (loading, arguments.loading), (several, arguments.attempts)):
         with written_with_checksum(path, begun_ns, seals) as aside:
             frame.to_csv(aside, index=False)
     _report(runs, loading, results)

@@ -19,6 +19,7 @@ from study.core.wording import counted
 from study.records import comparable, tidy
 from study.report.tables import TABLES
 from study.report.tables.comparison import comparison
+from study.report.tables.kinds import with_own_keys
 
 LABELLED = re.compile(r"(?P<label>[A-Za-z0-9_.-]+)=(?P<folder>.+)")
 
@@ -42,7 +43,7 @@ def main() -> None:
     names = ", ".join(f"{each.name}{_hosts(runs, each.name)}" for each in results)
     tables = [TABLES[name].make(runs, loading) for name in _in_all(results)]
     tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
-    for table in tables:
+    for table in (with_own_keys(each, runs) for each in tables):
         shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
         dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=shown).write_to(arguments.output)
         print(arguments.output / f"{table.name}.md")

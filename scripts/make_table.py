@@ -11,6 +11,7 @@ from study.experiment.expansion import load_planned
 from study.records import looks
 from study.records.table_inputs import gather
 from study.report.tables import TABLES
+from study.report.tables.kinds import with_own_keys
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     folder, of = Path(paths.study_folder(results, study.name)), f"table_{arguments.table}"
     earlier = looks.read(folder, of) if kind.verdicts else {}
     runs, late = looks.first_runs(runs, earlier)
-    table = kind.make(runs, loading)
+    table = with_own_keys(kind.make(runs, loading), runs)
     told = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
     table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *told])
     if kind.verdicts and (seen := looks.seen(runs, table.judged(kind.verdicts), earlier)) != earlier:

@@ -14,6 +14,7 @@ from study.experiment.expansion import load_study
 from study.machines import machine
 from study.records import arms, looks, noise_of_runs, tuner
 from study.records.tidy import current_code, recorded, runs_frame
+from study.report.tables.kinds import with_own_keys
 from study.report.tables.tuner import sentences, tuner_table
 from study.report.tables.tuning import is_compared
 
@@ -47,7 +48,7 @@ def main() -> None:
     if (seen := tuner.seen(found, runs, earlier)) != earlier:
         looks.write(of_study, "tuner", seen)
     folder = arguments.output or of_study / "tuner"
-    table = tuner_table(study, found)
+    table = with_own_keys(tuner_table(study, found), runs)
     table.write_to(folder)
     print(f"Study {study.name} on {chosen['name']}, steady throughput against the baseline's.")
     for line in [line for answer in found for line in sentences(answer, found)]:

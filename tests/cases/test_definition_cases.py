@@ -1,5 +1,6 @@
 """What numbers are defined as: a first epoch, which builds the graph, is in no comparison of throughputs."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -71,3 +72,7 @@ def test_the_throughput_of_emulated_ranks_is_one_everywhere():
     keys = {"samples_per_rank": 100, "steps_per_epoch": 5, "time_per_step_s": 0.1, "gpus": 1, "emulated_ranks": 4,
             "epochs_per_rank": 2}  # fmt: skip
     assert arms.steady_samples_per_s(pd.DataFrame([keys])).tolist() == pytest.approx([4 * 100 / 0.5])
+    program = {**keys, "steps_per_epoch": None, "time_per_step_s": None, "epoch_steps_s": 0.25}
+    rows = [keys, program, {**program, "program_epochs": 1}]
+    found = arms.steady_samples_per_s(pd.DataFrame(rows)).tolist()
+    assert found == pytest.approx([800, 1600, math.nan], nan_ok=True), "a program that stopped after its first epoch"

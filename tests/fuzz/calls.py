@@ -177,7 +177,7 @@ NOT_FUZZED = {
             "study.workflow.start:other_lock",
             "study.training.node_copies:NodeCopies._copy",
             "study.training.node_copies:_size_and_crc",
-            "study.workloads.command.content:code_digest",
+            "study.workloads.command.code_files:contents",
         ),
         BYTES,
     ),
@@ -296,6 +296,7 @@ NOT_FUZZED = {
     "study.report.exports.openmetrics:_epoch": "numbers by a pattern in the last bytes of a log; without a match, none",
     "study.machines.limits.holder:_journal": "a damaged one is told, and nothing is put back from it",
     "study.core.files:seal_of": "the checksum in a file that a reader of sealed files has read; none of a damaged one",
+    "study.core.files:seal_at_end": "as seal_of; the end of a file that a reader of sealed files has read",
     "study.core.files:replaced_since_read": "a note of checksums: one that is damaged is none, and nothing is compared",
     "study.data.source_state:_sample": "bytes for a digest: any are right",
 }

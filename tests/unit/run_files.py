@@ -36,12 +36,13 @@ def make_run(
     clock_set_s=0,
     train=None,
     operations=None,
+    host="n1",
 ):
     """Make the directory of one run below ``root``, file by file; returns its path.
 
     validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
     clock_set_s: by how much the wall clock is set before the ends of ``more_edges``. operations: the profile of a run
-    with ``profile: operations``.
+    with ``profile: operations``. host: of the ranks; n1 is the launching one.
     """
     folder = root / machine / "runs" / run.directory
     folder.mkdir(parents=True)
@@ -60,13 +61,13 @@ def make_run(
     (folder / "provenance.json").write_text(json.dumps(provenance))
     began = EPOCHS_NS - 100 * 10**9  # the host: its monotonic clock is 0
     edges = [
-        {"phase": "load", "edge": e, "rank": r, "host": "n1", "wall_ns": began + int(t * 1e9),
+        {"phase": "load", "edge": e, "rank": r, "host": host, "wall_ns": began + int(t * 1e9),
          "monotonic_ns": int(t * 1e9)}
         for r, seconds in enumerate(load)
         for e, t in (("begin", 1), ("end", 1 + seconds))
     ]  # fmt: skip
     edges += [
-        {"phase": phase, "edge": e, "rank": r, "host": "n1",
+        {"phase": phase, "edge": e, "rank": r, "host": host,
          "wall_ns": EPOCHS_NS + int((t + clock_set_s * (e == "end")) * 1e9),
          "monotonic_ns": int((100 + t) * 1e9)} for phase, e, r, t in more_edges
     ]  # fmt: skip

@@ -334,6 +334,12 @@ def test_measured_and_modelled_power_are_not_averaged(local):
     assert "modelled in others" in (local.results / "table/performance_check.md").read_text()
 
 
+def test_a_quantity_that_a_program_does_not_tell_has_its_reason():
+    frame = pd.DataFrame({"program_reason": ["its batch size is not known"] * 2})
+    assert checks._reason("time_per_step_s", frame) == "its batch size is not known"
+    assert checks._reason("runtime_s", frame) is None
+
+
 def test_a_quantity_of_the_target_has_a_reason(local):
     local.runs(study_with({"quantity": "training_to_target_s", "high": 0.1}), STEADY)
     local.check()

@@ -14,6 +14,7 @@ from study.core.files import (
     changed_since_read,
     read_json,
     replaced_since_read,
+    seal_at_end,
     seal_of,
     sha256,
     was_changed,
@@ -92,6 +93,26 @@ def test_a_change_of_a_sealed_file_is_noticed(tmp_path, change):
     (tmp_path / "file").write_text(text.replace(*change))
     with pytest.raises(StudyError, match="file: was changed after it was written; restore it, or delete it"):
         read_json(tmp_path / "file")
+
+
+def test_the_checksum_of_a_sealed_file_is_found_without_reading_it_whole(tmp_path, monkeypatch):
+    """In other layouts, which others may have written, it is read: no other key can be taken for it."""
+    path, value = (
+        tmp_path / "file",
+        {"checksums": {"checksum": "f" * 64}, "text": '\n  "checksum": "0"\n}', "n": [1] * 99},
+    )
+    write_sealed(path, value)
+    seal = seal_of(path)
+    assert seal is not None and seal_at_end(path) == seal
+    whole = json.loads(path.read_text())
+    for other in (json.dumps(whole), json.dumps({"checksum": whole["checksum"], **value}, indent=2)):
+        path.write_text(other)
+        assert seal_at_end(path) == seal
+    path.write_text(json.dumps({"inner": {"checksum": "f" * 64}}, indent=1) + "\n")
+    assert seal_at_end(path) is None and seal_at_end(tmp_path / "absent") is None
+    write_sealed(path, value)
+    monkeypatch.setattr("study.core.files.json.loads", None)
+    assert seal_at_end(path) == seal, "nothing is parsed"
 
 
 def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):

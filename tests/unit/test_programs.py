@@ -1,5 +1,6 @@
 """Benchmarks that are given by a command: what is started, what is read from it, how it fails, and what is refused."""
 
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -39,12 +40,13 @@ from study.prediction.answers import answers
 from study.prediction.recommend import recommend
 from study.records import record as records
 from study.records import targets, versions
+from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
 from study.report import answer
 from study.report.tables import scaling
 from study.training import process_tree, program, program_results
 from study.workloads import command
-from study.workloads.command import content, events, own_parameters, patterns, placeholders
+from study.workloads.command import code_files, content, events, own_parameters, patterns, placeholders
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, Copied
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
@@ -317,10 +319,9 @@ def test_events_become_phases_epochs_and_metrics(project, where):
                                  "validation_accuracy": 0.6, "test_accuracy": 0.9}  # fmt: skip
     training = record["training"]
     assert training["time_per_epoch_s"] == pytest.approx(0.02, abs=0.3) and training["learning_rate_used"] == 0.1
-    assert training["time_per_step_s"] * training["steps_per_epoch"] < training["time_per_epoch_s"], (
-        "without validation"
-    )
-    assert record["program"]["reason"] is None and record["program"]["events"] == 17
+    assert 0 < training["epoch_steps_s"] < training["time_per_epoch_s"], "without validation"
+    assert record["program"]["reason"].startswith("steps_per_epoch, time_per_step_s: the batch size is not known; give")
+    assert record["program"]["events"] == 17
     assert "epoch 2/2: " in log_of()
 
 
@@ -717,6 +718,8 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
     found, memory = records._program(run, metrics), records._memory(run, metrics)
     assert (found["cpu_time_s"], memory) == ((None, None) if told else (2.0, {"peak_memory_mb": 3.0}))
     assert told in found["reason"] if told else found["reason"] is None
+    on = hosts_of_ranks(run, {"host": {"name": "n1"}}, [{"host": "n1", "rank": 0}])
+    assert on == {"rank_hosts": None if told else ["n1"], "hosts_reason": found["reason"]}
     power = summary.unmeasured(machine.load("local"), 2, found["reason"])
     assert power["energy_job_j"] is None and power["reason"] == found["reason"]
 
@@ -844,6 +847,65 @@ def test_code_and_packages_belong_to_the_version_and_the_identity(project):
     assert found["numpy"] and len(found["environment"]) == 12
 
 
+@pytest.fixture
+def code(tmp_path):
+    """A folder with a program's code in ``src``, and a folder beside it: (the benchmark's YAML, src, the other one)."""
+    src, other = tmp_path / "src", tmp_path.with_name(f"{tmp_path.name}-other")
+    for folder in (src / "lib", src / "__pycache__", other):
+        folder.mkdir(parents=True)
+    for path in (src / "main.py", src / "lib" / "a.py", src / "__pycache__" / "a.pyc", other / "b.py"):
+        path.write_text(path.name)
+    return {"folder": str(tmp_path), "code": ["src"], "environment": {}}, src, other
+
+
+def test_links_in_code_count_as_git_stores_them_or_with_the_file_that_they_lead_to(code):
+    spec, src, other = code
+    files = {"src/lib/a.py": b"a.py", "src/main.py": b"main.py"}
+    assert dict(code_files.contents(spec)) == files
+    whole = b"".join(f"{name}\0{len(text)}\0".encode() + text for name, text in files.items())
+    assert content.code_digest(spec) == hashlib.sha256(whole).hexdigest()[:12], "finished runs keep their version"
+    (src / "again").symlink_to("lib")
+    (src / "loop").symlink_to(".")
+    (src / "b.py").symlink_to(f"../../{other.name}/b.py")
+    os.mkfifo(src / "pipe")
+    links = {"src/again\0link": b"lib", "src/loop\0link": b".", "src/b.py": b"b.py"}
+    assert dict(code_files.contents(spec)) == files | links, "nothing counts twice, and no pipe is waited for"
+    assert code_files.link_fault(spec) is None
+    before = content.code_digest(spec)
+    (other / "b.py").write_text("changed")
+    assert content.code_digest(spec) != before
+    told = code_files.link_fault({**spec, "environment": {"image": "a.sif"}})
+    assert told.startswith(f"src/b.py is a symbolic link that leads to {other}/b.py, which the container does not see")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("../../{other}", "leads out of the code, to the folder .*-other, where a change would go unnoticed"),
+        ("__pycache__", "leads out of the code, to the folder .*/__pycache__"),
+        ("absent", "leads nowhere .No such file or directory."),
+        ("link", "leads nowhere .Too many levels of symbolic links."),
+    ],
+)
+def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(project, code, target, message):
+    _, src, other = code
+    (src / "link").symlink_to(target.replace("{other}", other.name))
+    with pytest.raises(StudyError, match=f"mine.yaml: code: src/link is a symbolic link that {message}"):
+        project(code=["src"])
+    if "other" in target:
+        (run,) = project(code=["src", str(other)])
+        names = [name for name, _ in code_files.contents(run.spec)]
+        assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
+
+
+def test_code_below_a_folder_that_is_named_as_what_is_left_out(tmp_path):
+    folder = tmp_path / ".git" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "main.py").write_text("1")
+    spec = {"folder": str(folder), "code": ["main.py"], "environment": {}}
+    assert dict(code_files.contents(spec)) == {"main.py": b"1"}
+
+
 def test_names_and_versions_are_those_that_python_reads(tmp_path):
     """Of all that is installed, and of a package whose information is one file, as Debian has them."""
     fields = "Metadata-Version: 1.1\nName: one-file\nVersion: 1.2\nDescription: a\n        Name: b\n\nVersion: 3\n"
@@ -853,6 +915,15 @@ def test_names_and_versions_are_those_that_python_reads(tmp_path):
     installed = list(importlib.metadata.distributions())
     expected = [[each.metadata["Name"], each.metadata["Version"]] for each in installed]
     assert [content._named(each) for each in installed] == expected
+
+
+def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts():
+    """As on a cluster: torch of a loaded module in PYTHONPATH, before that of the environment; 2.9 < 2.10 as a text."""
+    found = content.versions(
+        "3.11", [["torch", "2.10"], ["numpy", "2.0"], ["Torch", "2.9"], ["nvidia_nccl.cu12", "2.2"]]
+    )
+    assert (found["torch"], found["numpy"], found["nvidia-nccl-cu12"]) == ("2.10", "2.0", "2.2")
+    assert content.versions("3.11", [["torch", "2.9"], ["torch", "2.10"]])["torch"] == "2.9"
 
 
 PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}

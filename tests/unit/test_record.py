@@ -15,7 +15,7 @@ from study.core.files import read_json, sha256, write_json, write_sealed
 from study.experiment import autotuning, inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
-from study.records import ensemble
+from study.records import comparable, ensemble, nodes
 from study.records.record import _fits, _traffic, make_record, read_record, schema, verify
 from study.records.tidy import read_runs, runs_frame
 
@@ -85,6 +85,51 @@ def test_a_failed_run_is_a_record_too(make_run):
     assert (record["status"], record["failure"]["kind"]) == ("failed", "oom")
     assert record["training"] is record["workload"] is None
     assert record["phases"]["load"]["slowest_s"] == 3.0
+
+
+@pytest.mark.parametrize(("on", "at_once"), [(("c1", "c2"), False), (("c1", "c1"), True)])
+def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(make_run, tmp_path, on, at_once):
+    """The batch node n1 launches two jobs of 20 s, one second apart; the compute nodes are those of the ranks."""
+    runs = expand(gpus=1, repeats=2)
+    for place, (run, host) in enumerate(zip(runs, on, strict=True)):
+        folder = make_run(run, machine="summit", started=10**15 + place * 10**9, host=host)
+        write_json(folder / "record.json", make_record(folder))
+    frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / "summit")
+    assert (frame["host"].tolist(), frame["hosts"].tolist()) == (["n1", "n1"], list(on))
+    assert frame["hosts_reason"].isna().all() and frame["hardware"].isna().all(), "the batch node's is not theirs"
+    assert frame["overlapped"].tolist() == [at_once, at_once]
+    arms = [frame.iloc[[place]].assign(block=1).set_index("block") for place in (0, 1)]
+    (why,) = comparable.left_out(arms).values()
+    assert why == f"its block has {comparable.AT_ONCE if at_once else comparable.HOSTS}"
+
+
+@pytest.mark.parametrize(("machine", "hosts"), [("local", "n1"), ("summit", None)])
+def test_where_no_process_started_the_hosts_are_those_that_the_launcher_would_have_used(
+    make_run, tmp_path, machine, hosts
+):
+    runs = expand(gpus=1, repeats=2)
+    for place, run in enumerate(runs):
+        folder = make_run(run, machine=machine, started=10**15 + place, status="failed", load=())
+        write_json(folder / "record.json", make_record(folder))
+    frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
+    assert frame["hosts"].tolist() == [hosts, hosts]
+    why = None if hosts else "no process had started when the run ended, and jsrun chose the hosts"
+    assert frame["hosts_reason"].tolist() == [why, why]
+    assert frame["overlapped"].tolist() == [hosts is not None] * 2, "of unknown hosts nothing is known"
+
+
+@pytest.mark.parametrize(("options", "expected"), [(None, ("n1", None)), (["-q", "debug"], (None, nodes.OLDER))])
+def test_an_older_record_has_the_launching_host_only(options, expected):
+    older = {
+        "rank_hosts": None,
+        "hosts_reason": None,
+        "hosts": [],
+        "job_options": options,
+        "provenance": {"host": "n1"},
+    }
+    assert tuple(nodes.host_columns(older).values()) == expected
+    listed = {**older, "hosts": [{"name": "10.0.0.1", "hostname": "a"}, {"name": "10.0.0.2", "hostname": "b"}]}
+    assert tuple(nodes.host_columns(listed).values()) == ("a b", None)
 
 
 @pytest.mark.parametrize(("gpus", "oversubscribed"), [(2, False), (4, True)])
@@ -322,6 +367,16 @@ def test_sparse_gradients_have_no_size(make_run):
             rank |= {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 1e6, "cpu_busy": 0.5, "sparse_gradients": found}
         sizes.append(_traffic(RunDefinition.read(folder / "run.yaml", inputs.taken_over), content)["gradient_mb"])
     assert sizes == [pytest.approx(0.004), None]
+
+
+def test_bytes_that_no_rank_has_counted_are_empty(make_run):
+    (run,) = expand(scaling="weak", epochs=1, gpus=2)
+    folder = make_run(run)
+    content = {"trainable_parameters": 1000, **json.loads((folder / "metrics.json").read_text())}
+    for rank in content["ranks"]:
+        rank |= dict.fromkeys(("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy"))
+    found = _traffic(RunDefinition.read(folder / "run.yaml", inputs.taken_over), content)
+    assert (found["tcp_sent_mb_per_step"], found["tcp_received_mb_per_step"], found["cpu_busy"]) == (None, None, None)
 
 
 def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):

@@ -322,6 +322,15 @@ def test_a_profiled_run_has_its_top(made):
     assert "json/__init__.py" in Seen(made(profile=True)).text.split("Profiles")[1]
 
 
+@pytest.mark.parametrize(("name", "has_ranks"), [("local", True), ("summit", False)])
+def test_a_service_node_is_not_shown_as_a_host_of_ranks(tmp_path, monkeypatch, name, has_ranks):
+    facts = provenance.collect()
+    monkeypatch.setattr(machine_of_page, "_provenances", lambda *_: [facts])
+    (line,) = machine_of_page.of_study(machine.load(name), pd.DataFrame(), pd.DataFrame(), tmp_path).hosts
+    assert line.startswith(f"{facts['host']['name']}: ")
+    assert line.endswith("; launches the runs, and has no ranks") is not has_ranks
+
+
 def test_a_study_of_loads_alone(tmp_path):
     folder = tmp_path / "local" / "studies" / "test"
     folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ from examples import STUDY
 from study.core import command_line, number_types
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.records import failures
+from study.records import failures, run_states
 
 
 def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
@@ -46,6 +46,12 @@ def test_a_failure_is_told_without_doubled_words(kind, message, told):
     assert math.isnan(failures.message(math.nan)), "of a load that has none"
     assert failures.run_name("mine", "weak", 1, "none") == "mine, weak scaling, 1 rank"
     assert failures.run_name("nt3", "weak", 2, "npy") == "nt3, weak scaling, 2 ranks, npy"
+
+
+def test_a_run_that_ends_while_its_state_is_read_is_running(tmp_path, monkeypatch):
+    (tmp_path / "ranks").mkdir()
+    monkeypatch.setattr(run_states, "hosts", lambda folder: (folder / "ranks").rmdir() or "")
+    assert run_states.state(tmp_path) == ("running", "")
 
 
 def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the 
 ROW = {
     **{name: PARAMETERS[name].default for name in observing()},
     "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
-    "host": "n1", "hosts": "n1",
+    "host": "n1", "hosts": "n1", "clock_uncertainty_s": None,
     "staging": "none",
     "straggler_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
     "power_reason": "no power sensor here",
@@ -79,14 +79,14 @@ def selected(tmp_path, *rows):
 
 
 def test_lanes_name_the_hosts_of_several(tmp_path):
-    row = add_run(tmp_path, "a", host="h{}", nodes=2, hosts="h0 h1")
+    row = add_run(tmp_path, "a", host="h{}", nodes=2, hosts="h0 h1", clock_uncertainty_s=0.0012)
     data = selected(tmp_path, row)
     assert [lane.label for lane in data.runs[0].lanes] == ["rank 0 on h0", "rank 1 on h1"]
-    assert "the hosts' clocks are corrected by offsets measured at the start" in data.notes
-    assert (
-        "the nodes' clocks are taken as they are: how far they are apart was not measured"
-        in selected(tmp_path, {**row, "hosts": "n1"}).notes
-    )
+    corrected = "the hosts' clocks are corrected by offsets measured at the start, known to 0.0012 s"
+    as_they_are = "the nodes' clocks are taken as they are: how far they are apart was not measured"
+    assert corrected in data.notes and as_they_are not in data.notes
+    of_a_batch_job = selected(tmp_path, {**row, "clock_uncertainty_s": None}).notes
+    assert as_they_are in of_a_batch_job and corrected not in of_a_batch_job, "its hosts are known, their clocks not"
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):

@@ -18,6 +18,8 @@ from study.core.errors import StudyError
 AnyPath = str | os.PathLike[str]
 LONGEST_INTEGER = 300  # digits; a float holds 308
 SEAL = "checksum"  # key of a sealed file
+AT_END = re.compile(rb'\n  "checksum": "([0-9a-f]{64})"\n\}\n?\Z')  # of one that `write_sealed` has written
+END_BYTES = 100
 OLDER_NS = 2_000_000_000  # between the times of a file that brought an older one along; file systems round them
 
 
@@ -112,6 +114,20 @@ def seal_of(path: AnyPath) -> str | None:
     return content.get(SEAL) if isinstance(content, dict) else None
 
 
+def seal_at_end(path: AnyPath) -> str | None:
+    """As `seal_of`, for a file that `read_json` has accepted: found without parsing it again where we wrote it.
+
+    `write_sealed` puts the checksum last. In JSON nothing but the end of the whole object can follow it like this.
+    """
+    try:
+        with open(path, "rb") as handle:
+            handle.seek(max(0, handle.seek(0, os.SEEK_END) - END_BYTES))
+            found = AT_END.search(handle.read())
+    except OSError:
+        return None
+    return found[1].decode() if found else seal_of(path)
+
+
 def _seal(as_read: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
@@ -123,7 +139,7 @@ def written_with_checksum(
     """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`.
 
     begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`. read:
-    those files, sealed ones, with `seal_of` each, for `replaced_since_read`.
+    those files, sealed ones, with the checksum of each (`seal_of`), for `replaced_since_read`.
     """
     path = Path(path)
     beside = _checksum_file(path)

@@ -24,7 +24,7 @@ OBEYED = ("benchmark", "dataset", "scaling", "work", own_parameters.NAME, "gpus"
 # Placeholders, of which one must be there if a grid changes the key.
 HANDED_OVER = {
     "epochs": ("epochs", "epochs_per_rank", "steps_per_rank"),
-    "batch_size": ("batch_size", "batch_size_per_rank", "steps_per_rank"),
+    "batch_size": command.OF_BATCH,
 }
 TOLD_SCALING = ("samples_per_rank", "steps_per_rank", "scaling")  # placeholders that differ between scaling modes
 WITHOUT = ("dataset", "loader")  # which a program does not have, as it loads its own data
@@ -150,7 +150,7 @@ def lacking(values: Mapping[str, Any], spec: Mapping[str, Any]) -> set[str]:
     which sets it itself. values: {grid key: value} of the run.
     """
     named, obeyed = _named(spec), {*OBEYED, "epochs"}.difference(WITHOUT)
-    if values["batch_size"] != command.ABSENT["batch_size"]:
+    if command.knows_batch(spec, values["batch_size"]):
         obeyed.add("batch_size")
     return {name for name in PARAMETERS if name not in obeyed and not _is_handed_over(name, named)}
 

@@ -104,6 +104,6 @@ def variables(folder: Path) -> dict[str, str]:
 
 @functools.cache
 def _told(folder: Path) -> tuple[str, dict[str, str]]:
-    """(version of Python, {package: version}), names in lower case with hyphens."""
+    """(version of Python, {package: version}), names in lower case with hyphens; the first of a name counts."""
     version, every = content.told_by(python(folder))
-    return version, {name.lower().replace("_", "-"): told for name, told in every}
+    return version, {name.lower().replace("_", "-"): told for name, told in reversed(every)}

@@ -16,7 +16,7 @@ from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
 from study.experiment.study import BASELINE
-from study.records import comparable, pairing
+from study.records import comparable, pairing, targets
 from study.records.ensemble import with_lost_as_failed
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 
@@ -152,7 +152,10 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
 def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:
     """Samples per second of all ranks in the steps of the epochs after the first; NaN for a run with one epoch."""
     number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s"]].astype(float)
-    seconds = (number["steps_per_epoch"] * number["time_per_step_s"]).where(runs["epochs_per_rank"] > 1)
+    seconds = number["steps_per_epoch"] * number["time_per_step_s"]
+    if "epoch_steps_s" in runs:  # of programs whose steps are not known
+        seconds = seconds.fillna(runs["epoch_steps_s"].astype(float))
+    seconds = seconds.where(targets.trained_epochs(runs) > 1)
     emulated = runs.get("emulated_ranks", 1)  # tables of A/A comparisons have none
     return number["samples_per_rank"] * runs["gpus"] * emulated / seconds
 

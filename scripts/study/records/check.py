@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import checked, code_version, paths
+from study.core import checked, code_version, fields, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.core.wording import counted
@@ -46,6 +46,7 @@ OTHER_HARDWARE = "other hardware"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
 LEAST_SHARE = 0.5  # of the finished repeats: fewer that have a value are a choice
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
+OF_TRAINING = {each.name for each in fields.section("training").fields}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
 
 
@@ -293,6 +294,8 @@ def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
     columns = ["target_reason", "target_energy_reason"] if quantity in targets.MEASURES else []
     if quantity.endswith(("_w", "_j", "_js")):
         columns.append("power_reason")
+    if quantity in OF_TRAINING:
+        columns.append("program_reason")
     told = [text for column in columns if column in finished for text in finished[column].dropna()]
     if "resumed_after_epoch" in finished and finished["resumed_after_epoch"].notna().all():
         told.insert(0, "trained in several pieces, resumed from a checkpoint")

@@ -4,7 +4,8 @@ A difference between arms is theirs only if nothing else differs between them.
 
 - **Within a block** all but the arms' keys must be alike: code, libraries, data, settings (`ALIKE`), and hosts. Between
   blocks they may differ: a ratio within blocks does not see it. A block that is not alike is left out, with the reason.
-- **Hosts** may differ within blocks only by turns, so that each host has each arm about equally often.
+- **Hosts** may differ within blocks only by turns, so that each host has each arm about equally often. They are those
+  of the ranks, which the launching node of a batch job need not be.
 - **Runs that were on one host at the same time** took cores, bandwidth and power from each other, and enter nothing.
 - **Failures are results** (`failures`): who leaves them out compares survivors. See `survivors_only`.
 
@@ -122,7 +123,7 @@ def left_out(arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: 
 _BLOCK = "block_compared"
 MONOTONIC = ["started_monotonic_ns", "boot_id"]  # columns of a time by a host's monotonic clock
 # The columns from which `overlapped` tells.
-OF_TIMES = ("overlapped", "hosts", "started_wall_ns", "started_monotonic_ns", "boot_id", "runtime_s")
+OF_TIMES = ("overlapped", "hosts", "hosts_reason", "started_wall_ns", "started_monotonic_ns", "boot_id", "runtime_s")
 
 
 def _overlapped_blocks(rows: pd.DataFrame) -> list[Any]:
@@ -239,6 +240,17 @@ def _hosts(text: Any) -> frozenset[str]:
     return frozenset(text.split()) if isinstance(text, str) else frozenset()
 
 
+def _places(runs: pd.DataFrame) -> list[frozenset[str]]:
+    """The hosts of each run: of one whose hosts are not known, none; of one without the columns, all the same one."""
+    if "hosts" not in runs:
+        return [_SAME] * len(runs)
+    whys = runs["hosts_reason"].notna() if "hosts_reason" in runs else [False] * len(runs)
+    return [_hosts(text) or (frozenset() if why else _SAME) for text, why in zip(runs["hosts"], whys, strict=True)]
+
+
+_SAME = frozenset([""])  # the host of runs in tables that tell none, such as those made by hand
+
+
 def times(runs: pd.DataFrame) -> pd.DataFrame:
     """``begin`` and ``end`` of each run, in ns, both by one clock.
 
@@ -265,16 +277,17 @@ def by_monotonic(runs: pd.DataFrame) -> bool:
 
 
 def overlapped(runs: pd.DataFrame) -> pd.Series:
-    """Whether another of the runs was on one of a run's hosts at the same time; a run without hosts is on the same one.
+    """Whether another of the runs was on a host of a run's ranks at the same time.
 
-    The column ``overlapped`` has what is known of runs that are not among these. Runs that began in the very same
-    nanosecond are not two runs.
+    Runs of a table that tells no hosts are on the same one. A run whose hosts are not known (``hosts_reason``) is not
+    known to be beside another. The column ``overlapped`` has what is known of runs that are not among these. Runs that
+    began in the very same nanosecond are not two runs.
     """
     found = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
     if len(runs) < 2 or "started_wall_ns" not in runs:
         return found
     at_once = found.to_numpy(copy=True)
-    hosts = [_hosts(text) or frozenset([""]) for text in (runs["hosts"] if "hosts" in runs else [""] * len(runs))]
+    hosts = _places(runs)
     for host in frozenset().union(*hosts):
         places = [place for place, each in enumerate(hosts) if host in each]
         begins, ends = _spans(runs if len(places) == len(runs) else runs.iloc[places])

@@ -17,6 +17,7 @@ import pandas as pd
 from study.core import checked
 from study.core.files import write_json
 from study.experiment import identity, schemas
+from study.experiment.parameters import PARAMETERS
 
 FOLDER = "first_verdicts"  # in a study's results
 Looks = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
@@ -53,9 +54,9 @@ def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
     if runs.empty or not earlier:
         return runs, 0
     late = pd.Series(False, index=runs.index)
-    for point, rows in _points(runs):
+    for point, older, rows in _points(runs):
         digests = rows.apply(digest, axis=1)
-        if stands(first := earlier.get(point), list(digests)):
+        if stands(first := earlier.get(point, earlier.get(older)), list(digests)):
             late[rows.index] = ~digests.isin(set(first or ()))
     return runs[~late], int(late.sum())
 
@@ -63,14 +64,23 @@ def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
 def seen(runs: pd.DataFrame, records: Collection[str], earlier: Looks) -> dict[str, list[str]]:
     """The first verdicts of points, after those that were made of ``records``: {point: digests of its runs}."""
     judged = runs[runs["record"].isin(set(records))] if len(runs) else runs
-    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, rows in _points(judged)}}
+    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, _, rows in _points(judged)}}
 
 
-def _points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(a digest of a point's keys, its repeats)."""
+def _points(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(a digest of a point's keys, one of older versions, its repeats).
+
+    Keys with their defaults do not count, so that a verdict outlives a new key; in older versions all of them did.
+    """
     keys = [name for name in ("machine", *schemas.separating()) if name in runs]
     for values, rows in runs.groupby(keys, dropna=False, sort=False) if len(runs) else ():
-        yield identity.fingerprint(dict(zip(keys, map(str, values), strict=True)))[:DIGITS], rows
+        told = dict(zip(keys, map(str, values), strict=True))
+        own = {name: value for name, value in told.items() if not _is_default(name, value)}
+        yield identity.fingerprint(own)[:DIGITS], identity.fingerprint(told)[:DIGITS], rows
+
+
+def _is_default(name: str, value: str) -> bool:
+    return name in PARAMETERS and PARAMETERS[name].has_default and value == str(PARAMETERS[name].default)
 
 
 def stands(first: list[str] | None, now: list[str]) -> bool:

@@ -6,11 +6,8 @@ from typing import Any
 
 from study.core import fields
 from study.core.lazy import pandas as pd
-from study.experiment.definition import RunDefinition
 from study.instruments.phases import PHASES
 from study.instruments.power.readings import MODELLED
-from study.machines import launchers
-from study.workloads import command
 
 COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
 # Columns of power and energy, each measured or modelled as a whole run is: {name: whose meters tell it}.
@@ -59,20 +56,6 @@ def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
     known = found["power_reason"].where(found["power_reason"].notna(), "")
     told = known.where(known == "", known + "; ") + SHARED
     return found.assign(power_reason=found["power_reason"].astype(object).mask(shared, told))
-
-
-def unseen_nodes(run: RunDefinition) -> str | None:
-    """Why energy, processor time and memory of a run are not those of all its nodes; None if they are.
-
-    Of a job that starts its ranks on other nodes itself, the node of its first process is measured.
-    """
-    if not command.is_command(run.benchmark) or run.benchmark["starts"] != command.JOB:
-        return None
-    if launchers.of(run.machine).from_a_service_node:
-        return "starts: job: the node that is measured is the job's service node, without ranks; use starts: node"
-    if run.derived.nodes > 1:
-        return f"starts: job: one of the {run.derived.nodes} nodes is measured, the launching one; use starts: node"
-    return None
 
 
 def power_columns(record: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from study.launch import run_limits
 from study.machines import capacity, launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
-from study.records.power import unseen_nodes
+from study.records.nodes import hosts_of_ranks, unseen_nodes
 from study.workloads import command
 
 SCHEMA_VERSION = 7
@@ -69,8 +69,13 @@ def _system(provenance: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}".strip() for name, value in parts.items() if value)
 
 
-def _hardware(provenance: dict[str, Any]) -> str:
-    """Each kind of host that had ranks, and the launching host's GPUs: ``Xeon, 2 cores; 4 x V100``."""
+def _hardware(run: RunDefinition, provenance: dict[str, Any]) -> str | None:
+    """Each kind of host that had ranks, and the launching host's GPUs: ``Xeon, 2 cores; 4 x V100``.
+
+    None where that is a service node, without ranks: nobody asked the others.
+    """
+    if launchers.of(run.machine).from_a_service_node:
+        return None
     hosts = provenance.get("hosts") or [provenance["host"]]
     kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {worth(host):g} cores" for host in hosts)
     names = [gpu["name"] for gpu in (provenance.get("gpus") or {}).get("found") or ()]
@@ -145,7 +150,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
             "timed_alone": (provenance.get("timed_alone") or {}).get("held"),
             "cpu_quota_cores": provenance["host"].get("cpu_quota_cores"),
             "system": _system(provenance),
-            "hardware": _hardware(provenance),
+            "hardware": _hardware(run, provenance),
             "started_wall_ns": outcome["started_wall_ns"],
             "started_monotonic_ns": outcome.get("started_monotonic_ns"),
             "boot_id": outcome.get("boot_id") or provenance["host"].get("boot_id"),
@@ -158,6 +163,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "limits": _limits(folder),
         "background": disturbance.summarize(folder, edges),
         "hosts": provenance.get("hosts", []),
+        **hosts_of_ranks(run, provenance, edges),
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
@@ -355,8 +361,7 @@ def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> 
         "time_per_epoch_steady_s": np.median(times[1:]) if len(times) > 1 else None,
         "throughput_samples_per_s": _throughput(run, times, metrics),
         "learning_rate_used": number_or_none(history["learning_rate"][-1]),
-        "time_per_step_s": _time_per_step(run, history, metrics),
-        "steps_per_epoch": _steps(run, metrics),
+        **_of_steps(run, history, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
         **_compute_per_step(metrics),
         **_step_times(metrics),
@@ -378,12 +383,24 @@ def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]
     return samples * len(whole) / max(member.get("epochs_s") or times.sum() for member in whole)
 
 
-def _time_per_step(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> float | None:
-    """Median over the epochs after the first, without validation; None for runs of older versions."""
-    if "steps_s" not in history:
-        return None
-    epochs = history["steps_s"][1:] if history.rows > 1 else history["steps_s"]
-    return np.median(epochs) / _steps(run, metrics)
+def _of_steps(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Steps of an epoch, and times without validation: medians over the epochs after the first; None in older versions.
+
+    A program whose batch size is not known makes an unknown number of steps; a pattern may tell the time of one.
+    """
+    seconds = None
+    if "steps_s" in history:
+        seconds = np.median(history["steps_s"][1:] if history.rows > 1 else history["steps_s"])
+    if not _knows_steps(run):
+        told = metrics["program"].get("metrics", {}).get("time_per_step_s")
+        return {"epoch_steps_s": seconds, "time_per_step_s": told, "steps_per_epoch": None}
+    steps = _steps(run, metrics)
+    per_step = None if seconds is None else seconds / steps
+    return {"epoch_steps_s": seconds, "time_per_step_s": per_step, "steps_per_epoch": steps}
+
+
+def _knows_steps(run: RunDefinition) -> bool:
+    return not command.is_command(run.benchmark) or command.knows_batch(run.benchmark, run["batch_size"])
 
 
 def _first_epoch_excess(history: Columns) -> float | None:
@@ -525,7 +542,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     is_sparse = any(rank.get("sparse_gradients") for rank in ranks)
 
     def per_step(way: str) -> float | None:
-        if shares:
+        if shares or not ranks:
             return None
         return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
 
@@ -578,12 +595,25 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     if not command.is_command(run.benchmark):
         return None
     told, unseen = metrics["program"], unseen_nodes(run)
+    whys = [told["reason"], _other_size(run, metrics), unseen, _no_steps(run, told)]
     return {
         "cpu_time_s": None if unseen else told["cpu_s"],
         "events": told["events"],
         "epochs": told.get("epochs"),
-        "reason": "; ".join(filter(None, [told["reason"], _other_size(run, metrics), unseen])) or None,
+        "reason": "; ".join(filter(None, whys)) or None,
     }
+
+
+def _no_steps(run: RunDefinition, told: Mapping[str, Any]) -> str | None:
+    """Why the steps of a program that told its epochs are not known, or None."""
+    if not told.get("has_epochs") or _knows_steps(run):
+        return None
+    has_time = told.get("metrics", {}).get("time_per_step_s") is not None
+    names = "steps_per_epoch" if has_time else "steps_per_epoch, time_per_step_s"
+    return (
+        f"{names}: the batch size is not known; give batch_size in the benchmark's file, or hand it over "
+        "({batch_size_per_rank})"
+    )
 
 
 def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:

@@ -54,7 +54,10 @@ def state(folder: Path) -> tuple[str, str]:
         return "to do", ""
     named = hosts(folder)
     where = f" on {named}" if named else ""
-    silent = time.time() - max(path.stat().st_mtime for path in [folder / "ranks", *(folder / "ranks").iterdir()])
+    try:
+        silent = time.time() - max(path.stat().st_mtime for path in [folder / "ranks", *(folder / "ranks").iterdir()])
+    except FileNotFoundError:  # it is just ending, and its ranks' files are merged
+        return "running", where
     if silent > SILENT_S:
         return "silent", f"{where}: no heartbeat for {silent:.0f} s; it was stopped, or it waits or hangs"
     return "running", where

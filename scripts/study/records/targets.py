@@ -4,6 +4,8 @@ The target may differ between studies that share a run, so this is no part of th
 rules, the clock stops at the end of the first validation that reaches the target.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,13 @@ from study.core import checked, fields
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.files import number_or_none
+from study.core.lazy import pandas as pd
 from study.ensembles import results
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import phases
 from study.instruments.power import summary
-from study.records.power import unseen_nodes
+from study.records.nodes import unseen_nodes
 
 WAS_SET = "a clock was set"
 CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs
@@ -110,6 +113,12 @@ def stopped_early(run: Any) -> bool:
     """
     told = run.get("program_epochs")
     return told is not None and bool(told < run["epochs_per_rank"])  # False of NaN, which it is of our own training
+
+
+def trained_epochs(runs: pd.DataFrame) -> pd.Series:
+    """Epochs that each rank trained, of rows of the tidy table: as planned, or as many as a command told."""
+    planned = runs["epochs_per_rank"].astype(float)
+    return runs["program_epochs"].astype(float).fillna(planned) if "program_epochs" in runs else planned
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:

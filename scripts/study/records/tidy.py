@@ -24,7 +24,8 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES
-from study.records import checks, comparable, power, targets, utilisation
+from study.records import checks, comparable, own_keys, power, targets, utilisation
+from study.records.nodes import host_columns
 from study.records.record import R2_NAMES, verify
 from study.records.renewal import current_record, has_ended
 
@@ -163,7 +164,8 @@ def _run_row(
         "steering": comparable.steering_text(provenance["steering"]),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
         "code_is_current": _is_current(record, training_code),
-        "hosts": " ".join(host["name"] for host in record["hosts"]) or provenance["host"],
+        **host_columns(record),
+        **own_keys.of_run(run, record["parameters"]),
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
     }
     if (
@@ -185,7 +187,9 @@ def _steady_samples_per_s(record: dict[str, Any]) -> float | None:
     """
     keys, training = record["parameters"], record["training"] or {}
     seconds = (training.get("time_per_step_s") or 0) * (training.get("steps_per_epoch") or 0)
-    if not seconds or record["derived"]["epochs_per_rank"] < 2 or keys["ensemble"] > 1:
+    seconds = seconds or training.get("epoch_steps_s")  # of a program whose steps are not known
+    epochs = (record.get("program") or {}).get("epochs") or record["derived"]["epochs_per_rank"]  # it may stop early
+    if not seconds or epochs < 2 or keys["ensemble"] > 1:
         return None
     return float(record["workload"]["samples_per_rank"] * keys["gpus"] * keys["emulated_ranks"] / seconds)
 
@@ -251,10 +255,11 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs.
 
     P1B3's R2, which older files have as ``accuracy``, gets its own columns. Derived columns newer than the file are
-    empty.
+    empty. Keys that a command does not have get what stands for them, see `study.records.own_keys`.
     """
     frame = _read_table(path, RUNS)
     if len(frame):
+        frame = own_keys.restored(frame)
         if "r2" not in frame and "growth_sign_accuracy" in frame:
             is_p1b3 = frame["growth_sign_accuracy"].notna()
             for old, new in R2_NAMES.items():

@@ -13,6 +13,7 @@ from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import PlannedRun, Study
 from study.machines import environments, machine
+from study.records import own_keys
 from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
 from study.workloads import command
 from study.workloads.command import content
@@ -80,5 +81,5 @@ def _write_runs(study: Study, code: dict[str, str], folder: Path) -> bool:
     frame = runs_frame(there, code, folder)
     if len(frame):
         with written_aside(Path(paths.study_folder(folder, study.name)) / "runs.csv") as aside:
-            frame.to_csv(aside, index=False)
+            own_keys.emptied(frame).to_csv(aside, index=False)
     return len(frame) > 0

@@ -95,9 +95,9 @@ def columns() -> str:
         "A column that does not apply to a run is empty. Times of phases are of the slowest rank, and no column is per "
         "rank: `metrics.json` and `phases.jsonl` in the run directory have each rank's values.",
         "config/fields/",
-        "## `runs.csv`\n\nOne row per run. All [grid keys](grid-keys.md) are columns too. "
-        "[Method](../method.md#definitions-of-the-numbers) and [telemetry](../telemetry.md) define the measured "
-        f"numbers precisely.\n\n{COLUMNS}{grid}",
+        "## `runs.csv`\n\nOne row per run. All [grid keys](grid-keys.md) are columns too; those that a command does "
+        "not have are empty. [Method](../method.md#definitions-of-the-numbers) and [telemetry](../telemetry.md) define "
+        f"the measured numbers precisely.\n\n{COLUMNS}{grid}",
         *(_section(each) for each in fields.sections() if any(field.column for field in each.fields)),
         "## `loading.csv`\n\nOne row per load.",
         *(_section(each) for each in fields.sections(fields.OF_LOADS)),

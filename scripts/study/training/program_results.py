@@ -41,14 +41,25 @@ def assemble(folder: Path, run: RunDefinition) -> None:
             "resumed_after_epoch": resumed_after,
             "test": {name: tested.get(name) for name in names},
             "parameters": _size("model_parameters", told),
-            "program": _program(found, told, epochs, refused, resumed_after),
+            "program": _program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
             "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
         },
     )
 
 
+def _by_epochs(run: RunDefinition) -> list[str]:
+    """The columns that a program's epochs give. Without its batch size, nobody knows how many steps they have."""
+    knows_steps = command.knows_batch(run.benchmark, run["batch_size"])
+    return [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
+
+
 def _program(
-    found: list[dict[str, Any]], told: dict[int, Any], epochs: list[Any], refused: list[str], resumed_after: int | None
+    found: list[dict[str, Any]],
+    told: dict[int, Any],
+    epochs: list[Any],
+    refused: list[str],
+    resumed_after: int | None,
+    by_epochs: list[str],
 ) -> dict[str, Any]:
     """What is of a command only. reason: why the results of training are empty, or a pattern's value is."""
     patterns = found[0]["patterns"]
@@ -58,7 +69,7 @@ def _program(
     whys = {name: "its pattern found no number" for name, value in patterns.items() if value is None}
     reasons += [f"metrics.{name}: {why}" for name, why in {**whys, **found[0]["pattern_faults"]}.items()]
     if epochs:
-        unused = [name for name in command.OF_TRAINING if patterns.get(name) is not None]
+        unused = [name for name in by_epochs if patterns.get(name) is not None]
         reasons += [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
     reasons += refused
     return {

@@ -30,7 +30,7 @@ from study.experiment import applicable
 from study.experiment.definition import RunDefinition
 from study.experiment.identity import filled
 from study.experiment.parameters import PARAMETERS
-from study.records import tidy
+from study.records import own_keys, tidy
 from study.report.exports import kinds
 
 META, ARTIFACTS, METRICS, PARAMS, TAGS = "meta.yaml", "artifacts", "metrics", "params", "tags"
@@ -159,7 +159,7 @@ def _write_run(experiment: Path, identity: str, run: StoredRun) -> None:
 def _of_row(row: Mapping[Any, Any], results: Path) -> StoredRun:
     """A row of ``runs.csv``, and the epochs of its run."""
     record = Path(row["record"])
-    lacking = _lacking((results / record).with_name("run.yaml"))
+    lacking = {own_keys.LACKING, own_keys.REASON, *_lacking((results / record).with_name("run.yaml"))}
     params, values, tags = _parted({str(name): value for name, value in row.items() if name not in lacking})
     begin = None if _is_missing(row.get("started_wall_ns")) else round(row["started_wall_ns"] / 1e6)
     end = None if begin is None or _is_missing(row.get("runtime_s")) else begin + round(row["runtime_s"] * 1e3)

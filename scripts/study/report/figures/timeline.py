@@ -162,13 +162,12 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str, quantity: Quant
     if len(shown) > MOST_RUNS:
         notes.append(f"{len(shown) - MOST_RUNS} more {kind} are not shown")
     notes += quantity.notes(shown)
-    several = shown["nodes"] > 1
-    if (several & (shown["hosts"] == shown["host"])).any():
+    several = shown[shown["nodes"] > 1]
+    known = several["clock_uncertainty_s"].dropna()  # of a machine with ``hosts``
+    if len(known) < len(several):
         notes.append("the nodes' clocks are taken as they are: how far they are apart was not measured")
-    if (several & (shown["hosts"] != shown["host"])).any():
-        known = shown.get("clock_uncertainty_s", pd.Series(dtype=float)).dropna()
-        told = "" if known.empty else f", known to {known.max():.2g} s"
-        notes.append(f"the hosts' clocks are corrected by offsets measured at the start{told}")
+    if len(known):
+        notes.append(f"the hosts' clocks are corrected by offsets measured at the start, known to {known.max():.2g} s")
     return tuple(notes)
 
 

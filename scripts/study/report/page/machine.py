@@ -10,6 +10,7 @@ import pandas as pd
 
 from study.core import checked
 from study.core.files import read_json
+from study.machines import launchers
 
 COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
 
@@ -55,7 +56,9 @@ class Machine:
 def of_study(machine: dict[str, Any], runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> Machine:
     """The `Machine`. machine: its YAML with its name. runs, loading: the tidy tables. folder: its results folder."""
     found = _provenances(runs, loading, folder)
-    hosts = [*(_host(each) for each in found), *(_other(host) for each in found for host in each.get("hosts", []))]
+    no_ranks = "; launches the runs, and has no ranks" if launchers.of(machine).from_a_service_node else ""
+    hosts = [f"{_host(each)}{no_ranks}" for each in found]
+    hosts += [_other(host) for each in found for host in each.get("hosts", [])]
     versions = _versions(found) | _of_communication(runs)
     return Machine(
         machine["name"], machine["description"], list(dict.fromkeys(hosts)), versions, _sensors(runs),

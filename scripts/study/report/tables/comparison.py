@@ -94,7 +94,8 @@ def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str,
 
 
 def _are_calibrated(runs: pd.DataFrame) -> bool:
-    """Whether the runs of both have calibrations that can be compared: of one version, on one host."""
+    """Whether the runs of both have calibrations that can be compared: of one version, on one host, as their ranks."""
     if "calibration_version" not in runs or runs["calibration_s"].isna().any():
         return False
-    return runs["calibration_version"].nunique() == 1 and runs["hosts"].nunique() == 1
+    told = ["calibration_version", *(name for name in ("host", "hosts") if name in runs)]
+    return bool(runs[told].notna().all(axis=None)) and bool((runs[told].nunique() == 1).all())

@@ -12,6 +12,7 @@ import pandas as pd
 from study.core.registry import Registry
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import Study
+from study.records import own_keys
 from study.records.ensemble import with_lost_as_failed
 from study.records.names import split_records
 from study.report.tables.layout import Table
@@ -118,6 +119,21 @@ def with_disturbed(made: Table, runs: pd.DataFrame) -> Table:
         made, frame=made.frame.assign(runs_disturbed=counts), shown=[*made.shown, "runs_disturbed"],
         optional=(*made.optional, "runs_disturbed"), notes=notes,
     )  # fmt: skip
+
+
+def with_own_keys(made: Table, runs: pd.DataFrame) -> Table:
+    """A table as it is written: of a command without the grid keys that it does not have.
+
+    A key that no row has loses its column; where some rows have it, the cells of the others are empty, and the column
+    ``keys_reason`` and a note say why. runs: the tidy table of runs from which it is made.
+    """
+    lacking = own_keys.of_benchmarks(runs)
+    frame, is_partial = own_keys.without(made.frame, lacking)
+    if not is_partial:
+        return dataclasses.replace(made, frame=frame)
+    whys = [own_keys.WHY if lacking.get(str(name)) else None for name in frame["benchmark"]]
+    notes = [*made.notes, f"{own_keys.REASON}: {own_keys.WHY}"]
+    return dataclasses.replace(made, frame=frame.assign(**{own_keys.REASON: whys}), notes=notes)
 
 
 def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:

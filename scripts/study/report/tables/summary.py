@@ -12,7 +12,7 @@ from study.core.statistics import summarize
 from study.experiment import schemas
 from study.experiment.methods import method
 from study.experiment.parameters import PARAMETERS
-from study.records import comparable
+from study.records import comparable, targets
 from study.records.names import join_records
 from study.records.power import NO_MEAN, has_no_mean, modelled_note
 from study.records.tidy import QUALITY
@@ -144,7 +144,7 @@ def steady(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs, without the time per step of those with one epoch: TensorFlow builds its graph in it."""
     if runs.empty:
         return runs
-    return runs.assign(time_per_step_s=runs["time_per_step_s"].where(runs["epochs_per_rank"] > 1))
+    return runs.assign(time_per_step_s=runs["time_per_step_s"].where(targets.trained_epochs(runs) > 1))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 
 from study.core import checked
 from study.core.errors import StudyError
-from study.workloads.command import placeholders
+from study.workloads.command import code_files, placeholders
 
 KIND = "command"
 EPOCHS, STEPS, SAMPLES, FIXED = WORK = ("epochs", "steps", "samples", "fixed")
@@ -24,6 +24,8 @@ ABSENT: Mapping[str, Any] = {
     "environment": {}, "parameters": {}, "metrics": {},
 }  # fmt: skip
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
+# Placeholders by which a program gets its batch size, or what follows from it.
+OF_BATCH = ("batch_size", "batch_size_per_rank", "steps_per_rank")
 # Columns that a pattern may fill, besides names of its own, which are columns of quality.
 OF_TRAINING = ("throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s")
 
@@ -49,6 +51,12 @@ def samples_of_rank(train_samples: int, scaling: str, work: str, ranks: int) -> 
 def words(spec: Mapping[str, Any]) -> list[str]:
     """All words of the command, with those of a resumed run."""
     return [*spec["command"], *spec.get("resume", [])]
+
+
+def knows_batch(spec: Mapping[str, Any], batch_size: int) -> bool:
+    """Whether the batch size is known: the program is handed it, or its file says it. batch_size: of the run."""
+    told = {name for word in words(spec) for name in placeholders.named(word)}
+    return batch_size != ABSENT["batch_size"] or not told.isdisjoint(OF_BATCH)
 
 
 def check(spec: Mapping[str, Any], grid_keys: Iterable[str], where: str) -> None:
@@ -80,6 +88,8 @@ def _refusals(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
     for file in spec["code"]:
         if not (folder / file).exists():
             yield f"code: {folder / file} does not exist; give files and folders of the program, relative to {folder}"
+    if why := code_files.link_fault(spec):
+        yield f"code: {why}"
     if why := _script_fault(spec, folder):
         yield f"command: {why}"
     if why := _environment_fault(spec, folder):

@@ -4,47 +4,37 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from study.core import commands
 from study.core.errors import StudyError
+from study.workloads.command import code_files
 
 ANSWER_S = 60  # for the environment's Python
 PACKAGES = ("torch", "jax", "jaxlib", "lightning", "pytorch-lightning", "transformers", "accelerate", "deepspeed",
             "tensorflow", "keras", "horovod", "mpi4py", "numpy")  # fmt: skip
 NCCL = "nvidia-nccl"  # begin of the names of NCCL's packages
-NOT_CODE = ("__pycache__", ".git")
 TELL = ("import importlib.metadata as m, json, platform; e = (d.metadata for d in m.distributions()); print(json.dumps("
-        "[platform.python_version(), sorted([d['Name'] or '', d['Version'] or ''] for d in e)]))")  # fmt: skip
+        "[platform.python_version(), [[d['Name'] or '', d['Version'] or ''] for d in e]]))")  # fmt: skip
 HAS_PYTHON = "if command -v python3 >/dev/null; then echo true; else echo false; fi"
 HEAD_BYTES = 64 << 10  # of an image that tell it from others: SIF's header has the identity of its build
 AMD, NVIDIA = Path("/dev/kfd"), Path("/dev/nvidiactl")  # on a node with such GPUs
 
 
 def code_digest(spec: Mapping[str, Any]) -> str:
-    """12 hex digits over the names and bytes of the files of ``code``.
+    """12 hex digits over the names and bytes of the files of ``code``, see `study.workloads.command.code_files`.
 
     Raises:
         StudyError: a file cannot be read.
     """
-    total, folder = hashlib.sha256(), Path(spec["folder"])
-    for path in _files(folder, spec["code"]):
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise StudyError(f"{path}: is code of the benchmark and cannot be read: {error.strerror}") from None
-        total.update(f"{path.relative_to(folder)}\0{len(content)}\0".encode() + content)
+    total = hashlib.sha256()
+    for name, content in code_files.contents(spec):
+        total.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return total.hexdigest()[:12]
-
-
-def _files(folder: Path, code: list[str]) -> Iterator[Path]:
-    for name in sorted(code):
-        found = folder / name
-        files = sorted(found.rglob("*")) if found.is_dir() else [found]
-        yield from (path for path in files if not path.is_dir() and not set(path.parts) & set(NOT_CODE))
 
 
 def line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int = 0) -> list[str]:
@@ -135,8 +125,11 @@ def told_by(python: Path) -> tuple[str, list[list[str]]]:
 
 
 def versions(version: str, every: list[list[str]]) -> dict[str, str]:
-    """The versions that are recorded. every: [name, version] of all packages."""
-    chosen = {name.lower().replace("_", "-"): told for name, told in every}
+    """The versions that are recorded. every: [name, version] of all packages, in the order in which Python finds them.
+
+    Of a package that is there twice, such as one of a loaded module and one of the environment, the first is imported.
+    """
+    chosen = {re.sub("[-_.]+", "-", name.lower()): told for name, told in reversed(every)}
     known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}
     lock = hashlib.sha256(json.dumps(sorted(every)).encode()).hexdigest()[:12]
     return {"python": version, **dict(sorted(known.items())), "environment": lock}
