@@ -15,7 +15,7 @@ from study.instruments import background, disturbance
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline.summary import summarize
 from study.report.figures.description import describe, draws
-from study.report.figures.timeline import POINTS, select
+from study.report.figures.timeline import POINTS, _title, select
 from study.report.figures.timeline_drawing import draw, write
 
 FIGURE = describe("icpp2019_figure7_12_19")
@@ -87,6 +87,10 @@ def test_lanes_name_the_hosts_of_several(tmp_path):
     assert corrected in data.notes and as_they_are not in data.notes
     of_a_batch_job = selected(tmp_path, {**row, "clock_uncertainty_s": None}).notes
     assert as_they_are in of_a_batch_job and corrected not in of_a_batch_job, "its hosts are known, their clocks not"
+
+
+def test_a_command_has_no_loader_in_the_title_of_its_run():
+    assert _title(pd.Series({**ROW, "loader": "none", "benchmark": "mine"}), {}) == "MINE, 2 ranks, weak scaling"
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):

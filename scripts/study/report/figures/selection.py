@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.statistics import summarize
+from study.experiment import programs
 from study.experiment.parameters import observing
 from study.records import comparable, pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
@@ -106,7 +107,8 @@ def _chosen(description: Description, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _subtitle(rows: pd.DataFrame, study: str) -> str:
-    found = {column: list(rows[column].unique()) for column in ("machine", "benchmark", "dataset")}
+    columns_told = ("machine", "benchmark", "dataset")
+    found = {column: values for column in columns_told if (values := programs.of_others(rows[column].unique()))}
     told = {column: values[0] if len(values) == 1 else f"{len(values)} different" for column, values in found.items()}
     return ", ".join([f"study {study}", *(f"{column} {value}" for column, value in told.items())])
 

@@ -18,6 +18,7 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath
 from study.core.wording import counted
+from study.experiment import programs
 from study.experiment.definition import RunDefinition
 from study.instruments import phases, queue_usage
 from study.instruments.power.readings import MODELLED
@@ -215,9 +216,13 @@ def _title(row: pd.Series, labels: Labels) -> str:
         sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
         each = f" of {counted(row['member_ranks'], 'rank')}" if row.get("member_ranks", 1) > 1 else ""
         ranks = f"{row['ensemble']} members{each}, {sharing}"
-    return (
-        f"{benchmark_title(row['benchmark'], labels)}, {ranks}, {row['scaling']} scaling, {loader}{told}{way}{uneven}"
-    )
+    named = [
+        benchmark_title(row["benchmark"], labels),
+        ranks,
+        f"{row['scaling']} scaling",
+        *programs.of_others([loader]),
+    ]
+    return f"{', '.join(named)}{told}{way}{uneven}"
 
 
 def _lanes(edges: Iterable[dict[str, Any]], launch: Launch) -> tuple[Lane, ...]:
