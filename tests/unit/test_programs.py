@@ -27,7 +27,7 @@ from study import plan
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.experiment import expansion, inputs, programs
+from study.experiment import applicable, expansion, inputs, programs
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study, growth_of_work
@@ -35,11 +35,11 @@ from study.instruments import phases
 from study.instruments.power import summary
 from study.launch import launch
 from study.machines import guard, launchers, machine
-from study.prediction import goals, settings
+from study.prediction import goals, imports, settings
 from study.prediction.answers import answers
 from study.prediction.recommend import recommend
+from study.records import own_keys, targets, versions
 from study.records import record as records
-from study.records import targets, versions
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
 from study.report import answer
@@ -1113,6 +1113,16 @@ def ran(ranks, repeat, work="samples", epochs_told=True):
         "repeat": repeat, "record": f"runs/{ranks}-{repeat}/record.json",
         **{name: value * (1 + 0.002 * repeat) for name, value in truth(ranks, epochs_told).items()},
     }  # fmt: skip
+
+
+def test_the_name_of_a_predicted_series_has_no_key_that_a_command_does_not_have(project, tmp_path):
+    project()
+    lacking = applicable.lacking({"batch_size": 100}, {"kind": "command", "command": ["x"]})
+    told = {own_keys.REASON: own_keys.WHY, own_keys.LACKING: " ".join(lacking)}
+    frame = pd.DataFrame([ran(ranks, 1) | told for ranks in (1, 2, 4)])
+    own_keys.emptied(frame).to_csv(tmp_path / "runs.csv", index=False)
+    (series,) = imports.read_any([str(tmp_path / "runs.csv")], "fixed")
+    assert series.name == "mine strong 100"
 
 
 def predicted(work, epochs_told=True):

@@ -30,6 +30,7 @@ from study.prediction.trackers import (
     with_ranks,
     without_placeholders,
 )
+from study.records import own_keys
 from study.records.tidy import read_runs
 
 PREFIXED = re.compile(r"([0-9]{1,9}):(.+)", re.S)
@@ -139,7 +140,8 @@ def _of_table(
 def _of_runs(path: Path, work: str) -> list[Series]:
     """`runs.csv`: the runs that a prediction uses (`study.prediction.settings.select`); they are measured.
 
-    A series has the runs that are alike in all grid keys but ranks and repeat; those that differ are in its name.
+    A series has the runs that are alike in all grid keys but ranks and repeat; those that differ are in its name, of a
+    command without the keys that it does not have.
     """
     selection = settings.select(read_runs(path))
     runs = selection.used.reset_index(drop=True)
@@ -147,11 +149,16 @@ def _of_runs(path: Path, work: str) -> list[Series]:
         raise StudyError(f"{path}: has no successful run with a runtime_s that a prediction can use")
     keys = [name for name in (*settings.WORKLOAD, *settings.SERIES) if name in runs and name not in OF_A_NAME]
     differing = [name for name in keys if runs[name].nunique(dropna=False) > 1]
-    words = [runs[name].astype(str) for name in OF_A_NAME if name in runs]
-    words += [f"{name}=" + runs[name].astype(str) for name in differing]
+    words = {name: runs[name].astype(str) for name in OF_A_NAME if name in runs}
+    words |= {name: f"{name}=" + runs[name].astype(str) for name in differing}
+    lacking = own_keys.of_benchmarks(runs)
+    names = [
+        " ".join(word for name, word in row.items() if name not in lacking.get(row["benchmark"], ()))
+        for row in pd.DataFrame(words).to_dict("records")
+    ]
     table = pd.DataFrame(
         {
-            "series": pd.concat(words, axis=1).agg(" ".join, axis=1),
+            "series": names,
             "ranks": runs["gpus"].astype(int),
             "nodes": runs["nodes"].astype(int),
             "runtime_s": runs["runtime_s"].astype(float),
