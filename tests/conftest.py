@@ -64,6 +64,8 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    # Before pytest leaves out the long ones, for the test of their parts.
+    config.stash[parts.COLLECTED] = parts.long_by_file(items)
     # The longest files first, so that no worker is left with one at the end. It keeps the order within a file.
     seconds = parts.durations(parts.FILES)
     items.sort(key=lambda item: distribution.place(item, seconds))

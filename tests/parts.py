@@ -9,11 +9,14 @@ import datetime
 import zlib
 from pathlib import Path
 
+import pytest
+
 PARTS = 7
 TABLE = Path(__file__).with_name("long_tests.csv")
 # Files of `make test` that take some seconds: the longest begin first. `pytest -n 3 --store-durations` writes it anew.
 FILES = Path(__file__).with_name("durations.csv")
 LEAST_S = 5
+COLLECTED = pytest.StashKey()  # of a session: as from `long_by_file`
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -30,6 +33,16 @@ def store(seconds, path=FILES):
     )
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([("test", "seconds"), *rows])
+
+
+def long_by_file(items):
+    """{file: the node ids of its long tests} of all files of the collected tests."""
+    found = {}
+    for item in items:
+        of_file = found.setdefault(item.nodeid.partition("::")[0], [])
+        if item.get_closest_marker("long"):
+            of_file.append(item.nodeid)
+    return found
 
 
 def divided(seconds):

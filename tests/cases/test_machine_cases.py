@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from project import wait_for
 
 from study.core import files, locks
 from study.core.errors import StudyError
@@ -228,10 +229,9 @@ def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, t
     process = subprocess.Popen(line, env=variables, stderr=subprocess.PIPE, text=True)
     sessions = []
     try:
-        deadline = time.monotonic() + 30
-        while not any("sleep" in each.name() for each in sessions) and time.monotonic() < deadline:
-            time.sleep(0.1)
-            sessions = psutil.Process(int((sshd / "pid").read_text())).children(recursive=True)
+        daemon = psutil.Process(int((sshd / "pid").read_text()))
+        wait_for(lambda: any("sleep" in each.name() for each in daemon.children(recursive=True)), process, 30)
+        sessions = daemon.children(recursive=True)
         for each in sessions:
             each.suspend()
         _, said = process.communicate(timeout=30)

@@ -5,11 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
+from project import wait_for
 
 from study.core import cores
 from study.core.errors import StudyError
@@ -266,10 +266,8 @@ def test_real_processes_are_told_apart(tmp_path):
         subprocess.Popen([other, "-c", "while :; do :; done"]) as another,
     ):  # fmt: skip
         own.stdout.readline()
-        deadline = time.monotonic() + WAIT_S
-        while float(subprocess.check_output(["ps", "-o", "cputimes=", "-p", str(another.pid)])) < 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        used = ["ps", "-o", "cputimes=", "-p", str(another.pid)]
+        wait_for(lambda: float(subprocess.check_output(used)) >= 1, seconds=WAIT_S)
         seen.close()
         assert (is_own(own.pid), is_own(another.pid)) == (True, False)
         another.kill()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from examples import define, expand
 from fake_nvml import FakeNvml
+from project import wait_for
 
 from study.core import environment
 from study.core.errors import StudyError
@@ -380,10 +381,12 @@ launchers.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec 
 launch.launch(RunDefinition.read({str(tmp_path / "elsewhere.yaml")!r}), {str(tmp_path / "run")!r}, 500, {job!r})
 """
     process = subprocess.Popen([sys.executable, "-c", program])
-    known, deadline = tmp_path / "child", time.monotonic() + 120
-    while not (known.exists() and known.read_text().strip() and handles(process.pid, signal.SIGTERM, signal.SIGHUP)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    known = tmp_path / "child"
+    wait_for(
+        lambda: known.exists() and known.read_text().strip() and handles(process.pid, signal.SIGTERM, signal.SIGHUP),
+        process,
+        120,
+    )
     return process, int(known.read_text())
 
 

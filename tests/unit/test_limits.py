@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_nvml import FakeNvml
+from project import wait_for
 
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -192,10 +193,7 @@ def test_limits_are_put_back_after_sigkill(host, program, tmp_path, killed):
         time.sleep(0.05)
         assert of_package(host) == "90000000"
         assert [each.restored for each in holder.restore_abandoned(Place(host))] == [True] * 3
-    deadline = time.monotonic() + 10
-    while tree(host) != before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert tree(host) == before
+    wait_for(lambda: tree(host) == before, seconds=10)
     launch.kill()
     launch.wait(10)
 
@@ -232,13 +230,12 @@ def test_limits_are_put_back_at_the_walltime_and_after_signals(
         "    supervised()\n"
     )
     launch = subprocess.Popen([sys.executable, "-c", text])
-    settled = time.monotonic() + 20
     # The log is opened once the command has started: a signal before that ends the launch without a run to record.
     is_started = (tmp_path / "log").exists
-    while number and not (of_package(host) == "90000000" and handles(launch.pid, number) and is_started()):
-        assert time.monotonic() < settled, "the run did not start"
-        time.sleep(0.02)
     if number:
+        wait_for(
+            lambda: of_package(host) == "90000000" and handles(launch.pid, number) and is_started(), launch, seconds=20
+        )
         launch.send_signal(number)
     assert launch.wait(30) == code
     assert tree(host) == before

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from ended import ends, has_ended
+from project import wait_for
 
 from study.machines import guard, remote
 
@@ -83,7 +84,7 @@ def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait(
 @pytest.mark.timed
 def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more():
     """The kernel goes on with what was left of its wait when it was frozen."""
-    silence_s = 8
+    silence_s = 4
     it = Guard(silence_s)
     child = it.child()
     time.sleep(0.5)  # so that it waits
@@ -145,10 +146,8 @@ def test_only_a_connection_that_ends_by_itself_is_a_lost_host(tmp_path, script, 
         [sys.executable, "-I", "-S", remote.__file__, "elsewhere", "true"],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + WAIT_S
-    while is_told and not here.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
     if is_told:
+        wait_for(here.exists, seconds=WAIT_S)
         process.terminate()
     _, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, f"{remote.LOST} elsewhere: " in errors) == (code, is_lost), errors

@@ -13,9 +13,15 @@ from study.core.paths import ROOT
 DIVIDED = parts.divided({"a.py": 50, "b.py::test_one": 30, "b.py": 40})
 
 
-def long_tests():
-    """Their node ids, collected from the files that name the mark: to import all others takes 30 CPU seconds."""
+def long_tests(config):
+    """Their node ids: as this session has collected them, or else from the files that name the mark.
+
+    To import all others takes 30 CPU seconds.
+    """
     files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "mark.long" in path.read_text())
+    collected = config.stash[parts.COLLECTED]
+    if {str(path.relative_to(ROOT)) for path in files} <= set(collected):
+        return [test for tests in collected.values() for test in tests]
     line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long", "-p", "no:cacheprovider", *files]
     listed = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert listed.returncode == 0, listed.stdout[-2000:] + listed.stderr[-2000:]
@@ -42,8 +48,8 @@ def test_a_test_without_a_row_is_in_the_same_part_each_time_with_all_of_its_file
 
 
 @pytest.mark.slow
-def test_no_long_test_is_lost_and_each_row_has_a_test():
-    seconds, tests = parts.durations(), long_tests()
+def test_no_long_test_is_lost_and_each_row_has_a_test(pytestconfig):
+    seconds, tests = parts.durations(), long_tests(pytestconfig)
     assert len(tests) > 50
     assert set(seconds) == {parts.row_of(test, seconds) for test in tests} - {None}
     divided = parts.divided(seconds)

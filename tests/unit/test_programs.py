@@ -22,6 +22,7 @@ import psutil
 import pytest
 import yaml
 from examples import expand
+from project import wait_for
 
 from study import plan
 from study.core import paths
@@ -162,9 +163,7 @@ def test_a_killed_process_ends_the_run(project, victim):
     (run,) = project("time.sleep(100)", {"gpus": 2})
 
     def strike():
-        deadline = time.monotonic() + 60
-        while not at_work() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for(at_work, seconds=60)
         time.sleep(1)
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
@@ -460,9 +459,7 @@ def memory_group():
     except OSError as error:
         pytest.skip(f"no group of processes with a limit of memory can be made here: {error}")
     yield folder
-    deadline = time.monotonic() + 10
-    while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: not (folder / "cgroup.procs").read_text(), seconds=10)
     folder.rmdir()
 
 
@@ -499,9 +496,7 @@ def test_a_killed_process_of_a_program_that_starts_a_nodes_ranks(project, victim
     (run,) = project(AS_TORCHRUN, {"gpus": 2}, starts="node")
 
     def strike():
-        deadline = time.monotonic() + 60
-        while len(at_work()) < 3 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for(lambda: len(at_work()) >= 3, seconds=60)
         time.sleep(1)
         words = 2 if victim == "node process" else 3
         next(each for each in at_work() if len(each.cmdline()) == words).kill()
@@ -753,9 +748,7 @@ def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
 def test_the_tree_of_processes_is_told_and_ended():
     process = subprocess.Popen(["sh", "-c", "sleep 100 & sleep 100"])
     try:
-        deadline = time.monotonic() + 10
-        while len(process_tree.below(process.pid)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: len(process_tree.below(process.pid)) >= 2, seconds=10)
         tree = process_tree.below(process.pid)
         assert len(tree) == 2 and process_tree.peak_mb(tree) > 0
         process_tree.end(process.pid, 5)
@@ -1001,9 +994,7 @@ def test_what_stands_twice_is_the_same():
     assert len(copies) == 2 and copies[0] == copies[1]
     process = subprocess.Popen(["sh", "-c", "setsid sleep 100 & sleep 100"])
     try:
-        deadline = time.monotonic() + 10
-        while len(process_tree.below(process.pid)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: len(process_tree.below(process.pid)) >= 2, seconds=10)
         ours, of_guard = process_tree.below(os.getpid()), set(guard._descendants())
         assert ours == of_guard and process_tree.below(process.pid) < ours
     finally:

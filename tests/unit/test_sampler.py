@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from project import wait_for
 
 from study.core.paths import ROOT
 from study.instruments.power import sampler, sampling, telemetry
@@ -29,13 +30,6 @@ def start(path, rate=50, **options):
 def rows(path):
     with open(path, newline="") as handle:
         return list(csv.DictReader(handle))
-
-
-def wait_for(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -146,23 +146,26 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
     assert code == (0 if doomed == "worker1" else 137)
 
 
-def test_nothing_goes_on_without_any_worker(tmp_path):
+def test_nothing_goes_on_without_any_worker(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "GRACE_S", 1)
     code, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(600)")
     assert (code != 0, sorted(told["lost"])) == (True, [1, 2])
 
 
 def test_workers_that_end_at_the_same_moment_are_all_noticed(tmp_path, monkeypatch):
     """Reading the exit codes of the others takes the end of a second worker before the loop has waited for it."""
-    workers, read = [], Process.code.fget
+    asked, read = [], Process.code.fget
 
     def code(process):
-        workers.append(process)
-        time.sleep(0.5)  # meanwhile both have ended
+        asked.append(process)
+        if len(asked) <= 4:  # of the first that has ended, and then of the others
+            time.sleep(0.5)  # meanwhile both have ended
         return read(process)
 
     monkeypatch.setattr(Process, "code", property(code))
+    monkeypatch.setattr(processes, "GRACE_S", 1)
     ended, told = run_all(tmp_path, f"{KILLED} if 'worker' in name else time.sleep(60)")
-    assert workers
+    assert asked
     assert (ended != 0, sorted(told["lost"])) == (True, [1, 2])
 
 
