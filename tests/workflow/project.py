@@ -1,6 +1,7 @@
 """A copy of the project to run Snakemake in, and the tiny study for it."""
 
 import functools
+import importlib.util
 import os
 import re
 import subprocess
@@ -65,6 +66,14 @@ class Project:
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def make(self, *names, study):
+        """Run a study, and make only these of its results: each other table takes a second, each figure two.
+
+        names: as ``runs.csv`` or ``tables/scaling.md``.
+        """
+        self.study = study
+        return self.snakemake(*(self.made.relative_to(self.root) / name for name in names), study=study)
 
     def plan(self, *arguments, study="tiny"):
         """What Snakemake would do: {rule: number of jobs}, from its own dry run; without the target rule."""
@@ -140,13 +149,7 @@ def copy_of_project(folder):
 
     Tests share this machine with each other, so most of their runs are disturbed.
     """
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.
-    compiled = [path.relative_to(ROOT) for path in (ROOT / "scripts").rglob("__pycache__/*.pyc")]
-    names = [name for name in [*listed.stdout.splitlines(), *map(str, compiled)] if os.path.lexists(ROOT / name)]
+    names = [name for name in _files_of_project() if os.path.lexists(ROOT / name)]
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["xargs", "-0", "cp", "-a", "--parents", "-t", folder], cwd=ROOT, check=True,
                    input="\0".join(names), text=True)  # fmt: skip
@@ -156,10 +159,22 @@ def copy_of_project(folder):
 
 
 @functools.cache
+def _files_of_project():
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.
+    compiled = [path.relative_to(ROOT) for path in (ROOT / "scripts").rglob("__pycache__/*.pyc")]
+    return [*listed.stdout.splitlines(), *map(str, compiled)]
+
+
+@functools.cache
 def has_mpi():
-    """Whether Horovod was built for MPI here."""
-    built = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
-    return "[X] MPI" in built.split("Available Tensor Operations")[0]
+    """Whether Horovod was built for MPI here: its library is linked with MPI's. To ask Horovod imports TensorFlow."""
+    found = importlib.util.find_spec("horovod")
+    folders = map(Path, found.submodule_search_locations if found else ())
+    return any(b"libmpi" in path.read_bytes() for folder in folders for path in folder.glob("tensorflow/mpi_lib*"))
 
 
 def wait_for(condition, process=None, seconds=WAIT_S):

@@ -1,4 +1,6 @@
-"""Traced and profiled runs on real ranks: what the timeline shows of uneven loading, and where a profile ends up."""
+"""Traced, profiled and sampled runs on real ranks: what the timeline shows of uneven loading, where a profile ends up,
+and that modelled power says so.
+"""
 
 import gzip
 import json
@@ -10,27 +12,31 @@ from project import Project, copy_tree
 OBSERVED = """
 description: a test
 datasets:
-  nt3: {source: synthetic, train_samples: 40, test_samples: 10, features: 3000, seed: 1}
-  small: {benchmark: nt3, source: synthetic, train_samples: 40, test_samples: 10, features: 60, seed: 1}
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+  wide: {benchmark: nt3, source: synthetic, train_samples: 20, test_samples: 10, features: 3000, seed: 1}
 runs:
-  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, sharding: by_rank, loader: [read_csv, npy], trace: true,
-     straggler_loads: 30}
-  - {benchmark: nt3, dataset: small, scaling: weak, epochs: 1, gpus: 2, loader: chunked, profile: true}
-tables: [communication, sc18_table2_3]
+  - {benchmark: nt3, dataset: wide, scaling: weak, epochs: 2, gpus: 2, batch_size: 10, sharding: by_rank,
+     loader: [read_csv, npy], trace: true, straggler_loads: 30}
+  - {benchmark: nt3, scaling: weak, epochs: 1, gpus: 2, loader: chunked, profile: true}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy}
+tables: [communication, sc18_table2_3, scaling]
 figures: [icpp2019_figure7_12_19]
 """
 
 
-pytestmark = pytest.mark.timed  # one test is about seconds of these runs, which all the others read
+pytestmark = pytest.mark.timed  # two tests are about seconds of these runs, which all the others read
 
 
 @pytest.fixture(scope="module")
 def observed(finished, tmp_path_factory):
-    """A copy of the finished study in which the observed runs have run too."""
+    """A copy of the finished study with the observed runs, of the same data. The machine's sensors are not asked."""
     project = Project(tmp_path_factory.mktemp("observed") / "project")
     copy_tree(finished.root, project.root)
+    sensors = "power_sensors: [nvml, rapl]"
+    project.change("config/machines/local.yaml", sensors, "power_sensors: []\npower_model: {idle_w: 40, peak_w: 140}")
     project.add_study("observed", OBSERVED)
-    project.snakemake(study="observed")
+    tables = [f"tables/{name}.csv" for name in ("communication", "sc18_table2_3", "scaling")]
+    project.make("runs.csv", *tables, "figures/icpp2019_figure7_12_19.svg", study="observed")
     return project
 
 
@@ -99,6 +105,20 @@ def test_a_profile_becomes_a_row_of_sc18_s_table(observed):
     assert row.total_s < run.runtime_s
     record = json.loads((observed.results / run.record).read_text())
     assert record["profile"]["top"][0]["own_s"] > 0
+
+
+def test_modelled_power_is_labelled_all_the_way(observed):
+    """From the sampler beside real ranks to the table."""
+    (run,) = pd.read_csv(observed.made / "runs.csv").query("not trace and not profile").itertuples()
+    assert run.power_source == "modelled", run.power_reason
+    assert 40 <= run.power_per_gpu_w * run.gpus <= 140
+    load_to_end = run.load_s + run.preprocess_s + run.broadcast_s + run.train_s + run.evaluate_s
+    assert run.energy_per_gpu_j * run.gpus > 40 * 0.8 * load_to_end
+    telemetry = pd.read_csv((observed.results / run.record).with_name("telemetry.csv"))
+    assert set(telemetry.sensor) == {"modelled"}
+    five_readings_s = telemetry.monotonic_ns.diff(5).median() / 1e9  # each is at a random moment of its tenth
+    assert 5 / five_readings_s == pytest.approx(10, rel=0.2)
+    assert "power and energy are modelled" in (observed.made / "tables" / "scaling.md").read_text()
 
 
 def test_reading_the_timeline_again_trains_nothing(observed):

@@ -18,7 +18,7 @@ def measured(finished, tmp_path_factory):
     copy_tree(finished.root, project.root)
     four = STRONG.replace("[1, 2]", "4").replace("repeats: 2", "repeats: 1")
     project.add_study("four", TINY.replace(STRONG, four))
-    project.snakemake(study="four")
+    project.snakemake("--until", "train", study="four")  # a recommendation reads records, and no table
     project.add_study("counts", TINY.replace(STRONG, STRONG.replace("[1, 2]", "[1, 2, 4]")))
     return project
 

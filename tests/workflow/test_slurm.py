@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import fork_server
 import pandas as pd
 import pytest
 import virtual_slurm
@@ -59,9 +60,9 @@ def study(project, slurm):
     profile = project.root / "profiles" / "slurm" / "config.yaml"
     lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
     text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
-    profile.write_text(
-        text.replace("status-checks: 20", "status-checks: 2").replace("latency-wait: 60", "latency-wait: 10")
-    )
+    text = text.replace("status-checks: 20", "status-checks: 2").replace("latency-wait: 60", "latency-wait: 10")
+    # Before the first check after a submission, and at the end, the plugin would wait for 40 seconds.
+    profile.write_text(f"{text}\nslurm-init-seconds-before-status-checks: 5\n")
     project.add_study("one", ONE_RUN)
     project.add_study("each", ONE_OF_EACH)
     variables = {
@@ -72,14 +73,20 @@ def study(project, slurm):
     }
     variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
+    def words(name, *arguments):
+        profile = ["--profile", "profiles/slurm", "--slurm-status-command", "squeue"]
+        return [*profile, *arguments, "--config", f"study={name}", "machine=virtual"]
+
     def start(name, *arguments):
-        line = [BIN / "snakemake", "--profile", "profiles/slurm", "--slurm-status-command", "squeue", *arguments]
-        line += ["--config", f"study={name}", "machine=virtual"]
         with open(said, "w") as output:
-            return subprocess.Popen(line, cwd=project.root, env=variables, stdout=output, stderr=output)
+            return subprocess.Popen(
+                [BIN / "snakemake", *words(name, *arguments)], cwd=project.root, env=variables, stdout=output,
+                stderr=output,
+            )  # fmt: skip
 
     def run(name, *arguments):
-        return start(name, *arguments).wait(WAIT_S), said.read_text()
+        done = fork_server.run(words(name, *arguments), project.root, variables, WAIT_S)
+        return done.returncode, done.stdout + done.stderr
 
     said = project.root.parent / "said"
     run.said = lambda: said.read_text()[-3000:]
@@ -112,7 +119,7 @@ def test_a_program_of_one_s_own_over_two_nodes(study):
     (root / "config/benchmarks/numpy_logistic.yaml").write_text(f"{benchmark}folder: examples/numpy_logistic\n")
     grid = "{benchmark: numpy_logistic, scaling: strong, gpus: 2}"
     study.project.add_study("own", f"description: a test\nruns: [{grid}]\ntables: [scaling]\n")
-    code, said = study("own", "--jobs", "1")
+    code, said = study("own", "results/virtual/studies/own/runs.csv", "--jobs", "1")
     assert code == 0, said[-3000:]
     runs = pd.read_csv(study.results / "studies" / "own" / "runs.csv")
     assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
