@@ -146,7 +146,10 @@ def _sentence(ranks: int, step: _Step, most: int) -> str:
     )
     added = step.next_ranks - step.ranks
     share = f"{100 * used:.0f} % of the {'added rank' if added == 1 else f'{added} added ranks'} is used"
-    share = share if used >= 0 else "that is slower"
+    if has_interval and low <= 1 <= high:
+        share = "no gain is shown"
+    elif used < 0:
+        share = "that is slower"
     parts = [f"{made}; {share}."]
     if has_interval and not step.is_clear:
         parts.append("The interval includes the limit, so further blocks may change this.")
