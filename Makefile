@@ -27,14 +27,14 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) report $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup-test  ## all tests that are not marked long or full, by three workers; timed tests run alone, at the end; 25 minutes on two cores
+test: setup-test  ## run all tests that are not marked long or full, by three workers; timed tests run alone, at the end; 25 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
-test-long: setup-test  ## the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
+test-long: setup-test  ## run the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40 -m long \
 	  --part $(if $(value PART),$(call one_word,PART),today) $(call option,--minutes,MINUTES)
 
-quick: setup-test  ## the unit tests that are not marked slow; a minute and a half
+quick: setup-test  ## run the unit tests that are not marked slow; a minute and a half
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit
 
 ifneq ($(value study)$(value machine)$(value goal),)
@@ -48,14 +48,14 @@ recommend:  ## predict other rank counts of the study STUDY on MACHINE, and reco
 	@$(HERE) recommend $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call option,--goal,GOAL)
 
-tune:  ## print which switch of STUDY on MACHINE is worth turning, picked and confirmed on separate blocks; starts no run
+tune:  ## print which setting of STUDY on MACHINE is worth changing, picked and confirmed on separate blocks; starts no run
 	@$(HERE) tune $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 check:  ## compare the latest runs of STUDY on MACHINE with its performance references; ACCEPT=1 makes them the reference
 	@$(HERE) check $(call option,--study,STUDY) $(call option,--machine,MACHINE) \
 	  $(call flag,--accept,ACCEPT)
 
-replicate: setup  ## run STUDY afresh, TIMES times (8), and compare its findings: do their intervals hold; resumes
+replicate: setup  ## run STUDY again from the beginning, TIMES times (8), and test whether the findings' intervals hold; resumes
 	@$(BIN)/python scripts/replicate.py $(call option,--study,STUDY) $(call option,--times,TIMES)
 
 bench: setup-test  ## measure what this project's own loaders and measurements gain and cost
@@ -72,20 +72,20 @@ fuzz: setup-test  ## damage the files that steps read, in CASES ways, 5,000 by d
 	PYTHONPATH=tests/fuzz:tests/workflow:tests/unit $(BIN)/python performance/fuzz.py \
 	  $(call option,--cases,CASES) $(call option,--seed,SEED)
 
-cases: setup-test  ## situations that were reported in public, rebuilt: what is right, and what this project gives
+cases: setup-test  ## rebuild situations that were reported in public, and print the right result and this project's
 	$(BIN)/python -m pytest tests/cases -q -m "not full" --case-table docs/cases.csv
 
-chaos: setup-test  ## ROUNDS rounds from seed SEED: a small study runs while several faults strike at once; a minute each; resumes
+chaos: setup-test  ## run a small study ROUNDS times, from seed SEED on, while several faults strike at once; a minute each; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/chaos.py $(call option,--seed,SEED) $(call option,--rounds,ROUNDS)
 
 load: setup-test  ## run a thousand points through a stand-in for a batch system; kills Snakemake three times; about an hour
 	PYTHONPATH=tests/workflow $(BIN)/python performance/load.py
 
-soak: setup-test  ## POINTS points on a real Slurm of virtual nodes, while strikes by SEED hit Slurm and Snakemake; needs root; resumes
+soak: setup-test  ## run POINTS points on a real Slurm of virtual nodes, while faults by SEED hit Slurm and Snakemake; needs root; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
-gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY parts; MINUTES, 10 by default
+gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY: some parts; MINUTES: 10 by default
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
 
 setup:  ## make or repair .venv, WITH=pytorch also with PyTorch, WITH=test with what tests need; later set-ups keep both
@@ -99,7 +99,7 @@ setup-test setup-docs: setup-%:
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*  ## \([^;]*\).*/\1|\2/p' Makefile | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
-lock: setup-test  ## write the locked requirements in envs/ from what is asked for there; needs the network
+lock: setup-test  ## write the locked requirements in envs/ from the requirements listed there; needs the network
 	@scripts/lock.sh
 
 format: setup-test  ## format code and rules

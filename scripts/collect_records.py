@@ -66,7 +66,7 @@ def _report(runs, loading, folder):
         if old:
             print(
                 f"note: {old} of {len(frame)} {what} were made by another version of their code "
-                f"(column code_is_current); the same command with --forcerun {rule} makes them anew",
+                f"(column code_is_current); the same command with --forcerun {rule} makes them again",
                 file=sys.stderr,
             )
 

@@ -69,7 +69,7 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     own = shlex.join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
     line = f"env {own} {command}"
     if RANKS_GO_ON in os.environ:
-        line += f' || echo "rank {slot.rank} has ended with exit code $?, the others go on" >&2'
+        line += f' || echo "rank {slot.rank} has ended with exit code $?, the others continue" >&2'
     return line
 
 

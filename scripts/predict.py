@@ -28,7 +28,7 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     count, rate = number_types.count, number_types.rate
-    parser.add_argument("points", nargs="+", metavar="POINTS.csv", help="or RANKS:FILE")
+    parser.add_argument("points", nargs="+", metavar="POINTS.csv", help="measured points, or RANKS:FILE")
     parser.add_argument(
         "--work",
         choices=WORKS,
@@ -36,12 +36,12 @@ def main() -> None:
         help="what is fixed: all work; a rank's; epochs are divided",
     )
     parser.add_argument("--predict", type=counts, default=[], help="counts such as 64,128; by default three doublings")
-    parser.add_argument("--ranks-per-node", type=count, help="where there is no column nodes")
-    parser.add_argument("--unit", help="of the throughput, such as images/s or tokens/s/GPU")
+    parser.add_argument("--ranks-per-node", type=count, help="if the file has no column nodes")
+    parser.add_argument("--unit", help="of the throughput: images/s, tokens/s/GPU, ...")
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals")
-    parser.add_argument("--price", type=rate, help="of a node-hour, instead of the goal's")
+    parser.add_argument("--price", type=rate, help="price of a node-hour, not the goal's")
     parser.add_argument("--amount", type=rate, default=1.0, help="steps or epochs of the job on the smallest count")
-    parser.add_argument("--knee", type=rate, default=0.5, help="of a doubling: least speedup less 1")
+    parser.add_argument("--knee", type=rate, default=0.5, help="least speedup of a doubling, minus 1")
     parser.add_argument("--grid", type=rate, help="g CO2e per kWh of the electricity, for modelled emissions")
     parser.add_argument("--pue", type=rate, default=1.0, help="power usage effectiveness of the centre")
     parser.add_argument("--output", type=Path, help="a CSV file; the answer is written beside it too")

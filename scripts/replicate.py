@@ -49,7 +49,7 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     line = [str(program), *profiles(arguments.profile), "--config", *config]
     # Its output is the user's; it takes as long as the study.
     if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode):
-        raise StudyError(f"{results}: the study did not come to its end; mend what it says above and start this again")
+        raise StudyError(f"{results}: the study did not finish; correct the error above, then start this again")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Say which switch of a study is worth turning: picked by its screening blocks, confirmed by its held-out blocks.
+"""Say which setting of a study is worth changing: picked by its screening blocks, confirmed by its held-out blocks.
 
 Reads the run records that exist; starts no run. Missing runs are counted.
 """

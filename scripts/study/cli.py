@@ -46,14 +46,14 @@ class Verb:
 VERBS = {
     "plan": Verb("What would a study run, and what would it cost?", None, "docs/start.md"),
     "run": Verb("Run a study, make its results and print its findings.", None, "docs/start.md"),
-    "status": Verb("How far is a study, and what failed?", "show_status", "docs/failures.md"),
+    "status": Verb("How far has a study come, and what failed?", "show_status", "docs/failures.md"),
     "findings": Verb("What did a study find, and which runs failed?", "show_findings", "docs/comparing-runs.md"),
     "report": Verb("Where is the report of a study?", "show_report", "docs/results.md"),
     "recommend": Verb("How many GPUs does a job of a study deserve?", "recommend", "docs/prediction.md"),
     "predict": Verb(
-        "The same from times in a CSV file or in logs.", "predict", "docs/prediction.md", in_workflow=False
+        "How many GPUs, from times in a CSV file or in logs?", "predict", "docs/prediction.md", in_workflow=False
     ),
-    "tune": Verb("Which switch of Horovod or TensorFlow is worth turning?", "tune", "docs/tuning.md"),
+    "tune": Verb("Which setting of Horovod or TensorFlow is worth changing?", "tune", "docs/tuning.md"),
     "check": Verb(
         "Is a study slower or less accurate than its references?", "check", "docs/performance-references.md",
         exit_codes="Exit codes: 0 no regression, 1 regression, 2 no check was made.",
@@ -65,7 +65,7 @@ VERBS = {
     "trace": Verb(
         "Where did a run's time go, in Perfetto?", "export_trace", "docs/telemetry.md", in_workflow=False
     ),
-    "cases": Verb("Are situations that were reported in public handled?", None, "CONTRIBUTING.md", in_workflow=False),
+    "cases": Verb("How are faults handled that were reported in public?", None, "CONTRIBUTING.md", in_workflow=False),
     "gpu": Verb(
         "Does every measurement work on this machine's GPUs?", "gpu_check", "docs/telemetry.md", in_workflow=False
     ),

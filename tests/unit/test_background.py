@@ -417,7 +417,7 @@ def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
     silent = {"busiest_others": None, "others_cpu_share": None}
     assert disturbance.is_disturbed(silent) is None
     assert disturbance.is_disturbed(silent | {"swapped_mb": 9.0}) is True
-    assert disturbance.unknown(silent) == "its hosts do not tell what others use of their cores (/proc/stat)"
+    assert disturbance.unknown(silent) == "its hosts do not show what others use of their cores (/proc/stat)"
 
 
 def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):

@@ -425,7 +425,7 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
          "event run_start: is of rank 7, but this process started rank 0"),
         ("print(':::MLLOG {\"key\": \"run_start\", \"time_ms\": 1000}')", "error", "s before the start of its process"),
         ("import study_events as e\nwith e.phase('epoch'): time.sleep(.01)", "error",
-         "the program told 1 epochs, but a rank of this run trains 2"),
+         "the program reported 1 epochs, but a rank of this run trains 2"),
         ("import study_events as e\ne.event('epoch_start')", "error", "epoch 1 has an epoch_start and no epoch_stop"),
         ("import study_events as e\ne.metrics(loss=float('nan')); time.sleep(50)", "diverged", "in epoch 1 (loss nan)"),
         ("import study_events as e\nos.environ['RANK'] = '-1'; e.event('run_start'); time.sleep(50)", "error",
@@ -433,7 +433,7 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
         ("print(':::MLLOG {\"key\": \"run_start\", \"time_ms\": 1, \"rank\": \"x\"}'); time.sleep(50)", "error",
          'event run_start: is of rank "x", which is no number'),
         ("import study_events as e\nfor _ in range(3):\n    with e.phase('epoch'): time.sleep(.01)", "error",
-         "the program told 3 epochs, but a rank of this run trains 2"),
+         "the program reported 3 epochs, but a rank of this run trains 2"),
         ("signal = __import__('signal'); signal.signal(15, signal.SIG_IGN)\nimport study_events as e\n"
          "e.event('epoch_stop'); time.sleep(50)", "error", "event epoch_stop: there was no epoch_start"),
     ],
@@ -680,7 +680,7 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
     found = targets.to_target(Path("run"), record, run.dataset.target)
     assert found["epochs_to_target"] == 3 and found["training_to_target_s"] < record["runtime_s"]
     (run,) = project(STOPS.replace("STATUS", "status='aborted'"), **whole)
-    assert "told 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
+    assert "reported 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
 
 
 def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
@@ -692,7 +692,7 @@ def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_to
     run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
     assert records._other_size(run, {"workload": {"train_samples": 100}}) is None
     told = records._other_size(run, {"workload": {"train_samples": 50}})
-    assert told.startswith("train_samples: the program told 50, which is used; the benchmark's file says 100")
+    assert told.startswith("train_samples: the program reported 50, which is used; the benchmark's file says 100")
 
 
 @pytest.mark.parametrize(

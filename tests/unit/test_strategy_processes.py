@@ -131,7 +131,7 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
     [
         ("ps0", "killed", 3, "server 0 ended first: signal 9 (SIGKILL)", 0),
         ("chief0", "killed", 0, "chief ended first: signal 9 (SIGKILL)", 0),
-        ("worker1", "workers_lost", 2, "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it", 1),
+        ("worker1", "workers_lost", 2, "worker 1 ended (signal 9 (SIGKILL)), and the run continued without it", 1),
     ],
 )
 @pytest.mark.parametrize("spots", [None, [ELSEWHERE] * 4])

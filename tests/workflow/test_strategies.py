@@ -200,6 +200,6 @@ def test_a_run_goes_on_without_a_killed_worker_and_is_no_result(trained):
     project, runs, _ = trained
     run = runs[runs.epochs == 6].iloc[0]
     assert (run.status, run.failure_kind, run.workers_lost) == ("failed", "workers_lost", 1)
-    assert run.failure_message == "worker 1 ended (signal 9 (SIGKILL)), and the run went on without it"
+    assert run.failure_message == "worker 1 ended (signal 9 (SIGKILL)), and the run continued without it"
     assert "epoch 6/6" in ((project.results / run.record).parent / "train.log").read_text()
     assert pd.isna(run.time_per_epoch_s) and pd.isna(run.test_accuracy)

@@ -12,10 +12,10 @@ def of_a_study() -> argparse.ArgumentParser:
     config = configuration.settings()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("of_study", nargs="?", metavar="STUDY", help="a file name in config/studies without .yaml")
-    parser.add_argument("--study", help="the same; by default as in config/config.yaml, else the machine's")
-    parser.add_argument("--machine", default=config["machine"], help="by default as in config/config.yaml")
+    parser.add_argument("--study", help="the same; by default that of config/config.yaml, else the machine's")
+    parser.add_argument("--machine", default=config["machine"], help="by default that of config/config.yaml")
     parser.add_argument(
-        "--results-dir", type=folder, default=config["results_dir"], help="by default as in config/config.yaml"
+        "--results-dir", type=folder, default=config["results_dir"], help="by default that of config/config.yaml"
     )
     return parser
 

@@ -61,7 +61,7 @@ def marks_at_fault(text: str, decimal: str) -> str:
     if decimal == UNCLEAR and THOUSANDS.fullmatch(text):
         return ", since its comma may be a decimal one or divide thousands: write it without, or with a decimal point"
     if decimal == "," and np.isfinite(number(text)):
-        return ", since other numbers of the file have decimal commas: write all alike"
+        return ", since other numbers of the file have decimal commas: write all in the same way"
     return ""
 
 

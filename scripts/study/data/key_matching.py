@@ -74,7 +74,8 @@ def refuse_spellings(where: str, keys: Unmatched, known: Iterable[str], other: s
         pairs = ", ".join(f"{key!r} for {found!r}" for key, found in list(alike.items())[:SHOWN])
         raise StudyError(
             f"{where}: {len(alike)} names match no row of {other}, which spells them otherwise ({pairs}); at most "
-            f"{most:.1%} of the rows may have such ({limit}): write them alike, or raise the limit if they are others"
+            f"{most:.1%} of the rows may have such names ({limit}): spell them alike, or raise the limit if they are "
+            "different names"
         )
 
 
@@ -101,5 +102,5 @@ def check_classes(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequenc
     pairs = ", ".join(f"{key!r} for {alike[key]!r}" if key in alike else repr(key) for key in lacking[:SHOWN])
     raise StudyError(
         f"{tested}: {len(lacking)} classes have no sample in {trained} ({pairs}), so that no model can learn them; "
-        "write them alike, or leave their samples out"
+        "spell them alike, or leave their samples out"
     )

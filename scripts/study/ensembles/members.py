@@ -103,7 +103,7 @@ class MemberJob(Job):
                     raise
                 self._failure = str(error)
                 self._halving.fail()
-                print(f"error: member {self._member.number}: {error}; the others go on", flush=True)
+                print(f"error: member {self._member.number}: {error}; the others continue", flush=True)
                 return []
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:

@@ -7,25 +7,25 @@ from study.experiment.parameters import PARAMETERS
 
 HEAD = """# Grid keys
 
-Every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key but the last five may be a list: then it is an
-axis of the grid. A run is named by the keys that differ from their defaults.
+This page lists every key of a grid under `runs` in `config/studies/NAME.yaml`. Every key except the last five may be a
+list. It is then an axis of the grid. A run is named by the keys that differ from their defaults.
 
 The column "the papers" has the values with which a run counts as trained in a paper's way. The papers state few of
-them. The others are those that their software had if nobody changed them, so they are assumed.
+them. For the others, the default of the papers' software is assumed.
 
 This page is written by `make reference` from `scripts/study/experiment/parameters/`.
 
 | key | values | default | meaning | the papers |
 |---|---|---|---|---|
 """
-TAIL = """| `repeats` | integer, at least 1, at most 1000 | `1` | How often each point is run, with other seeds \
-each time. Repeats are blocks: all points of a repeat run before the next repeat. | |
+TAIL = """| `repeats` | integer, at least 1, at most 1000 | `1` | How often each point is run, each time with other \
+seeds. Repeats are blocks: all points of a repeat run before the next repeat. | |
 | `tuning` | `NAME: {KEY: VALUE, ...}` | | Arms: alternatives to the grid's points, see [Tuning](../tuning.md). | |
 | `part` | text | | What the grid is for, such as a figure of a paper. The plan lists the runs of each part. | |
 | `may_fail` | text | | Why these points are expected to fail; they run nevertheless. | |
 | `walltime_minutes` | integer, at least 6 | from known times, else the machine's `time_limit_s` | Walltime of the \
 batch job of each of these runs, five minutes more than the run may take, see \
-[Walltime](../machines/README.md#running-on-a-cluster). Changing it repeats no run. | |
+[Walltime](../machines/README.md#running-on-a-cluster). If it changes, finished runs do not run again. | |
 
 A default never changes once released. Runs that finished before a key existed count as runs with its default.
 """

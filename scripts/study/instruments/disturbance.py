@@ -186,7 +186,7 @@ def unknown(found: Mapping[str, Any], limits: Mapping[str, float] | None = None)
     if is_disturbed(found, limits) is not None:
         return None
     if found["others_cpu_share"] is None:
-        return "its hosts do not tell what others use of their cores (/proc/stat)"
+        return "its hosts do not show what others use of their cores (/proc/stat)"
     return f"its hosts were watched for {100 * found['background_watched_share']:.0f} % of its time only"
 
 

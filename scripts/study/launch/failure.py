@@ -107,7 +107,7 @@ def _of_process(
     """
     number, name, code = lost
     if exit_code == 0:
-        message = f"{name} ended ({processes.how(code)}), and the run went on without it"
+        message = f"{name} ended ({processes.how(code)}), and the run continued without it"
         return described(folder, "workers_lost", message, number, last_lines)
     own = [line for line in last_lines if _rank(line) == number]
     if out_of_reach := lost_host(own):

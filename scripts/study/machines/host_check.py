@@ -244,7 +244,7 @@ def _problems(name: str, found: Facts | str, here: Facts, shared: Collection[str
     different = [path for path, digest in here["data"].items() if found["data"][path] != digest]
     if different:
         path = different[0]
-        yield f"{name}: {path} is not the same there ({found['data'][path]}, here {here['data'][path]}); copy it anew"
+        yield f"{name}: {path} is not the same there ({found['data'][path]}, here {here['data'][path]}); copy it again"
     if abs(found["offset_s"]) > CLOCK_LIMIT_S:
         yield f"{name}: its clock is {found['offset_s']:+.0f} s off; set it: timedatectl set-ntp true"
 

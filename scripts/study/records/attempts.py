@@ -76,7 +76,7 @@ def refusal(machine: dict[str, Any]) -> str | None:
     """Why no block can be run again on a machine although its file asks for it; None if one can."""
     if not machine.get(KEY) or not trains_on_launching_host(machine) or background.tells_others():
         return None
-    return f"{KEY}: this host does not tell what others use of its cores (/proc/stat); leave the key out"
+    return f"{KEY}: this host does not show what others use of its cores (/proc/stat); leave the key out"
 
 
 def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[Again]:

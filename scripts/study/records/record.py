@@ -621,7 +621,7 @@ def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
     told, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
     if told == declared:
         return None
-    return f"train_samples: the program told {told}, which is used; the benchmark's file says {declared} (workload)"
+    return f"train_samples: the program reported {told}, which is used; the benchmark's file says {declared} (workload)"
 
 
 def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:

@@ -43,6 +43,7 @@ def command_lines(verbs: Mapping[str, tuple[str, str | None, str]]) -> str:
     """
     parts = [
         "# Command lines",
+        "This page lists the targets of make, the verbs of `study`, and the options of the scripts that you may call. "
         "The workflow itself is started with `snakemake`; the [README](../../README.md#snakemake) has examples. This "
         "page is written by `make reference` from the Makefile and the scripts.",
         "## `make`",

@@ -25,7 +25,8 @@ def studies() -> str:
     top = {name: {**part, "additionalProperties": True, "items": {}} for name, part in schema["properties"].items()}
     return _page(
         "Studies",
-        "Keys of `config/studies/NAME.yaml`. The keys of a grid under `runs` are in [grid keys](grid-keys.md).",
+        "This page lists the keys of `config/studies/NAME.yaml`. The keys of a grid under `runs` are in [grid "
+        "keys](grid-keys.md).",
         "studies",
         KEYS + _rows({**schema, "properties": top}, parts),
         "An entry of `datasets` has the keys of its source. A file's key is its key under `files` in the benchmark's "
@@ -39,8 +40,8 @@ def machines() -> str:
     """The page docs/reference/machines.md."""
     return _page(
         "Machine files",
-        "Keys of `config/machines/NAME.yaml`. A file with `base: OTHER` has all keys of that machine, except those "
-        "that it gives itself. `nodes` and `ranks_per_node` are required without `hosts`.",
+        "This page lists the keys of `config/machines/NAME.yaml`. A file with `base: OTHER` takes from that machine "
+        "all keys that it does not give itself. `nodes` and `ranks_per_node` are required without `hosts`.",
         "machines",
         KEYS + _rows(machine.schema()),
     )
@@ -51,7 +52,8 @@ def benchmarks() -> str:
     schema = checked.named_schema("benchmarks")
     return _page(
         "Benchmark files",
-        "Keys of `config/benchmarks/NAME.yaml`. The keys of `model` are declared by the benchmark's module.",
+        "This page lists the keys of `config/benchmarks/NAME.yaml`. The benchmark's module declares the keys of "
+        "`model`.",
         "benchmarks",
         KEYS + _rows(schema, schema["$defs"]),
     )
@@ -62,8 +64,9 @@ def figures() -> str:
     schema = checked.named_schema("figures")
     return _page(
         "Figures",
-        "Keys of `config/figures.yaml` and `config/papers/<paper>/figures.yaml`. A figure has `runs` and `panels`, "
-        "or a `kind`. Grid keys are in [grid keys](grid-keys.md), columns in [columns](columns.md).",
+        "This page lists the keys of `config/figures.yaml` and `config/papers/<paper>/figures.yaml`. A figure has "
+        "`runs` and `panels`, or a `kind`. Grid keys are in [grid keys](grid-keys.md), columns in "
+        "[columns](columns.md).",
         "figures",
         KEYS + _rows(schema, schema["$defs"]),
     )
@@ -76,8 +79,9 @@ def findings() -> str:
     points = {**found["properties"]["points"], "properties": {}}
     return _page(
         "Findings",
-        "Keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md), measured columns are "
-        "in [columns](columns.md). [Method](../comparing-runs.md#findings) says how verdicts and intervals are made.",
+        "This page lists the keys of `config/findings/NAME.yaml`. The keys of `points` are [grid keys](grid-keys.md). "
+        "Measured columns are in [columns](columns.md). [When a difference counts](../comparing-runs.md#findings) says "
+        "how verdicts and intervals are made.",
         "findings",
         KEYS + _rows({**found, "properties": {**found["properties"], "points": points}}, parts),
     )
@@ -92,8 +96,9 @@ def columns() -> str:
     )
     return _page(
         "Columns of the CSV files",
-        "A column that does not apply to a run is empty. Times of phases are of the slowest rank, and no column is per "
-        "rank: `metrics.json` and `phases.jsonl` in the run directory have each rank's values.",
+        "This page defines the columns of the CSV files of a study. A column that does not apply to a run is empty. "
+        "Times of phases are those of the slowest rank. `metrics.json` and `phases.jsonl` in the run directory have "
+        "the values of each rank.",
         "config/fields/",
         "## `runs.csv`\n\nOne row per run. All [grid keys](grid-keys.md) are columns too; those that a command does "
         "not have are empty. [Method](../method.md#definitions-of-the-numbers) and [telemetry](../telemetry.md) define "
@@ -101,9 +106,10 @@ def columns() -> str:
         *(_section(each) for each in fields.sections() if any(field.column for field in each.fields)),
         "## `loading.csv`\n\nOne row per load.",
         *(_section(each) for each in fields.sections(fields.OF_LOADS)),
-        "## `history.csv`\n\nOf each run, one row per epoch. Loss and metrics are columns too (`val_`: validation).",
+        "## `history.csv`\n\nEach run has this file: one row per epoch. Loss and metrics are columns too (`val_`: "
+        "validation).",
         *(_section(each) for each in fields.sections(fields.OF_EPOCHS)),
-        "## `members.csv`\n\nOf each ensemble, one row per member. The metrics are columns too.",
+        "## `members.csv`\n\nEach ensemble has this file: one row per member. The metrics are columns too.",
         *(_section(each) for each in fields.sections(fields.OF_MEMBERS)),
     )
 

@@ -98,7 +98,7 @@ def _all(folder: Path, edges: Edges, made: Trace) -> Iterator[Event]:
     axis = _Axis(edges)
     yield from _of_phases(edges, axis)
     parts: dict[str, tuple[str, Callable[[Path, _Axis], Iterable[Event]], str]] = {
-        "epochs": ("history.csv", _of_epochs, "the run has no history: it failed, or goes on"),
+        "epochs": ("history.csv", _of_epochs, "the run has no history: it failed, or is still running"),
         "operations": (profile.FILE, _of_operations, "the run has no profile: operations, or did not succeed"),
         "communication": (timeline.FILE, _of_timeline, "the run has no trace: true, or ended before it communicated"),
         "power": ("telemetry.csv", _of_power, "no sensor was read"),

@@ -359,12 +359,14 @@ class Program:
             may_be_fewer = self._is_resumed or progress.has_succeeded
             if number > expected or (0 < number < expected and not may_be_fewer):
                 raise StudyError(
-                    f"the program told {number} epochs, but a rank of this run trains {expected}; hand it "
+                    f"the program reported {number} epochs, but a rank of this run trains {expected}; pass it "
                     "{epochs_per_rank}, or correct epochs in the benchmark's file; a program that stops at its target "
-                    "tells run_stop with the status success"
+                    "reports run_stop with the status success"
                 )
             if self._is_resumed and progress.has_succeeded and number and progress.epochs[0].number is None:
-                raise StudyError("the program resumed and may have stopped early: tell epoch_num with each epoch_start")
+                raise StudyError(
+                    "the program resumed and may have stopped early: report epoch_num with each epoch_start"
+                )
 
     def _peak_mb(self, largest_kb: int) -> float:
         """Of the largest process: wait4's, which begins with our own peak, or what was sampled."""

@@ -17,7 +17,7 @@ from study.workloads.command.events import LEARNING_RATES
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
 NOT_COUNTED = dict.fromkeys(("shared_read_mb", "storage_read_mb", "staged_mb"))  # by us, of a program of others
 NOT_KNOWN = "it resumed, and the epochs of an earlier attempt are not known"
-NO_EPOCHS = "the program told no epochs (docs/commands.md)"
+NO_EPOCHS = "the program reported no epochs (docs/commands.md)"
 
 
 def assemble(folder: Path, run: RunDefinition) -> None:

@@ -30,8 +30,8 @@ declare(
     Parameter(
         "torch_compile",
         Flag(),
-        "Whether the model's forward and backward pass are compiled by torch.compile. Each run compiles anew, in its "
-        "first epoch, whose time shows it. Needs a C++ compiler, on a GPU also Triton.",
+        "Whether torch.compile compiles the model's forward and backward pass. Each run compiles again, in its first "
+        "epoch, which therefore takes longer. Needs a C++ compiler, on a GPU also Triton.",
         default=False,
         default_in_papers=True,
         label="torch.compile",

@@ -31,8 +31,8 @@ declare(
     Parameter(
         "environment",
         Name(),
-        "The environment of Python in which the ranks run, by its name under `environments` in the machine's file, to "
-        "compare versions of libraries; `own`: that of the study.",
+        "The Python environment in which the ranks run, to compare versions of libraries: a name under `environments` "
+        "in the machine's file; `own`: that of the study.",
         default=environments.OWN,
         default_in_papers=True,
         refuse=_environment,

@@ -165,7 +165,7 @@ declare(
     Parameter(
         "input_pipeline",
         Choice(("tf_data", "keras_arrays")),
-        "Whether tf.data gathers the batches, or Keras is handed the arrays.",
+        "Whether tf.data makes the batches, or Keras gets the arrays.",
         default="tf_data",
         # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
         # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
@@ -177,7 +177,7 @@ declare(
     Parameter(
         "sharding",
         Choice(("none", "by_rank")),
-        "Whether each rank trains on all samples or on its own part.",
+        "Whether each rank trains on all samples (none) or on its own part (by_rank).",
         default="none",
     )
 )
@@ -199,8 +199,8 @@ declare(
     Parameter(
         "map_parallel_calls",
         Count(0, 1024),
-        "Batches that are made at once, each by a thread of its own; 0 for one by one from tables, and as many as "
-        "cores_per_rank of images.",
+        "Number of batches that are made at the same time, each by its own thread. 0: for tables one at a time, for "
+        "images cores_per_rank.",
         default=0,
         unit="batches",
         default_in_papers=True,
@@ -213,7 +213,7 @@ declare(
     Parameter(
         "cache_samples",
         Flag(),
-        "Whether each image stays in memory once it is decoded; random changes follow after. For images that are "
+        "Whether each image stays in memory after it was decoded, before its random changes. For images that are "
         "read while the model trains.",
         default=False,
         default_in_papers=True,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 MOST_W, MOST_MHZ = 10_000, 10_000
-RESTORED = "Set on each host before the run, read back, and put back afterwards; needs the permission of the host."
+RESTORED = "Set on each host before the run, read back, and restored afterwards; needs permission on the host."
 
 
 def _on(name: str) -> RefusalOn:
@@ -41,7 +41,7 @@ declare(
     Parameter(
         "gpu_power_limit_w",
         Number(0, MOST_W),
-        f"Power limit of each GPU of the ranks; 0: as it is. {RESTORED}",
+        f"Power limit of each GPU of the ranks; 0: unchanged. {RESTORED}",
         default=0,
         unit="W",
         default_in_papers=True,
@@ -67,7 +67,7 @@ declare(
     Parameter(
         "cpu_power_limit_w",
         Number(0, MOST_W),
-        f"Long-term power limit of each processor package (RAPL); 0: as it is. {RESTORED}",
+        f"Long-term power limit of each processor package (RAPL); 0: unchanged. {RESTORED}",
         default=0,
         unit="W",
         default_in_papers=True,
@@ -80,7 +80,7 @@ declare(
     Parameter(
         "cpu_governor",
         Choice((UNCHANGED, "performance", "powersave", "schedutil", "ondemand", "conservative")),
-        f"Governor of the CPUs' clock rate. {UNCHANGED}: as it is. {RESTORED}",
+        f"Governor of the CPUs' clock rate. {UNCHANGED}: as before the run. {RESTORED}",
         default=UNCHANGED,
         default_in_papers=True,
         label="CPU governor",

@@ -117,7 +117,7 @@ declare(
     Parameter(
         "straggler_loads",
         Count(0, 1000),
-        "How many more times the last rank loads its files, so that it becomes a straggler.",
+        "Number of additional times that the last rank loads its files, which makes it a straggler.",
         default=0,
         refuse=_straggler_loads,
     )
@@ -127,7 +127,7 @@ declare(
     Parameter(
         "checkpoint_epochs",
         Count(0),
-        "A checkpoint is written after every so many epochs; 0 for none.",
+        "Number of epochs after which a checkpoint is written each time; 0 for no checkpoints.",
         default=0,
         unit="epochs",
         label="epochs between checkpoints",
@@ -176,8 +176,9 @@ declare(
     Parameter(
         "emulated_ranks",
         Count(1, 100_000),
-        "As how many ranks one rank trains: the same epochs, batches, learning rate and averaged gradients as on so "
-        "many ranks, one after the other; 1 for itself. Needs gpus: 1. The run gives no timings.",
+        "Number of ranks that one rank emulates: it trains with the epochs, batches, learning rate and averaged "
+        "gradients of this number of ranks, and computes their gradients one after the other; 1 for no emulation. "
+        "Needs gpus: 1. The run gives no timings.",
         default=1,
         unit="ranks",
         refuse=_emulated_ranks,
@@ -189,7 +190,7 @@ declare(
     Parameter(
         "gradient_noise_every",
         Count(0),
-        "The gradient noise scale is measured in every so many steps; 0 for not at all.",
+        "Number of steps after which the gradient noise scale is measured each time; 0 for no measurement.",
         default=0,
         unit="steps",
         label="steps between measurements of the gradient noise",
@@ -202,8 +203,8 @@ declare(
     Parameter(
         "input_checksum",
         Flag(),
-        "Whether a checksum of all values that the model gets is recorded, by which input formats are compared. It "
-        "slows the input, so such a run gives no timings.",
+        "Whether a checksum of all inputs of the model is recorded, to compare input formats. It slows the input, so "
+        "such a run gives no timings.",
         default=False,
         refuse=_input_checksum,
         observes=True,

@@ -73,9 +73,10 @@ declare(
     Parameter(
         "work",
         Choice(command.WORK),
-        "What the ranks divide under strong scaling. epochs: each trains its share of them. samples: each has its "
-        "share of every epoch's samples, as in data parallel training. steps: of the job's steps. fixed: what the "
-        "program divides by itself. Benchmarks of a command set it in their file; ours divide epochs.",
+        "What the ranks divide under strong scaling. epochs: each rank trains its share of the epochs. samples: each "
+        "rank has its share of every epoch's samples, as in data parallel training. steps: each rank makes its share "
+        "of the steps. fixed: the program divides its work itself. Benchmarks of a command set this key in their file; "
+        "this project's own benchmarks divide epochs.",
         default=command.EPOCHS,
         default_in_papers=True,
         label="divided work",

@@ -101,7 +101,9 @@ def _status(folder: Path, made: Log) -> str | None:
     elif (folder / "outcome.json").is_file():
         status = checked.load_json(folder / "outcome.json", "outcome")["status"]
     else:
-        made.absent["status of run_stop"] = "the run has no outcome.json: it goes on, or was killed with its launch"
+        made.absent["status of run_stop"] = (
+            "the run has no outcome.json: it is still running, or was killed with its launch"
+        )
         return None
     return "success" if status == "ok" else "aborted"
 
@@ -139,7 +141,9 @@ def _of_epochs(folder: Path, zero_ns: int, made: Log) -> Iterator[Line]:
     """Epochs and their metrics; those of the validation are told at the end of the epoch."""
     path = folder / "history.csv"
     if not path.is_file() or not path.stat().st_size:
-        made.absent["epochs"] = "history.csv is missing or empty: the run failed, goes on, or tells no epochs"
+        made.absent["epochs"] = (
+            "history.csv is missing or empty: the run failed, is still running, or reports no epochs"
+        )
         return
     found = read_columns(path, {}, others=lambda name: TIMES.get(name, NUMBER))
     begin = "begin_monotonic_ns" if "begin_monotonic_ns" in found else "begin_wall_ns"
@@ -165,7 +169,9 @@ def _of_results(folder: Path, end_ns: int, made: Log) -> Iterator[Line]:
     """The sizes of the sets, and the metrics of the test set, which are known at the end."""
     path = folder / "metrics.json"
     if not path.is_file():
-        made.absent["sizes and metrics of the test set"] = "metrics.json is missing: the run failed, or goes on"
+        made.absent["sizes and metrics of the test set"] = (
+            "metrics.json is missing: the run failed, or is still running"
+        )
         return
     metrics = checked.load_json(path, "metrics")
     sizes = {

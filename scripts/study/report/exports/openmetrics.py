@@ -32,7 +32,7 @@ GAUGE, COUNTER, INFO = "gauge", "counter", "info"
 METRICS = {
     "study_runs": (GAUGE, "", "Runs of the study by state."),
     "study_loading_measurements": (GAUGE, "", "Loading measurements of the study by state."),
-    "study_run": (INFO, "", "A run that goes on, or the last one: its state and phase, of the rank that is behind."),
+    "study_run": (INFO, "", "A running run, or else the last one: its state, and the phase of the rank that is last."),
     "study_run_epoch": (GAUGE, "", "Epochs that the run has finished."),
     "study_run_epochs": (GAUGE, "", "Epochs that the run trains."),
     "study_run_begin_timestamp_seconds": (GAUGE, "seconds", "Begin of the first rank, since 1970."),

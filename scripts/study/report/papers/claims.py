@@ -73,7 +73,7 @@ def recomputed(paper: Declared, runs: pd.DataFrame) -> pd.DataFrame:
 def remarks(frame: pd.DataFrame) -> list[str]:
     """The notes of the result of `recomputed`: how the runs' workloads differ from the paper's."""
     told = frame["workload_difference"].dropna().unique()
-    return [f"not the paper's workload, so no like for like: {each}" for each in told]
+    return [f"not the paper's workload, so not comparable: {each}" for each in told]
 
 
 def labels_of(paper: Declared) -> list[str]:

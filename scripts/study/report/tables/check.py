@@ -10,36 +10,37 @@ SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_h
          "measured_high", "repeats", "repeats_failed", "ratio", "ratio_low", "ratio_high", "low", "high",
          "verdict"]  # fmt: skip
 NOTES = {
-    check.FAILURES: "runs or loads failed, or missed the target, more often than in the reference; the others are "
-    "survivors, whose values are not compared and not accepted: mend the failures, then run the failed ones again; "
-    "failures that are meant need may_fail in the study, or failed in the reference",
+    check.FAILURES: "runs or loads failed, or missed the target, more often than in the reference. The values of the "
+    "remaining ones are not compared and not accepted. Correct the cause of the failures, then run the failed ones "
+    "again. Failures that are expected need may_fail in the study, or failed in the reference",
     check.UNCERTAIN: "the interval of the ratio includes a limit. Repeats that are added now do not change this "
-    "verdict: adding them until it suits gives false ones. For another check, raise repeats and train all of them "
-    "again, with --forcerun train",
+    "verdict, because adding repeats until a verdict changes gives false verdicts. For another check, raise repeats "
+    "and train all of them again, with --forcerun train",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
     check.NO_RUNS: "the point has no finished run or load: run the study",
-    check.NO_VALUE: "runs or loads have finished, but their records have no such value",
+    check.NO_VALUE: "runs or loads have finished, but their records do not have this quantity",
     check.NOT_POSITIVE: "the values of the finished runs or loads are 0 or negative, and have no ratio: check another "
     "quantity",
     check.NO_REFERENCE: "no accepted value: study check --accept accepts the present ones",
-    check.OWN: "the accepted value is that of these very runs: run them again, with --forcerun train",
-    check.MIXED: "repeats by different code are no repeats: run the study with --forcerun train",
-    check.UNLIKE_PACKAGES: "repeats with other versions of the libraries are no repeats: run the study with "
+    check.OWN: "the accepted value comes from these runs: run them again, with --forcerun train",
+    check.MIXED: "runs by different code are not repeats of each other: run the study with --forcerun train",
+    check.UNLIKE_PACKAGES: "runs with different versions of the libraries are not repeats of each other: run the study "
+    "with --forcerun train",
+    check.UNLIKE: "runs with different data, settings of the environment, communication libraries, memory modes, "
+    "options of batch jobs, hardware or operating systems are not repeats of each other: run the study with "
     "--forcerun train",
-    check.UNLIKE: "repeats with other data, settings of the environment, communication libraries, memory modes, "
-    "options of batch jobs, hardware or operating systems are no repeats: run the study with --forcerun train",
     check.AT_ONCE: "runs that were on one host at the same time took its cores from each other: give each its own "
     "node, then run the study with --forcerun train",
-    check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, which have no mean: run the "
+    check.UNLIKE_POWER: "power was measured in some repeats and modelled in others, so there is no mean: run the "
     "study with --forcerun train",
-    check.NOT_CALIBRATED: "runs were made without the calibration, which only a study with relative_to times, and "
-    "only where ranks run on the launching host: train again with relative_to: calibration in this study's references, "
+    check.NOT_CALIBRATED: "runs were made without a calibration. Only a study with relative_to times one, and only "
+    "where ranks run on the launching host: train again with relative_to: calibration in this study's references, "
     "with --forcerun train",
     check.OTHER_CALIBRATION: "calibrations of different versions are not comparable: run the study with "
-    "--forcerun train, then accept anew",
-    check.OTHER_HARDWARE: "the accepted value is of other processors, GPUs or numbers of cores: accept anew on these "
+    "--forcerun train, then accept again",
+    check.OTHER_HARDWARE: "the accepted value is of other processors, GPUs or numbers of cores: accept again on these "
     "hosts, or use relative_to: calibration",
-    check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept anew",
+    check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept again",
 }
 
 
@@ -49,10 +50,10 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
     rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
     caption = (
         f"study {study} on machine {machine}: geometric mean of the latest repeats and the accepted value, with 90 % "
-        f"intervals. The intervals of the {judged} ratios are so wide that all together raise a false alarm with a "
-        f"probability of about {100 * FALSE_ALARM:g} % at most, more with few repeats. low, high: the allowed relative "
-        "changes. regression: the whole interval of the ratio is beyond them. failures: more repeats failed than in "
-        "the reference."
+        f"intervals. The intervals of the {judged} ratios are widened, so that all of them together raise a false "
+        f"alarm with a probability of at most about {100 * FALSE_ALARM:g} %; with few repeats it is higher. low, high: "
+        "the allowed relative changes. regression: the whole interval of the ratio is outside these limits. failures: "
+        "more repeats failed than in the reference."
     )
     counts = rows["verdict"].value_counts()
     notes = [

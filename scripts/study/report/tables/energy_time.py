@@ -16,10 +16,10 @@ FRONT = "on_pareto_front"
 VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
           "cpu_governor")  # fmt: skip
 CAPTION = (
-    "time from load to evaluate and energy of the job in it, mean over the repeats; on_pareto_front: no other point of "
-    "the same work needs less of one and no more of the other, by these means: of the same benchmark, dataset, scaling "
-    "mode, epochs and members of an ensemble and, where more ranks do more work or less, as under weak scaling, of the "
-    "same number of ranks. Measured and modelled energies are not compared."
+    "Time from load to evaluate, and energy of the job in this time: means over the repeats. on_pareto_front: no other "
+    "point of the same work has a lower mean of one and no higher mean of the other. The work is the same with equal "
+    "benchmark, dataset, scaling mode, epochs and members of an ensemble. Where the work changes with the ranks, as "
+    "under weak scaling, it also needs the same number of ranks. Measured and modelled energies are not compared."
 )
 
 

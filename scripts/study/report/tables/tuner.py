@@ -21,11 +21,11 @@ SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "val
          "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
          "detectable_pct", "test_loss_difference", "verdict"]  # fmt: skip
 CAPTION = (
-    "pick: the fastest arm of the screening blocks; all numbers: from the held-out blocks, which had no part in the "
-    "choice: blocks, those in which the pick and the baseline succeeded; repeats_failed, of the pick; "
-    "throughput_ratio, steady throughput, pick / baseline, with its 95 % interval; p_value of one two-sided t-test; "
-    "detectable: the smallest difference that the held-out blocks find with probability 0.8; test_loss_difference: "
-    "pick - baseline."
+    "the fastest arm of the screening blocks (pick), compared with its baseline on the held-out blocks, which were not "
+    "used for the choice. blocks: held-out blocks in which the pick and the baseline succeeded. repeats_failed: failed "
+    "repeats of the pick. throughput_ratio: steady throughput, pick / baseline, with its 95 % interval. p_value: of "
+    "one two-sided t-test. detectable: the smallest difference that the held-out blocks find with probability 0.8. "
+    "test_loss_difference: pick - baseline."
 )
 
 

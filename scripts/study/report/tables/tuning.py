@@ -1,4 +1,4 @@
-"""Our own table: which switch is worth turning."""
+"""Our own table: which setting is worth changing."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def is_compared(run: Any) -> bool:
 
 @kinds.table(
     "tuning",
-    title="Which switch is worth turning",
+    title="Which setting is worth changing",
     look_for="Which arms are faster than the baseline, by how much, and which differences are too small to be found. "
     "The arm that only sets control should show none.",
     needs=NEEDS,
