@@ -64,7 +64,7 @@ def of_study(path: Path) -> pd.DataFrame:
     runs = read_runs(path)
     runs = runs[(runs["status"] == "ok") & runs["time_per_epoch_s"].notna()].copy()
     keys = [name for name in (*PARAMETERS, "dataset") if name in runs and name != "repeat"]
-    root = path.resolve().parents[2]
+    root = _results_folder(path, runs["record"])
     runs["point"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
     runs["last_epoch_s"] = [_last_epoch(root / record) for record in runs["record"]]
     pairs = runs.merge(runs.assign(repeat=runs["repeat"] + 1), on=["point", "repeat"], suffixes=("", "_before"))
@@ -83,6 +83,14 @@ def of_study(path: Path) -> pd.DataFrame:
     }
     rows = [{"rule": name, "decisions": len(each), "false_alarms": each.mean()} for name, each in alarms.items()]
     return pd.DataFrame(rows)
+
+
+def _results_folder(path: Path, records: pd.Series) -> Path:
+    """The folder above ``path`` to which the records are relative; that of ``path`` where none of them is there."""
+    folders = path.resolve().parents
+    return next(
+        (each for each in folders if any((each / record).parent.is_dir() for record in records[:1])), folders[0]
+    )
 
 
 def _last_epoch(record: Path) -> float:

@@ -7,6 +7,7 @@ W&B or MLflow, whose ranks it names. Starts nothing.
 """
 
 import argparse
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import pandas as pd
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text, written_aside
+from study.core.wording import significant
 from study.prediction import goals
 from study.prediction.imports import read_any
 from study.prediction.points import WORKS
@@ -66,13 +68,15 @@ def main() -> None:
         with written_aside(output) as aside:
             pd.concat([each.predictions for each in found], ignore_index=True).to_csv(aside, index=False)
         write_text(output.with_suffix(".md"), text)
-        series_drawing.write(found, output.with_suffix(".svg"))
-        table = allocation_table(found, goal.price, arguments.amount, arguments.grid, arguments.pue)
-        table.write_to(output.parent / f"{output.stem}_allocation")
+        folder = output.parent / f"{output.stem}_allocation"
+        curves = [folder / "curves.svg", folder / "curves.pdf"]
+        series_drawing.write(found, [output.with_suffix(".svg"), *curves])
+        table = allocation_table(found, goal.price, arguments.amount, arguments.grid, arguments.pue, "curves")
+        table.write_to(folder)
         print(f"Predictions, answer and curves: {output}, {output.with_suffix('.md')}, {output.with_suffix('.svg')}")
         if len(found) > series_drawing.MOST_PANELS:
             print(f"The figure has the first {series_drawing.MOST_PANELS} of {len(found)} series")
-        print(f"Table for an allocation: {output.parent / f'{output.stem}_allocation'}")
+        print(f"Table for an allocation: {folder}")
 
 
 def check_output(output: Path, points: Sequence[str]) -> None:
@@ -98,15 +102,22 @@ def markdown(found: list[SeriesAnswer]) -> str:
     """The answer of each series in sentences, and a table of its predictions."""
     parts = []
     for each in found:
-        table = each.predictions.drop(columns="series").map(lambda cell: "" if pd.isna(cell) else cell)
-        lines = "\n".join(f"- {line}" for line in each.sentences)
+        table = each.predictions.drop(columns="series").map(_cell)
+        lines = "\n".join(f"- {' '.join(line.split())}" for line in each.sentences)
         is_predicted = each.predictions["low"].notna().any()
         how = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
         what = f"time in s, {how}; from {each.series.quantity}, points {each.series.origin}"
-        shown = table.to_markdown(index=False, floatfmt=".4g")
+        shown = table.to_markdown(index=False, disable_numparse=True, colalign=["right"] * len(table.columns))
         name = " ".join(each.series.name.split())
         parts.append(f"## {name}\n\n{lines}\n\n{what}\n\n{shown}\n")
     return "\n".join(parts)
+
+
+def _cell(value: object) -> str:
+    """A cell for reading; empty if it is missing."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else significant(value, digits=4)
+    return str(value)
 
 
 if __name__ == "__main__":

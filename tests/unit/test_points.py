@@ -545,11 +545,75 @@ def test_durations_have_their_own_unit(tmp_path):
         of_export(tmp_path, "num_gpus,step_time_ms\n1,1.2.3 s\n")
 
 
-def test_runs_that_may_be_of_several_jobs_and_columns_that_are_not_read_are_told(tmp_path):
-    rows = "num_gpus,model,step_time\n1,bert,1\n2,bert,2\n1,gpt,3\n2,gpt,4\n"
-    assert "runs differ in model (bert, gpt)" in " ".join(of_export(tmp_path, rows).notes)
+def several_of_export(tmp_path, text):
+    (tmp_path / "export.csv").write_text(text)
+    return {each.name: each for each in read_any([str(tmp_path / "export.csv")], "per_rank")}
+
+
+def test_runs_whose_configuration_differs_on_the_same_ranks_are_several_series(tmp_path):
+    """A global batch that follows the ranks of each model, a seed and a metric are none of the jobs' settings."""
+    names = "Name,State,config.world_size,config.model,config.global_batch,config.data.seed,summary.loss,step_time\n"
+    rows = ("1,bert,32,1,0.5,1", "2,bert,64,1,0.5,1.1", "1,gpt,8,1,0.5,3", "2,gpt,16,1,0.4,3.2", "2,gpt,16,2,0.4,3.4")
+    found = several_of_export(
+        tmp_path, names + "".join(f"run-{place},finished,{row}\n" for place, row in enumerate(rows))
+    )
+    assert {name: each.points["time"].tolist() for name, each in found.items()} == {
+        "export model=bert": [1, 1.1], "export model=gpt": [3, pytest.approx(3.3)],
+    }  # fmt: skip
+    told = " ".join(found["export model=gpt"].notes)
+    assert "runs on the same ranks differ in model, so each of its values is a series of its own" in told
+    assert "runs also differ in global_batch, which is taken for a part of scaling" in told
+    assert "read config.world_size as ranks, step_time as time_per_step_s" in told
+
+
+def test_numbers_without_a_prefix_tell_jobs_apart_where_they_occur_in_several_runs(tmp_path):
+    names = "Name,batch_size,loss,val/acc,precision,num_gpus,step_time\n"
+    rows = ("32,0.1,1,bf16,1,1", "32,0.2,1,bf16,2,1.1", "64,0.3,2,fp32,1,3", "64,0.4,3,fp32,2,3.2")
+    found = several_of_export(tmp_path, names + "".join(f"x,{row}\n" for row in rows))
+    assert {name: each.points["time"].tolist() for name, each in found.items()} == {
+        "export batch_size=32": [1, 1.1], "export batch_size=64": [3, 3.2],
+    }  # fmt: skip
+
+
+def test_what_follows_the_ranks_is_told_and_splits_nothing(tmp_path):
+    told = " ".join(of_export(tmp_path, "num_gpus,model,step_time\n1,bert,1\n2,bert,2\n4,gpt,4\n").notes)
+    assert "runs differ in model (bert, gpt): if they are of several jobs, give these apart or name" in told
+    told = " ".join(of_export(tmp_path, "num_gpus,params.batch,step_time\n1,32,1\n2,16,2\n4,8,4\n").notes)
+    assert "runs also differ in batch, which is taken for a part of scaling" in told
+    (series,) = several_of_export(tmp_path, "series,num_gpus,model,step_time\na,1,bert,1\na,1,gpt,3\n").values()
+    assert series.name == "a", "whoever names the jobs knows them"
+
+
+def test_columns_that_are_not_read_are_told_with_those_in_which_repeats_differ(tmp_path):
     own = of_export(tmp_path, "ranks,runtime_s,energy_kwh\n1,8,2\n2,4,2\n")
     assert own.notes[-1] == "columns that are not read: energy_kwh"
+    own = of_export(tmp_path, "ranks,runtime_s,model,loss\n1,8,a,1\n1,9,b,2\n2,4,a,3\n2,5,b,4\n")
+    assert own.notes[-2] == "columns that are not read: model, loss"
+    assert own.notes[-1].startswith("rows of the same ranks differ in model, and were averaged")
+
+
+def test_runs_of_mlflow_of_two_models_are_two_series(tmp_path):
+    for place, (model, ranks, time) in enumerate((("a", 1, 8), ("a", 2, 4), ("b", 1, 80), ("b", 2, 40))):
+        for name, text in (("params/world_size", ranks), ("params/model", model), ("params/seed", place),
+                           ("metrics/step_time", f"1 {time} 0\n")):  # fmt: skip
+            (tmp_path / f"{place}" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"{place}" / name).write_text(str(text))
+    found = read_any([str(tmp_path / f"{place}") for place in range(4)], "fixed")
+    assert {each.name: each.points["time"].tolist() for each in found} == {
+        "MLflow model=a": [8, 4], "MLflow model=b": [80, 40],
+    }  # fmt: skip
+
+
+def test_benchmarks_of_mlperf_are_series(tmp_path):
+    for name in ("bert", "resnet"):
+        (tmp_path / f"{name}.log").write_text(entry("submission_benchmark", 1, value=name) + "\n" + MLPERF)
+    found = read_any([f"8:{tmp_path / name}.log" for name in ("bert", "resnet")], "fixed")
+    assert [each.name for each in found] == ["MLPerf bert", "MLPerf resnet"]
+    (tmp_path / "bert.log").write_text(
+        entry("submission_benchmark", 1, value="x") + (tmp_path / "bert.log").read_text()
+    )
+    with pytest.raises(StudyError, match="has runs of bert and x; one benchmark per file is expected"):
+        read_any([f"8:{tmp_path / 'bert.log'}"], "fixed")
 
 
 def test_a_chart_of_wandb_is_a_history_of_one_run(tmp_path):
@@ -640,7 +704,8 @@ def test_the_command_keeps_its_contract(tmp_path):
     assert table["fitted"].tolist() == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
     assert (table["low"] < table["median"]).all() and (table["median"] < table["high"]).all()
     assert "recommended: " in (tmp_path / "out.md").read_text()
-    assert (tmp_path / "out.svg").stat().st_size > 1000
+    for figure in ("out.svg", "out_allocation/curves.svg", "out_allocation/curves.pdf"):
+        assert (tmp_path / figure).stat().st_size > 1000
     for form in ("md", "html", "tex"):
         assert "we ask for" in (tmp_path / "out_allocation" / f"allocation.{form}").read_text()
 
@@ -656,6 +721,67 @@ def test_an_output_is_neither_read_nor_written_twice(tmp_path):
     ):
         with pytest.raises(StudyError, match=told):
             predict.check_output(output, ["x.log", f"8:{points}"])
+
+
+def test_the_interval_of_a_single_measurement_has_the_scatter_of_the_repeats():
+    """Three repeats with a standard deviation of a tenth: one run at 16 ranks may be as far from the mean of many."""
+    ranks = np.repeat(COUNTS, 3).astype(int)
+    many = made(np.tile([0.9, 1.0, 1.1], 4) * 8 / ranks, ranks)
+    once = made(8 / COUNTS, time_std=0.8 / COUNTS)
+    for series in (many, once):
+        assert series.scatter_of_a_run == pytest.approx(0.01)
+        low, median, high = series.model().interval(np.array([16.0]))
+        half = 1.645 * np.sqrt(np.log(1.01))
+        assert np.log(median / low) > half and np.log(high / median) > half
+        assert np.log(high / low) < 6 * half
+    measured = answered(many).recommendation.candidates.set_index("ranks").loc[8]
+    assert np.log(measured["predicted_runtime_s_high"] / measured["predicted_runtime_s_low"]) > 1.9 * half
+    assert made(8 / COUNTS).scatter_of_a_run == 0
+
+
+def test_a_count_without_repeats_is_no_surer_than_those_with_repeats():
+    times = np.array([0.9, 1, 1.1, 0.9, 1, 1.1, 1.0, 1.0, 1.0, 1.3])
+    series = made(times, [1, 1, 1, 2, 2, 2, 4, 4, 4, 8], work="per_rank")
+    pooled = 0.02 / 3  # three counts with repeats, one of which agree by chance
+    assert series.variances == pytest.approx(pooled)
+    assert series.model().scatter == pytest.approx(np.array([pooled / 3, pooled / 3, pooled / 3, pooled]))
+    assert made(8 / COUNTS, time_std=[0.8, 0, 0, 0]).variances == pytest.approx(0.01)
+
+
+def test_a_measured_count_is_recommended_with_its_measured_time():
+    reason = answered(made([80000, 50000, 35000, 30000])).recommendation.reason
+    assert reason.startswith("recommended: 4 ranks; measured runtime_s 35000 (")
+    assert "e+" not in reason
+
+
+def test_the_knee_is_that_of_the_job_with_its_loading():
+    """100 s on one rank and 100 s of loading: perfect steps do not halve the job, and 2 ranks speed it up by 4/3."""
+    times = {"column": "time_per_epoch_s", "times": 100 / COUNTS}
+    assert answered(made(**times)).knee[0] == 64
+    loading = answered(made(**times, load_s=100.0))
+    assert loading.knee is None
+    assert "the job is 1 x one epoch (--amount)" in loading.sentences
+    assert answer(made(**times, load_s=100.0), (), goals.load("fastest"), amount=1e6).knee[0] == 64
+
+
+def test_without_a_recommended_count_the_next_measurement_does_not_speak_of_one():
+    goal = goals.Goal("x", "", "node_hours", (goals.Limit("runtime_s", 1e-3, None),))
+    words = " ".join(answer(made([8, 4.2, 2.3, 1.4]), (16, 32), goal).sentences)
+    assert "no count meets the goal" in words
+    assert "the recommended count" not in words
+
+
+def test_what_is_not_used_is_told():
+    notes = " ".join(made([8, 4, 2, 1], load_s=3.0, gradient_mb=100.0).notes)
+    assert "not used: load_s, since runtime_s includes loading" in notes
+    assert "not used: gradient_mb" in notes
+    several = made([2, 2.1, 4, 8], (1, 1, 2, 4), column="time_per_step_s", batch_size=[2**20, 2**19, 2**19, 2**19])
+    assert "the batch size changes (1048576 and 524288 on 1, 524288 on 2, 524288 on 4)" in " ".join(several.notes)
+
+
+def test_too_many_counts_end_in_a_sentence():
+    with pytest.raises(StudyError, match="series x: 302 rank counts, measured and to predict; at most 300"):
+        answered(made([8, 4, 2, 1]), range(1, 303))
 
 
 def test_what_is_not_predicted_is_empty_in_the_answer():
@@ -680,3 +806,19 @@ def test_a_table_for_an_allocation_has_what_centres_ask_for():
     sentence = table.notes[0]
     assert f"{predicted['node_hours']:.4g} node-hours ({2 * predicted['node_hours']:.4g} in money)" in sentence
     assert f"predicted time {predicted['time_s']:.3g} h, 90 % interval" in sentence
+
+
+def test_an_allocation_says_what_is_assumed_and_what_is_missing(tmp_path):
+    points = pd.DataFrame({"series": "a<b\nc", "ranks": COUNTS.astype(int), "runtime_s": 1e5 / COUNTS})
+    (series,) = series_of(points, "x", "fixed")
+    table = allocation_table([answered(series)], 100.0, grid=400, figure="curves")
+    assert table.notes[0].startswith("a<b c: we ask for 32 ranks and 2")
+    assert "each rank is counted as a node" in table.notes[1]
+    assert "no emissions are modelled, since the points have neither power_w nor" in table.notes[2]
+    assert "CO2e" not in table.caption and "co2e" not in table.caption
+    table.write_to(tmp_path)
+    written = {form: (tmp_path / f"allocation.{form}").read_text() for form in ("md", "html", "tex")}
+    assert "![allocation](curves.svg)" in written["md"]
+    assert "<img src='curves.svg'" in written["html"] and "a&lt;b" in written["html"]
+    assert r"{curves.pdf}" in written["tex"] and r"a\textless{}b c" in written["tex"]
+    assert "e+" not in "".join(written.values())

@@ -43,6 +43,13 @@ def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sig
     return as_clear(value, limits, digits, write)
 
 
+def share_of_draws(share: float) -> str:
+    """A probability that was found by sampling, in percent; never certain: ``more than 99%``."""
+    if share > 0.995:
+        return "more than 99%"
+    return "less than 1%" if share < 0.005 else f"{share:.0%}"
+
+
 def counted(number: object, noun: str) -> str:
     """A number with its noun: ``1 run``, ``2 runs``."""
     return f"{number} {noun}" + ("" if str(number) == "1" else "s")

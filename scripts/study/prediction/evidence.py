@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import SERIES, failure_kinds
 
@@ -37,7 +37,8 @@ class Misfit:
         unit = self.quantity.rsplit("_", 1)[1]
         unit = {"s": "s", "j": "J"}[unit]
         ranks = counted(self.ranks, "rank")
-        return f"{self.measured:.4g} {unit} on {ranks} (the model gives {self.low:.4g} to {self.high:.4g})"
+        measured, low, high = (significant(value, digits=4) for value in (self.measured, self.low, self.high))
+        return f"{measured} {unit} on {ranks} (the model gives {low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ def judged(model: Model, prediction: Prediction) -> tuple[dict[str, np.ndarray],
 def _scatter(
     model: Model, prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,)."""
+    """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,). Median: 1."""
     deviation, freedom = _deviation(model, quantity, row)
-    fitted = prediction.draws[quantity][place] / prediction.means[quantity][place]
-    if not freedom:
-        return fitted
-    further = math.sqrt(1 + 1 / row["repeats"])
-    return np.maximum(1 + deviation * further * rng.standard_t(freedom, len(fitted)), 0.01)
+    factors = prediction.draws[quantity][place] / prediction.means[quantity][place]
+    if freedom:
+        further = math.sqrt(1 + 1 / row["repeats"])
+        factors = np.maximum(1 + deviation * further * rng.standard_t(freedom, len(factors)), 0.01)
+    return factors / np.median(factors)
 
 
 def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]:

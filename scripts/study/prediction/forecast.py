@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
@@ -83,7 +83,7 @@ def _words(ratio: float) -> str:
 
 def _interval(draws: list[np.ndarray]) -> str:
     low, median, high = interval(np.sum(draws, axis=0))
-    return f"{median:.3g} ({low:.3g} to {high:.3g})"
+    return f"{significant(median)} ({significant(low)} to {significant(high)})"
 
 
 def _answer(run: PlannedRun, found: list[Answer]) -> Answer | None:

@@ -19,6 +19,7 @@ from study.core.errors import StudyError
 from study.core.foreign_csv import read_foreign_csv
 from study.core.wording import counted
 from study.prediction import settings
+from study.prediction.jobs import jobs_of
 from study.prediction.logs import LEAST_STEPS, LOGS, Found, log_text
 from study.prediction.points import REMEDY, THROUGHPUT, TIMES, Series, plain, read_points, series_of
 from study.prediction.trackers import (
@@ -41,13 +42,13 @@ OF_A_NAME = ("benchmark", "dataset", "loader", "scaling", "batch_size")  # colum
 def read_any(
     names: Iterable[str], work: str, ranks_per_node: int | None = None, unit: str | None = None
 ) -> list[Series]:
-    """The series in files of any kind that is known; all logs of one kind are one series.
+    """The series in files of any kind that is known; all logs of one kind and one job (`jobs_of`) are one series.
 
     names: paths, or ``RANKS:PATH`` of a log that does not name its ranks. Raises `StudyError`.
     """
     names = list(names)
     series: list[tuple[str, Series]] = []  # with the file, or the kind of logs
-    logs: dict[tuple[str, str, str | None], list[dict[str, float]]] = {}
+    logs: dict[tuple[str, str, str | None], list[tuple[int, Found]]] = {}
     told: dict[tuple[str, str, str | None], list[str]] = {}
     for name in names:
         ranks, path = _parted(name)
@@ -67,15 +68,18 @@ def read_any(
             raise StudyError(f"{path}: the {kind} log does not name its ranks; give RANKS:{path}, such as 8:{path}")
         if not 0 < found.value < np.inf:
             raise StudyError(f"{path}: gives {found.value:g} for {found.column}; above 0 is expected")
-        key = kind, found.column, found.unit
-        logs.setdefault(key, []).append({"ranks": ranks, found.column: found.value})
+        key = f"{kind} {found.job}".strip(), found.column, found.unit
+        logs.setdefault(key, []).append((ranks, found))
         contrary = f"{path} names {counted(others, 'rank')}; the {ranks} before its name are used" if others else ""
         told.setdefault(key, []).extend((found.told, contrary))
-    for key, rows in logs.items():
+    for key, runs in logs.items():
         kind, column, given = key
         notes = [note for note in dict.fromkeys(told[key]) if note]
-        for each in series_of(pd.DataFrame(rows), kind, work, ranks_per_node, given or unit):
-            series.append((given or column, replace(each, notes=[*each.notes, *notes])))
+        frame = pd.DataFrame([{"ranks": ranks, column: found.value} for ranks, found in runs])
+        jobs = jobs_of(pd.DataFrame([found.settings for _, found in runs]), frame["ranks"], kind)
+        frame["series"] = kind if jobs.names is None else jobs.names
+        for each in series_of(frame, kind, work, ranks_per_node, given or unit):
+            series.append((given or column, replace(each, notes=[*each.notes, *notes, *jobs.told])))
     return _told_apart(series)
 
 

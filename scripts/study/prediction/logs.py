@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ LARGEST_RATIO = 48  # of two numbers with three digits, whose nearest whole numb
 OF_THE_SAME_RANKS = ("ep", "etp")  # dimensions of torchtitan's mesh that divide ranks of the others once more
 MLLOG = ":::MLLOG"
 LATEST_MS = 1e18  # of a clock
+MLPERF_BENCHMARK = "submission_benchmark"  # a key of MLPerf's log
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Found:
         ranks: None if the log does not name them.
         unit: of a throughput.
         told: what was read, in a sentence.
+        job: its name, if the log has one: runs of other names are of other series.
+        settings: the run's configuration, as far as it is known.
     """
 
     column: str
@@ -43,6 +46,8 @@ class Found:
     ranks: int | None
     unit: str | None = None
     told: str = ""
+    job: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 Reader = Callable[[str], Found | None]
@@ -128,13 +133,17 @@ def nanotron(text: str) -> Found | None:
 def mlperf(text: str) -> Found | None:
     """Lines ``:::MLLOG {...}``: the time from run_start to run_stop, the mean of all runs that were not aborted.
 
-    Raises `StudyError` if all runs were aborted.
+    Runs of other benchmarks (``submission_benchmark``) are of other jobs. Raises `StudyError` if all runs were aborted,
+    or if a file has runs of several benchmarks.
     """
     started: float | None = None
     times: list[float] = []
     aborted = 0
+    benchmarks: set[str] = set()
     for entry in _mllog_entries(text):
         key, at = entry.get("key"), entry.get("time_ms")
+        if key == MLPERF_BENCHMARK:
+            benchmarks.add(str(entry.get("value")))
         if not isinstance(at, int | float) or not abs(at) < LATEST_MS:
             continue
         if key == "run_start":
@@ -148,9 +157,11 @@ def mlperf(text: str) -> Found | None:
         raise StudyError("its run was aborted, so its time is not that of the work")
     if not times:
         return None
+    if len(benchmarks) > 1:
+        raise StudyError(f"has runs of {' and '.join(sorted(benchmarks))}; one benchmark per file is expected")
     left = f"; {counted(aborted, 'aborted run')} left out" if aborted else ""
     told = f"a time is the mean of the runs of a file{left}. They end at a quality, so their epochs may differ"
-    return Found("runtime_s", float(np.mean(times)), None, told=told)
+    return Found("runtime_s", float(np.mean(times)), None, told=told, job="".join(benchmarks))
 
 
 def _mllog_entries(text: str) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pandas as pd
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
 from study.core.wording import counted
-from study.prediction import same_work, units
+from study.prediction import jobs, same_work, units
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, fit_series
 
 WORKS = ("fixed", "per_rank", "epochs")
@@ -33,6 +33,8 @@ MOST_RANKS = 10**9
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
 MOST_NAMED = 8  # columns that are not read
+MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
+MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,33 @@ class Series:
         loads = self.points["load_s"].dropna()
         return float(loads.iloc[-1]) if len(loads) and self.quantity != "runtime_s" else 0.0
 
+    @property
+    def scatter_of_a_run(self) -> float:
+        """Relative variance of single runs around their mean, pooled over the counts; 0 where none is known."""
+        known = self.points[(self.points["repeats"] > 1) | (self.points["scatter"] > 0)]
+        if known.empty:
+            return 0.0
+        freedom = np.maximum(known["repeats"] - 1, 1)
+        return float(np.average(known["scatter"] * known["repeats"], weights=freedom))
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Relative variance of a single run at each count: pooled, or its own where that is given or much larger.
+
+        Few repeats may agree by chance, and a count without repeats is no surer than those that have some.
+        """
+        scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
+        own, pooled = scatter * repeats, self.scatter_of_a_run
+        is_given = (repeats == 1) & (scatter > 0)
+        return np.where(is_given | (own > MUCH_LARGER * pooled), own, pooled)
+
     def model(self) -> SeriesModel | None:
         """The fitted model; None with fewer than `LEAST_COUNTS` counts."""
         if len(self.points) < LEAST_COUNTS:
             return None
-        times, scatter = (self.points[name].to_numpy(float) for name in ("time", "scatter"))
-        return fit_series(self.counts, times, self.is_fixed, self.per_node, scatter)
+        times, repeats = (self.points[name].to_numpy(float) for name in ("time", "repeats"))
+        scatter, single = self.variances / repeats, self.scatter_of_a_run
+        return fit_series(self.counts, times, self.is_fixed, self.per_node, scatter, single=single)
 
 
 def read_points(
@@ -121,8 +144,10 @@ def read_points(
         )
     frame = pd.DataFrame({ours: column_of(table, name, ours, path) for ours, name in known.items()})
     found = series_of(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
-    unread = [name for name in table.frame if name not in known.values()]
-    return [replace(each, notes=[*each.notes, *_unread(unread)]) for each in found]
+    unread = table.frame[[name for name in table.frame if name not in known.values()]]
+    keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
+    told = list(_unread(unread, keys))
+    return [replace(each, notes=[*each.notes, *told]) for each in found]
 
 
 def plain(name: str) -> str:
@@ -142,10 +167,19 @@ def _known(table: ForeignTable, path: Path) -> dict[str, str]:
     return known
 
 
-def _unread(names: list[str]) -> Iterator[str]:
-    if names:
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
+def _unread(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
+    """A sentence on the columns that are not read, and on those in which rows that are alike in ``keys`` differ."""
+    if columns.empty:
+        return
+    names = list(columns)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
+    texts = columns[[name for name in names if jobs.is_setting(columns[name])]].astype(str)
+    if apart := jobs.differing(texts, keys):
+        yield (
+            f"rows of the same ranks differ in {' and '.join(apart[:MOST_NAMED])}, and were averaged: if they are of "
+            "several jobs, name these in a column series"
+        )
 
 
 def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
@@ -293,6 +327,7 @@ def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node
         load_s=rows.get("load_s", unknown),
     )
     points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
+    left += _without_effect(rows, comparable.quantity)
     notes = [*comparable.told, *left, *_scattered(points), *_doubtful_power(points), *notes]
     return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
 
@@ -304,6 +339,14 @@ def _with_usable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[
         return rows, []
     told = f"not used: {' and '.join(given)}, since a throughput does not say of how many samples; power_w is used"
     return rows.drop(columns=given), [told]
+
+
+def _without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
+    """Sentences on columns that change nothing."""
+    reasons = {"gradient_mb": "the model knows no gradients"}
+    if quantity == "runtime_s":
+        reasons["load_s"] = "runtime_s includes loading"
+    return [f"not used: {name}, since {why}" for name, why in reasons.items() if name in rows and rows[name].any()]
 
 
 def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
@@ -367,11 +410,13 @@ def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
     time, number = float(rows["time"].mean()), len(rows)
     scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
     given = float((rows["time_std"] ** 2).mean()) / time**2
+    if not np.isnan(given):
+        scatter = max(scatter, given / number)
     return {
         "ranks": float(ranks),
         "nodes": float(rows["nodes"].max()),
         "time": time,
-        "scatter": scatter if np.isnan(given) else max(scatter, given / number),
+        "scatter": min(scatter, MOST_SCATTER),
         "repeats": number,
         "load_s": float(rows["load_s"].mean()),
         "energy_j": float(rows["energy_j"].mean()),

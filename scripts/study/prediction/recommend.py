@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted
+from study.core.wording import counted, share_of_draws, significant
 from study.experiment.study import growth_of_work
 from study.prediction.accuracy import MET, UNKNOWN, memory_verdicts, verdicts
 from study.prediction.evidence import Failures, Misfit, excluded, judged, of_series
@@ -255,11 +255,11 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     place = int(eligible[: best + 1].sum()) - 1
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
-    low, median, high = (f"{value:.4g}" for value in interval(draws[best]))
+    low, median, high = (significant(value, digits=4) for value in interval(draws[best]))
     how = "measured" if judgement.is_measured[best] else "predicted"
     number = int(eligible.sum())
     place_in_words = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
-    sure = f"; it is the lowest with a probability of {surest:.0%}" if number > 1 else ""
+    sure = f"; it is the lowest with a probability of {share_of_draws(surest)}" if number > 1 else ""
     sentence = (
         f"recommended: {counted(row['ranks'], 'rank')}; {how} {goal.minimise} {median} ({low} to {high}), "
         f"{place_in_words}{f' with {limits}' if limits else ''}{sure}"

@@ -13,6 +13,7 @@ from study.core.wording import counted
 
 THROUGHPUT = "throughput"
 STEP = "time_per_step_s"
+MOST_NAMED = 8  # counts with their batches, in a message
 ROUNDED = 0.02  # relative: batches are whole numbers, so those of a rank may differ by as much
 
 
@@ -58,7 +59,7 @@ def same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | No
     is_known = bool(batch.notna().all() and batch.nunique() == 1)
     samples = float(batch.iloc[0]) if is_known else 1.0
     work_of_all = samples if work == "fixed" else samples * rows["ranks"]
-    what = counted(f"{samples:g}", unit.item if unit else "sample")
+    what = counted(_plain(samples), unit.item if unit else "sample")
     told = [*told, *_changed(rows, batch, "so it is not used")]
     told.append(f"times are those of {what}{'' if work == 'fixed' else ' of each rank'}")
     one = pd.Series(1.0, rows.index)
@@ -73,7 +74,7 @@ def _of_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Ser
         return SameWork(quantity, times, one, told=[*told, *_changed(rows, batch, what)])
     first = batch[rows["ranks"].idxmin()]
     factor = first / batch if batch.notna().all() else one
-    what = f"so each time was divided by its batch and is that of a batch of {first:g}"
+    what = f"so each time was divided by its batch and is that of a batch of {_plain(first)}"
     return SameWork(quantity, times * factor, factor, told=[*told, *_changed(rows, batch, what)])
 
 
@@ -92,9 +93,9 @@ def _batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
         return batch, []
     size = other[rows["ranks"].idxmin()]
     told = (
-        f"batch_size falls as the ranks grow, so it is read as that of one rank: {size:g} of all together"
+        f"batch_size falls as the ranks grow, so it is read as that of one rank: {_plain(size)} of all together"
         if work == "fixed"
-        else f"batch_size grows with the ranks, so it is read as that of all together: {size:g} of each"
+        else f"batch_size grows with the ranks, so it is read as that of all together: {_plain(size)} of each"
     )
     return pd.Series(size, rows.index), [told]
 
@@ -104,9 +105,15 @@ def _changed(rows: pd.DataFrame, batch: pd.Series, what: str) -> Iterator[str]:
     if batch.isna().any() and batch.notna().any():
         yield "some rows have no batch_size, so it is not used"
     elif batch.nunique() > 1:
-        sizes = batch.groupby(rows["ranks"]).first()
-        told = ", ".join(f"{size:g} on {ranks:.0f}" for ranks, size in sizes.items())
-        yield f"the batch size changes with the ranks ({told}), {what}"
+        sizes = batch.groupby(rows["ranks"]).unique()
+        shown = [f"{' and '.join(map(_plain, each))} on {ranks:.0f}" for ranks, each in sizes.items()][:MOST_NAMED]
+        told = ", ".join(shown if len(shown) == len(sizes) else [*shown, "..."])
+        yield f"the batch size changes ({told}), {what}"
+
+
+def _plain(size: float) -> str:
+    """A batch as people write it: 1048576, not 1.04858e+06."""
+    return f"{size:.10g}"
 
 
 def _of_all_ranks(rows: pd.DataFrame, per_node: float | None) -> pd.Series:

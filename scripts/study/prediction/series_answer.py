@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted
+from study.core.errors import StudyError
+from study.core.wording import counted, share_of_draws
 from study.prediction.goals import Goal
 from study.prediction.model import Model, Prediction
 from study.prediction.points import Series
@@ -24,6 +25,7 @@ SUPERLINEAR = 1.05
 SLOWER = 1.02  # a time that counts as longer than another
 MISFIT = 0.05
 MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
+MOST_COUNTS = 300  # of a series, measured and to predict: covariances of all of them are kept
 COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
 NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0}
 
@@ -58,16 +60,23 @@ def answer(
         goal: by which a count is recommended.
         least_efficiency: of a doubling before the knee: its speedup less 1.
         amount: steps, epochs or runs of the whole job on the smallest measured count.
+
+    Raises: `StudyError` for more than `MOST_COUNTS` counts.
     """
     model = series.model()
     if model is None:
         words = [*_other_work(series), *_too_few(series, goal, amount), *series.notes]
         return SeriesAnswer(series, _measured(series), words, None, None)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
+    if len(counts) > MOST_COUNTS:
+        raise StudyError(
+            f"series {series.name}: {len(counts)} rank counts, measured and to predict; at most {MOST_COUNTS} are "
+            "expected"
+        )
     smallest = int(series.counts[0])  # the base of efficiency, below which nothing is recommended
     job = _Job(series, np.array([count for count in counts if count >= smallest], dtype=float), amount)
     found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
-    knee = _knee(series, model, least_efficiency)
+    knee = _knee(series, model, least_efficiency, amount)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
     sentences = [*_other_work(series), f"goal {goal.name}: {found.reason}", knee_words, *_shape(series)]
     sentences += [*_doubts(series, model, counts), *_next(found, goal)]
@@ -76,12 +85,19 @@ def answer(
         sentences.append(
             f"the ranks of a node are not known, so predictions average over {averaged}; give --ranks-per-node"
         )
+    sentences += _job_words(series, smallest, amount)
+    return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+
+
+def _job_words(series: Series, smallest: int, amount: float) -> Iterator[str]:
+    """What the job is whose runtime and cost the answer has; nothing where it is one measured run."""
     if not series.is_fixed:
-        sentences.append(
-            f"the job is {amount:g} x the work of {counted(smallest, 'rank')} in {_time_of(series)} (--amount); "
+        yield (
+            f"the job is {amount:.10g} x the work of {counted(smallest, 'rank')} in {_time_of(series)} (--amount); "
             "runtime_s on more ranks is the time in which they share it"
         )
-    return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+    elif series.quantity != "runtime_s" or amount != 1:
+        yield f"the job is {amount:.10g} x {_time_of(series)} (--amount)"
 
 
 def _other_work(series: Series) -> Iterator[str]:
@@ -96,10 +112,10 @@ def _other_work(series: Series) -> Iterator[str]:
             f"is --work {series.work} meant? {series.quantity} falls with the ranks as where they share the work "
             "(--work fixed); if each rank's work were the same, it could not"
         )
-    elif series.work == "fixed" and slope > -FLAT_SLOPE:
+    elif series.is_fixed and slope > -FLAT_SLOPE:
         yield (
-            f"is --work fixed meant? {series.quantity} hardly falls with the ranks, as where each rank's work is the "
-            "same (--work per_rank)"
+            f"is --work {series.work} meant? {series.quantity} hardly falls with the ranks, as where each rank's work "
+            "is the same (--work per_rank)"
         )
 
 
@@ -131,8 +147,14 @@ def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
             f"{goal.minimise} by {following['narrows_interval_by']:.0%}"
         )
         return
+    if pick is None:
+        yield (
+            f"next, measure on {counted(int(following['ranks']), 'rank')}: no count is recommended, and that shows "
+            "whether another one meets the goal"
+        )
+        return
     advised = found.candidates[found.candidates["narrows_interval_by"].notna()]["ranks"]
-    above = advised[advised > pick] if pick is not None else advised
+    above = advised[advised > pick]
     if len(above):
         yield (
             f"next, measure on {counted(int(above.min()), 'rank')}: the recommended count is measured, and that shows "
@@ -236,17 +258,19 @@ def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterat
         yield "all points are within one node, so predictions of several nodes rest on other people's jobs; measure two"
 
 
-def _knee(series: Series, model: SeriesModel, least: float) -> tuple[int, float] | None:
+def _knee(series: Series, model: SeriesModel, least: float, amount: float) -> tuple[int, float] | None:
     """The largest count up to which every doubling likely is efficient, and the probability of that.
 
-    The efficiency of a doubling is its speedup less 1: the share of a rank's work that each added rank does.
+    The efficiency of a doubling is the speedup of the job, with its loading, less 1: the share of a rank's work that
+    each added rank does.
     """
     smallest = int(series.counts[0])
     counts = [smallest]
     while counts[-1] * 2 <= FARTHEST_SHOWN * model.largest:
         counts.append(counts[-1] * 2)
-    draws = model.draws(np.array(counts, dtype=float), DRAWS, np.random.default_rng(SEED))
-    gain = draws[:-1] / draws[1:] * (1.0 if series.is_fixed else 2.0) - 1
+    job = _Job(series, np.array(counts, dtype=float), amount)
+    runtime = job.runtime(model, np.random.default_rng(SEED))
+    gain = runtime[:-1] / runtime[1:] - 1
     holds = (np.cumprod(gain >= least, axis=0)).mean(axis=1)
     likely = np.flatnonzero(holds >= 0.5)
     return (counts[int(likely[-1]) + 1], float(holds[likely[-1]])) if len(likely) else None
@@ -258,7 +282,7 @@ def _knee_words(knee: tuple[int, float] | None, least: float, farthest: float) -
     beyond = "; it may lie beyond, where nothing is predicted" if 2 * knee[0] > farthest else ""
     return (
         f"knee: {counted(knee[0], 'rank')}; every doubling up to it speeds the job up by at least {1 + least:g} with a "
-        f"predicted probability of {knee[1]:.0%}{beyond}"
+        f"predicted probability of {share_of_draws(knee[1])}{beyond}"
     )
 
 
@@ -280,22 +304,27 @@ class _Job:
         place = np.searchsorted(self.counts, self.series.counts)
         points = self.series.points
         noise = declared()["noise"] ** 2
+        repeats = np.maximum(points["repeats"].to_numpy(), 2)  # of one point the noise is known too
         return self._settings(self.series.counts).assign(
             runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load,
             energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
-            repeats=2,
-            runtime_s_spread=noise + points["scatter"].to_numpy(float),
-            energy_per_rank_j_spread=noise,
+            repeats=repeats,
+            runtime_s_spread=(repeats - 1) * (noise + self.series.variances),
+            energy_per_rank_j_spread=(repeats - 1) * noise,
             batch=1,
             learning_rate=1.0,
             epochs_per_rank=1,
             **dict.fromkeys(NOT_EXTRAPOLATED, np.nan),
         )
 
+    def runtime(self, model: SeriesModel, rng: np.random.Generator) -> np.ndarray:
+        """Draws of the whole job's mean runtime at all counts, with its loading, (counts, draws)."""
+        return model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
+
     def prediction(self, model: SeriesModel) -> Prediction:
         """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
         rng = np.random.default_rng(SEED)
-        runtime = model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
+        runtime = self.runtime(model, rng)
         means = {"runtime_s": runtime}
         points = self.series.points[self.series.points["energy_j"].notna()]
         if len(points) >= 2:
@@ -304,6 +333,7 @@ class _Job:
             per_rank = watts * (runtime - self.load)  # as the measured energy, which is without loading
             job = self.counts[:, None] * per_rank
             means |= {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": watts + 0 * runtime}
-        noise = np.exp(declared()["noise"] * rng.standard_normal(runtime.shape))
+        of_a_run = np.sqrt(declared()["noise"] ** 2 + np.log1p(model.single))
+        noise = np.exp(of_a_run * rng.standard_normal(runtime.shape))
         draws = {name: values * noise for name, values in means.items()}
         return Prediction(self._settings(self.counts), draws, means)

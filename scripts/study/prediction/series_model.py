@@ -137,6 +137,7 @@ class SeriesModel:
         per_node: ranks of a node; None if unknown.
         scatter: relative variance of each mean beyond the usual noise, shape (points,).
         priors: as in config/prediction/series.yaml.
+        single: relative variance of a single run around the mean of many, beyond the usual noise.
     """
 
     ranks: Array
@@ -145,6 +146,7 @@ class SeriesModel:
     per_node: float | None
     scatter: Array
     priors: dict[str, Any] = field(default_factory=declared, repr=False)
+    single: float = 0.0
 
     @property
     def largest(self) -> float:
@@ -153,10 +155,13 @@ class SeriesModel:
 
     def interval(self, counts: Array) -> tuple[Array, Array, Array]:
         """Low, median and high of a single measurement at each count (90 % interval), in the unit of the times."""
-        return tuple(self._times(each, counts) for each in self._adjusted(counts)[1])  # type: ignore[return-value]
+        low, median, high = self._adjusted(counts)[1]
+        scatter = DEVIATIONS / 2 * np.sqrt(np.log1p(self.single))  # of a run, whatever the model does not know
+        low, high = median - np.hypot(median - low, scatter), median + np.hypot(high - median, scatter)
+        return self._times(low, counts), self._times(median, counts), self._times(high, counts)
 
     def draws(self, counts: Array, number: int, rng: np.random.Generator) -> Array:
-        """Joint draws at the counts, shape (counts, number), with the quantiles of `interval`."""
+        """Joint draws at the counts, shape (counts, number), with the quantiles of `interval` where ``single`` is 0."""
         mixture, (low, median, high) = self._adjusted(counts)
         raw = mixture.quantiles(INTERVAL)
         found = mixture.draws(number, rng) - raw[1][:, None]
@@ -253,6 +258,7 @@ def fit_series(
     per_node: float | None = None,
     scatter: Array | None = None,
     priors: dict[str, Any] | None = None,
+    single: float = 0.0,
 ) -> SeriesModel:
     """The model of points in any order, at most one per count; see `SeriesModel`. It needs `LEAST_COUNTS` counts."""
     order = np.argsort(ranks)
@@ -260,4 +266,4 @@ def fit_series(
     ranks, times = np.asarray(ranks, dtype=float)[order], np.asarray(times, dtype=float)[order]
     if len(ranks) < LEAST_COUNTS or len(np.unique(ranks)) < len(ranks):
         raise ValueError(f"{LEAST_COUNTS} distinct rank counts are needed")
-    return SeriesModel(ranks, times, fixed, per_node, extra, priors or declared())
+    return SeriesModel(ranks, times, fixed, per_node, extra, priors or declared(), single)

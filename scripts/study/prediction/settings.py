@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
@@ -201,7 +201,7 @@ def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
         if times.max() > (1 + MOST_DIFFERENT) * times.min():
             slowest = group.loc[times.idxmax(), "record"]
             yield (
-                f"{slowest}: took {times.max():.3g} s, another repeat {times.min():.3g} s; more than "
+                f"{slowest}: took {significant(times.max())} s, another repeat {significant(times.min())} s; more than "
                 f"{MOST_DIFFERENT:.0%} apart, so their mean is uncertain; delete the wrong one's folder to run it again"
             )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable
 from study.core.wording import counted
-from study.prediction import units
+from study.prediction import jobs, units
 from study.prediction.logs import Found, log_text
 from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, column_of, series_of
 
@@ -24,6 +24,7 @@ UNITS = {
     "device/samples_per_sec": "samples/s/GPU",
     "device/tokens_per_sec": "tokens/s/GPU",
 }
+NOT_CLEAR = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
 # What exports call the columns, in lower case with underscores, without prefixes such as config., summary. and metrics.
 ALIASES = {
     "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "num_processes", "num_ranks", "n_ranks",
@@ -43,10 +44,13 @@ ALIASES = {
                  "tokens_per_second_per_device", "samples/s", "images/s", "tokens/s", *UNITS),
     "runtime_s": ("_runtime", "runtime", "train_runtime", "duration"),
 }  # fmt: skip
+# Our names and other programs' for them, but those which may be a setting.
+KNOWN = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*NOT_CLEAR}
 ENDS = {"_ms": 1e-3, "(ms)": 1e-3}
 PREFIX = re.compile(
     r"^(config|summary|params|metrics|tags|train|perf|system|throughput|throughput_metrics|time_metrics)[./]"
 )
+OF_CONFIGURATION = re.compile(r"(config|params)[./]")  # the beginning of a setting's name
 SPANS = ("__min", "__max")  # of W&B's charts, beside each value
 WORDS_OF_RUNS = (
     "name",
@@ -65,8 +69,7 @@ WORDS_OF_RUNS = (
     "sweep",
     "hostname",
     "host",
-)  # which do not tell jobs apart
-NOT_CLEAR = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
+)  # which are no settings
 STATES = ("state", "status")
 FINISHED = ("finished", "ok", "completed", "success")
 NO_VALUE = ("NaN", "nan", "None", "null", "-", "Infinity")
@@ -101,8 +104,10 @@ def mlflow_run(path: Path) -> Found:
     names = [each for each in sorted(parameters.iterdir()) if each.is_file()] if parameters.is_dir() else []
     factor = _factor(known[measured]) if measured in TIMES else 1.0
     found = _of_steps(values * factor, known[measured], measured, str(path))
-    ranks, how = _ranks({each.name: log_text(each).strip() for each in names})
-    return dataclasses.replace(found, ranks=ranks, told=f"{found.told}{how}")
+    texts = {each.name: log_text(each).strip() for each in names}
+    ranks, how = _ranks(texts)
+    configuration = {bare(name): text for name, text in texts.items() if not _is_of_the_run(name)}
+    return dataclasses.replace(found, ranks=ranks, told=f"{found.told}{how}", settings=configuration)
 
 
 def _has_not_finished(meta: Path) -> bool:
@@ -145,6 +150,8 @@ def of_export(
 ) -> list[Series]:
     """The series in a table of runs. Rows of runs that did not finish or that lack a value are left out and counted.
 
+    Without a column ``series``, runs whose configuration differs on the same ranks are of several series (`jobs_of`).
+
     Args:
         path: of the file.
         table: its content.
@@ -175,14 +182,19 @@ def of_export(
     _check_nodes(columns, known, path)
     if measured == THROUGHPUT and unit is None and "unit" not in columns:
         unit = _unit_of(known[measured])
+    told = []
+    if "series" not in columns:
+        found_jobs = jobs.jobs_of(_settings(rest, known.values()), columns["ranks"], path.stem)
+        told = found_jobs.told
+        if found_jobs.names is not None:
+            columns["series"] = found_jobs.names
     where = Where(rest.lines, rest.header, known)
     found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
     of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
-    told = [f"read {', '.join(f'{known[name]} as {name}' for name in columns)}{of_one_node}"]
+    read = ", ".join(f"{known[name]} as {name}" for name in columns if name in known)
+    told = [f"read {read}{of_one_node}", *told]
     if not kept.all():
         told.append(f"{counted(int((~kept).sum()), 'row')} of runs that did not finish or lack a value left out")
-    if "series" not in columns and (several := _several_jobs(rest, known.values())):
-        told.append(f"runs differ in {'; '.join(several)}: if they are of several jobs, name these in a column series")
     return [dataclasses.replace(each, notes=[*each.notes, *told]) for each in found]
 
 
@@ -215,17 +227,31 @@ def _check_nodes(columns: Mapping[str, pd.Series], known: Mapping[str, str], pat
         )
 
 
-def _several_jobs(table: ForeignTable, used: Iterable[str]) -> list[str]:
-    """Columns of words in which some runs are alike and others differ, such as a model, with two of their values."""
-    found = []
-    for name in table.frame:
-        cells = table.frame[name].dropna().astype(str)
-        if name in used or bare(name) in (*WORDS_OF_RUNS, *STATES) or not 1 < cells.nunique() < len(cells):
+def _settings(table: ForeignTable, used: Iterable[str]) -> pd.DataFrame:
+    """The columns of a table of runs with their configuration, by their bare names.
+
+    Those are the ones whose names say so, such as ``config.model``, and others of words. Other numbers are metrics
+    where some names say so; where none does, they are settings if they may be (`jobs.is_setting`) or are batches.
+    """
+    frame = table.frame
+    names_say = any(OF_CONFIGURATION.match(name.lower()) for name in frame)
+    found: dict[str, pd.Series] = {}
+    for name in frame:
+        if name in used or bare(name) in found or _is_of_the_run(name):
             continue
-        if np.isnan(table.numbers(name)).all():
-            first, second = (each[:20] for each in sorted(cells.unique())[:2])
-            found.append(f"{name} ({first}, {second})")
-    return found
+        is_named = bool(OF_CONFIGURATION.match(name.lower()))
+        is_metric = not is_named and names_say and not bool(np.isnan(table.numbers(name)).all())
+        is_metric |= not is_named and bool("/" in name or PREFIX.match(name.lower()))
+        may_be = is_named or "batch" in bare(name) or jobs.is_setting(frame[name])
+        if may_be and not is_metric:
+            found[bare(name)] = frame[name]
+    return pd.DataFrame(found, index=frame.index)
+
+
+def _is_of_the_run(name: str) -> bool:
+    """Whether a column or parameter is no setting of the program: a fact of the run, or one that is read."""
+    short = bare(name)
+    return short.startswith("_") or short in (*WORDS_OF_RUNS, *STATES) or short in KNOWN
 
 
 def history(path: Path, table: ForeignTable, known: dict[str, str], measured: str | None) -> Found:

@@ -42,6 +42,11 @@ def items(texts: Iterable[str], kind: str = "ul") -> str:
     return f"<{kind}>{lines}</{kind}>" if lines else ""
 
 
+def image(path: str, words: str) -> str:
+    """A figure. path: from the page's folder; words: what it shows, where it cannot be seen."""
+    return f"<p><img src='{html.escape(path)}' alt='{html.escape(words)}' style='max-width: 100%'></p>"
+
+
 def folded(title: str, part: str) -> str:
     """A part that opens when its title is clicked."""
     return f"<details><summary>{html.escape(title)}</summary>{part}</details>"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from study.core.files import AnyPath, written_aside
+from study.core.files import written_aside
 from study.prediction.series_answer import SeriesAnswer
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
@@ -19,8 +20,8 @@ COLUMNS = 2
 MOST_PANELS = 40
 
 
-def write(found: Sequence[SeriesAnswer], svg: AnyPath) -> None:
-    """Draw at most `MOST_PANELS` series and write the figure, whole or not at all."""
+def write(found: Sequence[SeriesAnswer], paths: Sequence[Path]) -> None:
+    """Draw at most `MOST_PANELS` series and write the figure, in the format of each path's ending (svg, pdf)."""
     shown = found[:MOST_PANELS]
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
@@ -28,8 +29,10 @@ def write(found: Sequence[SeriesAnswer], svg: AnyPath) -> None:
         figure = Figure(figsize=(columns * style.PANEL_WIDTH, rows * HEIGHT), layout="constrained")
         for place, each in enumerate(shown, 1):
             _draw(figure.add_subplot(rows, columns, place), each)
-        with written_aside(svg) as aside:
-            figure.savefig(aside, format="svg", metadata={"Date": None})
+        for path in paths:
+            form = path.suffix.removeprefix(".")
+            with written_aside(path) as aside:
+                figure.savefig(aside, format=form, metadata={"Date" if form == "svg" else "CreationDate": None})
 
 
 def _draw(axes: Axes, found: SeriesAnswer) -> None:

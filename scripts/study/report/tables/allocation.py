@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted
+from study.core.wording import counted, significant
 from study.prediction.points import Series
 from study.prediction.series_answer import SeriesAnswer
 from study.report.tables.layout import Table
@@ -19,7 +19,12 @@ SHOWN = ["series", "ranks", "nodes", "origin", "time_s", "time_low_s", "time_hig
 
 
 def allocation_table(
-    found: Sequence[SeriesAnswer], price: float | None, amount: float = 1.0, grid: float | None = None, pue: float = 1.0
+    found: Sequence[SeriesAnswer],
+    price: float | None,
+    amount: float = 1.0,
+    grid: float | None = None,
+    pue: float = 1.0,
+    figure: str | None = None,
 ) -> Table:
     """One row per series and count: time, speedup, efficiency, node-hours of the job and what they cost.
 
@@ -29,22 +34,25 @@ def allocation_table(
         amount: steps, epochs or runs of the job on the smallest measured count.
         grid: g CO2e per kWh; None leaves emissions empty.
         pue: power usage effectiveness, by which the emissions are multiplied.
+        figure: of the curves; see `Table`.
     """
     parts = [_rows(each, price, amount, grid, pue) for each in found]
     frame = pd.concat(parts, ignore_index=True)
     caption = (
-        "Scaling of the job. time_s: one measured time or, where origin is predicted, the median and its 90 % "
-        "interval (low, high). speedup, efficiency: against the smallest measured count. node_hours: of the whole "
-        "job"
+        "Scaling of the job. time_s: the mean of the measured times or, where origin is predicted, the median and its "
+        "90 % interval (low, high). speedup, efficiency: of time_s for the same work, against the smallest measured "
+        "count. node_hours: of the whole job"
     )
     if any(each.series.load_s for each in found):
         caption += ", with its loading, which time_s and energy_kwh are without"
-    if frame["energy_kwh"].notna().any():
+    has_energy = bool(frame["energy_kwh"].notna().any())
+    if has_energy:
         caption += "; energy_kwh of a predicted count is the power of a rank on the nearest measured counts x the time"
-    caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if grid else "."
-    notes = [line for each, rows in zip(found, parts, strict=True) for line in _notes(each, rows, amount)]
+    is_modelled = grid and has_energy
+    caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if is_modelled else "."
+    notes = [line for each, rows in zip(found, parts, strict=True) for line in _notes(each, rows, amount, grid)]
     optional = ("time_low_s", "time_high_s", "cost", "energy_kwh", "co2e_modelled_kg", "chosen")
-    return Table("allocation", caption, frame, SHOWN, optional, notes)
+    return Table("allocation", caption, frame, SHOWN, optional, notes, figure=figure)
 
 
 def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float | None, pue: float) -> pd.DataFrame:
@@ -96,14 +104,14 @@ def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
     return np.where(is_measured | ~np.isin(ranks, points["ranks"]), found, np.nan)
 
 
-def _notes(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> list[str]:
-    """The sentence for the proposal, then the answer's own."""
-    name = found.series.name
+def _notes(found: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float | None) -> list[str]:
+    """The sentence for the proposal, what was assumed or is missing, then the answer's own; each in one line."""
+    lines = [_proposal(found, rows, amount)]
     if found.series.per_node is None:
-        assumed = [f"{name}: nodes are counted as ranks, since the ranks of a node are not known"]
-    else:
-        assumed = []
-    return [f"{name}: {_proposal(found, rows, amount)}", *assumed, *(f"{name}: {line}" for line in found.sentences)]
+        lines.append("each rank is counted as a node, since the ranks of a node are not known; give --ranks-per-node")
+    if grid and rows["energy_kwh"].isna().all():
+        lines.append("no emissions are modelled, since the points have neither power_w nor an energy_j that is used")
+    return [" ".join(f"{found.series.name}: {line}".split()) for line in (*lines, *found.sentences)]
 
 
 def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
@@ -117,13 +125,14 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     if pd.notna(row["time_low_s"]):
         share = _share(found.series, np.array([float(pick)]), amount)[0]
         ends = (row["time_low_s"], row["time_high_s"])
-        low, high = ((end * share + found.series.load_s) / 3600 for end in ends)
-        span = f", 90 % interval {low:.3g} to {high:.3g} h"
-    cost = f" ({row['cost']:.4g} in money)" if pd.notna(row["cost"]) else ""
+        low, high = (significant((end * share + found.series.load_s) / 3600) for end in ends)
+        span = f", 90 % interval {low} to {high} h"
+    cost = f" ({significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
+    known = found.series.per_node is not None
+    asked = f"{counted(int(row['nodes']), 'node')} ({counted(pick, 'rank')})" if known else counted(pick, "rank")
     end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
-        f"we ask for {counted(int(row['nodes']), 'node')} ({counted(pick, 'rank')}) and {row['node_hours']:.4g} "
-        f"node-hours{cost} per job: {row['origin']} time {hours:.3g} h{span}, at {row['efficiency']:.0%} of the "
-        f"efficiency of {counted(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal "
-        f"best{end}"
+        f"we ask for {asked} and {significant(row['node_hours'], digits=4)} node-hours{cost} per job: {row['origin']} "
+        f"time {significant(hours)} h{span}, at {row['efficiency']:.0%} of the efficiency of "
+        f"{counted(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal best{end}"
     )

@@ -27,7 +27,8 @@ class Table:
 
     Shown columns in ``optional`` are left out if they are empty. ``identity``: the columns that identify a row; those
     that are not shown are added if two rows would look the same, or if a grid key is not at its default. A column
-    ``records`` names the run records or loading measurements of each row.
+    ``records`` names the run records or loading measurements of each row. ``figure``: a figure's path from the table's
+    folder, without the ending; the page and Markdown show its .svg, LaTeX its .pdf.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Table:
     optional: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     identity: tuple[str, ...] = ()
+    figure: str | None = None
 
     def judged(self, verdicts: Iterable[str]) -> list[str]:
         """The records behind the rows that have a verdict. verdicts: columns."""
@@ -61,10 +63,11 @@ class Table:
         cells = self._body().map(_plain_markdown)
         body = cells.to_markdown(index=False, disable_numparse=True, colalign=self._alignment())
         notes = "".join(f"\n- {note}" for note in self.notes)
-        return f"**{self.name}**: {self.caption}\n\n{body}\n" + (f"{notes}\n" if notes else "")
+        curves = f"\n![{self.name}]({self.figure}.svg)\n" if self.figure else ""
+        return f"**{self.name}**: {self.caption}\n\n{body}\n{curves}" + (f"{notes}\n" if notes else "")
 
     def latex(self) -> str:
-        """A ``table`` environment for the booktabs package.
+        """A ``table`` environment for the booktabs package, and one for the figure, for graphicx.
 
         As `pandas.DataFrame.to_latex` writes it, which imports Matplotlib: half a second in each table's process.
         """
@@ -75,13 +78,21 @@ class Table:
         return "\n".join([
             r"\begin{table}", rf"\caption{{{caption}}}", rf"\label{{tab:{self.name}}}",
             rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule",
-            r"\end{tabular}", r"\end{table}", "",
+            r"\end{tabular}", r"\end{table}", *self._latex_figure(), "",
         ])  # fmt: skip
+
+    def _latex_figure(self) -> list[str]:
+        if not self.figure:
+            return []
+        graphics = rf"\includegraphics[width=\linewidth]{{{self.figure}.pdf}}"
+        return [r"\begin{figure}", graphics, rf"\caption{{{_escape(self.name)}}}", r"\end{figure}"]
 
     def html(self) -> str:
         """A page with the table, its notes, and the records of each row."""
         right = [position for position, side in enumerate(self._alignment()) if side == "right"]
-        parts = [html.paragraph(self.caption), html.table(self._body(), right), html.items(self.notes)]
+        parts = [html.paragraph(self.caption), html.table(self._body(), right)]
+        parts += [html.image(f"{self.figure}.svg", self.name)] if self.figure else []
+        parts.append(html.items(self.notes))
         if "records" in self.frame:
             records = self.frame["records"].fillna("none").str.replace(SEPARATOR, "\n")
             parts.append(html.folded("The records behind each row, in order", html.items(records, "ol")))
@@ -204,7 +215,7 @@ def _plain_markdown(cell: object) -> str:
 def _escape(cell: object) -> str:
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
-    special |= {"–": "--", "±": r"$\pm$"}
+    special |= {"–": "--", "±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     escaped = "".join(special.get(character, character) for character in " ".join(str(cell).split()))
     # A bracket at the begin of a row would be an option of the end of the row before it.
     return f"{{}}{escaped}" if escaped.startswith("[") else escaped
