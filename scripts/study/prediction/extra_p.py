@@ -43,7 +43,7 @@ def _lines(rows: pd.DataFrame) -> Iterator[str]:
         for name in known:
             yield f"REGION {name}"
             for found in points.values():
-                yield f"DATA {' '.join(f'{value:.6f}' for value in found[name].dropna())}"
+                yield f"DATA {' '.join(f'{value:.9g}' for value in found[name].dropna())}"
 
 
 def _runs(group: pd.DataFrame) -> Iterable[pd.Series]:

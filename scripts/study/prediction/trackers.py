@@ -182,12 +182,7 @@ def of_export(
     _check_nodes(columns, known, path)
     if measured == THROUGHPUT and unit is None and "unit" not in columns:
         unit = _unit_of(known[measured])
-    told = []
-    if "series" not in columns:
-        found_jobs = jobs.jobs_of(_settings(rest, known.values()), columns["ranks"], path.stem)
-        told = found_jobs.told
-        if found_jobs.names is not None:
-            columns["series"] = found_jobs.names
+    told = _name_jobs(columns, rest, known, path)
     where = Where(rest.lines, rest.header, known)
     found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
     of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
@@ -225,6 +220,16 @@ def _check_nodes(columns: Mapping[str, pd.Series], known: Mapping[str, str], pat
             f"{path}: column {known['ranks']!r} is {ranks[0]:g} on {told} nodes; name it gpus_per_node if it is of one "
             "node, else world_size"
         )
+
+
+def _name_jobs(columns: dict[str, pd.Series], table: ForeignTable, known: dict[str, str], path: Path) -> list[str]:
+    """Add a column ``series`` where there is none and the runs are of several jobs; returns what is told about it."""
+    if "series" in columns:
+        return []
+    found = jobs.jobs_of(_settings(table, known.values()), columns["ranks"], path.stem)
+    if found.names is not None:
+        columns["series"] = found.names
+    return found.told
 
 
 def _settings(table: ForeignTable, used: Iterable[str]) -> pd.DataFrame:
