@@ -82,8 +82,8 @@ def _words(ratio: float) -> str:
 
 
 def _interval(draws: list[np.ndarray]) -> str:
-    low, median, high = interval(np.sum(draws, axis=0))
-    return f"{significant(median)} ({significant(low)} to {significant(high)})"
+    low, median, high = (significant(float(value)) for value in interval(np.sum(draws, axis=0)))
+    return f"{median} ({low} to {high})"
 
 
 def _answer(run: PlannedRun, found: list[Answer]) -> Answer | None:

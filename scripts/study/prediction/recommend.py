@@ -255,7 +255,7 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     place = int(eligible[: best + 1].sum()) - 1
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
-    low, median, high = (significant(value, digits=4) for value in interval(draws[best]))
+    low, median, high = (significant(float(value), digits=4) for value in interval(draws[best]))
     how = "measured" if judgement.is_measured[best] else "predicted"
     number = int(eligible.sum())
     place_in_words = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
