@@ -255,6 +255,7 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     place = int(eligible[: best + 1].sum()) - 1
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
+    kept = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
     low, median, high = (significant(float(value), digits=4) for value in interval(draws[best]))
     how = "measured" if judgement.is_measured[best] else "predicted"
     number = int(eligible.sum())
@@ -262,7 +263,7 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     sure = f"; it is the lowest with a probability of {share_of_draws(surest)}" if number > 1 else ""
     sentence = (
         f"recommended: {counted(row['ranks'], 'rank')}; {how} {goal.minimise} {median} ({low} to {high}), "
-        f"{place_in_words}{f' with {limits}' if limits else ''}{sure}"
+        f"{place_in_words}{kept}{sure}"
     )
     if judgement.misfits:
         words = "; ".join(misfit.words for misfit in judgement.misfits)
