@@ -20,7 +20,9 @@ from fake_communicator import FakeCommunicator
 
 from study import plan, workloads
 from study.backends.tensorflow import build, devices, precision
+from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.step_measures import StepMeasures
+from study.backends.tensorflow.trainer import KerasTrainer
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data import order as sample_order
@@ -399,6 +401,31 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
         velocity = 0.9 * rate / before * velocity - rate * 0.5
         expected += velocity
     assert weight.numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_momentum_is_set_also_of_an_optimizer_that_scales_the_loss():
+    import tf_keras as keras
+
+    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected", precision="mixed_float16")
+    optimizer = keras.optimizers.SGD(1.0, momentum=0.9)
+    build.make_momentum_variable(optimizer, run)
+    scaling = precision.with_loss_scale(optimizer, run)
+    assert scaling is not optimizer
+    trainer = types.SimpleNamespace(model=types.SimpleNamespace(optimizer=scaling))
+    KerasTrainer.set_momentum(trainer, 0.5)
+    assert float(optimizer.momentum) == 0.5
+
+
+def test_a_model_may_have_as_many_layers_with_dropout_as_the_large_bert():
+    class Dropout:
+        pass
+
+    layers = [Dropout() for _ in range(24 * 3)]
+    optimizer = types.SimpleNamespace(iterations=5)
+    seed_dropout(types.SimpleNamespace(optimizer=optimizer, _flatten_layers=lambda include_self: layers), 1)
+    drawn = [each.next_seed().numpy().tolist() for each in layers]
+    assert drawn[0] == [sample_order.words(1, sample_order.Purpose.DROPOUT, 0, 1).view(np.int64)[0], 5]
+    assert len({seed for seed, _ in drawn}) == len(layers)
 
 
 def test_a_shuffle_buffer_moves_no_sample_further_ahead_than_its_size():

@@ -82,3 +82,8 @@ def with_loss_scale(optimizer: Any, run: RunDefinition) -> Any:
     import tf_keras as keras
 
     return keras.mixed_precision.LossScaleOptimizer(optimizer) if of(run) == "mixed_float16" else optimizer
+
+
+def without_loss_scale(optimizer: Any) -> Any:
+    """The optimizer that makes the steps: the one within, if `with_loss_scale` has wrapped it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.backends.base import Hooks, State, rank_steps
-from study.backends.tensorflow import keras_fit, layer_settings, steps
+from study.backends.tensorflow import keras_fit, layer_settings, precision, steps
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.finite_steps import FiniteSteps
 from study.backends.tensorflow.gradient_averaging import averaging_of
@@ -160,7 +160,7 @@ class KerasTrainer:
 
     def set_momentum(self, momentum: float) -> None:
         """Set the momentum of the next steps, of an optimizer that `compile_model` has given a variable for it."""
-        self.model.optimizer.momentum.assign(momentum)
+        precision.without_loss_scale(self.model.optimizer).momentum.assign(momentum)
 
     def set_penalty_factor(self, factor: float) -> None:
         """Multiply the penalties on the weights."""
