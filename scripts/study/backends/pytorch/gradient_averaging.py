@@ -27,7 +27,8 @@ class Averaging:
         is_compiled: whether its passes are compiled, at the first call.
 
     Attributes:
-        ready_ns: monotonic time at which the last gradients of this rank's last step were ready.
+        ready_ns: monotonic time at which the last gradients of this rank's last step were ready; 0 within a step in
+            which none is ready yet.
         squares: sum of the squares of this rank's own gradients in the last step; None if it was not asked for.
     """
 
@@ -70,12 +71,11 @@ class Averaging:
 
     def begin_step(self, measures_squares: bool) -> None:
         """Before a step. measures_squares: whether its `squares` are asked for."""
-        self.measures_squares, self.squares = measures_squares, None
+        self.measures_squares, self.squares, self.ready_ns = measures_squares, None, 0
 
     def end_step(self) -> None:
-        """After the backward pass."""
-        if self._size == 1:
-            self.ready_ns = time.monotonic_ns()
+        """After the backward pass, which has made all gradients also where none was sent."""
+        self.ready_ns = self.ready_ns or time.monotonic_ns()
 
     def has_averaged(self) -> bool | None:
         """Whether the gradients of all weights were sent; None on a single rank."""
@@ -98,8 +98,7 @@ class Averaging:
 
     def _average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
         if self._timeline:
-            name = f"bucket {bucket.index()}"
-            self._timeline.add(Operation("ALLREDUCE", name, own.numel(), ready, time.monotonic_ns()))
+            self._timeline.add(Operation.done("ALLREDUCE", f"bucket {bucket.index()}", total, ready))
         if self._compresses:
             own.copy_(total)
         return own.mul_(1 / self._size)  # multiplied, as Horovod does

@@ -52,7 +52,7 @@ class ProcessGroup:
         """Make process groups; one of all ranks is the default one, and one of a single rank needs none."""
         for members in sets:
             if 1 < len(members) < self.size:
-                self._sets[members] = distributed.new_group(list(members), backend="gloo")
+                self._sets[members] = distributed.new_group(list(members), LIMIT, "gloo")
 
     def group(self, members: Members | None = None) -> Any:
         """The process group of ``members``; None for the default one."""
@@ -64,7 +64,7 @@ class ProcessGroup:
         with others_may_end():
             distributed.broadcast(tensor, 0)
         if self.timeline:
-            self.timeline.add(Operation("BROADCAST", name, tensor.numel(), ready_ns, time.monotonic_ns()))
+            self.timeline.add(Operation.done("BROADCAST", name, tensor, ready_ns))
 
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
         """Fill ``matrix`` on every member with that of the first one."""
@@ -167,6 +167,7 @@ def _join(place: Place, backend: str) -> None:
             f"rank {place.number} waited {limit_s:g} s for the others at {host}:{port}. Has the launcher started all "
             f"ranks, and does the interface of the machine's file reach all hosts? ({str(error).splitlines()[0]})"
         ) from None
+    store.set_timeout(LIMIT)  # with which NCCL waits in its first operation, to which ranks come when they have loaded
     distributed.init_process_group(backend, store=store, rank=place.number, world_size=place.size, timeout=LIMIT)
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import astuple, dataclass
+import time
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from study.communication.collectives import Collectives
 from study.core.files import written_aside
 from study.instruments.phases import wall_at_zero_ns
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VARIABLE = "HOROVOD_TIMELINE"  # the file's path; Horovod reads the same one
 Event = dict[str, Any]
@@ -22,17 +26,26 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Operation:
-    """A collective operation of one rank. kind: as Horovod names it. ready_ns, done_ns: of the monotonic clock."""
+    """A collective operation of one rank.
+
+    kind: as Horovod names it. values, type: of the tensor that was sent. ready_ns, done_ns: of the monotonic clock.
+    """
 
     kind: str
     name: str
     values: int
+    type: str
     ready_ns: int
     done_ns: int
 
+    @classmethod
+    def done(cls, kind: str, name: str, sent: Tensor, ready_ns: int) -> Operation:
+        """An operation that is done now."""
+        return cls(kind, name, sent.numel(), str(sent.dtype).removeprefix("torch."), ready_ns, time.monotonic_ns())
+
 
 class Timeline:
-    """The operations of one rank, in the order of all ranks."""
+    """The operations of one rank. All ranks begin theirs in the same order, and may end them in another."""
 
     def __init__(self) -> None:
         self._zero_ns, self._operations = wall_at_zero_ns(), list[Operation]()
@@ -54,7 +67,7 @@ class Timeline:
         everyone = ranks.gather((self._zero_ns, [astuple(each) for each in self._operations]))
         if ranks.rank:
             return
-        by_rank = [[_by_wall(Operation(*each), zero) for each in operations] for zero, operations in everyone]
+        by_rank = [_begun([Operation(*each) for each in operations], zero) for zero, operations in everyone]
         together = list(zip(*by_rank, strict=False))  # of ranks that were lost, some are missing
         start_ns = min((each.ready_ns for operation in together for each in operation), default=0)
         events: list[Event] = [
@@ -72,11 +85,12 @@ class Timeline:
             aside.write_text("[\n" + ",\n".join(json.dumps(each) for each in events) + "\n]\n")
 
 
-def _by_wall(operation: Operation, zero_ns: int) -> Operation:
-    """With times of the wall clock, which is one for all ranks of a host."""
-    return Operation(
-        operation.kind, operation.name, operation.values, operation.ready_ns + zero_ns, operation.done_ns + zero_ns
-    )
+def _begun(operations: list[Operation], zero_ns: int) -> list[Operation]:
+    """In the order of their begins, with times of the wall clock, which is one for all ranks of a host."""
+    return [
+        replace(each, ready_ns=each.ready_ns + zero_ns, done_ns=each.done_ns + zero_ns)
+        for each in sorted(operations, key=lambda each: each.ready_ns)
+    ]
 
 
 def _events(of_ranks: tuple[Operation, ...], start_ns: int, numbers: dict[str, int], library: str) -> list[Event]:
@@ -93,5 +107,5 @@ def _events(of_ranks: tuple[Operation, ...], start_ns: int, numbers: dict[str, i
     found.append({"ph": "E", "ts": last, "pid": number})
     transfer = "BCAST" if own.kind == "BROADCAST" else own.kind
     found += [{"ph": "B", "name": name, "ts": last, "pid": number} for name in (own.kind, f"{library}_{transfer}")]
-    size = {"dtype": "float32", "shape": f"[{own.values}]"}
+    size = {"dtype": own.type, "shape": f"[{own.values}]"}
     return [*found, {"ph": "E", "ts": done, "pid": number}, {"ph": "E", "ts": done, "pid": number, "args": size}]

@@ -9,7 +9,9 @@ BINS = 4096  # the most bins that activity over time has
 
 
 class Union:
-    """The union of intervals that come in the order of their ends, such as fused tensors that repeat one interval.
+    """The union of intervals that come in the order of their ends, or all in the order of their begins.
+
+    Tensors that are fused repeat one interval.
 
     Each part of the union is passed to the functions in ``to`` as (begin, end), ascending, once ``PENDING`` later parts
     exist or at `close`. An interval that is longer than that many parts is cut off at its begin.
