@@ -8,10 +8,10 @@ import threading
 
 import numpy as np
 
-from study.instruments.traffic import Traffic
+from study.communication.collectives import RanksOnly
 
 
-class FakeCommunicator:
+class FakeCommunicator(RanksOnly):
     """Rank ``rank`` of ``size``; the others give what this rank gives, or what ``others`` says.
 
     places: (host, local rank) of every rank, one host by default. agree: whether the others' values equal this rank's.
@@ -28,6 +28,7 @@ class FakeCommunicator:
         self.agree, self.gathered = agree, []
         self.optimizers, self.broadcasts, self.matrices = [], [], []
         self.sets, self.closed = [], False
+        self.now_s, self.are_together = 0.0, False
 
     def create_process_sets(self, sets):
         """Remember the sets; each has ascending ranks, and this rank knows the same ones as all others."""
@@ -72,6 +73,7 @@ class FakeCommunicator:
     def gather(self, value, members=None):
         """The answers that were set; the places for a place; else this rank's value of everyone."""
         self._check(members)
+        self.are_together = False
         if self.gathered:
             return self.gathered.pop(0)
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
@@ -96,18 +98,19 @@ class FakeCommunicator:
         self._check()
         return self.broadcast_bytes
 
-    def time_allreduce(self, size, repeats):
-        """A hundred megabytes per second."""
+    def allreduce_of(self, size):
+        """A hundred megabytes per second, by `clock`. The first one after a gather waits ten seconds for the others."""
         self._check()
-        return [size / 1e8] * repeats
 
-    def traffic(self):
-        """Of this process, which sends nothing."""
-        return Traffic()
+        def allreduce():
+            self.now_s += size / 1e8 + (0 if self.are_together else 10)
+            self.are_together = True
 
-    def collect(self, mine):
-        """As gathered; there are no other processes than ranks."""
-        return self.gather(mine), []
+        return allreduce
+
+    def clock(self):
+        """Seconds, which pass only in allreduces."""
+        return self.now_s
 
     def close(self):
         """Nothing may follow."""

@@ -18,6 +18,7 @@ from fake_communicator import FakeCommunicator
 
 from study import workloads
 from study.backends.tensorflow import build, devices
+from study.communication import collectives
 from study.communication.subset import subset
 from study.core import configuration, fields
 from study.core.errors import StudyError
@@ -245,6 +246,16 @@ def test_a_process_set_is_what_the_optimizer_and_the_checks_are_given(run_rank):
     assert communicator.optimizers[0][1] == (1, 3)
     assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(0.002)
     assert rank.agreed_checksum(trainer_of(model), ranks) == rank.checksum(trainer_of(model))
+
+
+def test_a_matrix_is_broadcast_in_blocks_of_its_own_memory(monkeypatch):
+    monkeypatch.setattr(collectives, "BLOCK", 4)
+    matrix = np.zeros((5, 2), np.float32)
+    found = list(collectives.blocks_of(matrix))
+    assert [len(each) for each in found] == [4, 4, 2]
+    for number, block in enumerate(found):
+        block[:] = number
+    assert matrix.ravel().tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
 
 
 def test_a_step_of_lars_by_hand():

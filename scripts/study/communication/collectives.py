@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
+from study.instruments.traffic import Traffic
+
 Members = tuple[int, ...]  # ranks, ascending: a process set
 Broadcast = Callable[[dict[int, np.ndarray]], list[np.ndarray]]  # of the arrays {rank: array} to all ranks
+BLOCK = 1 << 24  # values of a matrix that are broadcast at once
+Gathered = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # of every rank; of every process
+
+
+def blocks_of(matrix: np.ndarray) -> Iterator[np.ndarray]:
+    """The values of a matrix, which is in C order, in views of up to `BLOCK` of them."""
+    values = matrix.reshape(-1)
+    for first in range(0, values.size, BLOCK):
+        yield values[first : first + BLOCK]
 
 
 class Collectives(Protocol):
@@ -50,14 +62,33 @@ class Collectives(Protocol):
             StudyError: the ranks have nothing that does so.
         """
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Seconds of each of ``repeats`` allreduces (sums) of ``size`` bytes of float32; all ranks must call."""
+    def allreduce_of(self, size: int) -> Callable[[], object]:
+        """A function that sums ``size`` bytes of float32 over all ranks, where gradients are, and waits for the end.
+
+        All ranks must call both.
+        """
 
     def traffic(self) -> Any:
         """A `study.instruments.traffic.Traffic`, or one that counts other processes too."""
 
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def collect(self, mine: dict[str, Any]) -> Gathered:
         """(``mine`` of every rank, the same of every process if there are other processes than ranks)."""
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
+
+
+class RanksOnly(ABC):
+    """The part of `Collectives` that need not know more than that all processes of the run are ranks."""
+
+    @abstractmethod
+    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+        """``value`` of every member."""
+
+    def traffic(self) -> Traffic:
+        """The counters of this process."""
+        return Traffic()
+
+    def collect(self, mine: dict[str, Any]) -> Gathered:
+        """(``mine`` of every rank, no other processes)."""
+        return self.gather(mine), []

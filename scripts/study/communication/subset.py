@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from study.communication.collectives import Broadcast, Collectives, Members
+from study.communication.collectives import Broadcast, Collectives, Members, RanksOnly
 from study.core.errors import StudyError
-from study.instruments.traffic import Traffic
 
 
 def subset(every: Collectives, ranks: Members) -> Collectives:
@@ -18,7 +18,7 @@ def subset(every: Collectives, ranks: Members) -> Collectives:
     return Subset(every, ranks) if len(ranks) > 1 else Alone(every)
 
 
-class Subset:
+class Subset(RanksOnly):
     """A `study.communication.collectives.Collectives` of a process set, in which ranks are numbered from 0."""
 
     def __init__(self, every: Collectives, ranks: Members) -> None:
@@ -54,17 +54,9 @@ class Subset:
         """Refused: they are among all ranks of the run."""
         raise StudyError("input_sharing: concurrent_broadcast is among all ranks; use multi_broadcast")
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+    def allreduce_of(self, size: int) -> Callable[[], object]:
         """Refused: it is among all ranks of the run."""
         raise StudyError("a member of an ensemble has no allreduce to measure")
-
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine`` of these ranks, no other processes)."""
-        return self.gather(mine), []
 
     def close(self) -> None:
         """Nothing: the communicator of all ranks is closed."""
@@ -74,7 +66,7 @@ class Subset:
         return self.ranks if members is None else tuple(self.ranks[rank] for rank in members)
 
 
-class Alone:
+class Alone(RanksOnly):
     """A `study.communication.collectives.Collectives` of a member, which is the only rank of its run.
 
     Nothing that training does with it reaches another member.
@@ -109,17 +101,9 @@ class Alone:
         """The member's own."""
         return self.broadcast_bytes
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+    def allreduce_of(self, size: int) -> Callable[[], object]:
         """Refused: there is no other rank."""
         raise StudyError("a member of an ensemble has no allreduce")
-
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine``, no other processes)."""
-        return [mine], []
 
     def close(self) -> None:
         """Nothing: the communicator of all ranks is closed."""

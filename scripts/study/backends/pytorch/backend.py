@@ -49,7 +49,7 @@ class PyTorch(OwnSamples):
         if roles.strategy_of(run) == HOROVOD:
             from study.backends.pytorch.horovod import Horovod
 
-            return Horovod(with_process_sets)
+            return Horovod(run, with_process_sets)
         return ProcessGroup(run)
 
     def blocks(

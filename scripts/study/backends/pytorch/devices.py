@@ -32,6 +32,12 @@ def device(run: RunDefinition, local_rank: int) -> torch.device:
     return torch.device("cuda", 0 if number == 1 else local_rank)  # jsrun may show each rank only its own GPU
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for all that is queued on a GPU; on the CPU nothing is."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def pin_device(run: RunDefinition, local_rank: int) -> str | None:
     """One GPU per rank, by local rank; none if the machine's file has no GPUs.
 

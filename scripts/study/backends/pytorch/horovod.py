@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import horovod.torch as hvd
@@ -13,18 +13,19 @@ from horovod.torch import mpi_ops
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from study.backends.pytorch import devices
 from study.communication import mpi
-from study.communication.collectives import Broadcast, Members
+from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
 from study.communication.horovod import libraries
 from study.core.errors import StudyError
+from study.experiment.definition import RunDefinition
 from study.instruments import cpu_time
-from study.instruments.traffic import Traffic
 
 
-class Horovod:
+class Horovod(RanksOnly):
     """A `study.communication.collectives.Collectives` through Horovod 0.28, which writes the timeline itself."""
 
-    def __init__(self, with_process_sets: bool = False) -> None:
+    def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """with_process_sets: whether `create_process_sets` will be called."""
         before = cpu_time.threads()
         hvd.init(process_sets="dynamic" if with_process_sets else None)
@@ -33,6 +34,7 @@ class Horovod:
         self.libraries = {"torch": torch.__version__, **libraries(hvd, compiled)}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
+        self.device = devices.device(run, self.local_rank)
         self._sets: dict[Members, Any] = {}
 
     def create_process_sets(self, sets: list[Members]) -> None:
@@ -51,8 +53,9 @@ class Horovod:
         """Fill ``matrix`` on every member with that of the first one."""
         if members and len(members) == 1:
             return
-        root = members[0] if members else 0
-        hvd.broadcast_(torch.from_numpy(matrix).reshape(-1), root, name="staging", process_set=self._set(members))
+        root, process_set = members[0] if members else 0, self._set(members)
+        for block in blocks_of(matrix):
+            hvd.broadcast_(torch.from_numpy(block), root, name="staging", process_set=process_set)
 
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """``value`` of every rank, in their order; among some of them, which only ensembles need, it is refused."""
@@ -79,22 +82,15 @@ class Horovod:
             )
         return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
-        tensor, seconds = torch.zeros(size // 4), []
-        for _ in range(repeats):
-            begun = time.perf_counter()
+    def allreduce_of(self, size: int) -> Callable[[], object]:
+        """Of a tensor where the gradients are."""
+        tensor = torch.zeros(size // 4, device=self.device)
+
+        def allreduce() -> None:
             hvd.allreduce_(tensor, op=hvd.Sum, name=f"sweep.{size}")
-            seconds.append(time.perf_counter() - begun)
-        return seconds
+            devices.synchronize(self.device)
 
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine`` of every rank, no other processes)."""
-        return self.gather(mine), []
+        return allreduce
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""

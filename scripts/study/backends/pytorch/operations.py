@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from study.backends.pytorch import devices
 from study.instruments.operations import kineto
 from study.instruments.operations.window import MARK, Found
 
@@ -24,8 +25,8 @@ class TorchProfiler:
     """
 
     def __init__(self, device: torch.device, unseen: str = "") -> None:
-        self._is_cuda, self._unseen = device.type == "cuda", unseen
-        every = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
+        self._device, self._unseen = device, unseen
+        every = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
         self._profile = profile(activities=every)
 
     def start(self) -> None:
@@ -42,8 +43,7 @@ class TorchProfiler:
 
     def synchronize(self) -> None:
         """Wait for the GPU."""
-        if self._is_cuda:
-            torch.cuda.synchronize()
+        devices.synchronize(self._device)
 
     def stop(self) -> None:
         """Stop; reading what was seen takes longer, and is left for the end of training."""

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,18 @@ from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
 from study.backends.pytorch.timeline import Operation, Timeline
-from study.communication.collectives import Broadcast, Members
+from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments import cpu_time, heartbeats
-from study.instruments.traffic import Traffic
 
 # A rank may wait for another one as long as the watchdog sees progress, which ends the run otherwise.
 LIMIT = datetime.timedelta(days=30)
 ENDED = ("Connection closed", "Connection reset", "Broken pipe", "Socket closed", "recv failed", "ncclRemoteError")
 
 
-class ProcessGroup:
+class ProcessGroup(RanksOnly):
     """A `study.communication.collectives.Collectives`; the default process group of this process."""
 
     def __init__(self, run: RunDefinition) -> None:
@@ -70,10 +69,9 @@ class ProcessGroup:
         """Fill ``matrix`` on every member with that of the first one."""
         if self.size == 1 or (members and len(members) == 1):
             return
-        with others_may_end():
-            distributed.broadcast(
-                torch.from_numpy(matrix).reshape(-1), members[0] if members else 0, self.group(members)
-            )
+        for block in blocks_of(matrix):
+            with others_may_end():
+                distributed.broadcast(torch.from_numpy(block), members[0] if members else 0, self.group(members))
 
     def gather(self, value: Any, members: Members | None = None) -> list[Any]:
         """``value`` of every member, in their order."""
@@ -100,25 +98,16 @@ class ProcessGroup:
         """Refused: they are MPI's, and for the ranks of an ensemble."""
         raise StudyError("input_sharing: concurrent_broadcast needs strategy: horovod")
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Seconds of each of ``repeats`` allreduces of ``size`` bytes, where the gradients are."""
-        tensor, seconds = torch.zeros(size // 4, device=self.device), []
-        for _ in range(repeats):
-            begun = time.perf_counter()
+    def allreduce_of(self, size: int) -> Callable[[], object]:
+        """Of a tensor where the gradients are."""
+        tensor = torch.zeros(size // 4, device=self.device)
+
+        def allreduce() -> None:
             with others_may_end():
                 distributed.all_reduce(tensor)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-            seconds.append(time.perf_counter() - begun)
-        return seconds
+            devices.synchronize(self.device)
 
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine`` of every rank, no other processes)."""
-        return self.gather(mine), []
+        return allreduce
 
     def close(self) -> None:
         """Leave together; of a traced run, write the timeline."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from numpy.typing import NDArray
 
+from study.backends.tensorflow import precision
 from study.communication.collectives import Broadcast, Collectives, Members
 from study.communication.subset import Alone, Subset
 from study.core.errors import StudyError
@@ -72,7 +73,7 @@ class Local:
 
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, gradients)``."""
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of Keras's LossScaleOptimizer
+        optimizer = precision.without_loss_scale(optimizer)
         compute = optimizer.compute_gradients
 
         def observed(*arguments: Any, **named: Any) -> Any:
@@ -148,7 +149,7 @@ class OfStrategy(Local):
         """Refused."""
         raise self._lacks("exchange of bytes")
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
+    def allreduce_of(self, size: int) -> Callable[[], object]:
         """Refused: the sweep times Horovod's allreduces."""
         raise self._lacks("allreduce sweep")
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from study.backends.tensorflow import precision
 from study.communication import mpi
-from study.communication.collectives import Broadcast, Members
+from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
 from study.communication.horovod import libraries
 from study.core.errors import StudyError
 from study.instruments import cpu_time
-from study.instruments.traffic import Traffic
-
-BLOCK = 1 << 24  # values of a matrix that are broadcast at once
 
 
-class Horovod:
+class Horovod(RanksOnly):
     """A `Collectives` through Horovod 0.28."""
 
     strategy = None
@@ -127,7 +124,7 @@ class Horovod:
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
         """Whether each of ``variables`` went through Horovod's average when the training step was traced."""
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        optimizer = precision.without_loss_scale(optimizer)
         noted = self._averaged.get(id(optimizer))
         if not noted and self.size == 1:
             return None  # also of emulated ranks, which average by themselves
@@ -135,7 +132,7 @@ class Horovod:
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
         """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of Keras's LossScaleOptimizer
+        optimizer = precision.without_loss_scale(optimizer)
         average = optimizer._allreduce
 
         def observed(gradients: Any, variables: Any) -> list[Any]:
@@ -160,9 +157,7 @@ class Horovod:
         from horovod.tensorflow import broadcast
 
         root, process_set = members[0] if members else 0, self._process_set(members)
-        values = np.ascontiguousarray(matrix).reshape(-1)
-        for first in range(0, values.size, BLOCK):
-            block = values[first : first + BLOCK]
+        for block in blocks_of(matrix):
             with tf.device("/CPU:0"):
                 sent = broadcast(tf.convert_to_tensor(block), root, name="staging", process_set=process_set)
             if self.rank != root:
@@ -213,25 +208,13 @@ class Horovod:
 
         return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
 
-    def time_allreduce(self, size: int, repeats: int) -> list[float]:
-        """Seconds of each of ``repeats`` allreduces of ``size`` bytes."""
+    def allreduce_of(self, size: int) -> Callable[[], object]:
+        """Of a tensor where the gradients are."""
         import tensorflow as tf
         from horovod.tensorflow import Sum, allreduce
 
-        tensor, seconds = tf.zeros(size // 4), []
-        for _ in range(repeats):
-            begun = time.perf_counter()
-            allreduce(tensor, op=Sum, name=f"sweep.{size}")[0].numpy()  # on a GPU, waits for its end
-            seconds.append(time.perf_counter() - begun)
-        return seconds
-
-    def traffic(self) -> Traffic:
-        """The counters of this process."""
-        return Traffic()
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine`` of every rank, no other processes)."""
-        return self.gather(mine), []
+        tensor = tf.zeros(size // 4)
+        return lambda: allreduce(tensor, op=Sum, name=f"sweep.{size}")[0].numpy()  # on a GPU, waits for its end
 
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""

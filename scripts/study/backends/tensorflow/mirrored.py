@@ -7,7 +7,7 @@ from typing import Any
 from study.backends.tensorflow.devices import pin_device
 from study.backends.tensorflow.gradient_averaging import OfStrategy
 from study.communication.channel import Channel
-from study.communication.collectives import Members
+from study.communication.collectives import Members, RanksOnly
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -15,7 +15,7 @@ from study.instruments.traffic import Traffic
 from study.machines.process_roles import MIRRORED
 
 
-class MultiWorkerMirrored(OfStrategy):
+class MultiWorkerMirrored(RanksOnly, OfStrategy):
     """A `study.communication.collectives.Collectives`; the strategy's ring allreduce (gRPC) averages the gradients.
 
     TensorFlow's guide: https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras
@@ -50,10 +50,6 @@ class MultiWorkerMirrored(OfStrategy):
     def traffic(self) -> Traffic:
         """The counters of this process."""
         return Traffic(self._channel.sockets())
-
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(``mine`` of every worker, no other processes)."""
-        return self.gather(mine), []
 
     def close(self) -> None:
         """Leave together."""

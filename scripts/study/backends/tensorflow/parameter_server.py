@@ -21,7 +21,7 @@ from study.backends.tensorflow.devices import limit_threads, pin_device
 from study.backends.tensorflow.gradient_averaging import OfStrategy
 from study.communication import roles
 from study.communication.channel import Channel
-from study.communication.collectives import Members
+from study.communication.collectives import Gathered, Members
 from study.communication.roles import BY_RANK, CHIEF_ENDED, JOBS, Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -75,7 +75,7 @@ class Chief(OfStrategy):
         """The counters of all processes."""
         return self._traffic
 
-    def collect(self, mine: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def collect(self, mine: dict[str, Any]) -> Gathered:
         """(one entry per worker, one per process), each as ``mine`` is; a lost process has no entry."""
         answers = {0: mine | {"final_weights_crc32": None}, **self.channel.ask(FINISH)}
         _require_all(self.channel, self._roles)
