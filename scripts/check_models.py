@@ -11,6 +11,7 @@ import sys
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 from study import backends  # noqa: E402
+from study.backends import model_check  # noqa: E402
 from study.core.errors import StudyError, exit_with_message  # noqa: E402
 from study.experiment import inputs  # noqa: E402
 from study.launch.model_checks import MARK  # noqa: E402
@@ -33,7 +34,7 @@ def _checked(case: dict) -> str | dict[str, str] | None:
         if run.framework not in LIMITED:
             backends.of_run(run).limit_threads(1)
             LIMITED.add(run.framework)
-        return backends.model_check(run.framework).refusal(run, case["shape"])
+        return model_check.refusal(run, case["shape"])
     except StudyError as error:
         return {"failed": str(error)}
     except Exception as error:  # of the user's own code

@@ -9,7 +9,8 @@ import models_to_judge
 import pytest
 from examples import define, expand
 
-from study.backends.tensorflow import devices, model_check
+from study.backends import model_check
+from study.backends.tensorflow import devices
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import metric_names

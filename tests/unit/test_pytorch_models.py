@@ -1,12 +1,15 @@
 """PyTorch's models, losses, metrics and optimizers are Keras's: same initial weights, same losses, same steps."""
 
+import contextlib
 import importlib.util
 import os
+import time
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -218,6 +221,97 @@ def test_what_steps_measure():
     assert trainer.finite_steps() == 3
     assert trainer.finite_steps() == 0
     assert trainer.gradients_averaged() is None
+
+
+@trains
+@pytest.mark.parametrize("loss", ["binary_crossentropy", "mse"])
+def test_the_accuracy_of_a_single_output_is_keras_s(loss):
+    """Of the losses, the first one takes what is before the sigmoid."""
+    import torch
+    from tf_keras import metrics
+
+    from study.backends.pytorch.metrics import made
+
+    right = np.float32([[0], [1], [1], [0], [1]])
+    probabilities = np.float32([[0.1], [0.9], [0.3], [0.6], [0.51]])
+    outputs = probabilities if loss == "mse" else np.log(probabilities / (1 - probabilities))
+    (metric,) = made(SimpleNamespace(metrics=lambda: ["accuracy"], spec={"loss": loss}))
+    metric.add(torch.from_numpy(right), torch.from_numpy(outputs))
+    assert metric.value() == pytest.approx(float(np.mean(metrics.binary_accuracy(right, probabilities)))) == 0.6
+
+
+@trains
+@pytest.mark.parametrize("loss", ["categorical_crossentropy", "binary_crossentropy"])
+def test_a_model_that_gives_probabilities_to_a_loss_that_takes_logits_is_refused(loss):
+    from torch import nn
+
+    from study.backends.pytorch.model_check import _check_gradients
+
+    run, samples = run_of("p1b2", "pytorch"), data_of("p1b2").train
+    run = replace(run, benchmark={**run.benchmark, "loss": loss})
+    plain, last = nn.Sequential(nn.Linear(50, 10)), nn.Sigmoid() if loss == "binary_crossentropy" else nn.Softmax(1)
+    _check_gradients(plain, run, samples)
+    nothing = Arrays(np.zeros_like(samples.x), samples.y)  # of images; a layer without a bias gives 0 for them
+    _check_gradients(nn.Sequential(nn.Linear(50, 10, bias=False)), run, nothing)
+    with pytest.raises(StudyError, match=f"loss: {loss} takes its outputs before softmax or sigmoid"):
+        _check_gradients(nn.Sequential(*plain, last), run, samples)
+
+
+@trains
+def test_a_weight_that_layers_share_counts_once(monkeypatch):
+    from study.backends.pytorch import build
+
+    plain, model = trainer_of("p1b2", "pytorch"), build.model
+
+    def tied(*arguments):
+        found = model(*arguments)
+        found.register_parameter("again", next(found.parameters()))
+        return found
+
+    monkeypatch.setattr(build, "model", tied)
+    shared = trainer_of("p1b2", "pytorch")
+    assert (shared.parameters, shared.trainable_parameters) == (plain.parameters, plain.trainable_parameters)
+
+
+@trains
+def test_products_on_a_gpu_are_as_exact_as_tensorflow_s(monkeypatch):
+    """Where there is a GPU, or PyTorch believes so."""
+    import torch
+
+    from study.backends.pytorch import devices
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    before, found = torch.get_float32_matmul_precision(), []
+    try:
+        for number in (0, 1):
+            assert devices.device(SimpleNamespace(machine={"gpus_per_rank": number}), 0).type == ("cpu", "cuda")[number]
+            found.append(torch.get_float32_matmul_precision())
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found == [before, "high"]
+
+
+@trains
+def test_a_pass_without_an_allreduce_has_a_compute_time_of_its_own(monkeypatch):
+    """DDP of one process, as of two: the first and the third pass add gradients up, the second one sends them."""
+    import torch
+    from torch import distributed
+
+    from study.backends.pytorch.gradient_averaging import Averaging
+
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        averaging = Averaging(torch.nn.Linear(3, 1), SimpleNamespace(size=2, device=torch.device("cpu")), False)
+        for sends in (False, True, False):
+            begun = time.monotonic_ns()
+            averaging.begin_step(False)
+            with contextlib.nullcontext() if sends else averaging.without_average():
+                averaging(torch.ones(2, 3)).sum().backward()
+            averaging.end_step()
+            assert begun < averaging.ready_ns <= time.monotonic_ns()
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.mark.long  # three compilations by g++

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import importlib.util
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from study.backends.base import Backend
 from study.core.errors import StudyError
@@ -60,8 +60,3 @@ def get(name: str) -> Backend:
 def image_codec() -> Codec:
     """What makes and converts images for all frameworks: TensorFlow's codecs, so that all get the same pixels."""
     return cast(Codec, importlib.import_module("study.backends.tensorflow.image_codec"))
-
-
-def model_check(name: str) -> Any:
-    """The module of a framework with the function ``refusal``, which tries a model before any run."""
-    return importlib.import_module(f"study.backends.{name}.model_check")

@@ -168,9 +168,18 @@ class Mean(Metric):
         return float(torch.stack(self._sums).double().sum() / self._number)
 
 
-def accuracy() -> Mean:
-    """The share of samples in the right class."""
-    return Mean("accuracy", lambda right, outputs: right.argmax(1) == outputs.argmax(1))
+def accuracy(threshold: float = 0.5) -> Mean:
+    """The share of samples in the right class, as Keras has it.
+
+    threshold: above which a model's only output stands for class 1; before its sigmoid this is 0.
+    """
+
+    def are_right(right: Tensor, outputs: Tensor) -> Tensor:
+        if outputs.shape[1] == 1:
+            return (right == (outputs > threshold)).squeeze(1)
+        return right.argmax(1) == outputs.argmax(1)
+
+    return Mean("accuracy", are_right)
 
 
 class R2(Metric):

@@ -19,7 +19,7 @@ def limit_threads(compute: int, operations: int = 1) -> None:
 
 
 def device(run: RunDefinition, local_rank: int) -> torch.device:
-    """The device of a rank: the CPU, or its GPU.
+    """The device of a rank: the CPU, or its GPU, whose matrix products are then as exact as TensorFlow's.
 
     Raises:
         StudyError: the machine's file gives each rank a GPU, and there is none.
@@ -29,6 +29,7 @@ def device(run: RunDefinition, local_rank: int) -> torch.device:
     number = torch.cuda.device_count()
     if not number:
         raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but PyTorch sees none here")
+    torch.set_float32_matmul_precision("high")  # TF32 from Ampere on; convolutions have it already
     return torch.device("cuda", 0 if number == 1 else local_rank)  # jsrun may show each rank only its own GPU
 
 

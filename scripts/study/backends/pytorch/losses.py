@@ -19,6 +19,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": functional.mse_loss,
     "mae": functional.l1_loss,
 }
+OF_LOGITS = ("categorical_crossentropy", "binary_crossentropy")  # which take outputs before the last activation
 
 
 def loss(name: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,41 +1,28 @@
-"""Whether the models of own benchmarks keep what the keys of a run promise, seen without training, before any run."""
+"""Of a model in PyTorch, what `study.backends.model_check` asks."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import nn
 
-from study import workloads
-from study.backends.few_samples import few_samples
 from study.backends.pytorch import build
-from study.backends.pytorch.losses import loss
+from study.backends.pytorch.losses import OF_LOGITS, loss
 from study.backends.pytorch.metrics import made
 from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
+from study.workloads.base import Benchmark
+
+LARGE = 1e4  # inputs, with which outputs that are not bounded are far from 0 to 1
 
 
-def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
-    """Why ``run`` cannot be trained as it promises; None if nothing speaks against it.
-
-    shape: of the dataset, see `study.experiment.study.Dataset`; its numbers of samples do not matter.
-
-    Raises:
-        Exception: of the benchmark's own code. It is the user's, so it may be anything.
-    """
-    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
-    samples = few_samples(benchmark, run, shape)
-    try:
-        made(benchmark)
-        first, second = (build.model(benchmark, run, rank, samples.shape) for rank in (0, 1))
-        _check_gradients(first, run, samples)
-        _check_same(first, second, samples)
-    except StudyError as error:
-        return str(error)
-    return None
+def check(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
+    """Raise `StudyError` for what the model of a run does not keep."""
+    made(benchmark)
+    first, second = (build.model(benchmark, run, rank, samples.shape) for rank in (0, 1))
+    _check_gradients(first, run, samples)
+    _check_same(first, second, samples)
 
 
 def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource) -> None:
@@ -48,6 +35,11 @@ def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource
             f"benchmark {run.benchmark['name']}: the model gives {found} for two samples, expected a tensor of shape "
             f"{tuple(y.shape)}, as of the outputs to learn"
         )
+    if run.benchmark["loss"] in OF_LOGITS and _gives_probabilities(model, x, outputs):
+        raise StudyError(
+            f"benchmark {run.benchmark['name']}: the model gives numbers from 0 to 1 only, and loss: "
+            f"{run.benchmark['loss']} takes its outputs before softmax or sigmoid; leave that layer out"
+        )
     loss(run.benchmark["loss"])(outputs.float(), y).backward()
     without = [name for name, each in model.named_parameters() if each.requires_grad and each.grad is None]
     if without:
@@ -55,6 +47,20 @@ def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource
             f"benchmark {run.benchmark['name']}: the model's {', '.join(without[:3])} get no gradient, for which "
             "DistributedDataParallel would wait; use them, or set requires_grad to False"
         )
+
+
+@torch.no_grad()
+def _gives_probabilities(model: nn.Module, x: torch.Tensor, outputs: torch.Tensor) -> bool:
+    """Whether the outputs are from 0 to 1 whatever the inputs are: those before a softmax or a sigmoid are not.
+
+    outputs: of ``x``, whose values may all be 0.
+    """
+
+    def are_within(found: torch.Tensor) -> bool:
+        return bool(((found >= 0) & (found <= 1)).all())
+
+    drawn = LARGE * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    return are_within(outputs) and are_within(model(drawn)) and are_within(model(-drawn))
 
 
 @torch.no_grad()

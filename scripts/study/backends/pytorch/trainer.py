@@ -51,7 +51,8 @@ class TorchTrainer:
         rate = learning_rate.scaled(run, ranks.size * run.emulated_ranks)
         momentum = run.benchmark.get("momentum", 0.0)
         self.optimizer = Optimizer(run.benchmark["optimizer"], self._weights, rate, momentum)
-        self.parameters = sum(value.numel() for value in self._variables().values())
+        # By their place in memory: one that layers share has several names.
+        self.parameters = sum({each.data_ptr(): each.numel() for each in self._variables().values()}.values())
         self.trainable_parameters = sum(each.numel() for each in self._weights)
         self.steps_per_epoch = rank_steps(data, run)
         self._penalty_factor, self._finite = 1.0, 0

@@ -1,18 +1,12 @@
-"""Whether the models of own benchmarks keep what the keys of a run promise, seen without training, before any run.
-
-Each model is built as two ranks build it, on a few synthetic samples. Nothing is trained and no other rank is needed.
-"""
+"""Of a model in Keras, what `study.backends.model_check` asks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 
-from study import workloads
-from study.backends.few_samples import few_samples
 from study.backends.tensorflow import model_state
 from study.backends.tensorflow.build import compile_model
 from study.communication.collectives import Collectives
@@ -49,18 +43,10 @@ class Alone:
         return {each.ref() for each in variables} <= self._applied
 
 
-def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
-    """Why ``run`` cannot be trained as it promises; None if nothing speaks against it.
-
-    shape: of the dataset, see `study.experiment.study.Dataset`; its numbers of samples do not matter.
-
-    Raises:
-        Exception: of the benchmark's own code. It is the user's, so it may be anything.
-    """
+def check(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
+    """Raise `StudyError` for what the model of a run does not keep."""
     import tf_keras as keras
 
-    benchmark = workloads.with_model(run.benchmark["name"], run.benchmark, run.framework)
-    samples = few_samples(benchmark, run, shape)
     backend = keras.backend
     settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),
                 (backend.set_image_data_format, backend.image_data_format())]  # fmt: skip
@@ -69,13 +55,10 @@ def refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
         _check(first, run, samples)
         if run.ranks * run.emulated_ranks > 1:
             _check_same(first[0], second[0], (run.derived.batch_size_per_rank, *samples.shape))
-    except StudyError as error:
-        return str(error)
     finally:
         keras.backend.clear_session()
         for set_to, value in settings:  # the next model is built as the first one is
             set_to(value)
-    return None
 
 
 def _compiled(benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], number: int) -> tuple[Any, Alone]:
