@@ -15,6 +15,7 @@ from study.data.samples import Arrays, Can, SampleSource
 from study.data.text_lines import LineSamples, TextLines
 
 ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
+Files = Mapping[str, Mapping[str, str]]  # {file: {"path", "sidecar"}}
 
 
 @dataclass
@@ -121,13 +122,7 @@ class Workload(ABC):
         """For each of ``scaled_files`` its `feature_scaling.Scaler`, fitted on ``tables``, {file: `Table`}."""
         return {}
 
-    def open(
-        self,
-        files: Mapping[str, Mapping[str, str]],
-        loader: str,
-        threads: int,
-        loaded: Collection[str] | None = None,
-    ) -> dict[str, Any]:
+    def open(self, files: Files, loader: str, threads: int, loaded: Collection[str] | None = None) -> dict[str, Any]:
         """The samples of each file, of a workload whose ``kind`` is images; see `study.workloads.images`."""
         raise TypeError(f"{type(self).__module__} loads tables")
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from study.communication.collectives import Members
 from study.ensembles.content import Content
 from study.ensembles.order import Block
 from study.ensembles.sharing.base import WAYS, ByMessages, Shared
@@ -10,12 +9,7 @@ from study.ensembles.sharing.base import WAYS, ByMessages, Shared
 
 @WAYS.register("all_shared")
 class AllShared(ByMessages):
-    """One allgather a round."""
-
-    @staticmethod
-    def process_sets(ranks: int, readers: int) -> list[Members]:
-        """None: it is among all ranks."""
-        return []
+    """One allgather a round, among all ranks."""
 
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """All blocks of the round; a rank without one, at the end of an epoch, sends none."""

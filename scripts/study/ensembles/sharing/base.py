@@ -65,9 +65,9 @@ class Way(ABC):
         self.buffer = self._buffer()
 
     @staticmethod
-    @abstractmethod
     def process_sets(ranks: int, readers: int) -> list[Members]:
-        """The process sets that it needs, of one rank or more; see `study.communication.collectives`."""
+        """The process sets that it needs, of one rank or more; see `study.communication.collectives`. None here."""
+        return []
 
     @property
     @abstractmethod
@@ -86,16 +86,17 @@ class Way(ABC):
         blocks: of the round. own: the block that this rank has made; None if the round has none of it.
         """
 
-    @abstractmethod
-    def agree(self, blocks: int) -> None:
+    def agree(self, blocks: int) -> None:  # noqa: B027 - in some ways nobody waits for another member
         """Before a round of so many blocks, wait until the members have room for it, but for no laggard.
 
-        Without `Place.waits` only. All ranks must call.
+        Without `Place.waits` only. All ranks must call. Here nothing.
         """
 
-    @abstractmethod
-    def end(self) -> None:
-        """After the last round, where each rank leaves by itself: wait until all have got it. All ranks must call."""
+    def end(self) -> None:  # noqa: B027 - as `agree`
+        """After the last round, where each rank leaves by itself: wait until all have got it. All ranks must call.
+
+        Here nothing.
+        """
 
     def _buffer(self) -> Buffer:
         return Queue(self.place.capacity)

@@ -6,7 +6,6 @@ them out one after the other in any case. `concurrent_broadcast` has them at the
 
 import numpy as np
 
-from study.communication.collectives import Members
 from study.ensembles.content import Content
 from study.ensembles.order import Block
 from study.ensembles.sharing.base import WAYS, ByMessages, Shared
@@ -14,12 +13,7 @@ from study.ensembles.sharing.base import WAYS, ByMessages, Shared
 
 @WAYS.register("multi_broadcast")
 class MultiBroadcast(ByMessages):
-    """p broadcasts a round, of which rank i is the root of the i-th."""
-
-    @staticmethod
-    def process_sets(ranks: int, readers: int) -> list[Members]:
-        """None: every broadcast is to all ranks."""
-        return []
+    """p broadcasts a round to all ranks, of which rank i is the root of the i-th."""
 
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """All blocks of the round."""

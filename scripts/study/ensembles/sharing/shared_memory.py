@@ -3,7 +3,6 @@
 Nothing is sent. A member copies each block once, out of the ring into its own memory, before it is overwritten.
 """
 
-from study.communication.collectives import Members
 from study.ensembles import ring
 from study.ensembles.buffer import Buffer
 from study.ensembles.content import Content
@@ -14,16 +13,11 @@ from study.training import staging
 
 @WAYS.register("shared_memory")
 class SharedMemory(Way):
-    """One ring per node."""
+    """One ring per node. Who writes into it sees who lags, and what is in it stays when its writer has left."""
 
     def __init__(self, place: Place) -> None:
         self._node = next(node for node in staging.nodes(place.communicator) if place.rank in node)
         super().__init__(place)
-
-    @staticmethod
-    def process_sets(ranks: int, readers: int) -> list[Members]:
-        """None."""
-        return []
 
     @property
     def readers(self) -> int:
@@ -35,12 +29,6 @@ class SharedMemory(Way):
         """The rank's number on its node, if it is one of them."""
         number = self._node.index(self.place.rank)
         return number if number < self.readers else None
-
-    def agree(self, blocks: int) -> None:
-        """Nothing: who writes into the ring sees who lags."""
-
-    def end(self) -> None:
-        """Nothing: what is in the ring stays there when its writer has left."""
 
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """The rank's own block, if it has one: the others' are in the ring."""

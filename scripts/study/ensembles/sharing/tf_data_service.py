@@ -7,7 +7,6 @@ members: runs cannot be compared bit by bit, with others or with themselves.
 from __future__ import annotations
 
 from study.backends.tensorflow.data_service import DataService
-from study.communication.collectives import Members
 from study.core.errors import StudyError
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.order import Block
@@ -16,7 +15,7 @@ from study.ensembles.sharing.base import WAYS, Place, Shared, Way
 
 @WAYS.register("tf_data_service")
 class TfDataService(Way):
-    """Blocks come from the service's worker, in the process of rank 0."""
+    """Blocks come from the service's worker, in the process of rank 0. A member that lags skips samples."""
 
     readers, reader = 1, None
     knows_threads = False
@@ -30,17 +29,6 @@ class TfDataService(Way):
 
     def _count(self, samples: int) -> None:
         self.samples_preprocessed += samples
-
-    @staticmethod
-    def process_sets(ranks: int, readers: int) -> list[Members]:
-        """None."""
-        return []
-
-    def agree(self, blocks: int) -> None:
-        """Nothing: a member that lags skips samples."""
-
-    def end(self) -> None:
-        """Nothing: its ranks do not leave by themselves."""
 
     def share(self, blocks: list[Block], own: Content | None) -> Shared:
         """The next block that the worker has for this member."""

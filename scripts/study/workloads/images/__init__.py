@@ -77,16 +77,12 @@ class ImageWorkload(base.Workload):
         return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks(self.codec)
 
     def open(
-        self,
-        files: Mapping[str, Mapping[str, str]],
-        loader: str,
-        threads: int,
-        loaded: Collection[str] | None = None,
+        self, files: base.Files, loader: str, threads: int, loaded: Collection[str] | None = None
     ) -> dict[str, Images]:
         """The images of each file, {file: `Images`}; pixels of the loader ``memory`` are read now, others in training.
 
         Args:
-            files: {file: {"path", "sidecar"}}.
+            files: of the run.
             loader: the format, a name in `study.data.images.formats.FORMATS`.
             threads: that read and decode at once, the rank's cores.
             loaded: those whose pixels are read now, None for all; others when they are used.
