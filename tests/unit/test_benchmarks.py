@@ -132,6 +132,14 @@ def test_min_max_scaling_is_over_both_sets():
     assert np.array_equal(test, array([[1, 1, 0]]))
 
 
+@pytest.mark.parametrize("fit", [feature_scaling.max_abs, feature_scaling.min_max])
+def test_missing_values_are_refused_where_no_scaling_fills_them(fit):
+    """Else the whole column would be NaN, and the run would fail with advice on its learning rate."""
+    train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, np.nan, np.nan]])
+    with pytest.raises(StudyError, match="2 of 3 numeric columns have missing values, the first of them is number 2;"):
+        fit(train, test)
+
+
 def test_missing_values_become_the_mean():
     matrix = array([[1, 7, np.nan], [np.nan, 7, np.nan], [3, 7, np.nan]])
     feature_scaling.standard(matrix).apply(matrix)

@@ -53,7 +53,11 @@ class Scaler:
 
 
 def max_abs(*matrices: Matrix) -> Scaler:
-    """Divides each column by its largest absolute value over all ``matrices`` (same columns); zeros stay zero."""
+    """Divides each column by its largest absolute value over all ``matrices`` (same columns); zeros stay zero.
+
+    Raises:
+        StudyError: a value is missing.
+    """
     low, high = _range(matrices)
     scale = np.maximum(-low, high)
     scale[scale == 0] = 1
@@ -61,7 +65,11 @@ def max_abs(*matrices: Matrix) -> Scaler:
 
 
 def min_max(*matrices: Matrix) -> Scaler:
-    """Maps each column to 0 to 1 by its smallest and largest value over all ``matrices``; a constant column to 0."""
+    """Maps each column to 0 to 1 by its smallest and largest value over all ``matrices``; a constant column to 0.
+
+    Raises:
+        StudyError: a value is missing.
+    """
     low, high = _range(matrices)
     width = high - low
     width[width == 0] = 1
@@ -126,4 +134,9 @@ def _range(matrices: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
             rows = matrix[first : first + ROWS_AT_ONCE]
             np.minimum(low, rows.min(axis=0), out=low)
             np.maximum(high, rows.max(axis=0), out=high)
+    if len(lacking := np.flatnonzero(np.isnan(low))):
+        raise StudyError(
+            f"{len(lacking)} of {len(low)} numeric columns have missing values, the first of them is number "
+            f"{lacking[0] + 1}; this benchmark's scaling does not fill them: fill them in the files, or drop them"
+        )
     return low, high
