@@ -72,6 +72,11 @@ Horovod has been shut down. This was caused by an exception on one of the ranks.
 \t [[{{node HorovodAllreduce}}]] [Op:__inference_train_function_901]
 """
 
+READER = """Traceback (most recent call last):
+  File "/s/train.py", line 60, in <module>
+study.ensembles.buffer.Lost: another rank of this node, which writes blocks, has failed
+"""
+
 
 @pytest.fixture(autouse=True)
 def _phases(tmp_path):
@@ -105,9 +110,10 @@ def test_the_cause_of_an_error_of_several_lines(tmp_path, text, message, before)
 
 @pytest.mark.parametrize("ended", ["Process 0 exit with status code 1.", "Process 1 exit with status code 1.", ""])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_first_cause_is_not_a_followers(tmp_path, order, ended):
+@pytest.mark.parametrize("follower", [FOLLOWER, READER])
+def test_the_first_cause_is_not_a_followers(tmp_path, order, ended, follower):
     """Rank 0 hears of rank 1's error, and may end or be printed before it."""
-    texts = {0: FOLLOWER, 1: USER_CODE}
+    texts = {0: follower, 1: USER_CODE}
     lines = [line for rank in order for line in of_rank(rank, texts[rank])]
     found = failure_of(tmp_path, 1, None, [*lines, ended])
     assert found["rank"] == 1

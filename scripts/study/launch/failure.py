@@ -11,11 +11,14 @@ from study.machines import remote
 from study.machines.launchers import TAG
 from study.training.divergence import WORDS
 
-OUT_OF_MEMORY = re.compile(
-    r"MemoryError|ResourceExhaustedError|std::bad_alloc|Out of memory|OutOfMemoryError|can't allocate memory|OOM when|"
-    r"oom-kill",
-    re.I,
-)
+
+def _any_of(*phrases: str) -> re.Pattern[str]:
+    """A pattern of several, in which capitals make no difference."""
+    return re.compile("|".join(phrases), re.I)
+
+
+OUT_OF_MEMORY = _any_of("MemoryError", "ResourceExhaustedError", "std::bad_alloc", "Out of memory", "OutOfMemoryError",
+                        "can't allocate memory", "OOM when", "oom-kill")  # fmt: skip
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b|^srun: error: .*: Killed")
 OF_RANK = re.compile(r"process rank (?P<mpi>\d+) with PID|^srun: error: \S+: task (?P<srun>\d+): ")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
@@ -29,11 +32,9 @@ ANY_RAISED = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?P<said>: .*|$)")
 ERROR = re.compile(r"^(error: |[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Group)\b)|: F .*Check failed")
 TRACEBACK = "Traceback (most recent call last):"
 # Errors by which a rank or the launcher only reports that another one has failed.
-FOLLOWING = re.compile(
-    r"HorovodInternalError|Horovod has been shut down|has been shut down|another (rank|worker) has ended|"
-    r"Connection (closed|reset) by peer|ranks? has? failed|one or more processes exited",
-    re.I,
-)
+FOLLOWING = _any_of("HorovodInternalError", "has been shut down", "another (rank|worker) has ended",
+                    "Connection (closed|reset) by peer", "ranks? has? failed", "one or more processes exited",
+                    "of this node, which writes .*, has (failed|ended)")  # fmt: skip
 CHAINED = re.compile(r"direct cause of the following exception|During handling of the above exception")
 GROUP = re.compile(r"[\w.]*ExceptionGroup\b")
 NATIVE = re.compile(r": F .*Check failed|^terminate called after|^Fatal Python error")
