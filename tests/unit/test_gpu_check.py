@@ -381,6 +381,11 @@ def test_benchmarks_are_trained_and_told_beside_the_published_time(make, monkeyp
         assert {row["benchmark"] for row in csv.DictReader(file)} == set(benchmarks.BENCHMARKS)
 
 
+def test_samples_have_the_shapes_of_the_benchmarks_own():
+    shapes = {name: benchmarks._data(name, 3, 50, 10).train.shape for name in benchmarks.BENCHMARKS}
+    assert shapes == {"nt3": (50, 1), "p1b1": (50,), "p1b2": (50,), "p1b3": (51,)}  # with the concentration
+
+
 def test_an_epoch_whose_loss_or_energy_cannot_be_right_fails(make):
     host = make(1)
     of_part = SimpleNamespace(rows=results.Rows("benchmarks"))

@@ -153,14 +153,17 @@ def _data(name: str, samples: int, features: int, classes: int) -> Any:
     from study.workloads.base import Data
 
     random = np.random.default_rng(7)
-    x = random.random((samples, features), dtype=np.float32)
+    inputs = features + 1 if name == "p1b3" else features  # the concentration is one more
+    x = random.random((samples, inputs), dtype=np.float32)
     if name == "p1b1":
         both = Arrays(x, x)
     elif name == "p1b3":
         both = Arrays(x, random.random((samples, 1), dtype=np.float32))
     else:
-        inputs = x[:, :, None] if name == "nt3" else x
-        both = Arrays(inputs, np.eye(classes, dtype=np.float32)[random.integers(classes, size=samples)])
+        both = Arrays(
+            x[:, :, None] if name == "nt3" else x,
+            np.eye(classes, dtype=np.float32)[random.integers(classes, size=samples)],
+        )
     return Data(both, both, both, features=features)
 
 

@@ -60,7 +60,7 @@ CALLS = (
     Call("nvmlDeviceGetPowerManagementLimitConstraints", "mW", "the limit lies within",
          lambda ends, limit: None if 0 < ends[0] <= limit <= ends[1] else f"the limit, {limit:g} mW, is not in {ends}"),
     Call("nvmlDeviceGetPowerUsage", "mW", "above 0, within the limit", _power),
-    Call("nvmlDeviceGetMemoryInfo", "B used", "above 0, within the total",
+    Call("nvmlDeviceGetMemoryInfo", "B used", "0 or more, within the total",
          lambda memory, _: None if 0 <= memory.used <= memory.total and memory.total > 2**28
          else f"{memory.used} B of {memory.total} B", shown=lambda memory: memory.used),
     Call("nvmlDeviceGetUtilizationRates", "%", "0 to 100",
