@@ -727,6 +727,27 @@ def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
     assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
 
 
+def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(tmp_path, monkeypatch):
+    """The thread that follows the program has read the first event, and takes it, when the last one is there."""
+    following, taken, is_taking = program.Program.__new__(program.Program), [], threading.Event()
+    following._ranks, following._progress, following._place = tmp_path, {}, program.Place((0,), 0, 0, 1)
+
+    def take(event):
+        is_taking.set()
+        time.sleep(0.05 if event["key"] == "first" else 0)
+        taken.append(event["key"])
+
+    monkeypatch.setattr(following, "_take", take, raising=False)
+    with open(following._events_file, "w") as handle:
+        handle.write('{"key": "first", "time_ms": 1}\n')
+        handle.flush()
+        following._follow(SimpleNamespace(pid=os.getpid()), [], set())
+        assert is_taking.wait(10)
+        handle.write('{"key": "last", "time_ms": 2}')
+    following._end_following()
+    assert taken == ["first", "last"]
+
+
 @pytest.mark.slow
 def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
     """They are left out and told; a run is worth more than the name of a metric."""

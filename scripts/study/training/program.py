@@ -132,8 +132,7 @@ class Program:
                 process_tree.kill(process_tree.below(os.getpid()) - others)
                 for stream in streams:
                     stream.join(GRACE_S)
-            self._done = True
-            self._read_events(is_over=True)
+            self._end_following()
             self._check(process.returncode, streams, words)
             self._finish(ended)
             own = {"cpu_s": used.ru_utime + used.ru_stime, "peak_memory_mb": self._peak_mb(used.ru_maxrss)}
@@ -259,11 +258,11 @@ class Program:
 
     def _follow(self, process: subprocess.Popen[bytes], streams: list[Copied], others: set[int]) -> None:
         """Read the file of events and send heartbeats, in a thread."""
-        self._done, self._event_bytes, self._sampled_mb = False, 0, 0.0
+        self._is_over, self._event_bytes, self._sampled_mb = threading.Event(), 0, 0.0
         beat = _Beat(self._ranks, heartbeats.limit_s())
 
         def watch() -> None:
-            while not self._done:
+            while True:
                 self._read_events()
                 told = sum(each.number for each in self._progress.values())
                 trains = any(each.is_training for each in self._progress.values())
@@ -272,9 +271,17 @@ class Program:
                     tree |= process_tree.below(os.getpid()) - others
                     beat.look((told, sum(each.bytes for each in streams)), process_tree.cpu_s(tree), not trains)
                 self._sampled_mb = max(self._sampled_mb, process_tree.peak_mb(tree))
-                time.sleep(LOOK_S)
+                if self._is_over.wait(LOOK_S):
+                    return
 
-        threading.Thread(target=watch, daemon=True).start()
+        self._reader = threading.Thread(target=watch, daemon=True)
+        self._reader.start()
+
+    def _end_following(self) -> None:
+        """Read what was written last, when the thread has ended: two readers would take events in another order."""
+        self._is_over.set()
+        self._reader.join(GRACE_S)
+        self._read_events(is_over=True)
 
     def _line_came(self, line: bytes) -> None:
         if event := events.parsed(line):
