@@ -484,6 +484,23 @@ def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers
         assert made == SAMPLES + 6 * 4, "no more than the eleven batches need"
 
 
+def test_the_rate_of_steps_is_that_of_whole_batches(monkeypatch):
+    """A step takes a second; the one on the smaller batch, at the end of an epoch, also the time to compile it."""
+    clock, sizes = [0.0], [BATCH, BATCH, BATCH - 2]
+
+    def step(x, y):
+        clock[0] += 1.0 if len(x) == BATCH else 30.0
+
+    monkeypatch.setattr(consumption, "COMPUTE", (2, 7))
+    monkeypatch.setattr(
+        consumption, "time", SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=time.monotonic_ns)
+    )
+    run = SimpleNamespace(derived=SimpleNamespace(batch_size_per_rank=BATCH), learning_rate=0.1)
+    trainer = SimpleNamespace(batches=lambda _: [(np.zeros((size, 1)), None) for size in sizes], step=step)
+    found = consumption._compute(trainer, SimpleNamespace(is_ready=True), run)
+    assert found.rates == {"compute_samples_per_s": BATCH}
+
+
 def test_a_simulated_accelerator_makes_up_for_late_wake_ups():
     clock = [0.0]
 

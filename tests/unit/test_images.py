@@ -520,6 +520,16 @@ def test_reading_and_decoding_are_timed_apart(converted):
     assert all(each["decoder_s"] > 0 for each in found.values())
 
 
+def test_a_smaller_batch_of_images_is_decoded_by_the_same_graph():
+    import tensorflow as tf
+
+    decode = image_timing._decoder(3)
+    image = image_codec.encode_jpeg(np.zeros((8, 4, 3), np.uint8), 90)
+    for number in (3, 3, 2):
+        assert decode(tf.constant([image] * number)).numpy().tolist() == [8 * 4 * 3] * number
+    assert decode.experimental_get_tracing_count() == 1
+
+
 SMALL = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 16, "resize": 20,
          "classes": 6, "seed": 1}  # fmt: skip
 STUDY = {"description": "a test", "tables": ["scaling"]}

@@ -82,7 +82,10 @@ def _peak(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
 
 
 def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
-    """The rate of training steps, each begun when the buffer is full again (pittman2018, section V-A, r_c)."""
+    """The rate of training steps, each begun when the buffer is full again (pittman2018, section V-A, r_c).
+
+    Of whole batches: for the smaller one at the end of an epoch, the framework compiles the step once more.
+    """
     begun_wall, begun = now()
     traffic = Traffic()
     traffic.begin()
@@ -94,7 +97,7 @@ def _compute(trainer: Trainer, stream: Stream, run: RunDefinition) -> Taken:
         _await(stream)
         first = time.monotonic()
         trainer.step(x, y)
-        if number >= before:
+        if number >= before and int(x.shape[0]) == run.derived.batch_size_per_rank:
             seconds += time.monotonic() - first
             samples += int(x.shape[0])
     return Taken(_history(run, begun_wall, begun, traffic), {"compute_samples_per_s": samples / seconds})

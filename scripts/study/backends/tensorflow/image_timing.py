@@ -86,16 +86,7 @@ def _decoder_alone(images: Format, shape: Shape, samples: int) -> float:
     """Seconds in which the decoder takes all images from memory, a batch after the other, and gives nothing on."""
     import tensorflow as tf
 
-    @tf.function
-    def pixels_in(encoded: Any) -> Any:
-        return tf.map_fn(
-            lambda content: tf.size(image_codec.decode(content, shape.channels)),
-            encoded,
-            fn_output_signature=tf.int32,
-            parallel_iterations=1,
-        )
-
-    found = 0.0
+    found, pixels_in = 0.0, _decoder(shape.channels)
     for first in range(0, samples, BATCH):
         stored = images.read(np.arange(first, min(first + BATCH, samples)))
         encoded = encoded_in(images, tf.constant(list(stored), tf.string))
@@ -105,6 +96,22 @@ def _decoder_alone(images: Format, shape: Shape, samples: int) -> float:
         pixels_in(encoded)
         found += time.perf_counter() - begun
     return found
+
+
+def _decoder(channels: int) -> Any:
+    """A function that decodes a batch of encoded images, of any number: a graph for each number would take its time."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def pixels_in(encoded: Any) -> Any:
+        return tf.map_fn(
+            lambda content: tf.size(image_codec.decode(content, channels)),
+            encoded,
+            fn_output_signature=tf.int32,
+            parallel_iterations=1,
+        )
+
+    return pixels_in
 
 
 def _prepare(images: Format, cache: str) -> None:
