@@ -129,7 +129,8 @@ rule scale_file:
         " --scalers {input.scalers:q} --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
 
 
-# To the machine's shared storage, for runs that read from there; files and, in two rules, folders of files.
+# To the machine's shared storage, for runs that read from there; files and, in two rules, folders of files. A copy gets
+# its name when it is whole: of one that was cut off, Snakemake would keep what is there (profiles/default).
 for storage_name, storage_folder in storage.folders(MACHINE).items():
 
     rule:
@@ -146,7 +147,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
         message:
             "Copy {wildcards.path}"
         shell:
-            "cp {input:q} {output:q}"
+            "cp {input:q} {output:q}.part && mv {output:q}.part {output:q}"
 
     rule:
         name:
@@ -162,7 +163,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
         message:
             "Copy {wildcards.path}"
         shell:
-            "cp -r {input:q} {output:q}"
+            "rm -rf {output:q}.part && cp -r {input:q} {output:q}.part && mv -T {output:q}.part {output:q}"
 
 
 # Copies with Lustre's stripes, for runs with `lustre_stripes`.
@@ -184,7 +185,8 @@ for striped_folder, stripes in PLAN.striped.items():
         message:
             "Copy {wildcards.path} over {params.stripes} stripes"
         shell:
-            "lfs setstripe -c {params.stripes:q} {output:q} && cp {input:q} {output:q}"
+            "rm -f {output:q}.part && lfs setstripe -c {params.stripes:q} {output:q}.part"
+            " && cp {input:q} {output:q}.part && mv {output:q}.part {output:q}"
 
     rule:
         name:
@@ -202,4 +204,5 @@ for striped_folder, stripes in PLAN.striped.items():
         message:
             "Copy {wildcards.path} over {params.stripes} stripes"
         shell:
-            "mkdir {output:q} && lfs setstripe -c {params.stripes:q} {output:q} && cp -r {input:q}/. {output:q}"
+            "rm -rf {output:q}.part && mkdir {output:q}.part && lfs setstripe -c {params.stripes:q} {output:q}.part"
+            " && cp -r {input:q}/. {output:q}.part && mv -T {output:q}.part {output:q}"

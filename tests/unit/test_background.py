@@ -14,7 +14,7 @@ from project import wait_for
 from study.core import cores
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.instruments import background, disturbance, gpu_background, machine_state
+from study.instruments import background, disturbance, gpu_background, machine_state, process_stat
 from study.instruments.background import COLUMNS, OF_GPUS, Background, BackgroundFile
 
 WAIT_S = 60
@@ -27,7 +27,11 @@ class Host:
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.now = folder, 100.0
+        self.on: dict[int, int] = {}  # {process: the CPU on which it ran last}, where that is told
+        self.bound: dict[int, set[int]] = {}  # {process: the CPUs on which it may run}
         monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
+        monkeypatch.setattr(background, "CLOCK_S", 60.0)
+        monkeypatch.setattr(cores, "of_process", lambda pid, root: frozenset(self.bound.get(pid, ())))
         self.processes({})
         self.cores([0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0])
 
@@ -47,17 +51,25 @@ class Host:
             shutil.rmtree(old)
         for pid, (name, parent, used, ended, is_own, flags) in given.items():
             fields = ["S", parent, 1, 1, 0, -1, flags, 0, 0, 0, 0, used, 0, ended, 0, 20, 0, 1, 0, pid * 10, 0]
+            fields += [0] * 15 + [self.on[pid]] if pid in self.on else []  # the 39th with the two before
             self.write(f"proc/{pid}/stat", f"{pid} ({name}) {' '.join(map(str, fields))}\n")
             self.write(f"proc/{pid}/environ", f"A=b\0{background.VARIABLE}={RUN if is_own else RUN + '2'}\0")
 
-    def observed(self, tmp_path, change):
-        """The row for what ``change`` does in ten seconds."""
+    def observed(self, tmp_path, *changes):
+        """The row for what the last of ``changes`` does in ten seconds; each of them takes as long."""
         path = tmp_path / "background-here.csv"
         seen = BackgroundFile(path, Background(RUN, None, self.folder, lambda: self.now))
-        change()
-        self.now += 10
+        for change in changes:
+            change()
+            self.now += 10
+            seen.row()
         seen.close()
         return list(csv.DictReader(path.open()))[-1]
+
+    def threads_of_cores(self, *siblings):
+        """The hyper-threads of each CPU's core, as the kernel lists them."""
+        for cpu, listed in enumerate(siblings):
+            self.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", f"{listed}\n")
 
 
 @pytest.fixture
@@ -148,8 +160,8 @@ def test_a_child_is_the_run_s_also_with_a_lower_number_than_its_parent(host, tmp
 
 @pytest.mark.parametrize(
     ("chain", "are_own"),
-    [(["slurmstepd"], True), (["orted"], True), (["sshd", "sshd-session", "bash", "hydra_pmi_proxy"], True),
-     (["numad"], False)],
+    [(["slurmstepd"], True), (["orted"], True), (["flux-shell"], True),
+     (["sshd", "sshd-session", "bash", "hydra_pmi_proxy"], True), (["numad"], False)],
 )  # fmt: skip
 @pytest.mark.parametrize("has_more", [False, True])
 def test_daemons_that_serve_only_the_run_are_the_run_s(host, tmp_path, chain, are_own, has_more):
@@ -183,8 +195,137 @@ def test_a_process_that_has_just_begun_is_looked_at_again(host, tmp_path, monkey
     assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 0, "long ago begun"
     host.processes({10: ("rank", 1, 0, 0, False, 0)})
     host.cores([0] * 8, [0] * 8)
-    monkeypatch.setattr(background, "_age_s", lambda process: 1.0)
+    monkeypatch.setattr(process_stat, "age_s", lambda process: 1.0)
     assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 3
+
+
+IDLE = [0, 0, 0, 0, 0, 0, 0, 0]
+
+
+def busy(*ticks):
+    """The times of cores that were busy so long."""
+    return [[each, *IDLE[1:]] for each in ticks]
+
+
+def ranks_and_another(host, others):
+    """Two ranks with two cores each, and what others use on the second one's. The launcher may run everywhere."""
+    host.bound = {9: {0, 1, 2, 3}, 10: {0, 1}, 20: {2, 3}}
+    host.on = {9: 0, 10: 1, 20: 2, 30: 3}
+
+    def told(rank, other, on_first):
+        host.processes({9: ("python", 1, 100, 0, True, 0), 10: ("python", 9, 2 * rank, 0, True, 0),
+                        20: ("python", 9, rank, 0, True, 0), 30: ("cc1", 1, other, 0, False, 0),
+                        31: ("backup", 1, on_first, 0, False, 0)})  # fmt: skip
+        host.cores(*busy(rank + on_first, rank, rank, other))
+
+    told(0, 0, 0)
+    host.on[31] = 0
+    return [lambda: told(900, others, 0), lambda: told(1800, others, 40)]
+
+
+def test_of_ranks_with_cores_of_their_own_the_one_that_loses_the_most_counts(host, tmp_path):
+    """The sampler may use the first one's cores only; that one's processes do not hide what the second one loses."""
+    first, second = ranks_and_another(host, others=800)
+    row = host.observed(tmp_path, first)
+    assert (row["cores"], row["busiest"]) == ("2", "cc1 0.80")
+    assert [float(row[name]) for name in ("own_cpu_s", "others_cpu_s")] == [9, 8], "of cores 2 and 3"
+    first, second = ranks_and_another(host, others=800)
+    row = host.observed(tmp_path, first, second)
+    assert [float(row[name]) for name in ("own_cpu_s", "others_cpu_s")] == [9, 0], "they have lost more until now"
+    assert row["busiest"] == ""
+
+
+def test_ranks_that_share_cores_are_one(host, tmp_path):
+    first, _ = ranks_and_another(host, others=800)
+    host.bound[10] = {0, 1, 2}
+    row = host.observed(tmp_path, first)
+    assert row["cores"] == "4"
+    assert [float(row[name]) for name in ("own_cpu_s", "others_cpu_s")] == [27, 8]
+
+
+def test_a_launcher_is_no_rank_and_a_rank_with_workers_is_one(host, tmp_path):
+    """A worker of data may be on one of its rank's cores only, as its rank's first thread was.
+
+    What watches over a rank for its launcher may run everywhere, and does nothing.
+    """
+    host.bound, host.on = {9: {0, 1, 2}, 10: {0, 1}, 11: {0}}, {9: 2, 10: 0, 11: 0, 30: 1}
+
+    def told(rank, other):
+        host.processes({9: ("python", 1, 50, 0, True, 0), 10: ("python", 1, rank, 0, True, 0),
+                        11: ("python", 10, 200, 0, True, 0), 30: ("cc1", 1, other, 0, False, 0)})  # fmt: skip
+        host.cores(*busy(rank, other))
+
+    told(0, 0)
+    row = host.observed(tmp_path, lambda: told(500, 300))
+    assert (row["cores"], row["others_cpu_s"], row["busiest"]) == ("2", "3.0", "cc1 0.30")
+    told(0, 0)
+    assert host.observed(tmp_path, lambda: told(50, 300))["cores"] == "1", "it only waits"
+
+
+def test_the_kernel_s_threads_and_own_processes_elsewhere_hide_nobody(host, tmp_path):
+    """A batch job has two of four cores; the kernel compresses a file system on another one."""
+    host.on = {2: 3, 10: 0, 11: 2, 30: 1, 31: 3}
+
+    def told(ticks):
+        host.processes({2: ("z_wr_iss", 0, 3 * ticks, 0, False, KERNEL), 10: ("rank", 1, ticks, 0, True, 0),
+                        11: ("launcher", 1, 4 * ticks, 0, True, 0), 30: ("cc1", 1, ticks, 0, False, 0),
+                        31: ("neighbour", 1, 5 * ticks, 0, False, 0)})  # fmt: skip
+        host.cores(*busy(ticks, ticks, 4 * ticks, 8 * ticks))
+
+    told(0)
+    row = host.observed(tmp_path, lambda: told(200))
+    assert [float(row[name]) for name in ("own_cpu_s", "others_cpu_s", "kernel_cpu_s")] == [2, 2, 0]
+    assert row["busiest"] == "cc1 0.20"
+
+
+def test_others_on_the_second_hyper_thread_of_a_core_take_from_it(host, tmp_path):
+    host.threads_of_cores("0,2", "1,3", "0,2", "1,3")
+    host.on = {30: 3}
+
+    def told(ticks):
+        host.processes({30: ("cc1", 1, ticks, 0, False, 0)})
+        host.cores(*busy(0, 0, 0, ticks))
+
+    told(0)
+    row = host.observed(tmp_path, lambda: told(500))
+    assert (row["cores"], row["others_cpu_s"], row["busiest"]) == ("2", "5.0", "cc1 0.50")
+
+
+def test_the_times_of_lxcfs_are_not_the_host_s(host, tmp_path):
+    """It numbers a container's CPUs anew, and may count the container only (lxcfs, proc_stat_read).
+
+    The line is as in published listings of LXD's containers.
+    """
+    row = host.observed(tmp_path, lambda: host.cores(*busy(900, 900)))
+    assert (row["others_cpu_s"], background.tells_others(host.folder)) == ("18.0", True)
+    host.folder = tmp_path / "container"
+    host.write(
+        "proc/self/mountinfo",
+        "613 540 0:51 /proc/stat /proc/stat rw,nosuid,nodev,relatime - fuse.lxcfs lxcfs rw,user_id=0,group_id=0\n",
+    )
+    host.cores(*busy(0, 0))
+    row = host.observed(tmp_path, lambda: host.cores(*busy(900, 900)))
+    assert (row["others_cpu_s"], row["steal_s"]) == ("", "")
+    assert not background.tells_others(host.folder)
+    assert machine_state.lines(0.0, host.folder)[0].startswith("machine: 2 cores, use unknown (/proc/stat), load ")
+
+
+def test_a_quota_stops_a_run_for_no_longer_than_the_time(host, tmp_path):
+    """The kernel adds up the CPUs of a group (unthrottle_cfs_rq in kernel/sched/fair.c)."""
+    host.write("proc/self/cgroup", "0::/job\n")
+    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 0\n")
+    row = host.observed(tmp_path, lambda: host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 64000000\n"))
+    assert row["throttled_s"] == "10.0"
+
+
+def test_clock_rates_that_take_long_to_read_are_read_in_turns(host, monkeypatch):
+    for core in (0, 1):
+        host.write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", f"{2_000_000 + core * 1_000_000}\n")
+    seen = Background(RUN, None, host.folder)
+    assert seen.clock_mhz() == 2500
+    monkeypatch.setattr(background, "CLOCK_S", 0.0)
+    assert [seen.clock_mhz() for _ in range(3)] == [2000, 3000, 2000]
 
 
 def test_a_core_that_is_taken_away_leaves_its_rows_empty(host, tmp_path):
@@ -237,7 +378,7 @@ def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
     row = host.observed(tmp_path, lambda: told(2_000_000, 600, 3_500_000, 4))
     assert (float(row["throttled_s"]), float(row["memory_stalled_s"]), float(row["io_stalled_s"])) == (1.5, 2.5, 2.5)
     assert float(row["swapped_mb"]) == pytest.approx(1500 * os.sysconf("SC_PAGE_SIZE") / 1e6, abs=1e-3)
-    assert (row["major_faults"], row["thermal_throttles"], float(row["clock_mhz"])) == ("500", "6", 2500)
+    assert (row["major_faults"], row["thermal_throttles"], float(row["clock_mhz"])) == ("500", "6.0", 2500)
 
 
 @pytest.mark.parametrize("stat", ["", "cpu 1 2 3\n", "".join(f"cpu{core}{' 0' * 10}\n" for core in (0, 1))])
@@ -278,6 +419,30 @@ def test_real_processes_are_told_apart(tmp_path):
     assert row["busiest"], "on a machine that others use, busybody is not among the first three"
 
 
+@pytest.mark.slow
+@pytest.mark.timed
+def test_what_others_do_on_another_core_is_not_a_bound_rank_s(tmp_path):
+    """Own and others cannot have more of one core than the time, whatever else works on it."""
+    own_core = cores.allowed()[0]
+    elsewhere = sorted({*cores.allowed()} - cores.with_siblings([own_core]))
+    if not elsewhere:
+        pytest.skip("needs two cores")
+    bound = "import os; os.sched_setaffinity(0, [{}])\n"
+    seen = Background(RUN)
+    with (
+        subprocess.Popen([sys.executable, "-c", bound.format(own_core) + BUSY.format(1.2)], stdin=subprocess.PIPE,
+                         env={**os.environ, background.VARIABLE: RUN}, stdout=subprocess.PIPE) as own,
+        subprocess.Popen([sys.executable, "-c", bound.format(elsewhere[0]) + "while True: pass"]) as other,
+    ):  # fmt: skip
+        own.stdout.readline()
+        seconds, values, _ = seen.changes()
+        other.kill()
+        own.stdin.close()
+    assert seen.number_of_cores == 1
+    assert values["own_cpu_s"] >= 1.1
+    assert values["others_cpu_s"] + values["own_cpu_s"] <= seconds + 0.1
+
+
 # The run's GPUs
 
 
@@ -313,6 +478,14 @@ def test_a_process_of_others_is_noticed_only_on_a_gpu_of_the_run(host, tmp_path)
     assert (row["gpu_slowed_s"], row["gpu_shared_s"]) == ("0.0", "0.0"), "GPU 1 is not the run's"
     nvml.gpus[0].processes = [1, 7]
     assert seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))["gpu_shared_s"] == "10.0"
+
+
+def test_gpus_without_a_process_of_the_run_are_not_called_undisturbed(host, tmp_path):
+    """Also under MPS, where NVML may show the server only."""
+    nvml = FakeNvml()
+    nvml.gpus[0].processes = [7]
+    row = seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))
+    assert row.pop("gpu_reason") == gpu_background.UNUSED and set(row.values()) == {""}
 
 
 def test_what_nvml_does_not_tell_is_empty_with_the_reason(host, tmp_path, monkeypatch):
@@ -387,6 +560,26 @@ def test_gpus_are_summarized_and_older_files_have_none(tmp_path):
     assert (found["gpu_slowed_share"], found["gpu_sm_clock_mhz"], found["gpu_reason"]) == (None, None, None)
 
 
+def test_the_time_before_a_run_has_its_gpus_is_no_reason(tmp_path):
+    unused = {"gpu_reason": gpu_background.UNUSED}
+    row = {"gpu_slowed_s": 5, "gpu_capped_s": 0, "gpu_shared_s": 0, "gpu_clock_mhz": 1200}
+    for place, (last, share, reason) in enumerate([(row, 0.5, None), (unused, None, gpu_background.UNUSED)]):
+        (tmp_path / str(place)).mkdir()
+        rows = {**unused, "end_monotonic_ns": 10 * 10**9}, {**last, "end_monotonic_ns": 20 * 10**9}
+        found = disturbance.summarize(run_of(tmp_path / str(place), *rows), edges(0, 20))
+        assert (found["gpu_slowed_share"], found["gpu_reason"]) == (share, reason)
+
+
+def test_a_host_that_does_not_tell_leaves_the_run_unknown(tmp_path):
+    """One of two hosts is in a container with lxcfs: nobody used the other, which is only half of the run."""
+    rows = {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 0}, {"end_monotonic_ns": 10 * 10**9, "host": "b"}
+    found = disturbance.summarize(run_of(tmp_path, *rows), [*edges(0, 10), *edges(0, 10, host="b")])
+    assert (found["others_cpu_share"], found["background_watched_share"]) == (0, 0)
+    assert disturbance.is_disturbed(found) is None
+    assert disturbance.unknown(found) == "what others used of its hosts was seen for 0 % of its time only"
+    assert disturbance.is_disturbed({**found, "others_cpu_share": 0.06}) is True
+
+
 def test_the_worst_host_counts_each_by_its_own_clock(tmp_path):
     folder = run_of(
         tmp_path,
@@ -410,7 +603,7 @@ def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
     busy = disturbance.summarize(folder, edges(0, 20)) | {"others_cpu_share": 0.5}
     assert disturbance.is_disturbed(busy) is True
     assert disturbance.unknown(disturbance.summarize(folder, edges(0, 20))) == (
-        "its hosts were watched for 50 % of its time only"
+        "what others used of its hosts was seen for 50 % of its time only"
     )
     older = {"busiest_others": None, "others_cpu_share": 0.0}
     assert disturbance.is_disturbed(older) is False and disturbance.unknown(older) is None

@@ -35,6 +35,12 @@ def rows_missing(files):
     files["metrics"]["ranks"][1]["rows_loaded"] = {"train": 99}
 
 
+def gpu_shared(files):
+    """Four ranks on a node whose job shows one GPU: each takes the only one that it sees."""
+    for rank in files["metrics"]["ranks"]:
+        rank["gpu"] = "GPU-a"
+
+
 def steered(files):
     files["provenance"]["isolation"] = ["PYTHONPATH is set"]
 
@@ -66,7 +72,7 @@ def limit_changed(record):
 
 # How each check comes to fail: by a file of the run, or by a record as older versions made it.
 IN_FILES = {"ranks_agree": ranks_differ, "gradients_averaged": not_averaged, "weights_finite": not_finite,
-            "data_complete": rows_missing, "isolated": steered}  # fmt: skip
+            "data_complete": rows_missing, "own_gpus": gpu_shared, "isolated": steered}  # fmt: skip
 IN_RECORD = {"sensors_plausible": doubtful, "checkpoints_restore": restored_otherwise,
              "timeline_complete": events_lost, "autotuning_finished": still_tuning,
              "limits_held": limit_changed}  # fmt: skip
@@ -155,8 +161,9 @@ def test_a_run_that_passes_keeps_its_values(recorded):
     def told(files):
         files["provenance"]["data"]["train"]["shape"] = [100, 61]
         files["provenance"]["isolation"] = []
-        for rank in files["metrics"]["ranks"]:
+        for number, rank in enumerate(files["metrics"]["ranks"]):
             rank |= {"gradients_averaged": True, "weights_finite": True, "rows_loaded": {"train": 100}}
+            rank["gpu"] = f"GPU-{number}"
 
     record, row = recorded(told)
     assert {name for name, found in record["checks"].items() if found == PASSED} >= {*IN_FILES}

@@ -144,3 +144,19 @@ def test_the_rank_that_a_launcher_of_a_job_names(tmp_path, line):
     lines = ["[1,0]<stderr>:error: another worker has ended: worker 0 (process 2)", line]
     found = failure_of(tmp_path, 137, None, lines)
     assert (found["kind"], found["rank"], found["message"]) == ("killed", 2, line)
+
+
+def test_the_kernel_s_kill_for_want_of_memory_is_told_from_a_user_s(tmp_path):
+    """Slurm's line is of 20.11 and later; without Slurm only the kernel's counter tells (oom_kill in /proc/vmstat)."""
+    (tmp_path / "phases.jsonl").write_text("")
+    line = (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=17020.18. Some of the step tasks have been OOM Killed."
+    )
+    assert failure_of(tmp_path, 137, None, ["0: epoch 1", line])["kind"] == "oom"
+    lines = ["[1]<stdout>:epoch 1", "Process 1 exit with status code 137."]
+    assert failure_of(tmp_path, 1, None, lines, 0)["kind"] == "killed"
+    found = failure_of(tmp_path, 1, None, lines, 2)
+    assert (found["kind"], found["rank"]) == ("oom", 1)
+    told = "out of memory: the kernel ended 2 processes of this host meanwhile; exit code 137"
+    assert found["message"] == told
+    assert failure_of(tmp_path, 1, None, ["ValueError: shapes differ"], 2)["kind"] == "error", "it was not killed"

@@ -18,7 +18,7 @@ from project import wait_for
 from study.core import environment
 from study.core.errors import StudyError
 from study.instruments.power.readings import Unavailable
-from study.launch import launch, run_directory
+from study.launch import launch, run_directory, supervision
 from study.machines import hosts, launchers
 from study.machines.machine import load as machine
 
@@ -404,6 +404,11 @@ def test_a_launch_that_is_killed_takes_its_ranks_along(run, tmp_path, monkeypatc
     process.wait()
     assert ended(child)
     assert outcome_of(run, tmp_path, monkeypatch, WHOLE)["status"] == "ok"
+
+
+@pytest.mark.parametrize(("took_s", "stall_s", "pause_s"), [(0.001, 900, 1), (0.5, 900, 25), (60, 900, 90), (9, 2, 1)])
+def test_looking_for_the_heartbeats_of_thousands_of_ranks_takes_little_of_the_time(took_s, stall_s, pause_s):
+    assert supervision._pause_s(took_s, stall_s) == pause_s
 
 
 BEATING = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/heartbeat-00000; sleep 0.5; done; "

@@ -1,5 +1,6 @@
 """The two sides of a connection to another host that lose each other: the guard there, and the process here."""
 
+import errno
 import json
 import os
 import signal
@@ -108,6 +109,32 @@ def test_a_guard_that_is_killed_takes_its_child_along():
     it.process.wait()
     psutil.wait_procs([child], timeout=WAIT_S)
     assert ends(child)
+
+
+def test_the_ranks_folder_for_temporary_files_is_their_guard_s_own(tmp_path, monkeypatch):
+    """Hosts may share TMPDIR and have equal process ids; another user may have a folder of this name in /tmp."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    own, killed = (guard.temporary_folder(number, os.environ) for number in (os.getpid(), 1))
+    of_other_host = tmp_path / f"{guard.TEMPORARY}of-other-{os.getpid()}"  # its lock need not hold here
+    killed.mkdir()
+    of_other_host.mkdir()
+    assert guard._held_temporary_folder() == own and own.is_dir()
+    assert of_other_host.is_dir() and not killed.exists()
+    assert guard._held_temporary_folder() is None, "there is one, and it is in use"
+    guard.remove(None)
+
+
+def test_an_ssh_is_waited_for_on_a_kernel_without_pidfd_open(monkeypatch):
+    """pidfd_open(2) is of Linux 5.3; RHEL 8 has 4.18."""
+
+    def missing(_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as ssh:
+        assert remote._is_running(ssh, 0.01)
+        ssh.stdin.close()
+        assert not remote._is_running(ssh, WAIT_S)
 
 
 def test_a_guard_without_an_order_ends(monkeypatch):

@@ -104,11 +104,13 @@ def test_a_sampler_that_hangs_is_killed_and_costs_no_run(tmp_path, monkeypatch, 
     monkeypatch.setattr(sampling, "PROGRAM", tmp_path / "hangs.py")
     monkeypatch.setattr(sampling, "STOP_S", 0.1)
     answer = json.dumps({"devices": [], "reasons": {}})
-    (tmp_path / "hangs.py").write_text(f"import time; print('{answer}', flush=True); time.sleep(600)")
+    says = "print('libdriver: a library greets its user')"
+    (tmp_path / "hangs.py").write_text(f"import time; {says}; print('{answer}', flush=True); time.sleep(600)")
     with of_process(tmp_path) as sampled:
         process = sampled._sampler.process
     assert process.wait(60) == -signal.SIGKILL
     assert "the sampler did not end within 0.1 s" in capsys.readouterr().err
+    assert json.loads(own(tmp_path, ".json").read_text())["reasons"] == {}
 
 
 def test_a_sampler_that_does_not_answer_is_killed_and_costs_no_run(tmp_path, monkeypatch):

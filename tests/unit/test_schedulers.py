@@ -293,6 +293,9 @@ def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     told = datetime.datetime(2026, 1, 2, 3, 4, 5).timestamp()
     assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
     assert queues.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
+    squeue.write_text('#!/bin/sh\n[ -n "$SLURM_TIME_FORMAT" ] && date +%F || echo 2026-01-02T03:04:05\n')
+    wish = {"SLURM_JOB_ID": "9", "SLURM_TIME_FORMAT": "%Y-%m-%d"}  # of a user who does not care for hours
+    assert queues.job({**os.environ, **wish}) == {"id": "9", "ends_s": told}
     squeue.write_text("#!/bin/sh\necho N/A\n")
     assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
 

@@ -13,7 +13,7 @@ import snakemake_executor_plugin_slurm as plugin
 
 from study.core.environment import SESSION
 from study.core.errors import StudyError
-from study.machines import slurm_plugin
+from study.machines import machine, queues, slurm_plugin
 
 
 class Resources(dict):
@@ -147,6 +147,19 @@ def test_a_job_is_named_by_what_it_makes_and_from_which_parameters(slurm, tmp_pa
     assert first.submitted == ["11", "11"] and len(set(comments)) == 2
 
 
+@pytest.mark.parametrize(("ranks", "tasks"), [(1, ""), (6, "--ntasks-per-node=4")])
+def test_a_job_with_gpus_asks_for_the_ranks_of_each_node(slurm, tmp_path, ranks, tasks):
+    """With --ntasks-per-gpu, Slurm derives another number of GPUs; with --ntasks, it may place the ranks otherwise."""
+    asked = queues.resources(lambda _: ranks, machine.load("perlmutter"), {}, lambda *_: 600.0)
+    asked["runtime"] = asked["runtime"](None, 1)
+    job = Job("a")
+    job.resources = Resources({name: each(None) if callable(each) else each for name, each in asked.items()})
+    mended(tmp_path).run_job(job)
+    (line,) = submissions(slurm)
+    assert [word for word in line.split() if word.startswith("--ntasks")] == tasks.split()
+    assert f"--nodes={(ranks + 3) // 4} " in line and f"--gres=gpu:{min(ranks, 4)}" in line
+
+
 def test_a_killed_snakemake_s_job_is_not_submitted_again(slurm, tmp_path):
     key = slurm_plugin._key(Job("a"))
     states(slurm, f"7|RUNNING|rule_train_wildcards_nt3|point {key}", "8_[1-3]|PENDING|an array", "9|FAILED|rule " + key)
@@ -155,6 +168,17 @@ def test_a_killed_snakemake_s_job_is_not_submitted_again(slurm, tmp_path):
     assert executor.submitted == ["7"] and not submissions(slurm)
     executor.run_job(Job("a", definition="another"))
     assert executor.submitted == ["7", "11"]
+
+
+def test_what_the_shell_wants_of_squeue_hides_no_job(slurm, tmp_path, monkeypatch):
+    """squeue(1): with SQUEUE_PARTITION set it lists that partition's jobs only."""
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.write_text(squeue.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ -n "$SQUEUE_PARTITION" ] && exit 0\n'))
+    monkeypatch.setenv("SQUEUE_PARTITION", "debug")
+    states(slurm, f"7|RUNNING|rule {slurm_plugin._key(Job('a'))}")
+    executor = mended(tmp_path)
+    executor.run_job(Job("a"))
+    assert executor.submitted == ["7"] and not submissions(slurm)
 
 
 def test_a_job_that_was_taken_over_and_failed_is_submitted_anew(slurm, tmp_path):

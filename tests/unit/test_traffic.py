@@ -5,7 +5,9 @@ import socket
 import threading
 import time
 
-from study.instruments.traffic import Traffic
+import pytest
+
+from study.instruments.traffic import Traffic, busy_share
 
 AMOUNT = 12_345_678
 
@@ -73,6 +75,33 @@ def test_busy_cores():
     while time.process_time() - begun < 0.3:
         pass
     assert 0.05 < traffic.end()["cpu_busy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("siblings", "quota", "share"),
+    [
+        (["0", "1", "2", "3"], "max", 0.5),
+        (["0,2", "1,3", "0,2", "1,3"], "max", 1.0),  # one hyper-thread of each core worked all the time
+        (["0-1", "0-1", "2-3", "2-3"], "max", 0.5),  # both of one core did, and the other core slept
+        (["0", "1", "2", "3"], "200000", 1.0),
+        (["0", "1", "2", "3"], "800000", 0.5),
+        ([], "max", 0.5),
+    ],
+)
+def test_two_hyper_threads_are_one_core(tmp_path, siblings, quota, share):
+    """CPUs 0 and 1 of four are busy."""
+    for cpu, listed in enumerate(siblings):
+        path = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{listed}\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    (tmp_path / "proc/self/mountinfo").write_text("30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    (tmp_path / "sys/fs/cgroup/job").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/job/cpu.max").write_text(f"{quota} 100000\n")
+    before = dict.fromkeys(range(4), (7, 1000))
+    after = {0: (107, 1100), 1: (107, 1100), 2: (7, 1100), 3: (7, 1100)}
+    assert busy_share(before, after, tmp_path) == share
 
 
 def test_no_time_no_share():

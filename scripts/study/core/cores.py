@@ -5,18 +5,20 @@ threads or processes, and the check for oversubscription, comes from here and ne
 
 Sources: sched_setaffinity(2) (the affinity is already within the cpuset of the control group); the kernel's
 Documentation/admin-guide/cgroup-v2.rst (``cpu.max``, ``memory.max``, ``memory.high``),
-Documentation/scheduler/sched-bwc.rst (``cpu.cfs_quota_us``), Documentation/admin-guide/cgroup-v1/memory.rst, cgroups(7)
-and proc_pid_mountinfo(5).
+Documentation/scheduler/sched-bwc.rst (``cpu.cfs_quota_us``), Documentation/admin-guide/cgroup-v1/memory.rst,
+Documentation/admin-guide/cputopology.rst (``thread_siblings_list``), cgroups(7) and proc_pid_mountinfo(5); of lxcfs
+``proc_stat_read`` in its src/proc_fuse.c.
 
 Imports nothing of the study, so that a rank can call it before its other imports, whose processor time counts too, and
 so that `study.machines.probe` can load it by its path on another host.
 """
 
 import contextlib
+import functools
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,16 +73,55 @@ def by_core(number: int, root: Path = ROOT) -> list[int]:
     If there are as many physical cores, one of each core: on many hosts CPUs 0 and 1 are two hyper-threads of one core.
     Else all of them, hyper-threads of one core together.
     """
-    of_core: dict[str, list[int]] = {}
-    for cpu in allowed():
-        of_core.setdefault(_siblings(cpu, root) or str(cpu), []).append(cpu)
+    of_core = grouped(allowed(), root)
     if number <= len(of_core):
-        return [cpus[0] for cpus in of_core.values()]
-    return [cpu for cpus in of_core.values() for cpu in cpus]
+        return [cpus[0] for cpus in of_core]
+    return [cpu for cpus in of_core for cpu in cpus]
 
 
+def grouped(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
+    """Logical CPUs by the core whose hyper-threads they are; each alone where the kernel does not say."""
+    of_core: dict[str, list[int]] = {}
+    for cpu in cpus:
+        of_core.setdefault(_siblings(cpu, root) or str(cpu), []).append(cpu)
+    return list(of_core.values())
+
+
+def with_siblings(cpus: Iterable[int], root: Path = ROOT) -> frozenset[int]:
+    """Logical CPUs and the other hyper-threads of their cores, also those that this process may not use."""
+    return frozenset(each for cpu in cpus for each in (cpu, *listed(_siblings(cpu, root))))
+
+
+def of_process(pid: int, root: Path = ROOT) -> frozenset[int]:
+    """The logical CPUs that some thread of a process may use; none of a process that has ended."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(root / f"proc/{pid}/task"):  # noqa: PTH208  hundreds of names
+            with contextlib.suppress(OSError):  # it has ended
+                found |= os.sched_getaffinity(int(thread))
+    return frozenset(found)
+
+
+def listed(text: str) -> list[int]:
+    """The numbers of Linux's list format, such as ``0-3,8``."""
+    parts = [part.split("-") for part in text.strip().split(",") if part]
+    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]
+
+
+@functools.cache
+def counts_of_kernel(root: Path = ROOT) -> bool:
+    """Whether /proc/stat is the kernel's own, and no other file that is mounted there.
+
+    In containers of LXC, Incus and LXD, and in some of Kubernetes, it is lxcfs's. That numbers the container's CPUs
+    from 0, whatever the kernel calls them, and may count what the container has used only.
+    """
+    mounts = (line.split() for line in contents(root / "proc/self/mountinfo").splitlines())
+    return not any(len(fields) > 4 and _unescaped(fields[4]) == "/proc/stat" for fields in mounts)
+
+
+@functools.cache
 def _siblings(cpu: int, root: Path) -> str:
-    """The logical CPUs of one core, as the kernel lists them; empty where it does not say."""
+    """The logical CPUs of one core, as the kernel lists them, read once; empty where it does not say."""
     return contents(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
 
 

@@ -1,10 +1,15 @@
 """What else uses a run's host: other processes, the hypervisor, limits of control groups, swapping.
 
 The sampler of the host makes a row from time to time. Processor time is that of the cores that the run may use. Without
-a separate counter, time of others is what was busy, less the run's own processes and the kernel's threads.
+a separate counter, time of others is what was busy, less the run's own processes and the kernel's threads. A process
+counts where it ran last, since the kernel does not tell how its time is divided over cores.
+
+Where ranks have cores of their own, a row is of one rank's: those of which others have taken the most until then (see
+`study.instruments.rank_cores`). Others on the other hyper-threads of these cores count too.
 
 Sources: proc_stat(5), proc_pid_stat(5), proc_vmstat(5); the kernel's Documentation/accounting/psi.rst,
-Documentation/admin-guide/cgroup-v2.rst (``cpu.stat``) and Documentation/scheduler/sched-bwc.rst.
+Documentation/admin-guide/cgroup-v2.rst (``cpu.stat``) and Documentation/scheduler/sched-bwc.rst; of ``throttled_time``
+kernel/sched/fair.c, of ``scaling_cur_freq`` arch/x86/kernel/cpu/aperfmperf.c before Linux 5.18.
 """
 
 from __future__ import annotations
@@ -13,29 +18,26 @@ import csv
 import os
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from study.core import cores
 from study.core.files import AnyPath
+from study.instruments import process_stat
 from study.instruments.gpu_background import Gpus
+from study.instruments.process_stat import SERVING, TICKS, Process
+from study.instruments.rank_cores import Cpus, RankCores
 
 VARIABLE = "STUDY_RUN"  # in the environment of each process of a run: the run's directory
-TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
-KERNEL_THREAD = 0x00200000  # PF_KTHREAD, a flag in /proc/PID/stat
 SHORTEST_S = 0.5  # of a row
 MOST_COST = 0.004  # the share of a core that reading may take: then rows are longer
 NUMBERS = 8  # of a core's line in /proc/stat that are read
 NAMED_CORES = 0.02  # from which a process is named
 SETTLED_S = 10.0  # after its start, a process does not become another program with another environment
-# Names of processes that only start a run's processes and pass on what they print: the run's, if all their children
-# are. They are started by daemons, or over ssh, so their environment does not say it.
-SERVING = frozenset((
-    "slurmstepd", "srun", "orted", "prted", "prterun", "mpirun", "mpiexec", "hydra_pmi_proxy", "mpiexec.hydra", "jsrun",
-    "jsmd", "aprun", "apinit", "palsd", "sshd", "sshd-session", "sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh",
-))  # fmt: skip
+CLOCK_S = 0.02  # for reading clock rates: each may take 10 ms
 
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
@@ -46,6 +48,8 @@ COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNT
 
 def tells_others(root: Path = cores.ROOT) -> bool:
     """Whether this host counts what its cores were busy with; without, nothing tells the time of others."""
+    if not cores.counts_of_kernel(root):
+        return False
     try:
         lines = (root / "proc/stat").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
@@ -54,15 +58,11 @@ def tells_others(root: Path = cores.ROOT) -> bool:
     return all(_counts(times.get(f"cpu{core}", [])) for core in cores.allowed())
 
 
-class _Process(NamedTuple):
-    """A process at one moment. seconds: processor time, its ended children's included; own_s: without these."""
+class _Times(NamedTuple):
+    """Seconds of one logical CPU up to now. busy: interrupts left out. steal: what the hypervisor took."""
 
-    name: str
-    parent: int
-    started: int
-    is_kernel: bool
-    seconds: float
-    own_s: float
+    busy: float
+    steal: float
 
 
 class Background:
@@ -86,14 +86,22 @@ class Background:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._clock, self._mark = root, clock, f"{VARIABLE}={run}".encode()
-        self._cores = cores.allowed()
+        self._cores = self._of_row = frozenset(cores.allowed())  # all that are watched, and those of the last row
+        self._ranks = RankCores(root)
         self._groups = [each for each in cores.groups("cpu", root) if (each / "cpu.stat").exists()]
         self._is_own: dict[tuple[int, int], bool] = {}  # by process id and start
         self._unsettled: set[tuple[int, int]] = set()  # of these, those to be looked at again
-        self._processes: dict[int, _Process] = {}
+        self._marked: set[tuple[int, int]] = set()  # of the run's, those with its mark in their environment
+        self._processes: dict[int, Process] = {}
         self._launcher = launcher
-        self._own_s = self._kernel_s = self._throttled = 0.0  # processor time, and time stopped, up to now
+        self._used: dict[int, float] = {}  # seconds in a row, by process
+        self._own: dict[int | None, float] = {}  # and of the run's own, by the CPU on which they ran last
+        self._kernel: dict[int | None, float] = {}  # and of the kernel's threads
+        self._times: dict[int, _Times] = {}
+        self._throttled = self._throttles = 0.0  # time stopped, and times slowed down, up to now
         self._stopped: dict[Path, float] = {}  # the counters of control groups
+        self._slowed: dict[int, int] = {}  # those of cores
+        self._next_clock = 0
         self.at, self._before = self._read()
 
     def changes(self) -> tuple[float, dict[str, float | None], str] | None:
@@ -101,46 +109,55 @@ class Background:
 
         None if no time has passed.
         """
-        earlier = self._processes
+        earlier, times = self._processes, self._times
         at, found = self._read()
         seconds = at - self.at
         if seconds <= 0:
             return None
         changes = {name: _change(self._before[name], found[name]) for name in found}
-        busy, own, kernel = (changes.pop(name) for name in ("busy_s", "own_cpu_s", "kernel_cpu_s"))
-        others = None if busy is None else max(0.0, busy - (own or 0.0) - (kernel or 0.0))
+        if (throttled := changes["throttled_s"]) is not None:
+            changes["throttled_s"] = min(seconds, throttled)  # the kernel adds up the CPUs of a group
         self.at, self._before = at, found
-        values = {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, **changes}
-        return seconds, values, self._busiest(earlier, seconds)
+        of_ranks = {cpus: self._of_cores(cpus, times) for cpus in self._of_ranks(seconds)}
+        self._cores = self._cores.union(*of_ranks)
+        for cpus, values in of_ranks.items():
+            self._ranks.note(cpus, (values["others_cpu_s"] or 0.0) + (values["steal_s"] or 0.0), seconds)
+        self._of_row = self._ranks.with_most_lost(of_ranks)
+        return seconds, {**of_ranks[self._of_row], **changes}, self._busiest(earlier, seconds)
 
     def is_own(self, pid: int) -> bool | None:
         """Whether a process is the run's, as of the last reading; None if there was none of this number."""
         process = self._processes.get(pid)
-        return None if process is None else self._own(pid, process)
+        return None if process is None else self._is_of_run(pid, process)
 
     @property
     def number_of_cores(self) -> int:
-        """How many cores the run may use."""
-        return len(self._cores)
+        """Of how many logical CPUs the last `changes` are."""
+        return len(self._of_row)
 
     def clock_mhz(self) -> float | None:
-        """The mean clock rate of the run's cores."""
-        names = (f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq" for core in self._cores)
-        rates = [int(text) / 1e3 for name in names if (text := self._text(name)).isdigit()]
+        """The mean clock rate of the run's cores; where reading takes long, of some of them, at each call of others.
+
+        On x86, Linux before 5.18 waits for 10 ms in each reading, so that those of 128 cores take over a second.
+        """
+        rates, every, until = [], sorted(self._cores), time.monotonic() + CLOCK_S
+        for _ in every:
+            core = every[self._next_clock % len(every)]
+            self._next_clock += 1
+            if (text := self._text(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")).isdigit():
+                rates.append(int(text) / 1e3)
+            if time.monotonic() >= until:
+                break
         return sum(rates) / len(rates) if rates else None
 
     def _read(self) -> tuple[float, dict[str, float | None]]:
         """The moment, and counters since some time in the past."""
         at = self._clock()
-        busy, steal = self._of_cores()
-        own, kernel = self._of_processes()
+        self._times = dict(self._all_times())
+        self._read_processes()
         pages = _numbers(self._text("proc/vmstat"))
         swapped = [pages[name] for name in ("pswpin", "pswpout") if name in pages]
         return at, {
-            "busy_s": busy,
-            "own_cpu_s": own,
-            "kernel_cpu_s": kernel,
-            "steal_s": steal,
             "throttled_s": self._throttled_s(),
             "swapped_mb": sum(swapped) * PAGE_MB if swapped else None,
             "memory_stalled_s": self._stalled_s("memory"),
@@ -149,20 +166,42 @@ class Background:
             "thermal_throttles": self._thermal_throttles(),
         }
 
-    def _of_cores(self) -> tuple[float | None, float | None]:
-        """Seconds in which the run's cores were busy, interrupts left out, and those that the hypervisor took."""
-        busy = steal = 0
-        lines = {line.split(" ", 1)[0]: line.split()[1:] for line in self._text("proc/stat").splitlines()}
-        for core in self._cores:
-            if not _counts(lines.get(f"cpu{core}", [])):
-                return None, None
-            times = [int(each) for each in lines[f"cpu{core}"]]
-            busy += sum(times[:3])  # user, nice, system; the time of guests is within the first two
-            steal += times[7]
-        return busy / TICKS, steal / TICKS
+    def _all_times(self) -> Iterator[tuple[int, _Times]]:
+        """Of each logical CPU that the kernel tells of."""
+        if not cores.counts_of_kernel(self._root):
+            return
+        for line in self._text("proc/stat").splitlines():
+            name, *numbers = line.split() or [""]
+            core = name.removeprefix("cpu")
+            if name != core and core.isdigit() and _counts(numbers):
+                # user, nice, system; the time of guests is within the first two
+                yield int(core), _Times(sum(map(int, numbers[:3])) / TICKS, int(numbers[7]) / TICKS)
 
-    def _of_processes(self) -> tuple[float, float]:
-        """Processor seconds of the run's own processes, and of the kernel's threads.
+    def _of_cores(self, cpus: Cpus, before: Mapping[int, _Times]) -> dict[str, float | None]:
+        """`TIMES` of some logical CPUs in this row, but for those of control groups. before: at its begin.
+
+        Steal is of these CPUs alone, all else also of the other hyper-threads of their cores.
+        """
+        near, known = self._ranks.near(cpus), self._times.keys() & before.keys()
+        own, kernel = (
+            sum(used for cpu, used in by_cpu.items() if cpu is None or cpu in near)
+            for by_cpu in (self._own, self._kernel)
+        )
+        others: float | None = None
+        steal: float | None = None
+        if cpus <= known:
+            busy = sum(max(0.0, self._times[cpu].busy - before[cpu].busy) for cpu in near & known)
+            steal = sum(max(0.0, self._times[cpu].steal - before[cpu].steal) for cpu in cpus)
+            others = max(0.0, busy - own - kernel)
+        return {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, "steal_s": steal}
+
+    def _of_ranks(self, seconds: float) -> list[Cpus]:
+        """The cores of the run's ranks. seconds: of the row."""
+        marked = {pid: each for pid, each in self._processes.items() if (pid, each.started) in self._marked}
+        return self._ranks.of(marked, {pid: self._used.get(pid, 0.0) / seconds for pid in marked})
+
+    def _read_processes(self) -> None:
+        """All processes, and the processor seconds in this row of the run's own and of the kernel's threads.
 
         What a process used in its last moments is in its parent's time of ended children, if the parent waited for it.
         Of that, what was counted while it ran is not counted again.
@@ -173,25 +212,26 @@ class Background:
         self._unsettled.clear()
         self._add_serving()
         counted = self._counted_of_ended(before)
+        self._used, self._own, self._kernel = {}, defaultdict(float), defaultdict(float)
         for pid, process in self._processes.items():
             earlier = before.get(pid)
             if earlier is None or earlier.started != process.started:
                 earlier = process._replace(seconds=0.0, own_s=0.0)
-            used = process.own_s - earlier.own_s
+            self._used[pid] = used = process.own_s - earlier.own_s
             if process.is_kernel:
-                self._kernel_s += used
-            elif self._own(pid, process):
+                self._kernel[process.cpu] += used
+            elif self._is_of_run(pid, process):
                 ended = process.seconds - process.own_s - (earlier.seconds - earlier.own_s)
-                self._own_s += used + max(0.0, ended - counted.get(pid, 0.0))
+                self._own[process.cpu] += used + max(0.0, ended - counted.get(pid, 0.0))
         keys = {(pid, process.started) for pid, process in self._processes.items()}
         self._is_own = {key: value for key, value in self._is_own.items() if key in keys}
-        return self._own_s, self._kernel_s
+        self._marked &= keys
 
-    def _counted_of_ended(self, before: Mapping[int, _Process]) -> dict[int, float]:
+    def _counted_of_ended(self, before: Mapping[int, Process]) -> dict[int, float]:
         """{process: time of own processes below it that have ended since ``before``, as far as it was counted}."""
         found: dict[int, float] = {}
         for pid, process in before.items():
-            if self._lives(pid, process) or not self._own(pid, process):
+            if self._lives(pid, process) or not self._is_of_run(pid, process):
                 continue
             above = process
             while (parent := before.get(above.parent)) and not self._lives(above.parent, parent):
@@ -199,7 +239,7 @@ class Background:
             found[above.parent] = found.get(above.parent, 0.0) + process.seconds
         return found
 
-    def _lives(self, pid: int, process: _Process) -> bool:
+    def _lives(self, pid: int, process: Process) -> bool:
         return pid in self._processes and self._processes[pid].started == process.started
 
     def _add_serving(self) -> None:
@@ -211,16 +251,16 @@ class Background:
                 below[process.parent].append(pid)
         for pid, process in sorted(serving.items(), key=lambda each: -each[1].started):  # a child starts after it
             children = below[pid]
-            if children and all(self._own(child, self._processes[child]) for child in children):
+            if children and all(self._is_of_run(child, self._processes[child]) for child in children):
                 self._is_own[pid, process.started] = True
                 self._unsettled.discard((pid, process.started))
 
-    def _all_processes(self) -> Iterator[tuple[int, _Process]]:
+    def _all_processes(self) -> Iterator[tuple[int, Process]]:
         for entry in os.listdir(self._root / "proc"):  # noqa: PTH208  thousands of names
-            if entry.isdigit() and (process := _parsed(self._bytes(f"proc/{entry}/stat"))):
+            if entry.isdigit() and (process := process_stat.parsed(self._bytes(f"proc/{entry}/stat"))):
                 yield int(entry), process
 
-    def _own(self, pid: int, process: _Process) -> bool:
+    def _is_of_run(self, pid: int, process: Process) -> bool:
         """Whether a process is the run's: the one that launched it, or by its environment, or by its parent.
 
         A process that has just begun may be about to become the run's program: it is looked at again.
@@ -228,23 +268,27 @@ class Background:
         key = pid, process.started
         if key not in self._is_own:
             parent = self._processes.get(process.parent)
+            if not process.is_kernel and self._mark in self._bytes(f"proc/{pid}/environ").split(b"\0"):
+                self._marked.add(key)
             self._is_own[key] = not process.is_kernel and (
                 pid == self._launcher
-                or self._mark in self._bytes(f"proc/{pid}/environ").split(b"\0")
+                or key in self._marked
                 # One that began later has only the number of the parent.
                 or (parent is not None and parent.started <= process.started and pid != process.parent
-                    and self._own(process.parent, parent))
+                    and self._is_of_run(process.parent, parent))
             )  # fmt: skip
-            if not self._is_own[key] and _age_s(process) < SETTLED_S:
+            if not self._is_own[key] and process_stat.age_s(process) < SETTLED_S:
                 self._unsettled.add(key)
         return self._is_own[key]
 
-    def _busiest(self, earlier: Mapping[int, _Process], seconds: float) -> str:
-        """Others that used the most: ``cc1plus 0.93, backup 0.10``, in cores."""
+    def _busiest(self, earlier: Mapping[int, Process], seconds: float) -> str:
+        """Others that used the most of the row's cores: ``cc1plus 0.93, backup 0.10``, in cores."""
         used: dict[str, float] = {}
+        near = self._ranks.near(self._of_row)
         for pid, process in self._processes.items():
             before = earlier.get(pid)
-            if self._own(pid, process) or process.is_kernel:
+            is_elsewhere = process.cpu is not None and process.cpu not in near
+            if is_elsewhere or process.is_kernel or self._is_of_run(pid, process):
                 continue
             since = before.own_s if before and before.started == process.started else 0.0
             used[process.name] = used.get(process.name, 0.0) + (process.own_s - since) / seconds
@@ -252,7 +296,7 @@ class Background:
         return ", ".join(f"{name} {number:.2f}" for name, number in most if number >= NAMED_CORES)
 
     def _throttled_s(self) -> float | None:
-        """Seconds for which control groups stopped their processes, up to now.
+        """Seconds for which control groups stopped their processes, on all CPUs together, up to now.
 
         Since the last reading: of the group, or one above, with the most. Each has a past of its own.
         """
@@ -278,9 +322,14 @@ class Background:
         return None
 
     def _thermal_throttles(self) -> float | None:
-        names = (f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count" for core in self._cores)
-        counts = [int(text) for name in names if (text := self._text(name)).isdigit()]
-        return sum(counts) if counts else None
+        """How often the cores were slowed down up to now; each has a past of its own."""
+        names = (
+            (core, f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count") for core in self._cores
+        )
+        found = {core: int(text) for core, name in names if (text := self._text(name)).isdigit()}
+        self._throttles += sum(max(0, count - self._slowed.get(core, count)) for core, count in found.items())
+        self._slowed = found
+        return self._throttles if found else None
 
     def _text(self, name: str) -> str:
         return cores.contents(self._root / name)
@@ -348,22 +397,6 @@ class BackgroundFile:
         """Write the last row."""
         self.row()
         self._handle.close()
-
-
-def _parsed(stat: bytes) -> _Process | None:
-    """A process from the text of its ``stat``; None if it has ended. The name may have blanks and brackets."""
-    before, _, after = stat.rpartition(b")")
-    fields = after.split()
-    if len(fields) < 20:
-        return None
-    own, ended = (sum(map(int, fields[place : place + 2])) / TICKS for place in (11, 13))
-    # Any text may be a name; a list of them has commas.
-    name = " ".join(before.partition(b"(")[2].decode("utf-8", "replace").replace(",", " ").split()) or "?"
-    return _Process(name, int(fields[1]), int(fields[19]), bool(int(fields[6]) & KERNEL_THREAD), own + ended, own)
-
-
-def _age_s(process: _Process) -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / TICKS
 
 
 def _counts(numbers: list[str]) -> bool:

@@ -19,6 +19,7 @@ from study.core.lazy import pandas as pd
 from study.core.wording import significant
 from study.instruments import phases
 from study.instruments.background import COLUMNS, COUNTED, OF_GPUS
+from study.instruments.gpu_background import UNUSED
 
 SEPARATOR = "\t"
 NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
@@ -96,8 +97,14 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
         found[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
     found["background_watched_share"] = _watched(by_host, moments)
     found["busiest_others"] = _busiest(parts)
-    found["gpu_reason"] = next((each for part in parts for each in part["gpu_reason"] if each is not None), None)
+    found["gpu_reason"] = _gpu_reason(parts, is_known=found["gpu_shared_share"] is not None)
     return found
+
+
+def _gpu_reason(parts: Sequence[_Part], is_known: bool) -> str | None:
+    """The first reason of the rows. is_known: whether the run was seen on a GPU; then rows without one have none."""
+    told = (each for part in parts for each in part["gpu_reason"] if each is not None)
+    return next((each for each in told if each != UNUSED or not is_known), None)
 
 
 @dataclass(frozen=True)
@@ -130,15 +137,19 @@ def _within(rows: Columns, host: str, moments: list[int] | None) -> _Part:
 def _watched(by_host: Mapping[str, _Part], moments: Mapping[str, list[int]]) -> float | None:
     """The share of the phases that the rows cover, of the host with the least; None if they name other hosts.
 
-    by_host: also hosts without a row that counts. moments: of the phases' edges.
+    A row that does not tell the time of others covers nothing, unless no row of the run tells it. by_host: also hosts
+    without a row that counts. moments: of the phases' edges.
     """
     if not moments or not set(by_host) <= set(moments):  # several network namespaces share one sampler
         return None
+    tells = {host: ~np.isnan(part["others_cpu_s"]) for host, part in by_host.items()}
+    if not any(each.any() for each in tells.values()):
+        tells = {host: np.ones(len(part.weight), dtype=bool) for host, part in by_host.items()}
     shares = []
     for host, times in moments.items():
         length = (max(times) - min(times)) / 1e9
         part = by_host.get(host)
-        covered = 0.0 if part is None else float((part["seconds"] * part.weight).sum())
+        covered = 0.0 if part is None else float((part["seconds"] * part.weight)[tells[host]].sum())
         shares.append(min(1.0, covered / length) if length > 0 else 1.0)
     return min(shares)
 
@@ -187,7 +198,8 @@ def unknown(found: Mapping[str, Any], limits: Mapping[str, float] | None = None)
         return None
     if found["others_cpu_share"] is None:
         return "its hosts do not show what others use of their cores (/proc/stat)"
-    return f"its hosts were watched for {100 * found['background_watched_share']:.0f} % of its time only"
+    share = 100 * found["background_watched_share"]
+    return f"what others used of its hosts was seen for {share:.0f} % of its time only"
 
 
 def _of_host(part: _Part) -> dict[str, float | None]:

@@ -14,6 +14,9 @@ from study.instruments.power.sensors.nvml import handles, library
 SLOWED = {0x08: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
           0x80: "power brake"}  # fmt: skip
 POWER_CAP = 0x04  # the run's own power reaches the GPU's limit
+# Before a run's first kernel, and without a GPU. Also in a container, to which the driver may show no process, and
+# under MPS, whose server NVML may show in place of its clients.
+UNUSED = "NVML: no process of the run was on a GPU"
 Own = Callable[[int], bool | None]  # of a process id: whether it is the run's; None if this host does not know it
 
 
@@ -21,7 +24,7 @@ class Moment(NamedTuple):
     """The run's GPUs at one moment; None for what NVML does not tell, with the reason.
 
     slowed: whether one of them is, by `SLOWED`. capped: by its power limit. shared: whether a process of others has one
-    of them. clock_mhz: of the slowest; None if the run has none at this moment.
+    of them. clock_mhz: of the slowest. All are None if the run has none at this moment.
     """
 
     slowed: bool | None = None
@@ -59,7 +62,7 @@ class Gpus:
             if any(whose):
                 used.append((name, handle))
                 shared = shared or not all(whose)
-        return self._state(used, shared)
+        return self._state(used, shared) if used else Moment(reason=UNUSED)
 
     def _state(self, used: list[tuple[str, Any]], shared: bool) -> Moment:
         clocks, _ = self._asked(used, "nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)

@@ -23,12 +23,16 @@ def lines(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> list[str]:
     seen = Background("", None, root)
     time.sleep(seconds)
     found = seen.changes()
-    share, named = 0.0, ""
+    share: float | None = 0.0
+    named = ""
     if found is not None:
         passed, values, named = found
-        share = (values["others_cpu_s"] or 0.0) / (passed * number)
-    told = [f"machine: {100 * share:.0f} % of {counted(number, 'core')} in use, load {os.getloadavg()[0]:.2f}"]
-    if share > disturbance.LIMITS["others_cpu_share"]:
+        others = values["others_cpu_s"]
+        share = None if others is None else others / (passed * number)
+    has = counted(number, "core")
+    used = f"{has}, use unknown (/proc/stat)" if share is None else f"{100 * share:.0f} % of {has} in use"
+    told = [f"machine: {used}, load {os.getloadavg()[0]:.2f}"]
+    if share is not None and share > disturbance.LIMITS["others_cpu_share"]:
         who = f" ({named})" if named else ""
         told.append(f"other processes use {100 * share:.0f} % of the cores{who}: runs that are timed now are disturbed")
     governors = {cores.contents(root / GOVERNOR.format(core)) for core in cores.allowed()} - set(STEADY)

@@ -20,6 +20,9 @@ IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
 Bytes = tuple[int, int]  # sent, received
 
 
+Ticks = tuple[int, int]  # of a logical CPU: busy, all
+
+
 class Traffic:
     """TCP bytes of this process, and the busy share of the cores that it may use, from `begin` to `end`.
 
@@ -31,7 +34,7 @@ class Traffic:
         """without: sockets that do not count, by inode."""
         self._without = without
         self._sockets: Mapping[int, Bytes] = {}
-        self._cores = (0, 0)
+        self._cores: Mapping[int, Ticks] = {}
 
     def begin(self) -> None:
         """Remember the counters."""
@@ -40,7 +43,8 @@ class Traffic:
     def end(self) -> dict[str, float | None]:
         """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`.
 
-        Linux before 4.1 counts no bytes: they are 0. ``cpu_busy`` is None if no time has passed.
+        Linux before 4.1 counts no bytes: they are 0. ``cpu_busy`` is None if no time has passed, or if the kernel's
+        times of cores are hidden.
         """
         now = self._counted()
         deltas = [
@@ -48,11 +52,10 @@ class Traffic:
             for identity, (sent, received) in now.items()
             for before in [self._sockets.get(identity, (0, 0))]
         ]
-        busy, total = (after - before for after, before in zip(_core_ticks(), self._cores, strict=True))
         return {
             "tcp_sent_bytes": sum(sent for sent, _ in deltas),
             "tcp_received_bytes": sum(received for _, received in deltas),
-            "cpu_busy": min(1.0, busy / (total * _allowed_share())) if total else None,
+            "cpu_busy": busy_share(self._cores, _core_ticks()),
         }
 
     def _counted(self) -> dict[int, Bytes]:
@@ -94,20 +97,37 @@ def _tcp_bytes(descriptor: int) -> Bytes | None:
     return sent - again + waiting, received
 
 
-def _allowed_share() -> float:
-    """The share of the time of this process's cores that it may use: less than 1 under a quota."""
-    quota, number = cores.quota(), len(cores.allowed())
-    return 1.0 if quota is None else min(1.0, quota / number)
+def busy_share(before: Mapping[int, Ticks], after: Mapping[int, Ticks], root: Path = cores.ROOT) -> float | None:
+    """The share of the time of this process's cores that was used, 0 to 1; None if no time has passed.
+
+    Two hyper-threads are one core, and share its time: a core both of whose hyper-threads are busy for half of the time
+    was busy for all of it. A quota of control groups is what there is to use, where it is less.
+
+    Args:
+        before: the ticks of each logical CPU at the begin.
+        after: at the end.
+        root: below which /proc and /sys are read; tests have others.
+    """
+    used: list[float] = []  # of each core
+    passed: list[float] = []
+    for cpus in cores.grouped(sorted(before.keys() & after.keys()), root):
+        used.append(sum(after[cpu][0] - before[cpu][0] for cpu in cpus))
+        passed.append(sum(after[cpu][1] - before[cpu][1] for cpu in cpus) / len(cpus))
+    if not sum(passed):
+        return None
+    share = sum(min(each, most) for each, most in zip(used, passed, strict=True)) / sum(passed)
+    quota = cores.quota(root)
+    of_quota = sum(used) / (sum(passed) / len(passed) * quota) if quota else 0.0
+    return min(1.0, max(share, of_quota))
 
 
-def _core_ticks() -> tuple[int, int]:
-    """(busy, all) clock ticks of the cores that this process may use, summed."""
-    busy = total = 0
-    allowed = {f"cpu{number}" for number in cores.allowed()}
+def _core_ticks() -> dict[int, Ticks]:
+    """Of each logical CPU that this process may use; none where /proc/stat is not the kernel's."""
+    found: dict[int, Ticks] = {}
+    allowed = {f"cpu{number}": number for number in cores.allowed()} if cores.counts_of_kernel() else {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name in allowed:
             ticks = [int(field) for field in fields[:8]]  # without guest, which user time includes
-            total += sum(ticks)
-            busy += sum(ticks) - sum(ticks[index] for index in IDLE_FIELDS)
-    return busy, total
+            found[allowed[name]] = sum(ticks) - sum(ticks[index] for index in IDLE_FIELDS), sum(ticks)
+    return found

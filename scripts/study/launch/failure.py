@@ -18,7 +18,7 @@ def _any_of(*phrases: str) -> re.Pattern[str]:
 
 
 OUT_OF_MEMORY = _any_of("MemoryError", "ResourceExhaustedError", "std::bad_alloc", "Out of memory", "OutOfMemoryError",
-                        "can't allocate memory", "OOM when", "oom-kill")  # fmt: skip
+                        "can't allocate memory", "OOM when", "oom[-_ ]kill")  # fmt: skip
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b|^srun: error: .*: Killed")
 OF_RANK = re.compile(r"process rank (?P<mpi>\d+) with PID|^srun: error: \S+: task (?P<srun>\d+): ")
 DIVERGED = re.compile(rf"^error: .*{WORDS}")
@@ -52,14 +52,27 @@ RESULTS = ("metrics.json", "history.csv")  # of a complete run
 
 
 def failure_of(
-    folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
+    folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str], killed_for_memory: int = 0
 ) -> dict[str, Any] | None:
     """Kind, phase, rank, host and message of a failed run, or None.
 
     The kinds: timeout, hang, oom, killed, diverged, host_lost, workers_lost, error. stopped: (kind, message) if the
     launch ended the run, or None. last_lines: of the output of the ranks and their launcher. If the failing rank can be
-    identified, only its own lines are used for the message.
+    identified, only its own lines are used for the message. killed_for_memory: processes of the ranks' host that the
+    kernel ended meanwhile for want of memory: it kills as a user does, and tells nobody else.
     """
+    found = _found(folder, exit_code, stopped, last_lines)
+    if found and found["kind"] == "killed" and killed_for_memory:
+        ended = "a process" if killed_for_memory == 1 else f"{killed_for_memory} processes"
+        memory = f"out of memory: the kernel ended {ended} of this host meanwhile"
+        return found | {"kind": "oom", "message": f"{memory}; {found['message']}"}
+    return found
+
+
+def _found(
+    folder: Path, exit_code: int, stopped: tuple[str, str] | None, last_lines: list[str]
+) -> dict[str, Any] | None:
+    """The failure as far as the output and the exit code tell it."""
     missing = [name for name in RESULTS if not (folder / name).exists()]
     lost = processes.first_lost(folder)
     if exit_code == 0 and not stopped and not missing and not lost:

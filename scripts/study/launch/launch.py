@@ -227,7 +227,8 @@ def _launch(
     members_table.write(folder, run)
     if before and after:
         write_json(folder / calibration.FILE, calibration.summary(before, after, number))
-    why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines)
+    killed = ended.killed_for_memory if _are_ranks_here(run) else 0
+    why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines, killed)
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     lost = 0 if by_rank and why is None else processes.workers_lost(folder)

@@ -20,22 +20,32 @@ from study.core.errors import StudyError
 from study.instruments.phases import now
 from study.machines import guard
 from study.machines.launchers import TAG
+from study.training import process_tree
 
 LAST_LINES = 2000
 GRACE_S = 10
 KILLED_S = 60.0  # for the end of a process that was killed
-LOOK_S = 1.0  # between two checks for heartbeats
+LOOK_S = 1.0  # between two checks for heartbeats, at least
+LOOK_SHARE = (
+    0.02  # of the time is spent on them, at most: thousands of ranks have thousands of files, on shared storage
+)
+LOOKS = 10  # within the longest time without a heartbeat, at least
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a launcher's command line ended. stopped: (kind, message) if this process ended it, or None."""
+    """How a launcher's command line ended.
+
+    stopped: (kind, message) if this process ended it, or None. killed_for_memory: processes of this host that the
+    kernel ended meanwhile for want of memory.
+    """
 
     exit_code: int
     stopped: tuple[str, str] | None
     last_lines: list[str]
     began_wall_ns: int
     ended_wall_ns: int  # begin plus monotonic duration
+    killed_for_memory: int
 
 
 def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequence[int], until: Limits) -> Ended:
@@ -47,6 +57,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     began_wall, began = now()
+    killed_before = process_tree.killed_for_memory()
     with _signals_as_exit():  # from before the start, so that a signal in between has the same exit code
         process = _start(line, variables, held)
         reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines), daemon=True)
@@ -64,7 +75,8 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
     if process.stdin is not None:
         process.stdin.close()
     duration = time.monotonic_ns() - began
-    return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration)
+    killed = process_tree.killed_for_memory() - killed_before
+    return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration, killed)
 
 
 def _start(line: list[str], variables: dict[str, str], held: Sequence[int]) -> subprocess.Popen[str]:
@@ -99,18 +111,25 @@ class Limits:
 def _wait(process: subprocess.Popen, until: Limits) -> tuple[str, str] | None:
     """Wait for the process or a limit: (kind, message) if a limit was hit, None if the process ended by itself."""
     begun = seen_at = time.monotonic()
-    seen = until.last_heartbeat()
+    seen, pause = until.last_heartbeat(), LOOK_S
     while True:
         present = time.monotonic()
         if present - begun >= until.time_s:
             return "timeout", "the run reached its time limit and was ended"
         if present - seen_at >= until.stall_s:
             return "hang", f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended"
-        if commands.wait(process, min(LOOK_S, until.time_s - (present - begun))):
+        if commands.wait(process, min(pause, until.time_s - (present - begun))):
             return None
+        looked = time.monotonic()
         latest = until.last_heartbeat()
+        pause = _pause_s(time.monotonic() - looked, until.stall_s)
         if latest != seen:
             seen, seen_at = latest, time.monotonic()
+
+
+def _pause_s(took_s: float, stall_s: float) -> float:
+    """How long not to look for heartbeats. took_s: the last look. stall_s: the longest time without a heartbeat."""
+    return max(LOOK_S, min(took_s / LOOK_SHARE, stall_s / LOOKS))
 
 
 @contextlib.contextmanager

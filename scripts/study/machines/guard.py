@@ -14,10 +14,12 @@ ends its ranks by itself. The order has ``line``, the command line; ``folder``, 
 goes on.
 
 The ranks get a folder for temporary files of their own, which is removed when they have ended: TensorFlow leaves files
-there when a rank ends at once or is killed. The guard opens no other file but those of /proc, so it does not hang with
-a file server that is out of reach.
+there when a rank ends at once or is killed. Hosts may share the folder that it is in, so its name depends on the host.
+Where another user has one of this name, the ranks use the host's folder. The guard opens no other file but those of
+/proc, so it does not hang with a file server that is out of reach.
 """
 
+import binascii
 import contextlib
 import ctypes
 import fcntl
@@ -30,7 +32,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-TEMPORARY = "study-ranks-"  # begin of the name of a folder for temporary files; the guard's process id follows
+TEMPORARY = "study-ranks-"  # begin of the name of a folder for temporary files, by host and process id of the guard
 ORDER_S = 30.0  # within which the order comes
 # The longest wait at once, as a share of the longest silence. A wait in which the host was frozen goes on with the rest
 # of it, so it must be short. On a good connection bytes come sooner.
@@ -91,24 +93,24 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe
     signal.set_wakeup_fd(told)
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    _hold_temporary_folder()
-    child = _started(line)
+    folder = _held_temporary_folder()
+    child = _started(line, folder)
     heard = _now()
     while True:
         status = _reaped(child)
         if status is not None:
             _kill_descendants()
-            remove(temporary_folder(os.getpid(), os.environ))
+            remove(folder)
             return status
         left = None if silence_s is None else _wait_s(heard + silence_s - _now(), silence_s)
         ready, _, _ = select.select([0, child_ended], [], [], left)
         if silence_s is not None and _now() - heard >= silence_s:
-            _give_up()  # also if bytes wait: then this host was frozen, and they are old
+            _give_up(folder)  # also if bytes wait: then this host was frozen, and they are old
         if child_ended in ready:
             os.read(child_ended, 1024)
         if 0 in ready:
             if not os.read(0, 4096):
-                _give_up()
+                _give_up(folder)
             heard = _now()
 
 
@@ -121,14 +123,14 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _started(line: list[str]) -> int:
+def _started(line: list[str], folder: Path | None) -> int:
+    """Start the command line; returns its process id. folder: for its temporary files, None for the host's."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the child no longer ignores it
     child = os.fork()
     if child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return child
-    folder = temporary_folder(os.getppid(), os.environ)
-    if folder.is_dir():
+    if folder:
         os.environ["TMPDIR"] = str(folder)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -155,20 +157,28 @@ def _reaped(child: int) -> int | None:
             found = _as_exit_code(status)
 
 
-def _give_up() -> None:
+def _give_up(folder: Path | None) -> None:
     _kill_descendants()
-    remove(temporary_folder(os.getpid(), os.environ))
+    remove(folder)
     os.killpg(0, signal.SIGKILL)
 
 
-def _hold_temporary_folder() -> None:
-    """Make the ranks' folder for temporary files and lock it; folders of guards that were killed are removed."""
+def _held_temporary_folder() -> Path | None:
+    """Make the ranks' folder for temporary files and lock it; None if that cannot be: then they use the host's.
+
+    Folders of this host's guards that were killed are removed. Another host's are left alone: locks of a file system
+    that hosts share may hold on one host only.
+    """
     folder = temporary_folder(os.getpid(), os.environ)
-    for other in folder.parent.glob(f"{TEMPORARY}*"):
+    for other in folder.parent.glob(f"{_begin()}*"):
         _remove_if_abandoned(other)
-    with contextlib.suppress(OSError):  # without it, the ranks use the host's folder
+    try:
         folder.mkdir(mode=0o700)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return folder
 
 
 def _remove_if_abandoned(folder: Path) -> None:
@@ -187,14 +197,20 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 def temporary_folder(guard: int, variables: Mapping[str, str]) -> Path:
     """The ranks' folder for temporary files. guard: the guard's process id. variables: its environment."""
-    return Path(variables.get("TMPDIR") or "/tmp") / f"{TEMPORARY}{guard}"  # noqa: S108  as tempfile does
+    return Path(variables.get("TMPDIR") or "/tmp") / f"{_begin()}{guard}"  # noqa: S108  as tempfile does
 
 
-def remove(folder: Path) -> None:
-    """Remove a folder of ranks that have ended, if it is there."""
+def _begin() -> str:
+    """How the names of this host's folders begin: short, since paths of sockets have 107 bytes at most (unix(7))."""
+    return f"{TEMPORARY}{binascii.crc32(os.uname().nodename.encode()):08x}-"
+
+
+def remove(folder: Path | None) -> None:
+    """Remove a folder of ranks that have ended, if there is one."""
     import shutil  # not before the ranks have started
 
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_descendants() -> None:

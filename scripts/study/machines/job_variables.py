@@ -16,6 +16,14 @@ OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIV
                 "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_FILE_LOCATION",
                 "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_", "MV2_COMM_WORLD_")  # fmt: skip
 
+# Of the shell, by which Slurm's commands leave jobs out or write times otherwise (squeue(1), sacct(1)).
+OF_ANSWERS = ("SQUEUE_", "SLURM_TIME_FORMAT")
+
+
+def with_plain_answers(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those of `OF_ANSWERS`: Slurm's commands then answer in full, and as documented."""
+    return {name: value for name, value in variables.items() if not name.startswith(OF_ANSWERS)}
+
 
 def without_other_jobs(variables: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
     """``variables`` without those of batch jobs that are not the machine's: a shell keeps those of a job that is over.

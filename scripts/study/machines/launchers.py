@@ -288,8 +288,15 @@ class Srun(Launcher):
     ends_together = ("--kill-on-bad-exit=1",)
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
-        """The whole environment is exported, which is Slurm's default unless a site changed it."""
-        gpus = ["--gpus-per-task", str(machine["gpus_per_rank"])] if machine["gpus_per_rank"] else []
+        """The whole environment is exported, which is Slurm's default unless a site changed it.
+
+        A rank sees all GPUs of its node and takes the one of its local rank. Bound to its own, as Slurm does otherwise
+        (srun(1), ``--gpu-bind``), the GPUs of a node cannot reach each other by CUDA IPC, so that NCCL is slow in
+        silence (SchedMD's bug 17793), and the sampler of a node reads the first rank's GPU only.
+        """
+        gpus = []
+        if machine["gpus_per_rank"]:
+            gpus = ["--gpus-per-task", str(machine["gpus_per_rank"]), "--gpu-bind", "none"]
         return (
             ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
             + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]

@@ -11,7 +11,7 @@ from study.core.errors import StudyError
 from study.core.wording import counted
 from study.machines import launchers, packing, walltime
 from study.machines.batch_systems import BATCH_SYSTEMS
-from study.machines.job_variables import without_other_jobs
+from study.machines.job_variables import with_plain_answers, without_other_jobs
 from study.machines.packing import Timed
 
 LAST_S = 90  # last part of a job, before which a run must have ended
@@ -69,12 +69,26 @@ def resources(
     if machine["scheduler"] != "slurm":
         asked["machine"] = machine["name"]
     else:
-        asked |= {"tasks": ranks, "cpus_per_task": machine["cores_per_rank"]}
+        asked |= {**_tasks(ranks, machine), "cpus_per_task": machine["cores_per_rank"]}
         asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > 1 else ""  # the plugin refuses it for one task
         asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
         if machine["gpus_per_rank"]:
             asked["gres"] = lambda wildcards: f"gpu:{min(ranks(wildcards), machine['ranks_per_node'])}"
+            # Else the plugin asks for as many tasks on each GPU as there are ranks: its issues 316 and 373.
+            asked["tasks_per_gpu"] = 0
     return asked
+
+
+def _tasks(ranks: Callable[[Any], int], machine: dict[str, Any]) -> dict[str, Any]:
+    """The tasks of a Slurm job, of which the plugin takes either number.
+
+    Of a job with so many tasks in all, Slurm may put more on one node than the ranks that it shall have, and fewer on
+    another; then srun cannot place them. Of packed runs Snakemake adds up numbers, which must be those in all.
+    """
+    most = machine["ranks_per_node"]
+    if most == 1 or packing.has_groups(machine):
+        return {"tasks": ranks}
+    return {"tasks_per_node": lambda wildcards: min(ranks(wildcards), most)}
 
 
 def job(variables: Mapping[str, str], machine: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -110,7 +124,7 @@ def _slurm_says(job_id: str, variables: Mapping[str, str]) -> float | None:
     """The end (s) of a Slurm job, which versions before 23 do not export; None if it cannot be determined."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
-        done = commands.run(line, 60, variables)
+        done = commands.run(line, 60, with_plain_answers(variables))
         if "Invalid job id" in done.stderr:
             raise StudyError(f"SLURM_JOB_ID: Slurm does not know the job {job_id}: it is over; {UNSET}")
         return datetime.datetime.fromisoformat(done.stdout.strip()).timestamp()

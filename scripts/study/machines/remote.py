@@ -112,7 +112,12 @@ def _send(process: subprocess.Popen[bytes], content: bytes) -> None:
 
 def _is_running(process: subprocess.Popen[bytes], beat_s: float) -> bool:
     """Wait until the next byte is due; False as soon as the process has ended."""
-    ended = os.pidfd_open(process.pid)  # no polling beside a timed run
+    try:
+        ended = os.pidfd_open(process.pid)  # no polling beside a timed run
+    except (OSError, AttributeError):  # Linux before 5.3, such as that of RHEL 8, or a sandbox without the call
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(beat_s)
+        return process.returncode is None
     try:
         return not select.select([ended], [], [], beat_s)[0]
     finally:

@@ -8,6 +8,7 @@ In version 2.6.1 of snakemake-executor-plugin-slurm:
 3. A submission that raises an error ends in silence, and Snakemake waits for its job for ever. One that is refused,
    because slurmctld restarts, counts as a lost job.
 4. A job that is held, that asks for what no node has, or whose account is used up counts as pending, for ever.
+5. Variables such as SQUEUE_PARTITION, which a user's shell may set, hide jobs from its questions.
 
 `mend` replaces two methods of the executor and two functions of the plugin's module. All else stays the plugin's.
 """
@@ -33,6 +34,7 @@ from study.core import commands
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.machines.batch_systems.jobs import ANSWER_S, GRACE_POLLS, GRACE_S
+from study.machines.job_variables import with_plain_answers
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 TESTED = "2.6.1"
@@ -63,6 +65,8 @@ def mend(executor: Any) -> None:
     """
     if type(executor).__module__ != PLUGIN:
         return
+    for name in os.environ.keys() - with_plain_answers(os.environ).keys():
+        del os.environ[name]  # also of the plugin's own questions
     found = metadata.version("snakemake-executor-plugin-slurm")
     if found != TESTED:
         print(

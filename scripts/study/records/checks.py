@@ -3,6 +3,7 @@
 A failed check either fails the run, or empties the columns of ``runs.csv`` that it concerns. None is information only.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,17 @@ def _data_complete(evidence: Evidence) -> str | None:
     return None
 
 
+def _own_gpus(evidence: Evidence) -> str | None:
+    told = Counter(rank["gpu"] for rank in evidence.metrics.get("ranks", []) if rank.get("gpu"))
+    if told.total() < 2:
+        return NOT_MADE
+    gpu, ranks = told.most_common(1)[0]
+    if ranks == 1:
+        return None
+    return (f"{ranks} ranks trained on {gpu}: their node shows fewer GPUs than it has ranks; correct ranks_per_node in "
+            "the machine's file, or what its jobs ask for")  # fmt: skip
+
+
 def _isolated(evidence: Evidence) -> str | None:
     found = evidence.provenance.get("isolation")
     return NOT_MADE if found is None else "; ".join(found) or None
@@ -150,6 +162,7 @@ CHECKS = {
         Check("gradients_averaged", "each step's gradients were averaged over the ranks", _gradients_averaged),
         Check("weights_finite", "all weights and moving statistics are finite at the end", _weights_finite),
         Check("data_complete", "each rank loaded as many rows of each file as were converted", _data_complete),
+        Check("own_gpus", "each rank trained on a GPU of its own", _own_gpus),
         Check("limits_held", "the limits of power and clock rate still held at the end of the run", _limits_held),
         Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolated),
         Check("sensors_plausible", "energy counters and power readings can be true", _sensors_plausible,

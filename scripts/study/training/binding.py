@@ -67,12 +67,6 @@ def numa_node(allowed: list[int], local_rank: int, local_size: int, nodes: Path 
     """The ``allowed`` cores of a rank's NUMA node: the ranks are spread over the nodes in order."""
     found = []
     for path in sorted(nodes.glob("node[0-9]*/cpulist"), key=lambda each: int(each.parent.name[4:])):
-        cores = [core for core in _listed(path.read_text()) if core in allowed]
-        found += [cores] if cores else []
+        own = [core for core in cores.listed(path.read_text()) if core in allowed]
+        found += [own] if own else []
     return found[local_rank * len(found) // local_size] if found else allowed
-
-
-def _listed(text: str) -> list[int]:
-    """The numbers of Linux's list format, such as ``0-3,8``."""
-    parts = [part.split("-") for part in text.strip().split(",") if part]
-    return [number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)]

@@ -22,13 +22,18 @@ def device(run: RunDefinition, local_rank: int) -> torch.device:
     """The device of a rank: the CPU, or its GPU, whose matrix products are then as exact as TensorFlow's.
 
     Raises:
-        StudyError: the machine's file gives each rank a GPU, and there is none.
+        StudyError: the machine's file gives each rank a GPU, and there is none for this one.
     """
     if run.machine["gpus_per_rank"] == 0:
         return torch.device("cpu")
     number = torch.cuda.device_count()
     if not number:
         raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but PyTorch sees none here")
+    if 1 < number <= local_rank:
+        raise StudyError(
+            f"PyTorch sees {number} GPUs here, and this is the node's rank {local_rank}, from 0; correct "
+            "ranks_per_node in the machine's file, or what its jobs ask for"
+        )
     torch.set_float32_matmul_precision("high")  # TF32 from Ampere on; convolutions have it already
     return torch.device("cuda", 0 if number == 1 else local_rank)  # jsrun may show each rank only its own GPU
 

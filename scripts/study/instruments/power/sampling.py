@@ -209,14 +209,26 @@ def _is_sampled(folder: AnyPath) -> bool:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the sampler has found; one that does not answer, as in a driver that hangs, is killed and costs no run."""
-    answers = cast(IO[bytes], process.stdout)
-    ready, _, _ = select.select([answers], [], [], START_S)
-    if not ready:
-        process.kill()
-        return {"devices": [], "reasons": {"sampler": f"it did not answer within {START_S} s"}}
-    # It writes its answer at once, as one line.
-    return json.loads(answers.readline() or b'{"devices": [], "reasons": {"sampler": "it did not start"}}')
+    """What the sampler has found: its first line in JSON, after what a driver's library may print.
+
+    One that does not answer, as in a driver that hangs, is killed and costs no run.
+    """
+    answers, until, text = cast(IO[bytes], process.stdout).fileno(), time.monotonic() + START_S, b""
+    while True:
+        line, end, rest = text.partition(b"\n")
+        if end and line.startswith(b"{"):
+            return cast("dict[str, Any]", json.loads(line))
+        if end:
+            text = rest
+            continue
+        ready, _, _ = select.select([answers], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            process.kill()
+            return {"devices": [], "reasons": {"sampler": f"it did not answer within {START_S} s"}}
+        more = os.read(answers, 1 << 16)
+        if not more:
+            return {"devices": [], "reasons": {"sampler": "it did not start"}}
+        text += more
 
 
 def _held(process: subprocess.Popen[bytes] | None, communicator: Any) -> int | None:
