@@ -160,6 +160,10 @@ def test_two_counts_are_an_answer_and_predict_nothing():
     assert "nothing beyond is predicted" in " ".join(found.sentences)
     assert found.predictions["ranks"].tolist() == [1, 2]
     assert found.predictions["low"].isna().all()
+    table = allocation_table([found], None)
+    assert "we ask for 1 node (2 ranks) and 0.001167 node-hours per job: imported time 0.00117 h" in table.notes[0]
+    assert table.notes[0].endswith("larger counts were not considered")
+    assert table.frame["chosen"].tolist() == [False, True]
     assert "nothing beyond is predicted" in " ".join(answered(made([8], (1,))).sentences)
 
 
@@ -567,12 +571,14 @@ def test_runs_whose_configuration_differs_on_the_same_ranks_are_several_series(t
 
 
 def test_numbers_without_a_prefix_tell_jobs_apart_where_they_occur_in_several_runs(tmp_path):
-    names = "Name,batch_size,loss,val/acc,precision,num_gpus,step_time\n"
-    rows = ("32,0.1,1,bf16,1,1", "32,0.2,1,bf16,2,1.1", "64,0.3,2,fp32,1,3", "64,0.4,3,fp32,2,3.2")
-    found = several_of_export(tmp_path, names + "".join(f"x,{row}\n" for row in rows))
+    names = "Name,batch_size,loss,val/acc,num_gpus,step_time"
+    rows = ("32,0.1,1,1,1", "32,0.2,1,2,1.1", "64,0.3,2,1,3", "64,0.4,3,2,3.2")
+    found = several_of_export(tmp_path, f"{names}\n" + "".join(f"x,{row}\n" for row in rows))
     assert {name: each.points["time"].tolist() for name, each in found.items()} == {
         "export batch_size=32": [1, 1.1], "export batch_size=64": [3, 3.2],
     }  # fmt: skip
+    with_words = f"{names},model\n" + "".join(f"x,{row},{'gpt' if row < '4' else 'bert'}\n" for row in rows)
+    assert set(several_of_export(tmp_path, with_words)) == {"export model=bert", "export model=gpt"}, "which says more"
 
 
 def test_what_follows_the_ranks_is_told_and_splits_nothing(tmp_path):

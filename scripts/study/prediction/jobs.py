@@ -59,11 +59,12 @@ def differing(texts: pd.DataFrame, keys: list[pd.Series]) -> list[str]:
     """The settings without which some runs that are alike in ``keys`` would have different ones.
 
     A setting that follows the keys, as a global batch follows the ranks, is none of them. Nor is one in which all runs
-    differ, such as the name of a folder. Of settings that change together, the one with the fewest values is taken.
+    differ, such as the name of a folder. Of settings that change together, the one with the fewest values is taken, and
+    words before numbers.
     """
     candidates = [name for name in texts if 1 < texts[name].nunique() < len(texts) and not is_of_repeats(name)]
     found: list[str] = []
-    for name in sorted(candidates, key=lambda name: texts[name].nunique()):
+    for name in sorted(candidates, key=lambda name: (texts[name].nunique(), not _is_of_words(texts[name]))):
         if _differs_within(texts[name], [*keys, *(texts[each] for each in found)]):
             found.append(name)
     return found

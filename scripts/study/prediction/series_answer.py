@@ -40,6 +40,7 @@ class SeriesAnswer:
         sentences: the answer in words, the most important first.
         recommendation: None with fewer than `LEAST_COUNTS` counts.
         knee: (count, probability) or None.
+        of_measured: without a recommendation, the measured count that suits the goal, or None.
     """
 
     series: Series
@@ -47,6 +48,12 @@ class SeriesAnswer:
     sentences: list[str]
     recommendation: Recommendation | None
     knee: tuple[int, float] | None
+    of_measured: int | None = None
+
+    @property
+    def pick(self) -> int | None:
+        """The count that is recommended or, of too few for a prediction, the measured one that suits the goal."""
+        return self.recommendation.pick if self.recommendation else self.of_measured
 
 
 def answer(
@@ -65,8 +72,9 @@ def answer(
     """
     model = series.model()
     if model is None:
-        words = [*_other_work(series), *_too_few(series, goal, amount), *series.notes]
-        return SeriesAnswer(series, _measured(series), words, None, None)
+        best = best_measured(_Job(series, series.counts, amount).measured(), goal) if len(series.points) > 1 else None
+        words = [*_other_work(series), *_too_few(series, goal, best), *series.notes]
+        return SeriesAnswer(series, _measured(series), words, None, None, best)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
     if len(counts) > MOST_COUNTS:
         raise StudyError(
@@ -191,13 +199,12 @@ def efficiencies(series: Series) -> np.ndarray:
     return work[0] / work
 
 
-def _too_few(series: Series, goal: Goal, amount: float) -> Iterator[str]:
-    """With one or two counts: which of them suits the goal, and that nothing beyond is predicted."""
+def _too_few(series: Series, goal: Goal, best: int | None) -> Iterator[str]:
+    """With one or two counts: which of them suits the goal (``best``), and that nothing beyond is predicted."""
     counts = [int(count) for count in series.counts]
     told = " and ".join(map(str, counts))
     more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
     if len(counts) > 1:
-        best = best_measured(_Job(series, series.counts, amount).measured(), goal)
         yield (
             f"of the measured counts {told}, {counted(best, 'rank')} suits the goal {goal.name}"
             if best

@@ -83,7 +83,7 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
         "cost": nodes * hours * price if price else np.nan,
         "energy_kwh": energy,
         "co2e_modelled_kg": energy * grid / 1000 * pue if grid else np.nan,
-        "chosen": ranks == found.recommendation.pick if found.recommendation else False,
+        "chosen": ranks == (found.pick or 0),
     }
     return pd.DataFrame(columns)
 
@@ -116,7 +116,7 @@ def _notes(found: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float |
 
 def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     """What computing centres ask for: nodes, time and node-hours of a job, and how well it scales."""
-    pick = found.recommendation.pick if found.recommendation else None
+    pick = found.pick
     if pick is None:
         return "no count is proposed, for the reason below"
     row = rows[rows["ranks"] == pick].iloc[0]
