@@ -1,8 +1,9 @@
 """The registry of kinds of figures: what each draws, and what a study needs to have for it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -29,21 +30,25 @@ class Inputs:
     folder: Path
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """A kind of figure."""
 
-    uses_loading: bool  # whether it is made from the loading measurements
-    reads_further: bool  # whether it also shows the study's ``further_results``, runs of other machines
+    uses_loading = False  # whether it is made from the loading measurements
+    reads_further = False  # whether it also shows the study's ``further_results``, runs of other machines
 
+    @abstractmethod
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
 
+    @abstractmethod
     def uses(self, description: Description, run: Any) -> bool:
         """Whether the figure is made from this run, planned or a row of ``runs.csv``; it gets no others."""
 
     def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
+        """Whether a study has what the figure needs: by default, a run that it uses."""
+        return any(self.uses(description, run) for run in study.runs)
 
+    @abstractmethod
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files, whole or not at all."""
 

@@ -5,15 +5,14 @@ from typing import Any
 from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
-from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.figures.kinds.base import KINDS, Inputs, Kind
 from study.report.tables.formats import NEEDS, measures_formats
 
 
-class Formats:
+class Formats(Kind):
     """What formats of the converted files cost."""
 
     uses_loading = True
-    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -24,7 +23,7 @@ class Formats:
         return False
 
     def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
+        """Whether a study measures formats."""
         return measures_formats(study)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:

@@ -5,15 +5,12 @@ from typing import Any
 from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
-from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.figures.kinds.base import KINDS, Inputs, Kind
 from study.report.tables.network import NEEDS, limits_links, sweeps
 
 
-class Network:
+class Network(Kind):
     """What links of several rates cost."""
-
-    uses_loading = False
-    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -24,7 +21,7 @@ class Network:
         return limits_links(run) or sweeps(run)
 
     def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
+        """Whether a study has runs of both tables."""
         return any(map(sweeps, study.runs)) and any(map(limits_links, study.runs))
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:

@@ -1,44 +1,41 @@
-"""Figures of a quantity over time, of the runs that give timings (sc18, Figures 3, 4, 5, 7; pittman2018, 2 and 3)."""
+"""Figures of runs over time: traced ones, and a quantity of those that give timings.
+
+Of sc18, Figures 3, 4, 5 and 7; of icpp2019, the timelines; of pittman2018, Figures 2 and 3.
+"""
 
 from typing import Any
 
 from study.core.files import AnyPath
-from study.experiment.study import Study
 from study.report.figures.description import Description, draws, filters
-from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.figures.kinds.base import KINDS, Inputs, Kind
 
 
-class OverTime:
-    """A quantity and phases of runs over time; several machines' runs stand on one time axis."""
+class OverTime(Kind):
+    """A quantity and phases of runs over time; several machines' runs that give timings stand on one time axis."""
 
-    uses_loading = False
-    reads_further = True
-
-    def __init__(self, quantity: str) -> None:
-        """quantity: one of `study.report.figures.timeline.QUANTITIES`."""
-        self._quantity = quantity
+    def __init__(self, quantity: str, traced: bool = False) -> None:
+        """quantity: one of `study.report.figures.timeline.QUANTITIES`. traced: of traced runs, with communication."""
+        self._quantity, self._traced = quantity, traced
+        self.reads_further = not traced
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return f"runs{filters(description)}"
+        return f"{'traced ' * self._traced}runs{filters(description)}"
 
     def uses(self, description: Description, run: Any) -> bool:
-        """The runs that give timings and pass the description's filters."""
-        return draws(description, run)
-
-    def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
-        return any(self.uses(description, run) for run in study.runs)
+        """The runs that are traced, or that give timings, and pass the description's filters."""
+        return draws(description, run, traced=self._traced)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files."""
         from study.report.figures import timeline, timeline_drawing
 
         data = timeline.select(
-            description, inputs.runs, inputs.study, inputs.folder, traced=False, quantity=self._quantity
+            description, inputs.runs, inputs.study, inputs.folder, traced=self._traced, quantity=self._quantity
         )
         timeline_drawing.write(data, svg, pdf)
 
 
+KINDS.add("timeline", OverTime("power", traced=True))
 for each in ("power", "queue_fill", "cores_used"):
     KINDS.add(each, OverTime(each))

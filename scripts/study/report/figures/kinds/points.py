@@ -3,16 +3,12 @@
 from typing import Any
 
 from study.core.files import AnyPath
-from study.experiment.study import Study
 from study.report.figures.description import POINTS, Description, draws, filters
-from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.figures.kinds.base import KINDS, Inputs, Kind
 
 
-class Points:
+class Points(Kind):
     """Quantities of the runs that give timings, one line per series."""
-
-    uses_loading = False
-    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -21,10 +17,6 @@ class Points:
     def uses(self, description: Description, run: Any) -> bool:
         """The runs that give timings and pass the description's filters."""
         return draws(description, run)
-
-    def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
-        return any(draws(description, run) for run in study.runs)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files."""

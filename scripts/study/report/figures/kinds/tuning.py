@@ -5,18 +5,14 @@ from typing import Any
 
 from study.core import paths
 from study.core.files import AnyPath
-from study.experiment.study import Study
 from study.records import looks
 from study.report.figures.description import Description, draws, filters
-from study.report.figures.kinds.base import KINDS, Inputs
+from study.report.figures.kinds.base import KINDS, Inputs, Kind
 from study.report.tables.tuning import NEEDS, is_compared
 
 
-class Tuning:
+class Tuning(Kind):
     """A forest plot: the ratio of each arm to its baseline, with its interval."""
-
-    uses_loading = False
-    reads_further = False
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -25,10 +21,6 @@ class Tuning:
     def uses(self, description: Description, run: Any) -> bool:
         """The runs of table ``tuning``."""
         return is_compared(run) and draws(description, run)
-
-    def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has it."""
-        return any(self.uses(description, run) for run in study.runs)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files, of the runs that its table shows."""
