@@ -123,6 +123,15 @@ def test_the_machine_is_told(made):
     assert "tensorflow2" in text.split("Versions")[1]
 
 
+@pytest.mark.slow
+def test_modelled_power_is_not_called_measured(made, monkeypatch):
+    found = [machine_of_page.Sensor("measured", ["no NVML"], 2), machine_of_page.Sensor("modelled", [], 1)]
+    monkeypatch.setattr(machine_of_page, "_sensors", lambda runs: found)
+    text = Seen(made()).text
+    assert "power and energy measured in 2 runs. Missing: no NVML" in text
+    assert "power and energy modelled from CPU utilisation, not measured, in 1 run" in text
+
+
 def test_versions_have_what_carried_the_gradients():
     told = ["torch 2.13.0, horovod 0.28.1", None, "torch 2.13.0, horovod 0.28.1"]
     runs = pd.DataFrame({"communication_libraries": told})

@@ -29,7 +29,7 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Sensor:
-    """What measured power in some runs, or why nothing did."""
+    """Whether power of some runs was ``measured`` or ``modelled``, empty if neither, and what is missing."""
 
     source: str
     reasons: list[str]
@@ -120,7 +120,7 @@ def _of_communication(runs: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _sensors(runs: pd.DataFrame) -> list[Sensor]:
-    """What measured power, and what was missing, with the number of runs."""
+    """How power is known, and what was missing, with the number of runs."""
     if not {"power_source", "power_reason"} <= {*runs.columns}:
         return []
     pairs = runs[["power_source", "power_reason"]].astype(object)
