@@ -241,9 +241,19 @@ def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
     assert "A/A" in (tmp_path / "a.svg").read_text()
 
 
+def test_baselines_of_two_datasets_have_titles_of_their_own(runs_of):
+    runs = runs_of({"arrays": 1.2})
+    other = runs.assign(
+        dataset="small", record="small/" + runs["record"], arms=runs["arms"].str.replace("nt3", "small")
+    )
+    assert [title for title, _ in drawn(runs).panels] == ["NT3, 2 ranks"]
+    titles = [title for title, _ in drawn(pd.concat([runs, other], ignore_index=True)).panels]
+    assert titles == [f"NT3, 2 ranks, dataset {name}" for name in (runs["dataset"].iloc[0], "small")]
+
+
 def test_two_blocks_are_drawn_without_a_verdict(runs_of):
     (legend,) = tuning_drawing.draw(drawn(runs_of({"arrays": 1.2}, blocks=2))).legends
-    assert [text.get_text() for text in legend.get_texts()] == ["no test (fewer than three blocks)"]
+    assert [text.get_text() for text in legend.get_texts()] == ["no verdict"]
 
 
 def test_no_arm_with_a_ratio_is_no_figure(runs_of):

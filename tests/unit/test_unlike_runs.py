@@ -231,6 +231,13 @@ def test_ranks_that_do_more_work_are_not_beaten_by_fewer(rows, scaling, sharding
     assert titles == [f"NT3, {scaling} scaling{each}" for each in ranks]
 
 
+def test_panels_of_other_data_or_epochs_have_titles_of_their_own(rows):
+    point = {"energy_window_s": 10.0, "energy_job_j": [100.0] * 3, "scaling": "weak", "sharding": "by_rank"}
+    runs = rows(*({**point, "dataset": name, "epochs": epochs} for name, epochs in (("a", 2), ("b", 2), ("b", 4))))
+    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    assert titles == [f"NT3, weak scaling, {each}" for each in ("a, 2 epochs", "b, 2 epochs", "b, 4 epochs")]
+
+
 def test_ensembles_of_other_sizes_do_other_work(rows):
     sizes = {1: (10.0, 100.0), 2: (15.0, 150.0), 4: (25.0, 300.0)}
     runs = rows(*({"ensemble": size, "gpus": size, "energy_window_s": seconds, "energy_job_j": [joules] * 3}

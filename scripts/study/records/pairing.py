@@ -54,6 +54,11 @@ class Ratio:
     worth: float = math.nan
 
     @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The ratio and the ends of its interval."""
+        return self.ratio, self.low, self.high
+
+    @property
     def sample(self) -> LogSample:
         """The blocks' ratios by their logarithms, for a test."""
         return LogSample(self.worth, math.log(self.ratio), self.deviation)

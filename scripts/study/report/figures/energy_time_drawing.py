@@ -36,7 +36,10 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
     panels = []
     for ranks, rows in of_equal_work(frame):
         of = rows.iloc[0]
+        alike = frame[frame["benchmark"].eq(of["benchmark"]) & frame["scaling"].eq(of["scaling"])]
         parts = [benchmark_title(str(of["benchmark"]), description.labels), f"{of['scaling']} scaling"]
+        parts += [str(of["dataset"])] if alike["dataset"].nunique() > 1 else []
+        parts += [counted(of["epochs"], "epoch")] if alike["epochs"].nunique() > 1 else []
         parts += [counted(ranks, "rank")] if ranks else []
         parts += [counted(int(of["ensemble"]), "member")] if of["ensemble"] > 1 else []
         parts += ["modelled energy"] if of["power_source"] == "modelled" else []
@@ -101,7 +104,7 @@ def _draw_panel(axes: Axes, title: str, points: pd.DataFrame, listed: str) -> No
     points = points.sort_values(X).assign(number=range(1, len(points) + 1))
     is_front = points[FRONT].astype(bool)
     for rows, colour, label in (
-        (points[~is_front], style.GREY, "beaten in both"),
+        (points[~is_front], style.GREY, "beaten"),
         (points[is_front], style.COLOURS[0], "Pareto front"),
     ):
         if rows.empty:

@@ -25,6 +25,7 @@ from study.report.figures.drawing import save
 HEIGHT = 2.7  # inches per row of panels
 COLUMNS = 2
 BAND: dict[str, Any] = {"alpha": 0.25, "linewidth": 0}
+MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class PredictionData:
 
 @dataclass(frozen=True)
 class Curve:
-    """Predicted and measured values of one series, ascending ranks; seconds and joules of the whole job."""
+    """Predicted and measured values of one series, ascending ranks; seconds and joules of the whole job.
+
+    energy_of: whose energies they are. energy_is: how those of the runs are known, ``measured`` or ``modelled``.
+    """
 
     title: str
     ranks: np.ndarray
@@ -47,6 +51,8 @@ class Curve:
     energy: Interval | None
     measured: pd.DataFrame
     largest: float
+    energy_of: str
+    energy_is: str
 
 
 def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
@@ -80,6 +86,8 @@ def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
         prediction.interval("energy_job_j") if has_energy else None,
         here,
         cast(Model, answer.model).largest,
+        "the GPUs" if answer.of_gpus else "the job",
+        answer.energy_source or MEASURED,
     )
 
 
@@ -110,7 +118,7 @@ def _draw_runtime(axes: Axes, curve: Curve) -> None:
     colour = style.COLOURS[0]
     axes.fill_between(curve.ranks, low, high, color=colour, label="90 % interval, predicted", **BAND)
     axes.plot(curve.ranks, median, color=colour, label="median, predicted")
-    axes.plot(curve.measured["ranks"], curve.measured["runtime_s"], label="measured", **_points())
+    axes.plot(curve.measured["ranks"], curve.measured["runtime_s"], label=MEASURED, **_points())
     if curve.ranks[-1] > curve.largest:
         axes.axvspan(curve.largest, curve.ranks[-1] * 2, color=style.GREY, alpha=0.08, linewidth=0)
         axes.annotate(
@@ -130,25 +138,25 @@ def _points() -> dict[str, Any]:
 
 
 def _draw_energy(axes: Axes, curve: Curve) -> None:
-    of_energy = cast(Interval, curve.energy)
-    energy, runtime = of_energy[1], curve.runtime[1]
-    near = curve.ranks <= FARTHEST * curve.largest
-    front = pareto(runtime, energy) & near
-    axes.plot(runtime[near], energy[near], color=style.COLOURS[0], linewidth=0.8, linestyle=style.DASHES[1])
-    spread = [np.abs(np.stack(each[::2]) - each[1])[:, near] for each in (curve.runtime, of_energy)]
+    near = curve.ranks <= FARTHEST * curve.largest  # those beyond are no candidates, and beat none
+    ends = [np.stack(each)[:, near] for each in (curve.runtime, cast(Interval, curve.energy))]
+    runtime, energy = (middle for _, middle, _ in ends)
+    front = pareto(runtime, energy)
+    axes.plot(runtime, energy, color=style.COLOURS[0], linewidth=0.8, linestyle=style.DASHES[1])
+    spread = [np.abs(each[::2] - each[1]) for each in ends]
     axes.errorbar(
-        runtime[near], energy[near], xerr=spread[0], yerr=spread[1], linestyle="none", elinewidth=0.6,
-        ecolor=style.GREY, zorder=1,
-    )  # fmt: skip
+        runtime, energy, xerr=spread[0], yerr=spread[1], linestyle="none", elinewidth=0.6, ecolor=style.GREY, zorder=1
+    )
     look: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": style.COLOURS[0]}
-    axes.plot(runtime[near], energy[near], markerfacecolor="white", markersize=5, label="predicted", **look)
+    axes.plot(runtime, energy, markerfacecolor="white", markersize=5, label="predicted", **look)
     axes.plot(runtime[front], energy[front], markersize=5, label="Pareto front, predicted", **look)
     known = curve.measured[curve.measured["energy_per_rank_j"].notna()]
-    axes.plot(known["runtime_s"], known["energy_per_rank_j"] * known["ranks"], label="measured", **_points())
-    for count, x, y in zip(curve.ranks[near], runtime[near], energy[near], strict=True):
+    told = MEASURED if curve.energy_is == MEASURED else f"measured time, {curve.energy_is} energy"
+    axes.plot(known["runtime_s"], known["energy_per_rank_j"] * known["ranks"], label=told, **_points())
+    for count, x, y in zip(curve.ranks[near], runtime, energy, strict=True):
         axes.annotate(f"{count:g}", (x, y), (4, 4), textcoords="offset points", fontsize=style.SMALL)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("runtime (s)")
-    axes.set_ylabel("energy of the job (J)")
+    axes.set_ylabel(f"energy of {curve.energy_of} (J)")
     axes.grid()

@@ -137,6 +137,7 @@ def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) 
     others = [column for column in apart if column in rows and column not in panel["by"]]
     also = [column for column in others if rows[column].nunique(dropna=False) > 1]
     by = [*panel["by"], *also]
+    by += _mixed(rows, by, panel, description)
     series = _series(_drawn(panel, rows), by, description.labels)
     places = _places(description, rows)
     all_lines = [
@@ -155,6 +156,16 @@ def _panel(panel: dict[str, Any], rows: pd.DataFrame, description: Description) 
         tuple(map(int, known)), None if lines else _reason(panel, rows), description.x.label, names,
         panel.get("value") == "change_pct",
     )  # fmt: skip
+
+
+def _mixed(rows: pd.DataFrame, by: list[str], panel: dict[str, Any], description: Description) -> list[str]:
+    """The columns of ``together`` in which measured runs at one place of a line differ: they would share one mean."""
+    ok = rows[rows["status"] == "ok"]
+    measured = ok[ok[[column for column in panel["quantities"] if column in ok]].notna().any(axis=1)]
+    place = list(dict.fromkeys([description.x.column, *by]))
+    at_place = measured.groupby(place, dropna=False)
+    found = [column for column in description.together if column in rows and column not in place]
+    return [column for column in found if at_place[column].nunique(dropna=False).gt(1).any()]
 
 
 def _drawn(panel: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
@@ -230,7 +241,7 @@ def _value(point: pd.DataFrame, column: str, panel: dict[str, Any], rows: pd.Dat
         several = values.count() > 1
         return (100 * (values.max() / values.min() - 1) if several else np.nan), np.nan, np.nan
     found = _ratio(ok, column, panel["relative_to"], rows)
-    ends = np.array([found.ratio, found.low, found.high])
+    ends = np.array(found.numbers)
     middle, low, high = ends if shown == "ratio" else 100 * (ends - 1)
     return float(middle), float(middle - low), float(high - middle)
 

@@ -31,9 +31,10 @@ NAMES = 0.065  # width of a character of the arms' names
 WRAP = 90  # characters of the heading
 GAP = 0.6  # between the arms and the control, in rows
 BAND = "#E4E4E4"
+ENDS = ("throughput_ratio_low", "throughput_ratio_high")
 COLOUR_OF = {FASTER: style.COLOURS[0], SLOWER: style.COLOURS[1], NO_DIFFERENCE: style.COLOURS[2], None: style.GREY}
 MARKER_OF = {FASTER: "o", SLOWER: "s", NO_DIFFERENCE: "D", None: "x"}
-NO_TEST = "no test (fewer than three blocks)"
+NO_VERDICT = "no verdict"  # too few blocks, or the faster one failed more often
 # The first that are not too close to each other.
 TICKS = (1, 0.1, 10, 0.5, 2, 0.2, 5, 0.8, 1.2, 0.7, 1.5, 0.6, 0.9, 1.1, 1.05, 0.95, 1.02, 0.98, 1.01, 0.99, 3, 0.3)
 TICKS_APART = 0.09  # as part of the axis
@@ -45,7 +46,10 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
     if frame.empty or frame["throughput_ratio"].isna().all():
         raise StudyError(f"{description.name}: no arm has a block in common with its baseline in study {study}")
     keys = [name for name in IDENTITY if name in frame]
-    differing = [name for name in keys if frame[name].nunique(dropna=False) > 1]
+    told = {"benchmark", "gpus"}  # in each title
+    if frame.groupby("benchmark")["dataset"].nunique().max() == 1:
+        told.add("dataset")  # by the benchmark
+    differing = [name for name in keys if name not in told and frame[name].nunique(dropna=False) > 1]
     panels = [
         (_title(dict(zip(keys, key, strict=True)), differing, description.labels), rows)
         for key, rows in frame.groupby(keys, sort=False, dropna=False)
@@ -57,10 +61,8 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
 
 def _title(point: dict[str, object], differing: list[str], labels: Labels) -> str:
     """The benchmark and ranks of a baseline, and what else tells it from the others."""
-    others = [name for name in differing if name not in ("benchmark", "gpus", "dataset")]
-    ranks = counted(point["gpus"], "rank")
-    benchmark = benchmark_title(str(point["benchmark"]), labels)
-    return ", ".join([benchmark, ranks, *(f"{name} {point[name]}" for name in others)])
+    benchmark, ranks = benchmark_title(str(point["benchmark"]), labels), counted(point["gpus"], "rank")
+    return ", ".join([benchmark, ranks, *(f"{name} {point[name]}" for name in differing)])
 
 
 def _blocks(numbers: pd.Series) -> str:
@@ -150,9 +152,6 @@ def _draw_row(axes: Axes, row: dict[str, object], place: float) -> None:
     axes.plot(ratio, place, marker=MARKER_OF[verdict], color=COLOUR_OF[verdict], markersize=4.5, zorder=4)
 
 
-ENDS = ("throughput_ratio_low", "throughput_ratio_high")
-
-
 def _scale(axes: Axes, rows: pd.DataFrame) -> None:
     """A logarithmic axis for all ratios with their intervals, with a few round ticks."""
     ends = rows[["throughput_ratio", *ENDS]].to_numpy(float)
@@ -174,7 +173,7 @@ def _legend(rows: pd.DataFrame) -> list[Line2D | Patch]:
     """One entry per verdict that is drawn, and the band."""
     drawn = {each if isinstance(each, str) else None for each in rows.loc[rows["throughput_ratio"].notna(), "verdict"]}
     handles: list[Line2D | Patch] = [
-        Line2D([], [], color=COLOUR_OF[each], marker=MARKER_OF[each], markersize=4.5, label=each or NO_TEST)
+        Line2D([], [], color=COLOUR_OF[each], marker=MARKER_OF[each], markersize=4.5, label=each or NO_VERDICT)
         for each in COLOUR_OF
         if each in drawn
     ]
