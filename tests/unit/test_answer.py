@@ -15,7 +15,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_run, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), **keys):
+    def of(times, disturbed=0, failed=(), lost=None, **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -24,6 +24,8 @@ def answers(make_run, tmp_path):
             write_json(folder / "record.json", make_record(folder))
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
+        if lost:  # the repeat in which an ensemble lost a member
+            runs["members_failed"] = (runs["repeat"] == lost).astype(float)
         return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
 
     return of
@@ -87,6 +89,12 @@ def test_ranks_whose_runs_failed_do_not_end_it(answers):
     assert found.ranks == 2 and "4 ranks get the work done 1.33 times as fast as 2" in found.sentence
     assert found.sentence.endswith(" Nothing is said about 1, 8: no successful runs to compare.")
     assert answers(times, failed=[1, 2, 4], loader="parallel") == []
+
+
+def test_a_run_that_lost_a_member_is_in_no_ratio(answers):
+    """The fourth block would make it 1.26 times; the table of speedups leaves it out too."""
+    (found,) = answers({1: [20.0] * 4, 2: [12.5, 12.5, 12.5, 32.0]}, lost=4)
+    assert "1.6 times as fast as 1 (95 % interval 1.6 to 1.6, 3 blocks)" in found.sentence
 
 
 def test_one_block_has_no_interval(answers):

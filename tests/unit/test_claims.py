@@ -2,12 +2,14 @@
 
 import math
 
+import pandas as pd
 import pytest
 import yaml
 
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
-from study.report.papers import declaration, formulas, published
+from study.report.papers import claims, claims_of_points, declaration, formulas, published
+from study.report.papers.points import Points
 
 TABLE = {"title": "t", "look_for": "l", "needs": "n", "caption": "c", "runs": {"give": "timings"}}
 CLAIM = {"quantity": "speed", "section": "1"}
@@ -130,3 +132,43 @@ def test_a_formula_runs_no_code():
     for text in ("lambda: 1", "text.__class__", "x if y else z", "'a'.join('b')", "text(*x)", "1 < 2"):
         with pytest.raises(ValueError, match="expected a formula"):
             formulas.parsed(text)
+
+
+MEASURES = ("runtime_s", "node_power_w", "accuracy")
+
+
+def blocks_of(values, code="a"):
+    """Runs by block; the third one is of other code. One run after the other, an arm's directly after the other's."""
+    at = {"status": "ok", "machine": "m", "session": "s", "power_source": "measured"}
+    return pd.DataFrame([
+        {**at, "block": block, "record": f"{code}{block}", "training_code": code if block == 3 else "a",
+         "started_wall_ns": 10 * block + (code != "a"), **dict.fromkeys(MEASURES, value)}
+        for block, value in enumerate(values, 1)
+    ])  # fmt: skip
+
+
+def test_a_difference_is_of_the_blocks_that_can_be_compared():
+    """20 and 22 of two blocks; the third has two versions of the code. What follows from the seeds is of all three."""
+    one, other = blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")
+    both = pd.concat([one, other])
+    found = claims._difference(one, other, both, "node_power_w")
+    assert (found.value, found.repeats, found.pairing) == (21, 2, "paired")
+    assert claims._difference(one, other, both, "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
+    third = [each[each["block"] == 3] for each in (one, other)]
+    assert claims._difference(*third, pd.concat(third), "node_power_w") is None
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "mean", "repeats"),
+    [("difference", "runtime_s", 31, 2), ("ratio", "runtime_s", 10 * (3.0 * 3.2) ** 0.5, 2),
+     ("difference", "accuracy", 152 / 3, 3)],
+)  # fmt: skip
+def test_the_points_of_a_claim_are_of_the_blocks_that_can_be_compared(form, column, mean, repeats):
+    runs = pd.concat([blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")])
+    pair = {"records": "a1; a2; a3", "records_other": "b1; b2; b3", column: 0.0, f"{column}_other": 0.0}
+    pair |= {"repeats_ok": 3, "repeats_ok_other": 3}
+    claim = declaration.Claim("q", "1", form=form, measure=column, one={"gpus": 1}, other={"gpus": 2})
+    source = Points("f.csv", "Table 1", {column: column}, {})
+    (found,) = claims_of_points._of_common_blocks(claim, pd.DataFrame([pair]), source, runs).to_dict("records")
+    assert (found[column], found[f"{column}_other"]) == pytest.approx((mean, 10))
+    assert found["repeats_ok"] == found["repeats_ok_other"] == repeats

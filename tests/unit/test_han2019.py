@@ -24,7 +24,7 @@ from study.report.papers import slim_networks
 from study.report.papers.declaration import declared
 from study.report.papers.han2019 import MODELS, NVLINK
 from study.report.tables import TABLES
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 NOTHING = pd.DataFrame()
 SERVER = {"strategy": "parameter_server", "servers": 1, "batch_size": 128}
@@ -340,6 +340,26 @@ def test_a_ratio_is_drawn_of_blocks_with_its_interval(runs_of):
     assert line.mean.tolist() == [1.0, pytest.approx((3.26 * 3.26 * 3.3) ** (1 / 3))]
     assert math.isnan(line.ci95[0][0]) and 0 < line.ci95[0][1] < line.ci95[1][1], "below and above, of logarithms"
     assert [points.values.tolist() for points in panel.published] == [[3.26]]
+
+
+def test_batch_sizes_on_as_many_gpus_share_no_mean(runs_of):
+    """A line may go from 128 images on one GPU to 64 on two; with 32 on one GPU too, each batch size has its line."""
+    at = {"benchmark": "lenet", "checkpoint_epochs": 0}
+    one, two = (
+        {**at, "gpus": gpus, "batch_size": 128 // gpus, "steady_samples_per_s": [100.0 * gpus]} for gpus in (1, 2)
+    )
+    (line,) = drawn("han2019_figure6", runs_of(one, two)).panels[0].lines
+    assert (line.label, line.x.tolist(), line.mean.tolist()) == ("LeNet", [1, 2], [100, 200])
+    lines = (
+        drawn("han2019_figure6", runs_of(one, two, {**one, "batch_size": 32, "steady_samples_per_s": [40.0]}))
+        .panels[0]
+        .lines
+    )
+    assert [(line.label, line.x.tolist(), line.mean.tolist()) for line in lines] == [
+        ("LeNet, batch size 32", [1], [40]),
+        ("LeNet, batch size 64", [2], [200]),
+        ("LeNet, batch size 128", [1], [100]),
+    ]
 
 
 def test_what_a_line_is_compared_with_is_no_line(runs_of):

@@ -77,6 +77,15 @@ def test_bandwidth_is_a_share_of_the_link():
     assert table["share_of_link"].tolist() == pytest.approx([0.9, 0.9])
 
 
+def test_a_failed_run_is_not_counted_again_for_each_message_size():
+    sweep = {"allreduce_sweep": True, **{f"busbw_{size}_gb_per_s": 0.01 for size in SIZES}}
+    table = allreduce(runs(sweep, {**sweep, "repeat": 2, "status": "failed", "failure_kind": "oom"}), None)
+    assert table.frame["repeats_failed"].tolist() == [1, 1]
+    assert [note for note in table.notes if "failed" in note] == [
+        "failed repeats are not in the means; see repeats_failed"
+    ]
+
+
 @pytest.mark.slow
 def test_the_figure_is_drawn(tmp_path):
     data = network_drawing.select(describe("network"), FOUND, "test")

@@ -19,7 +19,7 @@ from study.report.figures.description import describe, draws, figures
 from study.report.papers.declaration import declared
 from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
 from study.report.tables import TABLES
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 NOTHING = pd.DataFrame()
 
@@ -212,6 +212,7 @@ def test_table_3_from_runs(ensembles):
     assert rows["slowdown"].to_dict() == pytest.approx({"duplicated": 9.61, "all_shared": 1.54})
     assert rows["slowdown_low"].to_dict() == pytest.approx({"duplicated": 9.61, "all_shared": 1.54})
     assert len(table.frame) == 2 + 6, "every published row"
+    assert rows["not_stated"].str.contains("cycle time").all() and rows["not_stated"].nunique() == 1
 
 
 def test_table_5_saves_of_the_whole_power(ensembles):
@@ -253,6 +254,19 @@ def test_claims_from_runs_by_the_same_formula(ensembles):
     assert claim(runs, "r_c: rate at which a member computes", "alexnet").value == 305
     absent = claim(runs, "training time on one core: duplicated / all_shared", "alexnet")
     assert absent.missing == "makespan_s of these runs: not measured"
+
+
+@pytest.mark.slow
+def test_numbers_of_preprocessing_ranks_are_experiments_of_their_own(ensembles):
+    """One rank preprocesses for twice, two for four times the CPU time of all_shared: neither stands for both."""
+    alexnet, few = {"benchmark": "alexnet", "dataset": "synthetic"}, {"input_sharing": "multi_broadcast"}
+    runs = ensembles(
+        {**alexnet, **SHARED, "ranks_cpu_s": [10.0, 20.0]},
+        {**alexnet, **few, "preprocessing_ranks": 1, "ranks_cpu_s": [20.0, 40.0]},
+        {**alexnet, **few, "preprocessing_ranks": 2, "ranks_cpu_s": [40.0, 80.0]},
+    )
+    row = claim(runs, "CPU time: multi_broadcast / all_shared", "alexnet")
+    assert (row.value, row.lowest, row.highest, row.series) == (pytest.approx(3), pytest.approx(2), pytest.approx(4), 2)
 
 
 @pytest.mark.slow

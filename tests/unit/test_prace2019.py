@@ -12,7 +12,7 @@ from study.records.tidy import runs_frame
 from study.report.papers.declaration import declared
 from study.report.papers.prace2019 import LOOPS, SCALING
 from study.report.tables import TABLES
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 NOTHING = pd.DataFrame()
 PRINTED_8 = {1: (182, None), 4: (705, 3.9), 8: (1402, 7.7), 16: (2680, 14.7), 32: (5120, 28.1), 64: (7080, 38.9)}

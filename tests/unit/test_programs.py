@@ -44,7 +44,8 @@ from study.records import record as records
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
 from study.report import answer
-from study.report.tables import scaling
+from study.report.exports import mllog
+from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
 from study.workloads import command
 from study.workloads.command import code_files, content, events, own_parameters, patterns, placeholders
@@ -683,11 +684,23 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
     assert "reported 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
 
 
+def test_a_log_does_not_tell_what_a_command_lacks(project):
+    """It takes no batch size, and has an optimizer of its own; the file that gives a batch size is believed."""
+    (run,), (told,) = project(), project(batch_size=20)
+    defined = [inputs.define(each, machine.load("local"), "data") for each in (run, told)]
+    found = [{key: value for _, _, key, value, _ in mllog._definition(each, 0)} for each in defined]
+    assert [*found[0]] == ["seed"] and [*found[1]] == ["seed", "global_batch_size"]
+    assert found[1]["global_batch_size"] == 20
+
+
 def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
     frame = pd.DataFrame([ran(ranks, 1) for ranks in (1, 2, 4)])
-    assert scaling._to_target(frame) == answer._to_target(frame) == []
+    assert to_target(frame, "times") == answer._to_target(frame) == []
     early = frame.assign(program_epochs=[9, math.nan, 10])
-    assert scaling._to_target(early)[0].startswith("1 run stopped at the target before the last epoch")
+    assert to_target(early, "times") == [
+        "1 run stopped at the target before the last epoch (program_epochs): times are of the way to the target, not "
+        "of equal work"
+    ]
     assert answer._to_target(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
     run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
     assert records._other_size(run, {"workload": {"train_samples": 100}}) is None

@@ -28,7 +28,8 @@ from study.report.papers.icpp2019.consistency import DERIVED as CONSISTENCY
 from study.report.papers.quantities import QUANTITIES
 from study.report.tables import TABLES
 from study.report.tables.layout import Table, ci95_name, text
-from study.report.tables.summary import points, published
+from study.report.tables.published_values import published
+from study.report.tables.summary import points
 
 NO_LOADING = loading_frame([], "c0de", Path("."))
 
@@ -497,6 +498,12 @@ def test_table1(frame):
     assert (row.train_mb, row.published_train_mb, row.optimizer) == (5.0, pytest.approx(597 * 1.048576), "sgd")
     assert row.ratio_train_mb == pytest.approx(5e6 / (597 * 2**20))
     assert row.ratio_batch_size == row.ratio_epochs == 1
+
+
+def test_table1_has_a_row_for_each_learning_rate(frame):
+    runs = [run for rate in (0.01, 0.001) for run in expand(gpus=1, base_learning_rate=rate)]
+    rows = TABLES["icpp2019_table1"].make(frame(*((run, {}) for run in runs)), NO_LOADING).frame
+    assert dict(zip(rows["learning_rate"], rows["ratio_learning_rate"], strict=True)) == {0.01: 10, 0.001: 1}
 
 
 def test_table5_change_in_percent(frame):
@@ -1026,7 +1033,8 @@ def test_loaders_that_give_different_arrays_are_not_compared(tmp_path):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(10.93, "10.93"), (0.00012345, "0.000123"), (919535.66, "919536"), (1.0, "1.000"), (0.0, "0.000"), (7, "7"),
-     (True, "yes"), (None, "–"), (float("nan"), "–"), ("x", "x"), (99.996, "100.0")],
+     (True, "yes"), (None, "–"), (float("nan"), "–"), ("x", "x"), (99.996, "100.0"), (1.23e-8, "1.2e-08"),
+     (-2e-7, "-2e-07"), (6e-7, "0.000001")],
 )  # fmt: skip
 def test_numbers_as_text(value, expected):
     assert text(value) == expected

@@ -121,6 +121,13 @@ def trained_epochs(runs: pd.DataFrame) -> pd.Series:
     return runs["program_epochs"].astype(float).fillna(planned) if "program_epochs" in runs else planned
 
 
+def number_stopped(runs: pd.DataFrame) -> int:
+    """How many runs stopped early, see `stopped_early`. runs: rows of the tidy table."""
+    if "program_epochs" not in runs:
+        return 0
+    return int((runs["program_epochs"].astype(float) < runs["epochs_per_rank"]).sum())
+
+
 def _rank_of_history(record: dict[str, Any]) -> int:
     """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
     members = (record["ensemble"] or {}).get("members", [])

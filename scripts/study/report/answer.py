@@ -62,7 +62,8 @@ def answers(runs: pd.DataFrame) -> list[Answer]:
     runs: the tidy table of a study's runs.
     """
     kind = TABLES["scaling"]
-    if selected(runs, kind.uses).empty:
+    runs = selected(runs, kind.uses)  # an ensemble that lost a member counts as failed, as in the table
+    if runs.empty:
         return []
     scaling = kind.make(runs, pd.DataFrame()).frame
     groups = [rows for _, rows in scaling.groupby(SERIES, sort=False, dropna=False) if rows["gpus"].nunique() > 1]
@@ -101,8 +102,7 @@ def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
 
 def _to_target(used: pd.DataFrame) -> list[str]:
     """What the work of programs is that stopped before their last epoch, as a sentence."""
-    number = int(used.apply(targets.stopped_early, axis=1).sum())
-    if not number:
+    if not (number := targets.number_stopped(used)):
         return []
     return [f"{number} of {counted(len(used), 'run')} stopped at the target: the work is the way to it."]
 

@@ -22,12 +22,15 @@ from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_text
 from study.core.wording import counted
+from study.experiment import applicable
 from study.experiment.definition import RunDefinition
+from study.experiment.identity import filled
 from study.instruments import phases
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records.record import read_record
 from study.report.exports import kinds
 from study.report.trace import edges_of_run
+from study.workloads import command
 
 MARK = ":::MLLOG "
 START, STOP, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
@@ -109,11 +112,12 @@ def _status(folder: Path, made: Log) -> str | None:
 
 
 def _definition(run: RunDefinition, begin_ns: int) -> Iterator[Line]:
-    """What the run was asked for, at its begin."""
+    """What the run was asked for, at its begin. A command has an optimizer of its own, and perhaps no batch size."""
+    lacking = applicable.lacking(filled(run.parameters), run.benchmark)
     told = {
         "seed": run.derived.seed,
-        "global_batch_size": _global_batch_size(run),
-        "opt_name": run.benchmark.get("optimizer"),
+        "global_batch_size": None if "batch_size" in lacking else _global_batch_size(run),
+        "opt_name": None if command.is_command(run.benchmark) else run.benchmark.get("optimizer"),
     }
     for key, value in told.items():
         if value is not None:

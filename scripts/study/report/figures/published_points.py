@@ -8,7 +8,7 @@ from pandas.api.types import is_numeric_dtype
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.report.figures.description import Description, several
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 MACHINE = "machine"  # the column that says where a value was measured
 

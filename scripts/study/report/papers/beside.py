@@ -6,18 +6,13 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from study.records.power import WHOLE_RUN
+from study.report.papers import slim_networks
 from study.report.tables.layout import Table, ci95_name
-from study.report.tables.summary import (
-    IDENTITY,
-    NOT_STATED,
-    beside_published,
-    notes,
-    optional_columns,
-    points,
-    published,
-    with_unmeasured,
-)
+from study.report.tables.published_values import NOT_STATED, beside_published, published, with_unmeasured
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 
+# What every table of runs says of a point's repeats.
+TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 # One rule for all papers: power and energy are compared in equal windows only.
 WINDOW = (
     "power and energy of the paper are of the whole run, so ratios are of columns whole_run_; the others begin with "
@@ -59,13 +54,22 @@ def beside(
     return table.drop(columns=[*absent, *(f"ratio_{name}" for name in absent)])
 
 
-def one_per_network(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
+def networks(runs: pd.DataFrame, file: str, printed: list[str]) -> pd.DataFrame:
+    """The networks, one per row, with their parameters by the runs' records, by TF-Slim's layers, and as published.
+
+    file: of published values. printed: its columns that are shown.
+    """
+    table = beside(_parameters(runs), file, ["benchmark"], printed, lambda row: None)  # whatever the images
+    return table.assign(trained_parameters=[slim_networks.parameters(name).all for name in table["benchmark"]])
+
+
+def _parameters(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per network: parameters do not depend on the point. Of several datasets each counts."""
     if runs.empty:
-        return pd.DataFrame(columns=["benchmark", "dataset", *measures])
-    table = points(runs, measures)
-    known = table[table[measures[0]].notna()].drop(columns=list(map(ci95_name, measures)))
-    return known.drop_duplicates(["machine", "benchmark", "dataset", *measures], ignore_index=True)
+        return pd.DataFrame(columns=["benchmark", "dataset", "parameters"])
+    table = points(runs, ["parameters"]).drop(columns=ci95_name("parameters"))
+    known = table[table["parameters"].notna()]
+    return known.drop_duplicates(["machine", "benchmark", "dataset", "parameters"], ignore_index=True)
 
 
 def finished(
@@ -74,18 +78,19 @@ def finished(
     table: pd.DataFrame,
     shown: list[str],
     remarks: Sequence[str] = (),
-    of_power: bool = False,
     also_optional: Sequence[str] = (),
 ) -> Table:
     """The table of a paper: first the columns that are shown, then all others.
 
-    of_power: whether it shows power. also_optional: shown columns that are left out where they have no value.
+    also_optional: shown columns that are left out where they have no value.
     """
-    if not of_power:
-        table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
     optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), *also_optional)
     present = [column for column in (*shown, NOT_STATED) if column in table]
-    first = table[[*present, *(column for column in table if column not in present)]]
     identity = tuple(column for column in IDENTITY if column in table)
-    optional = (*optional, NOT_STATED)
-    return Table(name, caption, first, present, optional, [*notes(table, "values"), *remarks], identity)
+    told = [*notes(table, "values"), *remarks]
+    return Table(name, caption, first(table, present), present, (*optional, NOT_STATED), told, identity)
+
+
+def first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """The table with ``columns`` first and all others after them."""
+    return table[[*columns, *(column for column in table if column not in columns)]]

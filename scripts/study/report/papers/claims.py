@@ -13,6 +13,7 @@ Its ``claims.yaml`` declares them. ``form`` is the formula over ``measure``, of 
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from study.report.papers import formulas
 from study.report.papers.declaration import Claim, Declared
 from study.report.papers.published import selected
 from study.report.papers.workload import workload_difference
-from study.report.tables.summary import IDENTITY, NOT_STATED, WORKLOAD, not_stated
+from study.report.tables.published_values import NOT_STATED, not_stated
+from study.report.tables.summary import IDENTITY, WORKLOAD
 
 # What else differs between runs that differ in a key; another network has its own files.
 FOLLOWS = {
@@ -143,6 +145,7 @@ def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:
     if first.empty or (one and second.empty):
         return
     axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
+    following = [name for name in IDENTITY if name in given and name in axes and name not in one]
     same = [name for name in (*IDENTITY, *WORKLOAD) if name in given and name not in axes]
     if "step" in measure and not axes & {"benchmark", "batch_size"}:  # of as many samples
         same += [name for name in ("batch_size_per_rank",) if name in given]
@@ -152,8 +155,14 @@ def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:
         if not one:
             yield from _of_one(form, group, measure)
         elif key in others:
-            for mine, theirs in _of_equal_datasets(group, others[key]):
-                yield from _of_two(form, mine, theirs, measure)
+            for sides in _of_equal_datasets(group, others[key]):
+                for mine, theirs in itertools.product(*(_parts(side, following) for side in sides)):
+                    yield from _of_two(form, mine, theirs, measure)
+
+
+def _parts(runs: pd.DataFrame, keys: list[str]) -> list[pd.DataFrame]:
+    """The runs by the values of grid keys that follow another: each is an experiment of its own."""
+    return [part for _, part in runs.groupby(keys, sort=False)] if keys else [runs]
 
 
 def _of_equal_datasets(one: pd.DataFrame, other: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
@@ -213,21 +222,29 @@ def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -
     if not ratio.blocks:
         return None
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    value, low, high = (formulas.of_ratio(form, each, ranks) for each in (ratio.ratio, ratio.low, ratio.high))
+    value, low, high = (formulas.of_ratio(form, each, ranks) for each in ratio.numbers)
     return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
 
 
-def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found:
-    """The mean difference within blocks, which have the same seeds; without common blocks that of the means."""
-    blocks = one.set_index("block")[measure] - other.set_index("block")[measure]
-    sample = summarize(blocks.dropna())
+def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found | None:
+    """The mean difference within blocks, which have the same seeds; without common blocks that of the means.
+
+    Blocks that cannot be compared are left out, and None is found without any other. What follows from the seeds, such
+    as a loss, can be compared in any block.
+    """
+    blocks = (one.set_index("block")[measure] - other.set_index("block")[measure]).dropna()
+    if measure not in QUALITY and len(blocks):
+        blocks = blocks.drop(list(pairing.ratio(one, other, measure).left_out), errors="ignore")
+        if blocks.empty:
+            return None
+    sample = summarize(blocks)
     if not sample.n:
         means = summarize(one[measure]).mean - summarize(other[measure]).mean
         return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
     interval = (sample.mean - sample.ci95, sample.mean + sample.ci95)
     if measure in QUALITY:  # follows from the seeds, not from what the machine did meanwhile
         return Found(sample.mean, *interval, sample.n, both)
-    if pairing.is_interleaved(*(each[each["block"].isin(blocks.dropna().index)] for each in (one, other))):
+    if pairing.is_interleaved(*(each[each["block"].isin(blocks.index)] for each in (one, other))):
         return Found(sample.mean, *interval, sample.n, both, pairing.PAIRED)
     return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
 

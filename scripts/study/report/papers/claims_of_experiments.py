@@ -17,7 +17,8 @@ from study.report.papers.declaration import Claim, Declared
 from study.report.papers.points import benchmark as specification
 from study.report.papers.quantities import QUANTITIES, Case, Found, Quantity, declared_quantity
 from study.report.papers.workload import file_difference, workload_difference
-from study.report.tables.summary import IDENTITY, NOT_STATED, declared_differences, not_stated, points
+from study.report.tables.published_values import NOT_STATED, declared_differences, not_stated
+from study.report.tables.summary import IDENTITY, points
 
 # An experiment: points that differ in nothing but the number of ranks and the loader.
 EXPERIMENT = [name for name in IDENTITY if name not in ("gpus", "loader")]

@@ -20,13 +20,15 @@ import pandas as pd
 from study.records import pairing
 from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
+from study.records.tidy import QUALITY
 from study.report.papers import formulas
 from study.report.papers.claims import ENDS, in_words, written
 from study.report.papers.declaration import Claim, Declared
 from study.report.papers.points import Points
 from study.report.papers.published import selected
 from study.report.papers.workload import workload_difference
-from study.report.tables.summary import NOT_STATED, POINT, WORKLOAD, declared_differences, not_stated
+from study.report.tables.published_values import NOT_STATED, declared_differences, not_stated
+from study.report.tables.summary import POINT, WORKLOAD
 
 # What else differs between points that differ in a key.
 FOLLOWS = {"memory_mode": ["machine"], "batch_size": ["batch_size_per_rank"], "gpus": ["epochs_per_rank"]}
@@ -119,7 +121,8 @@ def _pairs(claim: Claim, source: Points, points: pd.DataFrame) -> pd.DataFrame:
 def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: pd.DataFrame) -> pd.DataFrame:
     """The pairs with their measure over the blocks that both points have, of which the interval is too.
 
-    A repeat that only one of the two has does not count. Ratios are geometric means over the blocks.
+    A repeat that only one of the two has does not count, nor does a block that cannot be compared; what follows from
+    the seeds can be compared in any block. Ratios are geometric means over the blocks.
     """
     measure, column = claim.measure, source.columns.get(claim.measure or "")
     if not claim.one or column is None:
@@ -127,14 +130,17 @@ def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: p
     rows = []
     for _, pair in pairs.iterrows():
         one, other = (_by_block(runs, pair[name], column) for name in ("records", "records_other"))
+        found = pairing.between(runs, pair["records"], pair["records_other"], column)
         blocks = one.index.intersection(other.index)
+        if claim.form != "difference" or column not in QUALITY:
+            blocks = blocks.difference(list(found.left_out))
         mean, mean_other = one[blocks].mean(), other[blocks].mean()
         if claim.form != "difference":
-            mean = mean_other * pairing.between(runs, pair["records"], pair["records_other"], column).ratio
+            mean = mean_other * found.ratio
         counts = {name: len(blocks) for name in ("repeats_ok", "repeats_ok_other") if name in pair}
         rows.append({**pair, measure: mean, f"{measure}_other": mean_other, **counts})
-    found = pd.DataFrame(rows, columns=pairs.columns)
-    return found[found[measure].notna()]
+    compared = pd.DataFrame(rows, columns=pairs.columns)
+    return compared[compared[measure].notna()]
 
 
 def _by_block(runs: pd.DataFrame, records: str, column: str) -> pd.Series:

@@ -11,7 +11,8 @@ from study.report.papers.claims import ENDS, labels_of, recomputed, remarks
 from study.report.papers.declaration import Declared, declared, papers
 from study.report.tables.ensembles import gives_rates, has_ensembles, is_of_members
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, NOT_STATED, notes, optional_columns, steady
+from study.report.tables.published_values import NOT_STATED
+from study.report.tables.summary import IDENTITY, notes, optional_columns, steady
 
 # {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
 GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
@@ -51,7 +52,7 @@ def _make_of_points(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = claims_of_points.recomputed(paper, runs)
-        told = remarks(frame) + notes(frame, "values")
+        told = remarks(frame) + notes(frame, "values", share_runs=True)
         columns = [*shown, "contradiction", "missing"]
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, columns, optional, told)
 
@@ -71,7 +72,7 @@ def _make_of_experiments(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = claims_of_experiments.recomputed(paper, runs, loading)
-        told = remarks(frame) + notes(frame, "values")
+        told = remarks(frame) + notes(frame, "values", share_runs=True)
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, optional, told, identity)
 
     return make
@@ -86,7 +87,7 @@ def _make(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = recomputed(paper, steady(runs) if paper.table.get("without_first_epoch") else runs)
-        told = remarks(frame) + notes(frame, "values")
+        told = remarks(frame) + notes(frame, "values", share_runs=True)
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, OPTIONAL, told)
 
     return make

@@ -7,18 +7,17 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.experiment.parameters import is_observed
-from study.report.papers import slim_networks
-from study.report.papers.beside import beside, finished, one_per_network
+from study.report.papers.beside import TOLD, beside, finished, networks
 from study.report.papers.declaration import declared
 from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import points, published
+from study.report.tables.published_values import published
+from study.report.tables.summary import points
 
 MODELS, NVLINK = "han2019_table1_models.csv", "han2019_table3_nvlink_gb.csv"
 COUNTS = ["conv_layers", "fc_layers", "parameters"]
 VOLUMES = ["gpu_to_cpu_gb", "gpu_to_gpu_gb", "total_gb"]
 TRAFFIC = ["gradient_mb", "tcp_sent_mb_per_step", "tcp_received_mb_per_step"]
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 
 
 def of_the_paper(run: Any) -> bool:
@@ -36,9 +35,7 @@ def of_the_paper(run: Any) -> bool:
 )
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table I: layers and parameters of each network, as recorded by its runs and as printed."""
-    ours = one_per_network(runs, ["parameters"])
-    table = beside(ours, MODELS, ["benchmark"], COUNTS, lambda row: None)  # whatever the images
-    table["trained_parameters"] = [slim_networks.parameters(name).all for name in table["benchmark"]]
+    table = networks(runs, MODELS, COUNTS)
     shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
              "published_conv_layers", "published_fc_layers"]  # fmt: skip
     caption = (

@@ -11,8 +11,7 @@ from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
-from study.report.papers import slim_networks
-from study.report.papers.beside import beside, finished, one_per_network
+from study.report.papers.beside import TOLD, beside, finished, networks
 from study.report.papers.declaration import declared
 from study.report.papers.workload import workload_difference
 from study.report.tables.ensembles import (
@@ -24,7 +23,8 @@ from study.report.tables.ensembles import (
     training_runs,
 )
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, points, published
+from study.report.tables.published_values import published
+from study.report.tables.summary import like, points
 
 RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_runtime", "2_networks", "3_one_core"))
 CABINET, POWER = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv"
@@ -32,7 +32,6 @@ LARGEST_16_BIT = 2**15 - 1
 DIFFERENCE = workload_difference("pittman2018")
 TIMES = ["mean_s", "std_s", "min_s", "max_s"]
 INTERVAL = ["low", "high", "pairing"]
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 OF_SHARING = ("input_sharing", "preprocessing_ranks")
 
 
@@ -100,10 +99,8 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 )
 def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """Table II: batch size, layers and parameters of each network, as recorded by its runs and as printed."""
-    ours = one_per_network(runs, ["parameters"])
-    table = beside(ours, NETWORKS, ["benchmark"], ["batch_size", "layers", "parameters"], lambda row: None)
+    table = networks(runs, NETWORKS, ["batch_size", "layers", "parameters"])
     table = table.drop(columns="ratio_batch_size", errors="ignore")
-    table["trained_parameters"] = [slim_networks.parameters(name).all for name in table["benchmark"]]
     shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
              "published_layers", "published_batch_size"]  # fmt: skip
     caption = (
@@ -230,7 +227,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "the paper calls it energy; durations are not printed, so there is no energy",
         "no ratio: the paper's power is that of a cabinet",
     ]
-    return finished("pittman2018_table5", caption, table, shown, remarks, of_power=True)
+    return finished("pittman2018_table5", caption, table, shown, remarks)
 
 
 def _no_difference() -> str:
@@ -281,13 +278,11 @@ def _against(
     row: pd.Series, bases: pd.DataFrame, runs: pd.DataFrame, free: tuple[str, ...], measure: str = "training_s"
 ) -> tuple[Any, ...]:
     """Ratio, interval and pairing of a point to the base that differs in the columns ``free`` only; NaN without one."""
-    same = [name for name in IDENTITY if name in bases and name not in free]
-    others = bases[(bases[same] == row[same]).all(axis=1)] if len(bases) else bases
+    others = like(bases, row, free)
     if others.empty or row["records"] in set(others["records"]):
         return math.nan, math.nan, math.nan, None
-    one, other = row["records"], others.iloc[0]["records"]
-    found = pairing.between(runs, one, other, measure)
-    return found.ratio, found.low, found.high, found.pairing
+    found = pairing.between(runs, row["records"], others.iloc[0]["records"], measure)
+    return *found.numbers, found.pairing
 
 
 def _saved(ratio: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,7 +13,8 @@ from study.experiment.parameters import is_observed
 from study.records.power import NODE_POWER, WHOLE_RUN_NODE
 from study.report.papers import formulas
 from study.report.tables.layout import ci95_name
-from study.report.tables.summary import points, published
+from study.report.tables.published_values import published
+from study.report.tables.summary import points
 
 USUAL = "usual"  # of ``batch_size``: the benchmark's
 
@@ -44,7 +45,7 @@ class Points:
             return False
         wanted = {name: value for name, value in self.runs.items() if name != "observed"}
         if wanted.get("batch_size") == USUAL:
-            wanted["batch_size"] = benchmark(run["benchmark"])["batch_size"]
+            wanted["batch_size"] = benchmark(run["benchmark"]).get("batch_size")  # a command may have none
         return all(run[name] == value for name, value in wanted.items())
 
     def of_runs(self, runs: pd.DataFrame) -> pd.DataFrame:

@@ -14,12 +14,8 @@ from study.records.arms import steady_samples_per_s
 from study.report.papers.beside import finished
 from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import (
-    IDENTITY,
-    beside_published,
-    points,
-    with_unmeasured,
-)
+from study.report.tables.published_values import beside_published, with_unmeasured
+from study.report.tables.summary import IDENTITY, like, points
 
 SCALING, LOOPS = "prace2019_table8_9_resnet50_scaling.csv", "prace2019_table13_keras_vs_tensorflow.csv"
 BATCH_SIZE = 64  # of a worker (Table 7)
@@ -27,7 +23,7 @@ DIFFERENCE = workload_difference("prace2019")
 LOOP = "training_loop"
 FRAMEWORKS = {"tensorflow": "TensorFlow", "pytorch": "PyTorch"}
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
-SPEEDUP = ("pairing", "speedup", "speedup_low", "speedup_high")  # of table 8 and 9
+SPEEDUP = ("speedup", "speedup_low", "speedup_high", "pairing")  # of table 8 and 9
 TOLD = ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
 
 
@@ -71,13 +67,11 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
 def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """The throughput over that of one rank, blocks paired; NaN without a run on one rank."""
-    same = [key for key in IDENTITY if key != "gpus"]
-    base = table[(table["gpus"] == 1) & (table[same] == row[same]).all(axis=1)]
+    base = like(table[table["gpus"] == 1], row, ("gpus",))
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
-        return {"speedup": math.nan, "speedup_low": math.nan, "speedup_high": math.nan, "pairing": None}
+        return {**dict.fromkeys(SPEEDUP, math.nan), "pairing": None}
     found = pairing.between(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    return {"speedup": found.ratio, "speedup_low": found.low, "speedup_high": found.high, "pairing": found.pairing,
-            "blocks_unlike": found.unlike}  # fmt: skip
+    return dict(zip(SPEEDUP, (*found.numbers, found.pairing), strict=True)) | {"blocks_unlike": found.unlike}
 
 
 def _differences(row: pd.Series) -> str:

@@ -23,7 +23,7 @@ from study.core.statistics import student
 from study.report.papers import formulas, slim_networks
 from study.report.papers.formulas import Cell, Function
 from study.report.papers.points import benchmark as specification
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 FUNCTIONS: Registry[Function] = Registry("function of published numbers")
 for _name, _function in formulas.ARITHMETIC.items():

@@ -7,19 +7,12 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.records.power import NODE_MEANS, WHOLE_RUN
 from study.records.tidy import NO_MODE, PROFILE
-from study.report.papers.beside import window_notes
+from study.report.papers.beside import TOLD, first, window_notes
 from study.report.papers.declaration import declared
 from study.report.papers.workload import workload_difference
 from study.report.tables.layout import Table
-from study.report.tables.summary import (
-    IDENTITY,
-    NOT_STATED,
-    beside_published,
-    notes,
-    optional_columns,
-    published,
-    with_unmeasured,
-)
+from study.report.tables.published_values import NOT_STATED, beside_published, published, with_unmeasured
+from study.report.tables.summary import IDENTITY, notes, optional_columns
 
 POINTS = declared("sc18").points
 DIFFERENCE = workload_difference("sc18")
@@ -27,7 +20,6 @@ DIFFERENCE = workload_difference("sc18")
 OF_ITS_BATCH_SIZE = workload_difference("sc18", own=("batch_size",))
 QUALITY = ["loss", "accuracy", "validation_loss", "validation_accuracy"]
 PROFILE_FILE, LOADING_FILE = "sc18_table2_3_nt3_weak_profile.csv", "icpp2019_table4_loading_theta.csv"
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
 ALIKE = {name: f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "energy_j")}  # ours in the paper's window
 
 
@@ -51,7 +43,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.sort_values(["benchmark", "memory_mode", "batch_size"], ignore_index=True)
     shown = ["benchmark", "memory_mode", "batch_size", "runtime_s", "published_runtime_s", "ratio_runtime_s",
              *_pairs(NODE_MEANS), "energy_window_s", "energy_j", "node_power_time_j", "power_runtime_j",
-             ALIKE["energy_j"], "published_energy_j", f"ratio_{ALIKE['energy_j']}", *TOLD]  # fmt: skip
+             ALIKE["energy_j"], "published_energy_j", f"ratio_{ALIKE['energy_j']}", *TOLD, NOT_STATED]  # fmt: skip
     caption = (
         "One epoch on one node: runtime, and mean power of the node, its CPU and its memory from load to evaluate "
         "(energy_window_s). energy: of the node by its counter, if it has one. node_power_time: mean power x the "
@@ -76,7 +68,7 @@ def memory_modes(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = _beside("memory_modes", runs, keys, ["runtime_s", *NODE_MEANS])
     table = table.sort_values(["benchmark", "memory_mode"], ignore_index=True)
     shown = ["machine", "benchmark", "memory_mode", "runtime_s", "published_runtime_s", "ratio_runtime_s",
-             *_pairs(NODE_MEANS), "energy_window_s", *TOLD]  # fmt: skip
+             *_pairs(NODE_MEANS), "energy_window_s", *TOLD, NOT_STATED]  # fmt: skip
     caption = (
         "one epoch on one node by memory mode, none where the machine's file declares none: runtime, and mean power of "
         "the node, its CPU and its memory from load to evaluate (energy_window_s); published: sc18, section 4.1 "
@@ -135,7 +127,7 @@ def table4_5_6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         for name in ("model_fit_s", *QUALITY)
         for column in (name, f"published_{name}", *([] if "loss" in name else [f"ratio_{name}"]))
     ]
-    shown = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus", "epochs_per_rank", *beside, *TOLD]
+    shown = ["benchmark", "memory_mode", "learning_rate_scaling", "gpus", "epochs_per_rank", *beside, *TOLD, NOT_STATED]
     caption = (
         "Strong scaling: model.fit (training with its validation, of the slowest rank), loss and accuracy of the "
         "last epoch's training and validation. learning_rate_scaling: linear is the paper's increased learning rate. "
@@ -180,8 +172,7 @@ def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], mor
     always = {"memory_mode", "learning_rate_scaling"}
     optional = tuple(column for column in optional_columns(shown) if column not in always)
     optional += tuple(column for column in shown if column.startswith(WHOLE_RUN))
-    first = table[[*shown, *(column for column in table if column not in shown)]]
-    return Table(name, caption, first, shown, optional, [*notes(table, "values"), *more], IDENTITY)
+    return Table(name, caption, first(table, shown), shown, optional, [*notes(table, "values"), *more], IDENTITY)
 
 
 @kinds.table(

@@ -10,7 +10,7 @@ from study import workloads
 from study.report.papers.declaration import METHOD, NAMES, declared
 from study.report.papers.formulas import Cell
 from study.report.papers.points import benchmark as specification
-from study.report.tables.summary import declared_differences, difference
+from study.report.tables.published_values import declared_differences, difference
 
 
 def workload_difference(paper: str, own: Iterable[str] = ()) -> Callable[[pd.Series], str | None]:

@@ -14,7 +14,7 @@ from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points, to_target
 
 OF = {"energy_job_j": "energy", "runtime_s": "runtime"}
 SERIES = [name for name in POINT if name not in ("batch_size", "batch_size_per_rank")]
@@ -59,7 +59,7 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "together (Tukey), since the best is chosen by the same runs. verdict: lowest if the intervals of all others "
         f"lie above 1, else {OPEN}."
     )
-    remarks = [*notes(found, "values"), *_findings(found)]
+    remarks = [*notes(found, "values"), *to_target(runs, "runtime and energy"), *_findings(found)]
     return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)
 
 

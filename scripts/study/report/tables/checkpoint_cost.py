@@ -46,7 +46,7 @@ def young_interval_s(write_s: float, between_failures_s: float) -> float:
 )
 def checkpoint_cost(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: size, seconds to write and to restore, share of the run, and Young's interval."""
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES)
     interval = table["checkpoint_epochs"] * table["time_per_epoch_steady_s"]
     table["checkpoint_interval_s"] = interval
     table["write_share_of_interval"] = table["checkpoint_write_s"] / interval

@@ -24,7 +24,7 @@ def communication(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per traced point: the broadcast's span, arrival skew and transfer; allreduce per epoch by its parts."""
     table = points(runs, ["load_s", "load_fastest_s", *BROADCAST, *ALLREDUCE, *FUSED, "slowest_rank_share"])
     order = ["benchmark", "dataset", "scaling", "batch_size", "gpus", "straggler_loads", "loader"]
-    table = table.sort_values(order, ignore_index=True).drop(columns=["power_source", "power_reason"])
+    table = table.sort_values(order, ignore_index=True)
     shown = ["benchmark", "scaling", "gpus", "loader", "straggler_loads", "load_fastest_s", "load_s", *BROADCAST,
              *ALLREDUCE, *FUSED, "slowest_rank_share", "repeats_ok", "repeats_failed", "failures",
              "oversubscribed"]  # fmt: skip
@@ -34,7 +34,7 @@ def communication(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "rank's arrival. transfer: the part in which data move. allreduce: of an epoch; the first epoch is left out "
         "where there are more. It is the time in which any tensor was in an allreduce: negotiation before the "
         "operation, then transfer and fusion copies within it. operations, tensors: fused operations of the whole "
-        "run, and the tensors in them. waiting_for_slowest: the part of all waiting that was for the slowest rank."
+        "run, and the tensors in them. slowest_rank_share: the part of all waiting that was for the slowest rank."
     )
     remarks = notes(table, "values")
     if runs["timeline_lost"].eq(True).any():

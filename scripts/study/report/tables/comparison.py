@@ -46,7 +46,8 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
     identity = ("machine", *KEYS, "quantity")
     told = [f"{counted(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
     optional = ("differs", "why_not", "repeats_failed", "base_failed", "oversubscribed")
-    return Table("comparison", caption, frame, shown, optional, [*told, *notes(frame, "values")], identity)
+    remarks = [*told, *notes(frame, "values", share_runs=True)]
+    return Table("comparison", caption, frame, shown, optional, remarks, identity)
 
 
 def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
@@ -90,7 +91,7 @@ def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str,
     if math.isnan(found.ratio):
         ratio = log_sample(one[quantity]).middle / log_sample(other[quantity]).middle
         return pairing.UNPAIRED, (ratio, math.nan, math.nan)
-    return found.pairing or pairing.UNPAIRED, (found.ratio, found.low, found.high)
+    return found.pairing or pairing.UNPAIRED, found.numbers
 
 
 def _are_calibrated(runs: pd.DataFrame) -> bool:

@@ -20,7 +20,7 @@ QUALITY = ["learning_rate_used", "loss", "accuracy", "test_accuracy", "test_grow
 )
 def emulated(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: the learning rate that was used, and the quality reached."""
-    table = points(runs, QUALITY).drop(columns=["power_source", "power_reason"])
+    table = points(runs, QUALITY)
     order = ["benchmark", "features", "dataset", "learning_rate_scaling", "epochs_per_rank", "emulated_ranks",
              "learning_rate_used"]  # fmt: skip
     table = table.sort_values(order, ignore_index=True)

@@ -9,7 +9,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import pareto
 from study.experiment.study import growth_of_work
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points, to_target
 
 WORK = ["benchmark", "dataset", "scaling", "epochs", "ensemble", "power_source"]  # those of other work: not compared
 FRONT = "on_pareto_front"
@@ -43,7 +43,8 @@ def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.sort_values([*WORK[:3], "energy_window_s"], ignore_index=True)
     shown = ["machine", "memory_mode", "benchmark", "scaling", *VARIED, *measures, FRONT, "power_source",
              "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
-    return Table("energy_time", CAPTION, table, shown, optional_columns(shown), notes(table, "values"), IDENTITY)
+    remarks = [*notes(table, "values"), *to_target(runs, "time and energy")]
+    return Table("energy_time", CAPTION, table, shown, optional_columns(shown), remarks, IDENTITY)
 
 
 def of_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFrame]]:

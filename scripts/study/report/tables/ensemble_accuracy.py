@@ -32,7 +32,7 @@ def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per ensemble: accuracy of a member, of the majority vote and of the mean of the probabilities."""
     member = runs["member_test_accuracy"].astype(float)
     known = runs.assign(**{gain: runs[column].astype(float) - member for gain, column in GAINS.items()})
-    table = points(known, ["voting_members", *ACCURACIES, *GAINS]).drop(columns=["power_source", "power_reason"])
+    table = points(known, ["voting_members", *ACCURACIES, *GAINS])
     table[REASON] = [_reasons(runs_of(known, records)) for records in table["records"]]
     order = ["benchmark", "dataset", "ensemble", "input_sharing"]
     table = table.sort_values(order, ignore_index=True)

@@ -8,8 +8,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.data.formats import FORMATS
 from study.experiment.study import Study
-from study.records.names import join_records
-from study.report.tables.image_formats import is_of_images
+from study.report.tables.image_formats import is_of_images, of_loads
 from study.report.tables.layout import Table
 from study.report.tables.summary import notes, optional_columns
 
@@ -65,8 +64,4 @@ def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
         row[f"{name}_s"], row[f"{name}_ci95_s"] = sample.mean, sample.ci95
     row["stored_mb"] = ok["stored_mb"].median()
     row["added_memory_mb"] = (ok["peak_memory_mb"] - ok["imported_memory_mb"]).max()
-    row["repeats_ok"], row["repeats_failed"] = len(ok), len(group) - len(ok)
-    row["failures"] = "; ".join(group["message"].dropna().unique()) or None
-    row["code_is_current"] = bool(group["code_is_current"].all())
-    row["records"] = join_records(group["record"])
-    return row
+    return row | of_loads(group)

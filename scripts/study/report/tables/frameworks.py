@@ -11,7 +11,7 @@ from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
+from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points, steady
 
 BASE = "tensorflow"
 STEADY = "time_per_epoch_steady_s"
@@ -42,7 +42,7 @@ def compares(study: Study) -> bool:
 def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: times, bytes and test loss; ratios and loss against TensorFlow with Horovod."""
     runs = steady(runs)
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES)
     order = ["benchmark", "dataset", "gpus", *OF_FRAMEWORK]
     table = table.sort_values(order, ignore_index=True, key=lambda column: column.replace(BASE, ""))
     table = table.join(pd.DataFrame([_against_tensorflow(row, table, runs) for _, row in table.iterrows()]))
@@ -65,15 +65,13 @@ def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Ratios of the times and the difference of the loss, of a point to TensorFlow's on the same data and ranks."""
     found: dict[str, Any] = dict.fromkeys((*RATIO, *STARTUP_RATIO, *LOSS))
-    same = [key for key in IDENTITY if key not in OF_FRAMEWORK]
     is_base = (table["framework"] == BASE) & (table["strategy"] == "horovod")
-    others = table[is_base & (table[same] == row[same]).all(axis=1)]
+    others = like(table[is_base], row, OF_FRAMEWORK)
     if row["framework"] == BASE or others.empty:
         return found
     base = others.iloc[0]
     epoch, startup = (pairing.between(runs, row["records"], base["records"], name) for name in (STEADY, "startup_s"))
-    found |= dict(zip(RATIO, (epoch.ratio, epoch.low, epoch.high, epoch.pairing), strict=True))
-    found |= dict(zip(STARTUP_RATIO, (startup.ratio, startup.low, startup.high), strict=True))
-    found["blocks_unlike"] = epoch.unlike
+    found |= dict(zip(RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
+    found |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     return found | dict(zip(LOSS, pairing.difference(own, of_base, "test_loss"), strict=True))

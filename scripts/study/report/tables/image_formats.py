@@ -78,8 +78,16 @@ def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row["decoded_images_per_s"] = row["images"] / row["decode_s"]
     row["time_per_image_s"] = row["decode_s"] / row["images"]
     row["decoder_per_image_s"] = summarize(ok["decoder_s"]).mean / row["images"]
-    row["repeats_ok"], row["repeats_failed"] = len(ok), len(group) - len(ok)
-    row["failures"] = "; ".join(group["message"].dropna().unique()) or None
-    row["code_is_current"] = bool(group["code_is_current"].all())
-    row["records"] = join_records(group["record"])
-    return row
+    return row | of_loads(group)
+
+
+def of_loads(group: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a row that say of which loads it is made. group: the loads, failed ones too."""
+    failed = int((group["status"] != "ok").sum())
+    return {
+        "repeats_ok": len(group) - failed,
+        "repeats_failed": failed,
+        "failures": "; ".join(group["message"].dropna().unique()) or None,
+        "code_is_current": bool(group["code_is_current"].all()),
+        "records": join_records(group["record"]),
+    }

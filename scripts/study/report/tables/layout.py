@@ -182,9 +182,10 @@ def ci95_name(column: str) -> str:
 
 
 def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] = ()) -> str:
-    """A number with some significant digits and no exponent; a dash if missing; yes or no for a boolean.
+    """A number with some significant digits; a dash if missing; yes or no for a boolean.
 
-    limits: see `study.core.wording.as_clear`.
+    Without an exponent, unless so few decimals would be 0 of a number that is not. limits: see
+    `study.core.wording.as_clear`.
     """
     if pd.isna(value):
         return NOTHING
@@ -197,9 +198,10 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] =
     if not math.isfinite(value):
         return str(float(value))
     magnitude = int(f"{abs(value):.{digits - 1}e}".split("e")[1])
-    return as_clear(
+    found = as_clear(
         value, limits, min(digits, MOST_DECIMALS + 1 + magnitude), lambda digits: _fixed(value, digits, magnitude)
     )
+    return f"{value:.2g}" if value and not float(found) else found
 
 
 def _fixed(value: float, digits: int, magnitude: int) -> str:

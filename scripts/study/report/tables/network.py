@@ -34,7 +34,7 @@ def limits_links(run: Any) -> bool:
 def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
     runs = steady(runs)
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES)
     ranks = table["gpus"]
     alone = table["ensemble"].eq(1)  # members of an ensemble send samples too
     table["ring_mb_per_step"] = (2 * (ranks - 1) / ranks * table["gradient_mb"] * _averaged_share(table)).where(alone)
@@ -98,13 +98,14 @@ def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     rate = table["link_mbit_per_s"] * MBIT / 1e9
     table["share_of_link"] = (table["busbw_gb_per_s"] / rate).where(rate > 0)
     caption = (
-        "Allreduces after the evaluation: median time of the slowest rank. bus_bandwidth: message size x 2 (N - 1) / "
+        "Allreduces after the evaluation: median time of the slowest rank. busbw: message size x 2 (N - 1) / "
         "N / time, among N ranks: the rate at which a ring allreduce sends. share_of_link: this rate divided by the "
         "link rate, which the network laboratory emulates."
     )
     shown = ["machine", "link_mbit_per_s", "gpus", *columns[len(keys) : -2]]
     optional = ("share_of_link", "repeats_failed", "oversubscribed")
-    return Table("allreduce", caption, table, shown, optional, notes(table, "values"), (*keys, "message_bytes"))
+    remarks = notes(table, "values", share_runs=True)
+    return Table("allreduce", caption, table, shown, optional, remarks, (*keys, "message_bytes"))
 
 
 def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:

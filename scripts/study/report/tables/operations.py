@@ -35,7 +35,7 @@ USES = kinds.runs(observed="profile: operations")
 )
 def operations(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per profiled point: its step by what it did, communication that is hidden, the largest operations."""
-    table = points(runs, [STEP, *PARTS, *SENT]).drop(columns=["power_source", "power_reason"])
+    table = points(runs, [STEP, *PARTS, *SENT])
     first = runs[runs["status"] == "ok"].drop_duplicates("record").set_index("record")
     for name in (DEVICE, LARGEST, REASON):
         table[name] = [_first_told(first, name, records) for records in table["records"]]

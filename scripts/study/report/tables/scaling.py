@@ -4,13 +4,12 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.wording import counted
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
-from study.records import pairing, targets
+from study.records import pairing
 from study.records.tidy import STEADY
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points, to_target
 
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
@@ -53,12 +52,14 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "falls to 1 / N. efficiency: speedup divided by how many times as many ranks there are; 1 is ideal. "
         "speedup_low, speedup_high: 95 % interval of the speedup. The speedup is a geometric mean over the blocks "
         "(repeats) that both rank counts have; it is unpaired where the two were not run interleaved. phases: "
-        "startup_s to other_s, each of the slowest rank. power, energy: from load to evaluate, so without start-up, "
+        "startup_s to train_s, each of the slowest rank. other_s: runtime_s less the phases of rank 0. power, energy: "
+        "from load to evaluate, so without start-up, "
         "where they are measured (docs/telemetry.md). one_hz: as if power were read once a second, as on Summit. "
         "achieved_gflop_per_s: throughput times the operations of a sample's forward and backward pass, of all "
         "ranks. flop_utilisation: achieved_gflop_per_s as a share of the machine's peak."
     )
-    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs), *_to_target(runs)]
+    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs),
+               *to_target(runs, "runtime and speedup")]  # fmt: skip
     return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
 
 
@@ -72,17 +73,6 @@ def _of_programs(runs: pd.DataFrame) -> list[str]:
     """Why results of commands are empty or doubtful, as a remark."""
     reasons = runs["program_reason"].dropna().unique() if "program_reason" in runs else ()
     return [f"programs: {'; '.join(reasons)}"] if len(reasons) else []
-
-
-def _to_target(runs: pd.DataFrame) -> list[str]:
-    """That programs stopped before their last epoch, as a remark."""
-    number = int(runs.apply(targets.stopped_early, axis=1).sum()) if len(runs) else 0
-    if not number:
-        return []
-    return [
-        f"{counted(number, 'run')} stopped at the target before the last epoch (program_epochs): runtime and speedup "
-        "are of the way to the target, not of equal work"
-    ]
 
 
 def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

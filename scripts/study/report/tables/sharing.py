@@ -18,7 +18,7 @@ from study.records.references import LEAST_REPEATS
 from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
 from study.report.tables.layout import Table, text
 from study.report.tables.sharing_model import Costs, Rates
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points
 
 OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
 OF_SHARING = ("input_sharing", "preprocessing_ranks", *OF_BLOCKS)
@@ -59,7 +59,7 @@ def shares(study: Study) -> bool:
 def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per ensemble and way of sharing: costs per sample, rates, and predicted and measured gain."""
     trained = _with_costs(training_runs(runs, computes=None))
-    table = points(trained[trained["ensemble"].gt(1)], MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(trained[trained["ensemble"].gt(1)], MEASURES)
     order = ["benchmark", "dataset", "compute", "ensemble", "core_limit", *OF_SHARING]
     table["input_sharing"] = pd.Categorical(table["input_sharing"], _ways(table), ordered=True)
     table = table.sort_values([name for name in order if name in table], ignore_index=True)
@@ -210,9 +210,7 @@ def _mean(runs: pd.DataFrame, column: str) -> float:
 
 def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
     """The successful runs that time a rate of a point's data. free: columns in which they may differ from it."""
-    same = [name for name in IDENTITY if name in runs and name not in (*free, *OF_TIMING)]
-    there = (runs["status"] == "ok") & (runs["measure"] == measure) & (runs[same] == row[same]).all(axis=1)
-    return runs[there]
+    return like(runs[(runs["status"] == "ok") & (runs["measure"] == measure)], row, (*free, *OF_TIMING))
 
 
 def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
@@ -220,7 +218,7 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     found: dict[str, Any] = dict.fromkeys(_gain_columns())
     if (service := _another(row, table, SERVICE)) is not None:
         ratio = pairing.between(runs, service["records"], row["records"], "training_s")
-        found |= dict(zip(OVER_SERVICE, (ratio.ratio, ratio.low, ratio.high), strict=True))
+        found |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
     base = _another(row, table, DUPLICATED)
     if base is None:
         return found
@@ -231,8 +229,7 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
         found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
         ratio = pairing.between(runs, base["records"], row["records"], measure, judged=True)
-        measured = (ratio.ratio, ratio.low, ratio.high)
-        found |= dict(zip(_of_gain(gain)[1:4], measured, strict=True)) | {"pairing": ratio.pairing}
+        found |= dict(zip(_of_gain(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
         found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
         found[P_OF.format(gain)] = _p_value(ratio)
     return found
@@ -245,8 +242,7 @@ def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
     """
     if row["input_sharing"] == way:
         return None
-    same = [name for name in IDENTITY if name not in (*OF_SHARING, *OF_LAG)]
-    others = table[(table["input_sharing"] == way) & (table[same] == row[same]).all(axis=1)]
+    others = like(table[table["input_sharing"] == way], row, (*OF_SHARING, *OF_LAG))
     alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
     found = others if alike.empty else alike
     return None if found.empty else found.iloc[0]

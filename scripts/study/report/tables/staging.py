@@ -24,7 +24,7 @@ MEASURES = ["load_s", "stage_s", "load_fastest_s", "shared_read_mb", "storage_re
 def staging(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: loading, the part of it in staging, and bytes requested by read() on shared storage."""
     nodes = runs.groupby("record")["nodes"].first()
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES)
     table["nodes"] = table["records"].map(lambda records: nodes[split_records(records)[0]])
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "staging"], ignore_index=True)
     shown = ["benchmark", "dataset", "loader", "gpus", "nodes", "staging", *MEASURES, "repeats_ok",

@@ -30,7 +30,7 @@ MEASURES = ["throughput_samples_per_s", STEADY, "load_s", "train_s", "shared_rea
 )
 def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: throughput, spread, and bytes read; beside it the read test of its storage."""
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
+    table = points(runs, MEASURES)
     table["train_spread_pct"] = [_spread(runs_of(runs, records)) for records in table["records"]]
     table = table.join(runs.groupby("storage")[read_tests.COLUMNS].first(), on="storage")
     table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "storage"], ignore_index=True)

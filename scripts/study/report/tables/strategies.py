@@ -14,7 +14,7 @@ from study.records import pairing
 from study.records.names import runs_of, split_records
 from study.records.tidy import STEADY
 from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
+from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points, steady
 
 MEASURES = [STEADY, "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
             "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
@@ -45,10 +45,11 @@ def compares(study: Study) -> bool:
 def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per point: throughput, bytes per step and test loss; ratio and loss against Horovod's point."""
     runs = steady(runs)
-    table = points(runs, MEASURES).drop(columns=["power_source", "power_reason"])
-    table["strategy"] = pd.Categorical(table["strategy"], ["horovod", "multi_worker_mirrored", "parameter_server"])
+    table = points(runs, MEASURES)
+    first = ["horovod", "multi_worker_mirrored", "parameter_server"]
+    table["strategy"] = pd.Categorical(table["strategy"], [*first, *sorted({*table["strategy"]} - {*first})])
     order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]
-    table = table.sort_values(order, ignore_index=True).astype({"strategy": str})
+    table = table.sort_values(order, ignore_index=True).astype({"strategy": str}).copy()
     lost = runs.groupby("record")["workers_lost"].first()
     table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
     table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
@@ -79,18 +80,15 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     found: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
     if row["strategy"] == "horovod":
         return found
-    # Not the scaling of the learning rate: without averaging, a rate is not multiplied by the workers.
-    same = [key for key in IDENTITY if key not in (*OF_STRATEGY, "learning_rate_scaling")]
-    others = table[(table["strategy"] == "horovod") & (table[same] == row[same]).all(axis=1)]
-    if others.empty:
+    # The scaling of the learning rate may differ: without averaging, a rate is not multiplied by the workers.
+    alike = like(table, row, (*OF_STRATEGY, "learning_rate_scaling"))
+    is_base = alike["strategy"] == "horovod"
+    if not is_base.any():
         return found
-    alike = others[others["learning_rate_scaling"] == row["learning_rate_scaling"]]
-    base = (alike if len(alike) else others).iloc[0]
+    base = _nearest(alike[is_base], row, "learning_rate_scaling")
     ratio = pairing.between(runs, row["records"], base["records"], STEADY)
-    found |= dict(zip(RATIO, (ratio.ratio, ratio.low, ratio.high, ratio.pairing), strict=True))
-    found["blocks_unlike"] = ratio.unlike
-    compared = int(((table["strategy"] != "horovod") & (table[same] == row[same]).all(axis=1)).sum())
-    error = ERROR_PER_SIDE / max(1, compared)  # Bonferroni: of all points with the same base together
+    found |= dict(zip(RATIO, (*ratio.numbers, ratio.pairing), strict=True)) | {"blocks_unlike": ratio.unlike}
+    error = ERROR_PER_SIDE / (~is_base).sum()  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     loss = pairing.difference(own, of_base, "test_loss", error)
     return found | dict(zip(LOSS, loss, strict=True)) | {"test_loss_against_horovod": _verdict(*loss[1:])}
@@ -101,14 +99,18 @@ def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
     found: dict[str, Any] = dict.fromkeys(TO_ONE_SERVER)
     if row["servers"] < 2:
         return found
-    same = [key for key in IDENTITY if key not in ("servers", "server_placement")]  # one server has all variables
-    others = table[(table["servers"] == 1) & (table[same] == row[same]).all(axis=1)]
-    if others.empty:
+    of_one = like(table[table["servers"] == 1], row, ("servers", "server_placement"))  # one server has all variables
+    if of_one.empty:
         return found
-    alike = others[others["server_placement"] == row["server_placement"]]
-    base = (alike if len(alike) else others).iloc[0]
+    base = _nearest(of_one, row, "server_placement")
     ratio = pairing.between(runs, base["records"], row["records"], "time_per_step_s")
-    return dict(zip(TO_ONE_SERVER, (ratio.ratio, ratio.low, ratio.high), strict=True))
+    return dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
+
+
+def _nearest(bases: pd.DataFrame, row: pd.Series, key: str) -> pd.Series:
+    """The first of them that has the row's value of ``key``; the first one if none has."""
+    same = bases[bases[key] == row[key]]
+    return (bases if same.empty else same).iloc[0]
 
 
 def _verdict(low: float, high: float) -> str | None:

@@ -154,7 +154,7 @@ def _gain(arm: Compared) -> str:
 
 
 def _change(ratio: Ratio) -> str:
-    changes = (100 * (each - 1) for each in (ratio.ratio, ratio.low, ratio.high))
+    changes = (100 * (each - 1) for each in ratio.numbers)
     value, low, high = (significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
 

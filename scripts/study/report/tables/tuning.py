@@ -11,7 +11,7 @@ from study.experiment.study import PlannedRun
 from study.records import arms
 from study.records.names import join_records
 from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY, notes
+from study.report.tables.summary import IDENTITY, counted_kinds, notes
 
 NEEDS = "a grid with tuning"
 STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
@@ -90,7 +90,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
         "blocks_unlike": speed.unlike,
-        "failures": "; ".join(f"{n} x {kind}" for kind, n in failed["failure_kind"].value_counts().items()) or None,
+        "failures": counted_kinds(failed["failure_kind"]),
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),
         "records": join_records(both["record"]),

@@ -15,7 +15,7 @@ from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.papers.points import benchmark as specification
 from study.report.papers.quantities import stays_from
 from study.report.tables.layout import Table
-from study.report.tables.summary import published
+from study.report.tables.published_values import published
 
 CHUNK_ROWS = 2_000_000  # of the paper's listing (section 5)
 LEAST_BYTES = 2  # of a value in a csv file: a digit and a separator

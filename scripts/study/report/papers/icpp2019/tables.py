@@ -14,26 +14,16 @@ from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
-from study.report.papers.beside import window_notes
+from study.report.papers.beside import TOLD, first, window_notes
 from study.report.papers.workload import file_difference, workload_difference
 from study.report.tables.layout import Table, ci95_name
-from study.report.tables.summary import (
-    IDENTITY,
-    NOT_STATED,
-    POINT,
-    WORKLOAD,
-    beside_published,
-    notes,
-    optional_columns,
-    points,
-    published,
-)
+from study.report.tables.published_values import NOT_STATED, beside_published, published
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, counted_kinds, notes, optional_columns, points
 
 DIFFERENCE = workload_difference("icpp2019")
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed", NOT_STATED]
 # On Summit the paper read nvidia-smi once a second (section 3), in the whole run.
 ONE_HZ = "power_per_gpu_one_hz_w"
 ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
@@ -57,9 +47,9 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
 
     A ratio is ours / published. It stands for itself: here the workload is what is compared.
     """
-    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size"]
-    measures = ["train_mb", "test_mb", "learning_rate", "optimizer", "train_samples", "features"]
-    groups = runs.groupby(keys, sort=False)
+    keys = ["machine", "benchmark", "dataset", "scaling", "epochs", "batch_size", "learning_rate"]
+    measures = ["train_mb", "test_mb", "optimizer", "train_samples", "features"]
+    groups = runs.groupby(keys, sort=False, dropna=False)  # a command has no learning rate
     table = (
         groups[measures]
         .first()
@@ -70,9 +60,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     paper = paper.assign(**{f"{split}_mb": paper[f"{split}_mib"] * MIB_IN_MB for split in ("train", "test")})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
-    table["published_epochs"] = table["published_epochs"].where(
-        table["scaling"] != "weak"
-    )  # Table 1 does not have these
+    table["published_epochs"] = table["published_epochs"].where(table["scaling"] != "weak")  # which Table 1 lacks
     for name in beside:
         table[f"ratio_{name}"] = table[name] / table[f"published_{name}"]
     table = table.astype(
@@ -112,7 +100,7 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
              STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
              ONE_HZ, *ALIKE.values(), "published_power_per_gpu_w", f"ratio_{ALIKE['power_per_gpu_w']}",
-             "energy_window_s", *TOLD]  # fmt: skip
+             "energy_window_s", *TOLD, NOT_STATED]  # fmt: skip
     caption = (
         f"Time per epoch and average power per GPU, strong scaling. {POWER_IS} published: icpp2019, Table 2 (Summit)."
     )
@@ -174,7 +162,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     return Table(
         "icpp2019_table3",
         caption,
-        _first(table, shown),
+        first(table, shown),
         shown,
         optional_columns(shown),
         [*notes(table, "times"), *reasons],
@@ -200,7 +188,7 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     row["cold_reason"] = group["cold_reason"].iloc[0]
     row["code_is_current"] = bool(group["code_is_current"].all())
     row["records"] = join_records(group["record"])
-    row["failures"] = "; ".join(f"{n} x {loader}" for loader, n in failed["loader"].value_counts().items()) or None
+    row["failures"] = counted_kinds(failed["loader"])
     return row
 
 
@@ -320,7 +308,7 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
         found |= dict.fromkeys(names, math.nan)
         if row[[measured, f"{measured}_other"]].notna().all():
             ratio = pairing.between(runs, row["records_other"], row["records"], measured)
-            found |= dict(zip(names, (100 * (end - 1) for end in (ratio.ratio, ratio.low, ratio.high)), strict=True))
+            found |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
             found["pairing"] = found["pairing"] or ratio.pairing
             found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
     return found
@@ -349,7 +337,7 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         shown += ["loss"] if measure == "accuracy" else []
         alike = ALIKE.get(measure, measure)
         shown += [*([ONE_HZ, alike] if alike != measure else []), f"published_{measure}", f"ratio_{alike}"]
-    shown += ["energy_window_s", *TOLD]
+    shown += ["energy_window_s", *TOLD, NOT_STATED]
     caption = (
         "Training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling. read_csv "
         f"is the paper's original loader, chunked its optimised one. {POWER_IS} published: icpp2019, Table 6 "
@@ -358,15 +346,10 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     return _of_runs("icpp2019_table6", caption, table, shown, window_notes(runs))
 
 
-def _first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """The table with ``columns`` first and all others after them."""
-    return table[[*columns, *(column for column in table if column not in columns)]]
-
-
 def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], more: Sequence[str] = ()) -> Table:
     """A finished table of runs."""
     optional, remarks = optional_columns(shown), notes(table, "values")
     hidden = [column for column in shown if column.startswith(WHOLE_RUN)]
     return Table(
-        name, caption, _first(table, shown), shown, (*optional, *hidden, "energy_window_s"), [*remarks, *more], IDENTITY
+        name, caption, first(table, shown), shown, (*optional, *hidden, "energy_window_s"), [*remarks, *more], IDENTITY
     )

@@ -1,0 +1,106 @@
+"""The published values of papers beside our points, and how our runs differ from a paper's."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from study.core.csv_files import read_csv
+from study.core.paths import CONFIG
+from study.experiment.methods import method
+from study.experiment.parameters import PARAMETERS
+from study.records.tidy import QUALITY
+from study.report.tables.layout import text
+
+NOT_STATED = "not_stated"
+
+
+def beside_published(
+    table: pd.DataFrame,
+    file: str,
+    keys: list[str],
+    measures: list[str],
+    differences: Callable[[pd.Series], str | None],
+    label: str = "",
+    ours: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Add ``published_<measure>`` and ``ratio_<measure>`` (ours / published) where ``keys`` match a published row.
+
+    file: of published values, see `published`. differences: returns, for a row, how its workload differs from the
+    published one, or None; if it differs, the ratio stays empty and ``ratio_reason`` gives the reason. label: inserted
+    after ``published_`` or ``ratio_``, if values of several machines are shown together. ours: {published measure: the
+    column of ours that was measured alike}, if that is another; the ratio is then named after ours.
+
+    Column `NOT_STATED` has our values of the keys that the paper's method has, but that it does not print.
+    """
+    beside = published(file).set_index(keys)[measures].add_prefix(f"published_{label}")
+    table = table.join(beside, on=keys)
+    known = table[list(beside)].notna().any(axis=1)
+    reasons = [differences(row) if match else None for match, (_, row) in zip(known, table.iterrows(), strict=True)]
+    table["ratio_reason"] = pd.Series(reasons, index=table.index, dtype=object).where(known, "no published value")
+    comparable = table["ratio_reason"].isna()
+    real = ~table["dataset"].str.startswith("synthetic")
+    for measure in measures:
+        meant = comparable & real if measure in QUALITY else comparable  # synthetic data differ in difficulty
+        column = (ours or {}).get(measure, measure)
+        table[f"ratio_{label}{column}"] = (table[column] / table[f"published_{label}{measure}"]).where(meant)
+    told = [not_stated([row], paper_of(file)) for _, row in table.iterrows()]
+    table[NOT_STATED] = pd.Series(told, index=table.index, dtype=object)
+    return table
+
+
+def with_unmeasured(table: pd.DataFrame, file: str, keys: list[str], measures: list[str]) -> pd.DataFrame:
+    """Add a row for each published row that no row of ``table`` matches, so that every published value is shown.
+
+    table: the result of `beside_published` with the same arguments.
+    """
+    paper = published(file)
+    known = set(table[keys].itertuples(index=False, name=None))
+    absent = paper[[row not in known for row in paper[keys].itertuples(index=False, name=None)]]
+    if absent.empty:
+        return table
+    beside = absent[measures].add_prefix("published_")
+    told = {"repeats_ok": 0, "repeats_resumed": 0, "repeats_failed": 0, "oversubscribed": False,
+            "code_is_current": True, "ratio_reason": "no run of this point"}  # fmt: skip
+    rows = pd.concat([absent[keys], beside], axis=1).assign(**told)
+    whole = [name for name in table if pd.api.types.is_integer_dtype(table[name])]
+    both = pd.concat([table.astype(dict.fromkeys(whole, "Int64")), rows.reset_index(drop=True)], ignore_index=True)
+    return both.astype(dict.fromkeys(whole, "Int64") | {"oversubscribed": bool, "code_is_current": bool})
+
+
+@functools.cache
+def published(file: str) -> pd.DataFrame:
+    """One of a paper's CSV files of published values; its name begins with the paper: ``<paper>_claims.csv``."""
+    return read_csv(CONFIG / "papers" / paper_of(file) / file)
+
+
+def paper_of(file: str) -> str:
+    """The paper of a file of published values."""
+    return file.partition("_")[0]
+
+
+def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any]]:
+    """Input of `difference`: the grid keys in which a run was not trained in the paper's way, as declared."""
+    return {
+        PARAMETERS[name].words: (row[name], value.accepted(row["benchmark"])[0])
+        for name, value in method(paper).items()
+        if not value.fits(row[name], row["benchmark"])
+    }
+
+
+def not_stated(rows: Iterable[pd.Series], paper: str) -> str | None:
+    """The values that rows have of the keys that a paper does not state, in words: ``cycle time (ms) 1``; or None."""
+    told = list(rows)
+    unstated = [PARAMETERS[name] for name, value in method(paper).items() if not value.is_stated]
+    keys = [each for each in unstated if all(each.name in row for row in told)]
+    values = {key.words: dict.fromkeys(text(row[key.name]) for row in told) for key in keys}
+    return ", ".join(f"{name} {' or '.join(found)}" for name, found in values.items() if found) or None
+
+
+def difference(wanted: dict[str, tuple[Any, Any]]) -> str | None:
+    """The differences in {what: (ours, theirs)}, in words, or None."""
+    different = [
+        f"{what} {text(ours)} instead of {text(theirs)}" for what, (ours, theirs) in wanted.items() if ours != theirs
+    ]
+    return ", ".join(different) or None
