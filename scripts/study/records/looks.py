@@ -80,7 +80,12 @@ def _points(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def _is_default(name: str, value: str) -> bool:
-    return name in PARAMETERS and PARAMETERS[name].has_default and value == str(PARAMETERS[name].default)
+    """value: as a text, of a number perhaps ``0.0`` for 0."""
+    if name not in PARAMETERS or not PARAMETERS[name].has_default:
+        return False
+    default = PARAMETERS[name].default
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    return value in (str(default), *([str(float(default))] if is_number else []))
 
 
 def stands(first: list[str] | None, now: list[str]) -> bool:
