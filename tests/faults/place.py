@@ -32,8 +32,9 @@ class Place:
 
     prefix = ()  # of the command line that launches a run
 
-    def __init__(self, folder, data):
-        self.folder, self.data = Path(folder), Path(data)
+    def __init__(self, folder, data, good=None):
+        """good: a folder in which one good run is kept for several places; None: each place trains its own."""
+        self.folder, self.data, self.good = Path(folder), Path(data), good and Path(good)
         self.seconds = None
         self.variables = {}  # of the launching process, besides this one's
         self._since = self._copy = self._launched = None

@@ -39,6 +39,12 @@ def data(tmp_path_factory):
     return make_data(str(tmp_path_factory.mktemp("data")))
 
 
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """Where the faults that need no more than a run that ended well keep one."""
+    return tmp_path_factory.mktemp("good") / "run"
+
+
 # At least one of each kind. The others are long.
 EACH_TIME = (
     "a file cut off in a line",
@@ -48,7 +54,7 @@ EACH_TIME = (
     "the run's folder is somebody's own",
     "a run's history is changed after the run",
     "a record of an older version",
-    "a rank on another host is killed",
+    "the launching process of a run on several hosts is killed",
 )
 
 
@@ -67,9 +73,9 @@ def test_one_fault_of_each_kind_is_tried_each_time():
 
 
 @pytest.mark.parametrize("name", [*quick_faults()])
-def test_quick_fault(name, data, tmp_path):
+def test_quick_fault(name, data, good, tmp_path):
     try:
-        FAULTS[name].function(Place(tmp_path, data))
+        FAULTS[name].function(Place(tmp_path, data, good))
     except data_faults.NotHere as error:
         pytest.skip(str(error))
 

@@ -18,7 +18,7 @@ EPOCHS = 12
 NT3 = """
 description: a test
 datasets:
-  nt3: {source: synthetic, train_samples: 400, test_samples: 20, features: 300, seed: 1}
+  nt3: {source: synthetic, train_samples: 200, test_samples: 20, features: 100, seed: 1}
 """
 OF_NT3 = f"benchmark: nt3, scaling: weak, epochs: {EPOCHS}, loader: npy, checkpoint_epochs: 2"
 ONE_RANK = f"""{NT3}
@@ -67,7 +67,7 @@ def finished_study(project):
 def with_runs(project, name, study):
     """The project after a study's runs without a break, each with its folder by (benchmark, gpus)."""
     project.add_study(name, study)
-    project.snakemake(study=name)
+    project.make("runs.csv", study=name)
     runs = pd.read_csv(project.made / "runs.csv")
     assert (runs.status == "ok").all(), runs.failure_message.tolist()
     assert runs.resumed_after_epoch.isna().all()
