@@ -25,7 +25,7 @@ def checked(finished, tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("checked") / "project", study="checked")
     copy_tree(finished.root, project.root)
     project.add_study("checked", CHECKED)
-    project.snakemake(study="checked")
+    project.make("runs.csv", study="checked")
     return project
 
 
