@@ -8,6 +8,10 @@ import runpy
 import sys
 from pathlib import Path
 
+from study.backends.tensorflow.horovod import Horovod
+
+# Horovod goes on until the processes end. If it started once more, a rank could meet another one's former address.
+Horovod.close = lambda self: None
 turns = [list(words) for is_end, words in itertools.groupby(sys.argv[1:], "--".__eq__) if not is_end]
 for script, *arguments in turns:
     path = str(Path(__file__).with_name(script))
