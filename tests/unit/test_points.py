@@ -142,9 +142,13 @@ def test_times_that_scale_as_other_work_are_told_first(times, work, column, told
 def test_next_is_what_narrows_the_answer_or_shows_whether_more_pay():
     predicted = " ".join(answered(made([8, 4.2, 2.3], (1, 2, 4)), (8, 16, 32)).sentences)
     assert "next, measure on 8 ranks: it is expected to narrow" in predicted
+    largest = " ".join(answered(made([8, 4.2, 2.5, 1.6])).sentences)
+    assert "next, measure on 16 ranks: the recommended count is measured" in largest
     measured = " ".join(answered(made([8, 5, 3.5, 3])).sentences)
-    assert "next, measure on 16 ranks: the recommended count is measured" in measured
-    assert "by 0%" not in predicted + measured
+    assert "next, measure on 6 ranks: the recommended count and 8 ranks, which is worse, are measured" in measured
+    flat = " ".join(answered(made([8, 7.9, 7.8, 7.8])).sentences)
+    assert "no further measurement is advised: the recommended count and 2 ranks, which is worse, are measured" in flat
+    assert "by 0%" not in predicted + measured + largest + flat
 
 
 def test_far_counts_and_saturation_are_judged_by_doublings():

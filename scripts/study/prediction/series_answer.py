@@ -87,7 +87,7 @@ def answer(
     knee = _knee(series, model, least_efficiency, amount)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
     sentences = [*_other_work(series), f"goal {goal.name}: {found.reason}", knee_words, *_shape(series)]
-    sentences += [*_doubts(series, model, counts), *_next(found, goal)]
+    sentences += [*_doubts(series, model, counts), *_next(series, found, goal)]
     if series.per_node is None:
         averaged = ", ".join(map(str, declared()["ranks_per_node"]))
         sentences.append(
@@ -144,8 +144,8 @@ def _other_owner(owner: str, slope: float) -> Iterator[str]:
         )
 
 
-def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
-    """The measurement to make next: what narrows the answer, else what could show that more ranks pay."""
+def _next(series: Series, found: Recommendation, goal: Goal) -> Iterator[str]:
+    """The measurement to make next: what narrows the answer, else what could show that another count is better."""
     following, pick = next_measurement(found.candidates), found.pick
     if following is None:
         return
@@ -161,6 +161,10 @@ def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
             "whether another one meets the goal"
         )
         return
+    larger = series.counts[series.counts > pick]
+    if len(larger):
+        yield _between(pick, int(larger[0]), series.per_node)
+        return
     advised = found.candidates[found.candidates["narrows_interval_by"].notna()]["ranks"]
     above = advised[advised > pick]
     if len(above):
@@ -168,6 +172,17 @@ def _next(found: Recommendation, goal: Goal) -> Iterator[str]:
             f"next, measure on {counted(int(above.min()), 'rank')}: the recommended count is measured, and that shows "
             "whether more ranks pay"
         )
+
+
+def _between(pick: int, larger: int, per_node: float | None) -> str:
+    """What to measure between the recommended count and the next larger one; whole nodes where there are some."""
+    nodes = int(per_node or 1)
+    middle = (pick + larger) // 2
+    middle = middle // nodes * nodes if middle // nodes * nodes > pick else middle
+    why = f"the recommended count and {larger} ranks, which is worse, are measured"
+    if middle == pick:
+        return f"no further measurement is advised: {why}"
+    return f"next, measure on {counted(middle, 'rank')}: {why}, and the best one may lie between"
 
 
 def _time_of(series: Series) -> str:
