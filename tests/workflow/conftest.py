@@ -49,7 +49,7 @@ def fresh(tmp_path):
 
 @pytest.fixture
 def mpi():
-    """For a test that needs it. To ask imports TensorFlow: not while tests are collected, which each worker does."""
+    """For a test that needs it."""
     if not has_mpi():
         pytest.skip("Horovod is built without MPI")
 
@@ -90,23 +90,35 @@ class RankRun:
 
 @pytest.fixture(scope="module")
 def trained(ranks, tmp_path_factory):
-    """Train a point once per module, with its variables: ``trained(point, *options of ranks_weights.py)``."""
+    """Train a point once per module, with its variables: ``trained(point, *options of ranks_weights.py)``.
+
+    and_then: other points for the same processes, as to import TensorFlow takes longer than to train. Their variables,
+    and numbers of ranks, must be those of the first point.
+    """
     runs, data = {}, tmp_path_factory.mktemp("data")
 
-    def train(point, *options):
-        (planned,) = expand(**point)
-        folder = tmp_path_factory.mktemp("run")
-        if planned.directory not in runs:
-            run = define(planned, data_dir=str(data))
-            run.write(folder / "run.yaml")
-            make_data(planned, data)
-            of_run = variables.of_run(run, folder, WAIT_S)
-            done = ranks(planned.gpus, "ranks_weights.py", folder, *options, variables=of_run)
+    def train(point, *options, and_then=()):
+        together = [expand(**each)[0] for each in (point, *and_then)]
+        first = together[0]
+        if first.directory not in runs:
+            folders, of_runs = [tmp_path_factory.mktemp("run") for _ in together], []
+            for planned, folder in zip(together, folders, strict=True):
+                run = define(planned, data_dir=str(data))
+                run.write(folder / "run.yaml")
+                make_data(planned, data)
+                of_runs.append((planned.gpus, variables.of_run(run, folders[0], WAIT_S)))
+            assert all(each == of_runs[0] for each in of_runs), "one set of processes cannot train them all"
+            done = ranks(first.gpus, "ranks_weights.py", *folders, *options, variables=of_runs[0][1])
             assert done.returncode == 0, done.stdout + done.stderr
-            with np.load(folder / "weights.npz") as weights:
-                arrays = [weights[name] for name in weights.files]
-            metrics = json.loads((folder / "metrics.json").read_text())
-            runs[planned.directory] = RankRun(folder, arrays, metrics, pd.read_csv(folder / "history.csv"))
-        return runs[planned.directory]
+            runs.update({each.directory: left_in(folder) for each, folder in zip(together, folders, strict=True)})
+        return runs[first.directory]
 
     return train
+
+
+def left_in(folder):
+    """The `RankRun` of a folder."""
+    with np.load(folder / "weights.npz") as weights:
+        arrays = [weights[name] for name in weights.files]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return RankRun(folder, arrays, metrics, pd.read_csv(folder / "history.csv"))

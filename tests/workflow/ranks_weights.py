@@ -1,4 +1,7 @@
-"""A training run that also keeps rank 0's weights, in weights.npz; with --slow-rank 1 that rank sleeps in each step."""
+"""Training runs, one after the other, that also keep rank 0's weights, in weights.npz of each run's folder.
+
+With --slow-rank 1 that rank sleeps in each step.
+"""
 
 import argparse
 import time
@@ -16,7 +19,7 @@ from study.training import rank
 SLEEP_S = 0.05  # in each layer with dropout
 
 parser = argparse.ArgumentParser()
-parser.add_argument("folder", type=Path)
+parser.add_argument("folders", type=Path, nargs="+")
 parser.add_argument("--slow-rank", type=int)
 given = parser.parse_args()
 write_results = rank._write_results
@@ -24,7 +27,7 @@ write_results = rank._write_results
 
 def write_weights_too(folder, communicator, gpu, found, *further):
     if communicator.rank == 0:
-        np.savez(given.folder / "weights.npz", *found.trainer.model.get_weights())
+        np.savez(folder / "weights.npz", *found.trainer.model.get_weights())
     write_results(folder, communicator, gpu, found, *further)
 
 
@@ -41,5 +44,8 @@ def seed_slow_dropout(model, seed):
 
 
 rank._write_results, build.seed_dropout = write_weights_too, seed_slow_dropout
-(given.folder / "ranks").mkdir(exist_ok=True)
-rank.run_rank(RunDefinition.read(given.folder / "run.yaml"), given.folder, now(), Horovod)
+if len(given.folders) > 1:  # Horovod goes on. If it started once more, a rank could meet another one's former address.
+    Horovod.close = lambda self: None
+for of_run in given.folders:
+    (of_run / "ranks").mkdir(exist_ok=True)
+    rank.run_rank(RunDefinition.read(of_run / "run.yaml"), of_run, now(), Horovod)

@@ -133,6 +133,7 @@ def test_a_rank_alone_on_its_node_reads_for_itself(train):
     assert read_by_rank(train(staging="node_broadcast", gpus=3)) == [1, 0, 1]
 
 
+@pytest.mark.long
 def test_node_storage_that_cannot_be_used(train):
     folder = train(staging="local_copy", node_storage="/dev/null")
     failure = json.loads((folder / "outcome.json").read_text())["failure"]
