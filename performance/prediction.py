@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from study.core import number_types
-from study.prediction.model import fit_model, predict
+from study.prediction.model import Model, fit_model, predict
 from study.prediction.recommend import narrowing
 from study.prediction.worlds import ALIEN, World, world
 
@@ -48,12 +48,13 @@ def main() -> None:
 
 
 def _coverage(seed: int, kind: str | None, growth: float | None) -> list[dict[str, object]]:
-    return list(coverage(world(seed, kind), growth))
+    simulated = world(seed, kind)
+    return list(coverage(simulated, fit_model(simulated.observations, growth)))
 
 
-def coverage(simulated: World, growth: float | None = None) -> Iterator[dict[str, object]]:
-    """One row per target and quantity: whether the interval holds, its width, and the error."""
-    found = predict(fit_model(simulated.observations, growth), simulated.targets)
+def coverage(simulated: World, model: Model) -> Iterator[dict[str, object]]:
+    """One row per target and quantity: whether the interval holds, its width, and the error. model: of the world."""
+    found = predict(model, simulated.targets)
     for quantity in QUANTITIES:
         low, median, high = found.interval(quantity)
         for place, measured in enumerate(simulated.targets[quantity]):

@@ -27,6 +27,9 @@ KINDS = {
     "benchmarks": ["nt3", "p1b1", "p1b2", "p1b3"],
 }
 FAST_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# A study of each benchmark, in each mode of the paper's study, which has hundreds of runs.
+MODES = {"nt3": ["strong", "weak"], "p1b1": ["strong", "weak"], "p1b2": ["strong", "weak"],
+         "p1b3": ["batch, batch_scaling: [linear, square_root, cubic_root]"]}  # fmt: skip
 EXAMPLES = {"studies": 200, "machines": 100, "benchmarks": 125}  # of each
 ODD = st.sampled_from(
     [None, True, False, "", " ", "x" * 3000, "../../etc/passwd", "a; rm -rf /", "$(id)", "Ω\n\t", "none", "nt3", -1, 0,
@@ -109,16 +112,18 @@ def use(kind, name):
         packing.advised([packing.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
         plan.summary(expansion.load_study("smoke"), on, {})
     else:
-        expansion.load_study("icpp2019" if name != "nt3" else "timeline_of_nt3")
+        expansion.load_study(f"of_{name}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KINDS.items() for name in names])
 def test_a_broken_file_is_one_line_of_error(own_config, kind, name):
-    (own_config / "studies" / "timeline_of_nt3.yaml").write_text(
-        "description: a test\ndatasets: {nt3: {source: url}}\n"
-        "runs: [{benchmark: nt3, scaling: strong, gpus: [1, 6], loader: npy}]\ntables: [scaling]\n"
-    )
+    for benchmark, modes in MODES.items():
+        runs = [f"{{benchmark: {benchmark}, scaling: {mode}, gpus: [1, 6], loader: [read_csv, npy]}}" for mode in modes]
+        (own_config / "studies" / f"of_{benchmark}.yaml").write_text(
+            f"description: a test\ndatasets: {{{benchmark}: {{source: url}}}}\nruns: [{', '.join(runs)}]\n"
+            f"loading: [{{benchmark: {benchmark}, loader: [read_csv, npy], repeats: 1}}]\ntables: [scaling]\n"
+        )
     seen = {"refused": 0, "taken": 0}
     path, shipped = own_config / kind / f"{name}.yaml", (SHIPPED / kind / f"{name}.yaml").read_bytes()
     content = yaml.safe_load(shipped)
