@@ -720,6 +720,27 @@ def test_the_figure_shows_runtime_and_energy(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_modelled_energies_and_those_of_gpus_are_not_drawn_as_measured_ones_of_the_job():
+    ends = (np.array([9.0, 5.0]), np.array([10.0, 6.0]), np.array([11.0, 7.0]))
+    points = pd.DataFrame({"ranks": [1, 2], "runtime_s": [10.0, 6.0], "energy_per_rank_j": [100.0, 60.0]})
+    curve = prediction_drawing.Curve("t", np.array([1.0, 2.0]), ends, ends, points, 2, "the GPUs", "modelled")
+    axes = prediction_drawing.draw(prediction_drawing.PredictionData("p", "t", "c", [curve])).axes
+    assert axes[1].get_ylabel() == "energy of the GPUs (J)"
+    labels = [[text.get_text() for text in each.get_legend().get_texts()] for each in axes]
+    assert "measured" in labels[0] and "measured" not in labels[1]
+    assert "measured time, modelled energy" in labels[1]
+
+
+def test_a_count_that_is_not_drawn_beats_none_of_the_front():
+    """64 ranks would take less of both, and are more than 8 times the largest measured count."""
+    ranks, seconds, joules = np.array([1.0, 2.0, 64.0]), np.array([10.0, 6.0, 1.0]), np.array([5.0, 8.0, 1.0])
+    points = pd.DataFrame({"ranks": [1, 2], "runtime_s": [10.0, 6.0], "energy_per_rank_j": [5.0, 4.0]})
+    curve = prediction_drawing.Curve("t", ranks, (seconds,) * 3, (joules,) * 3, points, 2, "the job", "measured")
+    _, axes = prediction_drawing.draw(prediction_drawing.PredictionData("p", "t", "c", [curve])).axes
+    (front,) = (line for line in axes.lines if line.get_label() == "Pareto front, predicted")
+    assert front.get_xydata().tolist() == [[10, 5], [6, 8]]
+
+
 def test_points_are_exported_for_extra_p():
     frame = with_energy(runs((1, 2)))
     other = runs((1, 2, 4), loader="chunked")

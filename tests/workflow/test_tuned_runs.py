@@ -140,6 +140,7 @@ def test_striped_copies_are_made_where_the_machine_has_lustre(fresh, monkeypatch
     fresh.snakemake("--until", "stripe_3_0", study="striped")
     copies = sorted(path.relative_to(fresh.root) for path in fresh.root.glob("data/stripes-3/**/*.npy"))
     assert len(copies) == 2
+    assert not [*fresh.root.glob("data/stripes-3/**/*.part")], "a copy that is cut off keeps this name"
     for copy in copies:
         original = fresh.root / str(copy).replace("stripes-3/", "")
         assert (fresh.root / copy).read_bytes() == original.read_bytes()
