@@ -1,9 +1,10 @@
 """Runs Snakemake as where only the packages are installed that pyproject.toml names, and what those need in turn.
 
-All other packages of this environment cannot be imported. Arguments: Snakemake's.
+All other packages of this environment cannot be imported. Arguments: a file with their modules, and Snakemake's.
 """
 
 import importlib.metadata
+import json
 import sys
 import tomllib
 from pathlib import Path
@@ -25,14 +26,21 @@ def installed_with(names):
     return found
 
 
-class Missing:
-    """Refuses modules of other distributions."""
+def modules_of_others():
+    """The modules of all distributions that installing the project does not bring."""
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    there = installed_with([project["name"], *project["dependencies"]])
+    return {
+        module for module, owners in importlib.metadata.packages_distributions().items()
+        if not there & set(map(canonicalize_name, owners))
+    }  # fmt: skip
 
-    def __init__(self, there):
-        self.modules = {
-            module for module, owners in importlib.metadata.packages_distributions().items()
-            if not there & set(map(canonicalize_name, owners))
-        }  # fmt: skip
+
+class Missing:
+    """Refuses modules."""
+
+    def __init__(self, modules):
+        self.modules = frozenset(modules)
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.modules:
@@ -40,12 +48,10 @@ class Missing:
 
 
 if __name__ == "__main__":
-    root = Path(__file__).resolve().parents[2]
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    missing = Missing(installed_with([project["name"], *project["dependencies"]]))
+    missing = Missing(json.loads(Path(sys.argv[1]).read_text()))
     assert {"tensorflow", "horovod", "pytest"} <= missing.modules, "or this tests nothing"
     sys.meta_path.insert(0, missing)
     from snakemake.cli import main
 
-    sys.argv = ["snakemake", *sys.argv[1:]]
+    sys.argv = ["snakemake", *sys.argv[2:]]
     main()

@@ -1,10 +1,12 @@
 """`snakemake --profile NAME`, as people type it, in a fresh clone with few packages: the paper of the machine."""
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
 
+import plan_with_few_packages
 import pytest
 from packaging.requirements import Requirement
 from project import ROOT, WAIT_S, copy_of_project
@@ -13,37 +15,40 @@ PLAN = ROOT / "tests" / "workflow" / "plan_with_few_packages.py"
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory):
-    """A clone in which nothing was set up."""
-    return copy_of_project(tmp_path_factory.mktemp("clone"))
+def plan(tmp_path_factory):
+    """What Snakemake says of a plan in a clone in which nothing was set up: ``plan("--profile", "summit")``."""
+    folder = tmp_path_factory.mktemp("clone")
+    clone, modules = copy_of_project(folder / "project"), folder / "modules.json"
+    modules.write_text(json.dumps(sorted(plan_with_few_packages.modules_of_others())))
+
+    def planned(*arguments):
+        line = [sys.executable, clone.root / PLAN.relative_to(ROOT), modules, "-n", *arguments]
+        done = subprocess.run(line, cwd=clone.root, env=clone.variables, capture_output=True, text=True, timeout=WAIT_S)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout + done.stderr
+
+    return planned
 
 
-def plan(clone, *arguments):
-    line = [sys.executable, clone.root / PLAN.relative_to(ROOT), "-n", *arguments]
-    done = subprocess.run(line, cwd=clone.root, env=clone.variables, capture_output=True, text=True, timeout=WAIT_S)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout + done.stderr
-
-
-def test_summit_plans_its_paper(clone):
-    told = plan(clone, "--profile", "summit")
+def test_summit_plans_its_paper(plan):
+    told = plan("--profile", "summit")
     study, chosen, *_ = re.search(r"^Study .*", told, re.M | re.S)[0].splitlines()
     assert study.startswith("Study icpp2019 on machine summit: 588 runs.")
     assert "config/machines/summit.yaml chose it; another study: --config study=NAME" in chosen
     assert re.search(r"^train +588$", told, re.M)
 
 
-def test_summitdev_plans_all_runs_of_its_paper(clone):
+def test_summitdev_plans_all_runs_of_its_paper(plan):
     """Only the storages and the batch command, which are not here, are named; no run."""
-    told = plan(clone, "--profile", "summitdev")
+    told = plan("--profile", "summitdev")
     assert "Study han2019 on machine summitdev: 470 runs." in told
     (refused,) = re.findall(r"This can be planned but not started here:\n((?: {4}.*\n)+)", told)
     assert {line.split(": ")[1] for line in refused.splitlines()} <= {"storage", "bsub is not on PATH here"}
     assert re.search(r"^train +470$", told, re.M)
 
 
-def test_the_command_line_goes_over_the_machine(clone):
-    told = plan(clone, "--profile", "summit", "--config", "study=laptop")
+def test_the_command_line_goes_over_the_machine(plan):
+    told = plan("--profile", "summit", "--config", "study=laptop")
     assert "Study laptop on machine summit: 54 runs." in told
     assert re.search(r"p1b2 strong scaling: 48 runs on 1, 2, 4 ranks", told), "as many as four epochs can be shared by"
     assert "--config chose it" in told
