@@ -102,26 +102,39 @@ def test_horovod_averages_as_ddp_does(tmp_path, ranks, ddp):
     assert result["sent_per_step"] == pytest.approx(result["gradient_bytes"], rel=0.05)
 
 
-def test_a_rendezvous_that_nobody_answers_ends_in_one_line(tmp_path):
+# Each place in a fork, since to import PyTorch takes longer than to wait.
+ALONE = """
+import os, sys, types
+from study.backends.pytorch.process_group import ProcessGroup
+from study.core.errors import exit_with_message
+run = types.SimpleNamespace(machine={"gpus_per_rank": 0}, parameters={})
+waiting = []
+for place in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        os.environ["STUDY_PROCESS"] = place
+        sys.exit(exit_with_message(lambda: ProcessGroup(run)))
+    waiting.append(child)
+print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in waiting))
+"""
+
+
+def test_a_rendezvous_that_nobody_answers_ends_in_one_line():
     """Of rank 0 without rank 1, and of rank 1 without rank 0, within half of the stall limit."""
-    for number in (0, 1):
-        with socket.socket() as free:
+    with socket.socket() as of_rank_0, socket.socket() as of_rank_1:
+        for free in (of_rank_0, of_rank_1):
             free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        place = json.dumps([number, 2, "c", "k", ["a", "a"], [address, address]])
-        code = "\n".join([
-            "import types",
-            "from study.backends.pytorch.process_group import ProcessGroup",
-            "from study.core.errors import exit_with_message",
-            "run = types.SimpleNamespace(machine={'gpus_per_rank': 0}, parameters={})",
-            "exit_with_message(lambda: ProcessGroup(run))",
-        ])  # fmt: skip
-        variables = {**os.environ, "STUDY_PROCESS": place, "STUDY_STALL_LIMIT_S": "4"}
-        done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 1
-        (line,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
-        assert f"rank {number} waited 2 s for the others at {address}" in line
-        assert "Traceback" not in done.stderr
+        addresses = [f"127.0.0.1:{free.getsockname()[1]}" for free in (of_rank_0, of_rank_1)]
+    places = [json.dumps([rank, 2, "c", "k", ["a", "a"], [at, at]]) for rank, at in enumerate(addresses)]
+    variables = {**os.environ, "STUDY_STALL_LIMIT_S": "4"}
+    line = [sys.executable, "-c", ALONE, *places]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1 1\n", done.stderr
+    told = sorted(each for each in done.stderr.splitlines() if each.startswith("error: "))
+    assert len(told) == 2
+    for rank, (line, at) in enumerate(zip(told, addresses, strict=True)):
+        assert f"rank {rank} waited 2 s for the others at {at}" in line
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
