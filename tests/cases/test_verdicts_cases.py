@@ -171,8 +171,8 @@ def test_failures_that_do_not_speak_against_an_arm_leave_its_verdict(ours, faili
     assert "Left out:" in found.sentence
 
 
-def of_arms(seconds=lambda run: 8.0 if run["loader"] == "chunked" else 10.0, **more):
-    study = study_of({**GRID, "repeats": 6})
+def of_arms(seconds=lambda run: 8.0 if run["loader"] == "chunked" else 10.0, repeats=6, **more):
+    study = study_of({**GRID, "repeats": repeats})
     return outcome.outcome(declared(), study, rows(study, lambda run: seconds(run) * (1 + 0.001 * run.repeat), **more))
 
 
@@ -224,6 +224,27 @@ def test_hosts_by_turns_are_no_other_arm(ours):
     assert (found.verdict, found.blocks) == ("yes", 6)
     always = of_arms(hosts=lambda run: "n1 n2" if run["loader"] == "chunked" else "n1")
     assert always.verdict == "yes", "fewer hosts of the same ones"
+
+
+def numbered():
+    """A host for each run, the next one each time."""
+    places = itertools.count()
+    return lambda run: f"n{next(places)}"
+
+
+@pytest.mark.case("each-job-on-another-node", source="our own", right="yes; tied arms not enough runs")
+def test_nodes_that_no_arm_is_tied_to_are_no_other_arm(ours):
+    """As a batch system chooses them: their speeds are scatter between blocks."""
+    found = of_arms(hosts=numbered())
+    ours(found.verdict)
+    assert (found.verdict, found.blocks) == ("yes", 6)
+    others = numbered()
+    tied = of_arms(hosts=lambda run: "fast" if run["loader"] == "chunked" else others(run))
+    assert (tied.verdict, len(tied.left_out)) == ("not_enough_runs", 12), "one arm always on the same node"
+    half = of_arms(hosts=lambda run: "fast" if run["loader"] == "chunked" and run.repeat <= 3 else others(run))
+    assert half.verdict == "yes", "in half of its runs"
+    two = of_arms(repeats=2, hosts=numbered())
+    assert two.left_out, "two blocks cannot tell"
 
 
 def timed(starts_s, seconds=(75.0, 100.0), **more):

@@ -4,8 +4,8 @@ A difference between arms is theirs only if nothing else differs between them.
 
 - **Within a block** all but the arms' keys must be alike: code, libraries, data, settings (`ALIKE`), and hosts. Between
   blocks they may differ: a ratio within blocks does not see it. A block that is not alike is left out, with the reason.
-- **Hosts** may differ within blocks only by turns, so that each host has each arm about equally often. They are those
-  of the ranks, which the launching node of a batch job need not be.
+- **Hosts** may differ within blocks only if no arm is tied to some: the arms take turns on them, or, as with jobs of a
+  cluster, are on ever other ones. They are those of the ranks, which the launching node of a batch job need not be.
 - **Runs that were on one host at the same time** took cores, bandwidth and power from each other, and enter nothing.
 - **Failures are results** (`failures`): who leaves them out compares survivors. See `survivors_only`.
 
@@ -59,6 +59,8 @@ WITH_LOADING = ("load_s", "stage_s", "runtime_s", "launch_to_target_s")  # quant
 APART = "runs of several sessions, since some were run again for another study"
 AT_ONCE = "runs that were on one host at the same time"
 OVERLAPPED = "another run was on its host at the same time"
+LEAST_APART = 3  # blocks on different hosts, without turns on them, that can show an arm to be tied to some
+TIED = 0.5  # of an arm's uses of hosts: up to so many may repeat hosts that the other arm is not on as often
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
 FIRST_TIME_NS = 10**6  # starts below are no times of a clock but places in an order, as of tables made by hand
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
@@ -217,7 +219,7 @@ def steering_text(steering: Mapping[str, str]) -> str:
 
 
 def _on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
-    """The blocks in which two arms had different hosts, unless the arms took turns on them.
+    """The blocks in which two arms had different hosts, unless neither arm was tied to some of them.
 
     An arm on fewer ranks may be on some of the other's hosts only.
     """
@@ -229,11 +231,26 @@ def _on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
             pairs = zip(one.index, map(_hosts, one["hosts"]), map(_hosts, other["hosts"]), strict=True)
             apart = [(block, ours, theirs) for block, ours, theirs in pairs if not (ours <= theirs or theirs <= ours)]
             used = [Counter(host for each in apart for host in each[side]) for side in (1, 2)]
-            hosts = used[0] | used[1]
-            took_turns = bool(used[0] & used[1]) and all(abs(used[0][host] - used[1][host]) <= 1 for host in hosts)
-            if not took_turns:
+            if not (
+                _took_turns(*used) or (len(apart) >= LEAST_APART and max(_tied(*used), _tied(*used[::-1])) <= TIED)
+            ):
                 found |= dict.fromkeys(block for block, _, _ in apart)
     return list(found)
+
+
+def _took_turns(one: Counter[str], other: Counter[str]) -> bool:
+    """Whether each host had both arms about equally often. one, other: how often each arm was on each host."""
+    return bool(one & other) and all(abs(one[host] - other[host]) <= 1 for host in one | other)
+
+
+def _tied(one: Counter[str], other: Counter[str]) -> float:
+    """The share of an arm's uses of hosts that repeat one which the other arm does not match.
+
+    It is 1 for an arm that is always on the same hosts, and the other on others: a host's speed would be the arm's. It
+    is 0 for an arm that is on other hosts each time: their speeds are scatter, which the interval has.
+    """
+    repeated = sum(times - other[host] for host, times in one.items() if times > 1 and times > other[host])
+    return repeated / one.total() if one else 0.0
 
 
 def _hosts(text: Any) -> frozenset[str]:
