@@ -21,7 +21,7 @@ from study.report.figures import timeline
 from study.report.page import appendix, findings, machine, tables
 from study.report.page.embedding import Embedding
 from study.report.page.links import Records
-from study.report.tables import summary
+from study.report.tables import published_values
 
 sys.path.insert(0, str(Path(paths.ROOT) / "scripts"))
 import show_findings
@@ -265,13 +265,13 @@ class TableText(Table):
         return 2
 
 
-@reader("a paper's table", "csv", "study.report.tables.summary:published")
+@reader("a paper's table", "csv", "study.report.tables.published_values:published")
 class Published(OfTheReport):
     file = "icpp2019_table2.csv"
 
     def prepare(self, folder):
-        summary.CONFIG = folder / "config"
-        path = summary.CONFIG / "papers" / "icpp2019" / self.file
+        published_values.CONFIG = folder / "config"
+        path = published_values.CONFIG / "papers" / "icpp2019" / self.file
         path.parent.mkdir(parents=True)
         path.write_text(
             "machine,benchmark,gpus,time_per_epoch_s\nsummit,nt3,1,10.3\nsummit,nt3,6,10.93\nsummit,nt3,12,\n"
@@ -282,8 +282,8 @@ class Published(OfTheReport):
         return damage.csv_files(content)
 
     def read(self, path):
-        summary.published.cache_clear()
-        frame = summary.published(self.file)
+        published_values.published.cache_clear()
+        frame = published_values.published(self.file)
         if "time_per_epoch_s" not in frame or frame["time_per_epoch_s"].dtype == object:
             return None
         return [number(str(value)) for value in frame["time_per_epoch_s"]] if len(frame) else None
@@ -357,7 +357,7 @@ class ProvenanceOfTheReport(OfTheReport):
         return self.folder / "provenance.json"
 
     def read(self, path):
-        settings = {"name": "local", "description": "a machine"}
+        settings = {"name": "local", "description": "a machine", "launcher": "horovodrun"}
         found = machine.of_study(settings, self.frame, pd.DataFrame(), self.machine)
         return found.name
 
