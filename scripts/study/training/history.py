@@ -17,11 +17,14 @@ from study.core.files import number_or_none, written_aside
 History = list[dict[str, Any]]  # of each epoch {column: value}; an epoch may lack a column
 
 
-def write(path: Path, history: History) -> None:
-    """Write the rows as CSV; what an epoch lacks, None and NaN are empty cells."""
-    columns = list(dict.fromkeys(name for row in history for name in row))
+def write(path: Path, history: History, columns: Sequence[str] | None = None) -> None:
+    """Write the rows as CSV; what an epoch lacks, None and NaN are empty cells.
+
+    columns: that are written, in order; by default all that an epoch has.
+    """
+    columns = list(dict.fromkeys(name for row in history for name in row)) if columns is None else columns
     with written_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as handle:
-        table = csv.DictWriter(handle, columns, restval="", lineterminator="\n")
+        table = csv.DictWriter(handle, columns, restval="", extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows({name: _cell(value) for name, value in row.items()} for row in history)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
-from study.core.files import read_json, write_json, written_aside
+from study.core.files import read_json, write_json
 from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
-from study.training import program
+from study.training import history, program
+from study.training.history import History
 from study.workloads import command
 from study.workloads.command.events import LEARNING_RATES
 
@@ -171,14 +171,12 @@ def _twice(name: str, taken: dict[str, str]) -> str | None:
 def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -> None:
     columns = ["epoch", *names, *(f"val_{name}" for name in names), "time_s", "learning_rate", "steps_s",
                "begin_wall_ns", "begin_monotonic_ns"]  # fmt: skip
-    with written_aside(path) as aside, open(aside, "w", newline="", encoding="utf-8") as handle:
-        table = csv.DictWriter(handle, columns, restval="", extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        for number, each in enumerate(epochs, 1):
-            metrics, (wall, monotonic) = each["metrics"], each["begin"]
-            seconds = (each["end"][1] - monotonic) / 1e9
-            rate = next((metrics[name] for name in LEARNING_RATES if name in metrics), None)
-            row = metrics | {"epoch": number, "time_s": seconds, "learning_rate": rate,
-                             "steps_s": seconds - each["eval_ns"] / 1e9,
-                             "begin_wall_ns": wall, "begin_monotonic_ns": monotonic}  # fmt: skip
-            table.writerow({name: "" if value is None else value for name, value in row.items()})
+    rows: History = []
+    for number, each in enumerate(epochs, 1):
+        metrics, (wall, monotonic) = each["metrics"], each["begin"]
+        seconds = (each["end"][1] - monotonic) / 1e9
+        rate = next((metrics[name] for name in LEARNING_RATES if name in metrics), None)
+        rows.append(metrics | {"epoch": number, "time_s": seconds, "learning_rate": rate,
+                               "steps_s": seconds - each["eval_ns"] / 1e9,
+                               "begin_wall_ns": wall, "begin_monotonic_ns": monotonic})  # fmt: skip
+    history.write(path, rows, columns)
