@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from study.communication.collectives import Collectives, Members
 from study.communication.roles import strategy_of
+from study.core.errors import StudyError
 from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
@@ -223,6 +224,24 @@ class Backend(Protocol):
         ranks: whose gradients are averaged. The initial weights depend on repeat and rank: ranks differ until the
         broadcast.
         """
+
+
+def gpu_of_rank(framework: str, number: int, local_rank: int) -> int:
+    """Which of the GPUs that a framework sees is a rank's.
+
+    A launcher such as jsrun may show each rank only its own GPU.
+
+    Raises:
+        StudyError: there is none for this rank.
+    """
+    if not number:
+        raise StudyError(f"the machine's file gives each rank a GPU (gpus_per_rank: 1) but {framework} sees none here")
+    if 1 < number <= local_rank:
+        raise StudyError(
+            f"{framework} sees {number} GPUs here, and this is the node's rank {local_rank}, from 0; correct "
+            "ranks_per_node in the machine's file, or what its jobs ask for"
+        )
+    return 0 if number == 1 else local_rank
 
 
 def rank_samples(data: Data, run: RunDefinition) -> int:

@@ -26,9 +26,7 @@ LAST_LINES = 2000
 GRACE_S = 10
 KILLED_S = 60.0  # for the end of a process that was killed
 LOOK_S = 1.0  # between two checks for heartbeats, at least
-LOOK_SHARE = (
-    0.02  # of the time is spent on them, at most: thousands of ranks have thousands of files, on shared storage
-)
+LOOK_SHARE = 0.02  # of the time, at most, is spent on them: thousands of ranks have as many files, on shared storage
 LOOKS = 10  # within the longest time without a heartbeat, at least
 
 

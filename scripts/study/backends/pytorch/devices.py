@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from study.core.errors import StudyError
+from study.backends.base import gpu_of_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.power.gpus import visible
 
@@ -26,16 +26,9 @@ def device(run: RunDefinition, local_rank: int) -> torch.device:
     """
     if run.machine["gpus_per_rank"] == 0:
         return torch.device("cpu")
-    number = torch.cuda.device_count()
-    if not number:
-        raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but PyTorch sees none here")
-    if 1 < number <= local_rank:
-        raise StudyError(
-            f"PyTorch sees {number} GPUs here, and this is the node's rank {local_rank}, from 0; correct "
-            "ranks_per_node in the machine's file, or what its jobs ask for"
-        )
+    index = gpu_of_rank("PyTorch", torch.cuda.device_count(), local_rank)
     torch.set_float32_matmul_precision("high")  # TF32 from Ampere on; convolutions have it already
-    return torch.device("cuda", 0 if number == 1 else local_rank)  # jsrun may show each rank only its own GPU
+    return torch.device("cuda", index)
 
 
 def synchronize(device: torch.device) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from study.core.errors import StudyError
+from study.backends.base import gpu_of_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.power.gpus import visible
 
@@ -29,15 +29,7 @@ def pin_device(run: RunDefinition, local_rank: int) -> str | None:
         tf.config.set_visible_devices([], "GPU")
         return None
     gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        raise StudyError("the machine's file gives each rank a GPU (gpus_per_rank: 1) but TensorFlow sees none here")
-    # A launcher such as jsrun may show each rank only its own GPU.
-    index = 0 if len(gpus) == 1 else local_rank
-    if index >= len(gpus):
-        raise StudyError(
-            f"TensorFlow sees {len(gpus)} GPUs here, and this is the node's rank {local_rank}, from 0; correct "
-            "ranks_per_node in the machine's file, or what its jobs ask for"
-        )
+    index = gpu_of_rank("TensorFlow", len(gpus), local_rank)
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     uuids = visible()
