@@ -779,6 +779,15 @@ def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
     assert 'metric "f1" differs from F1 in its case only' in reason
 
 
+def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):
+    monkeypatch.setattr(process_tree, "killed_for_memory", lambda: 0)
+    it = program.Program.__new__(program.Program)
+    it._fault = it._stop = None
+    it._killed_before = 0
+    with pytest.raises(StudyError, match=r"was ended by signal 36 \(SIGRTMIN\+2\); its last lines: it printed nothing"):
+        it._check(-36, [], ["./program"])
+
+
 def test_the_tree_of_processes_is_told_and_ended():
     process = subprocess.Popen(["sh", "-c", "sleep 100 & sleep 100"])
     try:

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pandas as pd
 import psutil
@@ -19,7 +20,7 @@ from study.data.images.source import Reader
 from study.experiment.parameters import strategy
 from study.instruments import traffic
 from study.launch import failure, processes
-from study.launch.spots import Process, Spot
+from study.launch.spots import HERE, Process, Spot
 from study.machines import held_ports, remote
 from study.machines.process_roles import Role, roles
 from study.report.tables import checkpoint_cost
@@ -144,6 +145,25 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
     assert (found["kind"], found["rank"], found["message"]) == (kind, rank, message)
     assert processes.workers_lost(tmp_path) == workers_lost
     assert code == (0 if doomed == "worker1" else 137)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "exit code 3"), (-9, "signal 9 (SIGKILL)"), (-34, "signal 34 (SIGRTMIN)"), (-35, "signal 35 (SIGRTMIN+1)"),
+        (-63, "signal 63 (SIGRTMIN+29)"), (-64, "signal 64 (SIGRTMAX)"), (-32, "signal 32"),
+    ],
+)  # fmt: skip
+def test_any_signal_is_told(code, words):
+    """Real-time signals begin at 34 with glibc, which keeps 32 and 33 for itself (signal(7), nptl(7))."""
+    assert processes.how(code) == words
+
+
+@pytest.mark.parametrize(("told", "code"), [(163, -35), (192, -64), (137, -9), (128, 128), (193, 193), (255, 255)])
+def test_a_signal_on_another_host_is_told_by_its_exit_code(told, code):
+    popen = SimpleNamespace(poll=lambda: told)
+    assert Process(ELSEWHERE, popen).code == code
+    assert Process(HERE, popen).code == told
 
 
 def test_nothing_goes_on_without_any_worker(tmp_path, monkeypatch):

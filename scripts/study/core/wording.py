@@ -1,5 +1,6 @@
 """Wording of messages."""
 
+import signal
 from collections.abc import Callable, Iterable
 
 MOST_DIGITS = 17  # which tell any two floats apart
@@ -48,6 +49,20 @@ def share_of_draws(share: float) -> str:
     if share > 0.995:
         return "more than 99%"
     return "less than 1%" if share < 0.005 else f"{share:.0%}"
+
+
+def signal_in_words(number: int) -> str:
+    """A signal with its name, if it has one: ``signal 9 (SIGKILL)``, ``signal 35 (SIGRTMIN+1)``, ``signal 32``.
+
+    Of the real-time signals, Python names the first and the last only (signal(7)).
+    """
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        if not signal.SIGRTMIN < number < signal.SIGRTMAX:
+            return f"signal {number}"
+        name = f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return f"signal {number} ({name})"
 
 
 def counted(number: object, noun: str) -> str:

@@ -21,6 +21,7 @@ from study.communication.roles import CHIEF_ENDED, Place
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json
+from study.core.wording import signal_in_words
 from study.launch.spots import HERE, Process, Spot, held
 from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
 
@@ -173,7 +174,7 @@ def _code(process: Process) -> int:
 
 def how(code: int) -> str:
     """How a process ended, in words. code: as `subprocess` gives it."""
-    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
+    return f"exit code {code}" if code >= 0 else signal_in_words(-code)
 
 
 def _end(started: list[Process], how_to: list[Any]) -> None:

@@ -72,7 +72,7 @@ class Process:
         255 is ssh's own: it does not reach the host any more.
         """
         code = self.popen.poll()
-        if code is None or self.spot.host is None or code - 128 not in {*signal.Signals}:
+        if code is None or self.spot.host is None or not 0 < code - 128 < signal.NSIG:
             return code
         return 128 - code
 

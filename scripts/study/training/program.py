@@ -24,6 +24,7 @@ from typing import Any
 from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.core.paths import CHECKPOINTS
+from study.core.wording import signal_in_words
 from study.experiment.definition import RunDefinition
 from study.instruments import heartbeats
 from study.instruments.memory import peak_memory_mb
@@ -353,8 +354,8 @@ class Program:
         said = [each.last for each in reversed(streams) if each.last]
         last = " | ".join(line.strip()[:200] for line in list(said[0])[-TOLD_LINES:]) if said else "it printed nothing"
         if code < 0:
-            name = signal.Signals(-code).name
-            raise StudyError(f"{memory}the program was ended by signal {-code} ({name}); its last lines: {last}")
+            ended = f"was ended by {signal_in_words(-code)}"
+            raise StudyError(f"{memory}the program {ended}; its last lines: {last}")
         raise StudyError(f"{memory}the program ended with exit code {code}; its last lines: {last}")
 
     def _finish(self, ended: events.Moment) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
+from study.core.wording import signal_in_words
 from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors import nvml as sensor
 from study.launch.gpu_check import children, report, results
@@ -136,7 +137,11 @@ def _in_process(name: str, folder: Path, arguments: argparse.Namespace) -> list[
     try:
         status = process.wait(limit_s)
         if status:
-            why = f"signal {-status} ended its process" if status < 0 else f"its process ended with code {status}"
+            why = (
+                f"{signal_in_words(-status)} ended its process"
+                if status < 0
+                else f"its process ended with code {status}"
+            )
     except subprocess.TimeoutExpired:
         process.terminate()
         why = f"it did not end within {limit_s:g} s"
