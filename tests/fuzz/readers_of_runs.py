@@ -149,7 +149,7 @@ class Metrics(PartOfARun):
     def read(self, path):
         found = self.record(path)
         tested = {name: found["quality"].get(f"test_{name}") for name in ("loss", "accuracy")}
-        return (found["memory"]["peak_memory_mb"], tested, found["workload"], found["model"]["parameters"],
+        return ((found["memory"] or {}).get("peak_memory_mb"), tested, found["workload"], found["model"]["parameters"],
                 found["resumed_after_epoch"], found["reading"])  # fmt: skip
 
     def expect(self, path):
@@ -162,7 +162,8 @@ class Metrics(PartOfARun):
         tested = {name: told["test"].get(name) for name in ("loss", "accuracy")}
         if "growth_sign_accuracy" in told["test"]:
             return NOTHING_TO_COMPARE
-        return (max(each["peak_memory_mb"] for each in known), tested, told["workload"], told["parameters"],
+        peaks = [each["peak_memory_mb"] for each in known]
+        return (None if None in peaks else max(peaks), tested, told["workload"], told["parameters"],
                 told["resumed_after_epoch"], reads)  # fmt: skip
 
 

@@ -330,7 +330,8 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     metrics = {"throughput_samples_per_s": "img/s: ([0-9.]+)", "perplexity": "ppl=(\\S+)", "absent": "never (x)"}
     metrics["cut"] = "items: ([0-9.]+)"
     printed = (
-        "print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25'); print('items: 998'); print('items: 1,002')"
+        "print('img/s: 10.5'); print('img/s: 12.5'); print('ppl=3.25'); print('items: 998'); print('items: 1,002'); "
+        "memory = bytearray(200_000_000)"
     )
     (run,) = project(printed, metrics=metrics)
     record = launched(run)
@@ -341,7 +342,7 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
         "the program wrote no events (docs/commands.md); metrics.absent: its pattern found no number; "
         "metrics.cut: its pattern takes '1' of '1,002'"
     )
-    assert record["memory"]["peak_memory_mb"] > 1 and record["program"]["cpu_time_s"] > 0
+    assert 200 < record["memory"]["peak_memory_mb"] < 300 and record["program"]["cpu_time_s"] > 0
     assert record["phases"].keys() == {"program"}
 
 
@@ -777,6 +778,32 @@ def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
     reason = record["program"]["reason"]
     assert 'metric "epoch" is a grid key or a column' in reason and 'metric "top-5" is no name' in reason
     assert 'metric "f1" differs from F1 in its case only' in reason
+
+
+@pytest.mark.parametrize(
+    ("waited_mb", "seen_mb", "seen_s", "peak_mb"),
+    [
+        (50.0, 0.585, 1.0, 50.0),  # more than the process had before it executed the program
+        (50.0, 60.0, 1.0, 60.0),  # a process that the program did not wait for had more
+        (20.4, 9.0, 6.0, 9.0),  # 20.4 MB are those of before
+        (20.4, 0.585, 1.0, None),  # looked at when it had hardly begun
+        (20.4, 0.0, -math.inf, None),
+    ],
+)
+def test_the_memory_of_a_program_is_none_of_the_process_that_executed_it(waited_mb, seen_mb, seen_s, peak_mb):
+    """It took 10 s, and the process that became the program had 20 MB."""
+    it = program.Program.__new__(program.Program)
+    it._before_mb, it._begun_s, it._seen_mb, it._seen_s = 20.0, 100.0, seen_mb, 100.0 + seen_s
+    assert it._peak_mb(waited_mb, ended_s=110.0) == peak_mb
+
+
+def test_memory_that_is_not_known_is_empty_with_its_reason():
+    spec = {"kind": "command", "starts": "rank", "workload": {"train_samples": 1}}
+    run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=1), machine={"launcher": "srun"})
+    ranks = [{"peak_memory_mb": 3.0}, {"peak_memory_mb": None}]
+    metrics = {"program": {"cpu_s": 2.0, "events": 0, "reason": None}, "ranks": ranks, "workload": {"train_samples": 1}}
+    assert records._memory(run, metrics) is None
+    assert records._program(run, metrics)["reason"].startswith("peak_memory_mb: the program ended too soon")
 
 
 def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):

@@ -595,7 +595,7 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     if not command.is_command(run.benchmark):
         return None
     told, unseen = metrics["program"], unseen_nodes(run)
-    whys = [told["reason"], _other_size(run, metrics), unseen, _no_steps(run, told)]
+    whys = [told["reason"], _other_size(run, metrics), unseen, _no_steps(run, told), _no_memory(metrics)]
     return {
         "cpu_time_s": None if unseen else told["cpu_s"],
         "events": told["events"],
@@ -616,6 +616,13 @@ def _no_steps(run: RunDefinition, told: Mapping[str, Any]) -> str | None:
     )
 
 
+def _no_memory(metrics: Mapping[str, Any]) -> str | None:
+    """Why the memory of a program is not known, or None; see `study.training.program`."""
+    if all(each["peak_memory_mb"] is not None for each in metrics["ranks"]):
+        return None
+    return "peak_memory_mb: the program ended too soon after its start to be looked at"
+
+
 def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
     """That a program told another number of samples than its benchmark's file, or None: one of both is wrong."""
     told, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
@@ -625,10 +632,11 @@ def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
 
 
 def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
-    """The record's ``memory``; None where it is known of one of several nodes only."""
+    """The record's ``memory``; None where that of some process is not known, or of one of several nodes only."""
     if unseen_nodes(run):
         return None
-    return {"peak_memory_mb": max(each["peak_memory_mb"] for each in _all(metrics))}
+    found = [each["peak_memory_mb"] for each in _all(metrics)]
+    return None if None in found else {"peak_memory_mb": max(found)}
 
 
 def _power(folder: Path, run: RunDefinition, edges: list[dict[str, Any]]) -> dict[str, Any]:

@@ -37,7 +37,8 @@ from study.workloads.command.output import Copied
 
 PROGRAM = "program"  # phase, and folder of the program's own files in the run's directory
 MEETING = "master.json"  # in the folder of the ranks' files: where the processes meet
-LOOK_S = 0.2  # between two looks at the file of events
+FIRST_LOOK_S, LOOK_S = 0.005, 0.2  # between two looks at the file of events: at first, then longer up to this
+OWN_MEMORY = 1.05  # a larger peak, compared with that before the program was executed, is the program's
 GRACE_S = 5.0  # for a program that gets SIGTERM
 TOLD_LINES = 5  # of the program's last lines, in the message of a failure
 SET_CHILD_SUBREAPER, SET_DEATH_SIGNAL = 36, 1  # of prctl
@@ -129,15 +130,15 @@ class Program:
                 self._follow(process, streams, others)
                 _, status, used = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
-                ended = now()
+                ended, ended_s = now(), time.monotonic()
                 process_tree.kill(process_tree.below(os.getpid()) - others)
                 for stream in streams:
                     stream.join(GRACE_S)
             self._end_following()
             self._check(process.returncode, streams, words)
             self._finish(ended)
-            own = {"cpu_s": used.ru_utime + used.ru_stime, "peak_memory_mb": self._peak_mb(used.ru_maxrss)}
-            self._write(words, variables, streams, own)
+            peak_mb = self._peak_mb(used.ru_maxrss * 1024 / 1e6, ended_s)
+            self._write(words, variables, streams, used.ru_utime + used.ru_stime, peak_mb)
         return 0
 
     # Before the program
@@ -221,20 +222,22 @@ class Program:
             signal.signal(number, self._forward)
         for log in self._phases.values():
             log.edge(PROGRAM, "begin")
-        self._begun_mb, self._killed_before = peak_memory_mb(), process_tree.killed_for_memory()
-        pipes = [os.pipe() for _ in range(2)]
+        self._killed_before, self._begun_s = process_tree.killed_for_memory(), time.monotonic()
+        *pipes, (told, tells) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(
                 words, cwd=self._spec["folder"], env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
-                stdout=pipes[0][1], stderr=pipes[1][1], preexec_fn=_end_with_parent,
+                stdout=pipes[0][1], stderr=pipes[1][1], preexec_fn=lambda: _before_execution(tells),
             )  # fmt: skip
         except OSError as error:
             raise StudyError(
                 f"command: {words[0]} cannot be started in {self._spec['folder']}: {error.strerror}"
             ) from None
         finally:
-            for _, written in pipes:
+            for written in (tells, *(written for _, written in pipes)):
                 os.close(written)
+            self._before_mb = float(os.read(told, 64) or "nan")  # it has executed the program, or ended
+            os.close(told)
         self._pid = process.pid
         if self._stop is not None:  # a signal came while the program was being started
             self._end_program()
@@ -259,10 +262,12 @@ class Program:
 
     def _follow(self, process: subprocess.Popen[bytes], streams: list[Copied], others: set[int]) -> None:
         """Read the file of events and send heartbeats, in a thread."""
-        self._is_over, self._event_bytes, self._sampled_mb = threading.Event(), 0, 0.0
+        self._is_over, self._event_bytes = threading.Event(), 0
+        self._seen_mb, self._seen_s = 0.0, -math.inf  # the largest memory, and when it was last looked at
         beat = _Beat(self._ranks, heartbeats.limit_s())
 
         def watch() -> None:
+            pause_s = FIRST_LOOK_S
             while True:
                 self._read_events()
                 told = sum(each.number for each in self._progress.values())
@@ -271,9 +276,11 @@ class Program:
                 if beat.is_due():
                     tree |= process_tree.below(os.getpid()) - others
                     beat.look((told, sum(each.bytes for each in streams)), process_tree.cpu_s(tree), not trains)
-                self._sampled_mb = max(self._sampled_mb, process_tree.peak_mb(tree))
-                if self._is_over.wait(LOOK_S):
+                if seen_mb := process_tree.peak_mb(tree):
+                    self._seen_mb, self._seen_s = max(self._seen_mb, seen_mb), time.monotonic()
+                if self._is_over.wait(pause_s):
                     return
+                pause_s = min(2 * pause_s, LOOK_S)
 
         self._reader = threading.Thread(target=watch, daemon=True)
         self._reader.start()
@@ -376,12 +383,24 @@ class Program:
                     "the program resumed and may have stopped early: report epoch_num with each epoch_start"
                 )
 
-    def _peak_mb(self, largest_kb: int) -> float:
-        """Of the largest process: wait4's, which begins with our own peak, or what was sampled."""
-        ended_mb = largest_kb * 1024 / 1e6
-        return ended_mb if ended_mb > self._begun_mb * 1.01 else self._sampled_mb or ended_mb
+    def _peak_mb(self, waited_mb: float, ended_s: float) -> float | None:
+        """The peak of the largest process; None if it was last looked at in the first half of the program's time.
 
-    def _write(self, words: list[str], variables: dict[str, str], streams: list[Copied], own: dict[str, float]) -> None:
+        What wait4 tells (``waited_mb``) includes the memory of our copy that executed the program (fs/exec.c of Linux,
+        ``exec_mmap``). If it is not more than that, the program had less, and only looks tell how much.
+        """
+        if waited_mb > self._before_mb * OWN_MEMORY:
+            return max(waited_mb, self._seen_mb)
+        return self._seen_mb if self._seen_s - self._begun_s >= (ended_s - self._begun_s) / 2 else None
+
+    def _write(
+        self,
+        words: list[str],
+        variables: dict[str, str],
+        streams: list[Copied],
+        cpu_s: float,
+        peak_mb: float | None,
+    ) -> None:
         """Leave what was measured for `study.training.program_results`."""
         host = socket.gethostname()
         told = {
@@ -397,8 +416,8 @@ class Program:
             self._ranks / f"program-{self._place.first:05d}.json",
             {
                 "ranks": [{"rank": rank, "local_rank": self._place.local_rank + place, "host": host, "gpu": None,
-                           "peak_memory_mb": own["peak_memory_mb"]} for place, rank in enumerate(self._place.ranks)],
-                "cpu_s": own["cpu_s"],
+                           "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
+                "cpu_s": cpu_s,
                 "told": told,
                 "patterns": {name: self._found.get(name, (None, None))[0] for name in self._patterns},
                 "pattern_faults": {name: why for name, (_, why) in self._found.items() if why},
@@ -482,5 +501,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _end_with_parent() -> None:
+def _before_execution(tells: int) -> None:
+    """In the process that becomes the program: let it end with its parent, and tell its memory (MB) until now."""
+    with contextlib.suppress(OSError):
+        os.write(tells, str(peak_memory_mb()).encode())
     ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
