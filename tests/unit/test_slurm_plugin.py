@@ -10,10 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import snakemake_executor_plugin_slurm as plugin
+from snakemake.iocontainers import ResourceList
+from snakemake.resources import GroupResources
+from snakemake.resources import Resources as Limits
 
 from study.core.environment import SESSION
 from study.core.errors import StudyError
-from study.machines import machine, queues, slurm_plugin
+from study.machines import machine, packing, queues, slurm_plugin
 
 
 class Resources(dict):
@@ -28,7 +31,7 @@ class Resources(dict):
 class Job:
     """One of Snakemake's jobs."""
 
-    name, wildcards, jobid, threads = "train", ("nt3", "point"), 1, 1
+    name, wildcards, jobid, threads, pipe_group = "train", ("nt3", "point"), 1, 1, None
 
     def __init__(self, output, definition="{}"):
         self.output, self.params = [str(output)], {"definition": definition}
@@ -158,6 +161,50 @@ def test_a_job_with_gpus_asks_for_the_ranks_of_each_node(slurm, tmp_path, ranks,
     (line,) = submissions(slurm)
     assert [word for word in line.split() if word.startswith("--ntasks")] == tasks.split()
     assert f"--nodes={(ranks + 3) // 4} " in line and f"--gres=gpu:{min(ranks, 4)}" in line
+
+
+class PackedJob(Job):
+    """Runs in one job, whose resources Snakemake itself has combined."""
+
+    def __init__(self, *resources):
+        self.jobs = [Job(str(number)) for number in range(len(resources))]
+        for job, each in zip(self.jobs, resources, strict=True):
+            job.resources = ResourceList(fromdict=each)
+        combined = GroupResources.basic_layered([self.jobs], Limits(), run_local=False)
+        self.resources, self.threads = ResourceList(fromdict=combined), len(resources)
+
+    def is_group(self):
+        return True
+
+
+def packed_line(slurm, folder, ranks, gpus_per_rank=0, smallest_nodes=2, ranks_per_node=4):
+    """The words of the submission of runs of so many ranks."""
+    on = {**machine.load("perlmutter"), "ranks_per_node": ranks_per_node, "gpus_per_rank": gpus_per_rank,
+          "cores_per_rank": 16, "queue": {"smallest_nodes": smallest_nodes}}  # fmt: skip
+    asked = []
+    for number in ranks:
+        found = queues.resources(lambda _, number=number: number, on, {}, lambda *_: 600.0)
+        further = {name: each(None, 1) for name, each in found.items() if name in ("runtime", packing.LEAST_NODES)}
+        plain = {name: each(None) if callable(each) else each for name, each in found.items() if name not in further}
+        asked.append({**plain, **further, "mem_mb": 4000})
+    mended(folder).run_job(PackedJob(*asked))
+    (line,) = submissions(slurm)
+    return set(line.split())
+
+
+@pytest.mark.parametrize("gpus_per_rank", [0, 1])
+def test_packed_runs_of_any_ranks_ask_for_the_cores_of_one_rank_for_each_task(slurm, tmp_path, gpus_per_rank):
+    """Runs of 1, 3 and 4 ranks, each on a node of its own: 8 tasks of 16 cores on 3 nodes, not of 48 cores."""
+    words = packed_line(slurm, tmp_path, [1, 3, 4], gpus_per_rank)
+    assert {"--nodes=3", "--ntasks=8", "--cpus-per-task=16", "--mem", "4000"} <= words
+    assert ("--gres=gpu:4" in words) == bool(gpus_per_rank)
+    assert "15" in words, "minutes: 600 s and 5 minutes, once"
+
+
+def test_packed_runs_that_do_not_fill_a_job_ask_for_its_smallest_size(slurm, tmp_path):
+    """One run of one rank: a task for each of 6 nodes, since Slurm would leave out nodes without one."""
+    words = packed_line(slurm, tmp_path, [1], smallest_nodes=6, ranks_per_node=1)
+    assert {"--nodes=6", "--ntasks=6", "--cpus-per-task=16"} <= words
 
 
 def test_a_killed_snakemake_s_job_is_not_submitted_again(slurm, tmp_path):

@@ -70,10 +70,17 @@ def resources(
         asked["machine"] = machine["name"]
     else:
         asked |= {**_tasks(ranks, machine), "cpus_per_task": machine["cores_per_rank"]}
-        asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > 1 else ""  # the plugin refuses it for one task
+        # The plugin refuses "srun" for one task. Packed runs must have the same texts, so on one node for any ranks.
+        is_packed, on_a_node = packing.has_groups(machine), machine["ranks_per_node"]
+        most = on_a_node if is_packed else 1
+        asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > most else ""
+        if is_packed:
+            asked[packing.LEAST_NODES] = lambda wildcards, attempt: packing.padded(
+                asked["nodes"](wildcards), asked["runtime"](wildcards, attempt), machine
+            )
         asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
         if machine["gpus_per_rank"]:
-            asked["gres"] = lambda wildcards: f"gpu:{min(ranks(wildcards), machine['ranks_per_node'])}"
+            asked["gres"] = lambda wildcards: f"gpu:{max(most, min(ranks(wildcards), on_a_node))}"
             # Else the plugin asks for as many tasks on each GPU as there are ranks: its issues 316 and 373.
             asked["tasks_per_gpu"] = 0
     return asked

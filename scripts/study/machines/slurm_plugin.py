@@ -9,6 +9,7 @@ In version 2.6.1 of snakemake-executor-plugin-slurm:
    because slurmctld restarts, counts as a lost job.
 4. A job that is held, that asks for what no node has, or whose account is used up counts as pending, for ever.
 5. Variables such as SQUEUE_PARTITION, which a user's shell may set, hide jobs from its questions.
+6. Of packed runs, Snakemake adds up all numbers, and the plugin takes the sums also for a task or a node.
 
 `mend` replaces two methods of the executor and two functions of the plugin's module. All else stays the plugin's.
 """
@@ -33,6 +34,7 @@ from typing import Any
 from study.core import commands
 from study.core.environment import SESSION
 from study.core.errors import StudyError
+from study.machines import packing
 from study.machines.batch_systems.jobs import ANSWER_S, GRACE_POLLS, GRACE_S
 from study.machines.job_variables import with_plain_answers
 
@@ -54,6 +56,10 @@ LOOK_S = 300.0  # between two looks for such jobs
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", *GONE}
 
 
+# Resources that count for each task, GPU or node of a job, not for all of it.
+OF_EACH = ("cpus_per_task", "cpus_per_gpu", "mem_mb_per_cpu", "mem_mb", "tasks_per_node", "tasks_per_gpu")
+
+
 class NotSubmittedError(Exception):
     """The plugin would report a job as failed, since its submission failed."""
 
@@ -71,7 +77,8 @@ def mend(executor: Any) -> None:
     if found != TESTED:
         print(
             f"warning: snakemake-executor-plugin-slurm {found} is not the tested version {TESTED}, so its faults are "
-            "not mended: if Snakemake is killed, cancel its jobs (scancel) before you start it again",
+            "not mended: if Snakemake is killed, cancel its jobs (scancel) before you start it again; jobs of packed "
+            "runs request too much",
             file=sys.stderr,
         )
         return
@@ -205,8 +212,9 @@ class Mended:
 
     def _submit_line(self, job: Any, params: dict[str, Any], *arguments: Any, **named: Any) -> str:
         """The plugin's sbatch line; its comment names the job by its key."""
+        asked = _Packed(job) if job.is_group() else job
         line: str = self.submit_line(
-            job, {**params, "comment_str": f"{params['comment_str']} {_key(job)}"}, *arguments, **named
+            asked, {**params, "comment_str": f"{params['comment_str']} {_key(job)}"}, *arguments, **named
         )
         return line
 
@@ -242,6 +250,36 @@ class Mended:
         self.executor._report_job_submission_threadsafe(
             self.module.SubmittedJobInfo(job, external_jobid=job_id, aux={"slurm_logfile": log})
         )
+
+
+class _Packed:
+    """A job of packed runs, with the resources that sbatch shall be asked for."""
+
+    def __init__(self, job: Any) -> None:
+        self._job = job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
+
+    @property
+    def resources(self) -> Any:
+        """The job's; of what counts for each task or node, the most that one of the runs needs."""
+        summed, runs = self._job.resources, [run.resources for run in self._job.jobs]
+        found = dict(summed.items())
+        for name in (*OF_EACH, packing.LEAST_NODES):
+            if numbers := _whole([run.get(name) for run in runs]):
+                found[name] = max(numbers)
+        if packing.LEAST_NODES in found:
+            found["nodes"] = max(found["nodes"], found[packing.LEAST_NODES])
+            found["tasks"] = max(found["tasks"], found["nodes"])  # of a job with fewer, Slurm leaves nodes out
+        if found.get("tasks", 0) > 1:
+            found["mpi"] = "srun"  # with GPUs, the plugin asks for the tasks of such jobs only
+        return type(summed)(fromdict=found)
+
+
+def _whole(values: list[Any]) -> list[int]:
+    """The whole numbers: what is to be determined in the job is text."""
+    return [each for each in values if isinstance(each, int)]
 
 
 def _name(prefix: str | None) -> str:
