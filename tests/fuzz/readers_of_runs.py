@@ -302,7 +302,7 @@ class Telemetry(PartOfARun):
         return {device: sorted(values) for device, values in found.items()}
 
 
-@reader("sensors.json", "json", "study.instruments.power.summary:_host_files")
+@reader("sensors.json", "json", "study.instruments.samplers:of_hosts")
 class Sensors(PartOfARun):
     file = "sensors.json"
 

@@ -1,6 +1,7 @@
 """What else uses a host while a run is timed, and when that disturbs the run."""
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from fake_nvml import FakeNvml
 from project import wait_for
 
-from study.core import cores
+from study.core import cores, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.instruments import background, disturbance, gpu_background, machine_state, process_stat
@@ -588,6 +589,22 @@ def test_the_worst_host_counts_each_by_its_own_clock(tmp_path):
     )
     found = disturbance.summarize(folder, [*edges(0, 10), *edges(5, 15, host="b")])
     assert (found["others_cpu_share"], found["cpu_steal_share"], found["swapped_mb"]) == (0.2, 0.05, None)
+
+
+@pytest.mark.parametrize(("boot", "share"), [("a", 0.1), ("b", None)])
+def test_rows_of_machines_with_one_name_are_not_mixed(tmp_path, boot, share):
+    """Two samplers of one machine, one of which saw the second half; else two machines, at another time each."""
+    rows = {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 4}, {"end_monotonic_ns": 20 * 10**9, "others_cpu_s": 0}
+    folder = run_of(tmp_path, *rows)
+    own = {"host": "a", "devices": [], "reasons": {}, "begin_monotonic_ns": 0}
+    told = [{**own, "boot_id": "a", "boot_wall_ns": 0}, {**own, "boot_id": boot, "boot_wall_ns": 10**9}]
+    (folder / "sensors.json").write_text(json.dumps(told))
+    found = disturbance.summarize(folder, edges(0, 20))
+    assert found["others_cpu_share"] == share
+    reason = None if share else "several machines are named a: whose readings are whose cannot be told; rename one"
+    assert (found["background_reason"], disturbance.unknown(found)) == (reason, reason)
+    assert disturbance.is_disturbed(found) is (True if share else None)
+    assert set(found) == {each.name for each in fields.section("background").fields} - {"disturbed", "disturbed_by"}
 
 
 def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):

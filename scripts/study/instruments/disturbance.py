@@ -17,7 +17,7 @@ from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
 from study.core.wording import significant
-from study.instruments import phases
+from study.instruments import phases, samplers
 from study.instruments.background import COLUMNS, COUNTED, OF_GPUS
 from study.instruments.gpu_background import UNUSED
 
@@ -78,6 +78,7 @@ def read(path: AnyPath) -> pd.DataFrame:
 def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The record's ``background``: of each number the largest of all hosts; None for a run without the file.
 
+    Rows and phases are matched by the host's name, so that all is empty, with the reason, if machines share one.
     folder: the run's directory. edges: of its phases; rows outside of them count for the part that is within.
     """
     path = Path(folder) / FILE
@@ -87,6 +88,10 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
     rows = read_columns(path, KINDS, LATER.get)
+    if unclear := samplers.of_one_name(Path(folder)):
+        names = (*SHARES, *SUMS, *CLOCKS.values(), "background_watched_share", "busiest_others", "gpu_reason")
+        nothing: dict[str, Any] = dict.fromkeys(names)
+        return nothing | {"background_reason": unclear}
     by_host = {host: _within(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))}
     parts = [part for part in by_host.values() if len(part.weight)]
     if not parts:
@@ -98,6 +103,7 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     found["background_watched_share"] = _watched(by_host, moments)
     found["busiest_others"] = _busiest(parts)
     found["gpu_reason"] = _gpu_reason(parts, is_known=found["gpu_shared_share"] is not None)
+    found["background_reason"] = None
     return found
 
 
@@ -179,7 +185,8 @@ def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None 
 def is_disturbed(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
     """Whether a run was disturbed; None if that is not known.
 
-    That is so without the file, if it misses much of the run, and if its hosts do not tell what others use.
+    That is so without the file, if it misses much of the run, if its hosts do not tell what others use, and if several
+    of them have one name.
 
     The rest as for `reasons`.
     """
@@ -196,6 +203,8 @@ def unknown(found: Mapping[str, Any], limits: Mapping[str, float] | None = None)
     """Why it is not known whether a run was disturbed; None if it is. The rest as for `reasons`."""
     if is_disturbed(found, limits) is not None:
         return None
+    if (reason := found.get("background_reason")) is not None:
+        return str(reason)
     if found["others_cpu_share"] is None:
         return "its hosts do not show what others use of their cores (/proc/stat)"
     share = 100 * found["background_watched_share"]

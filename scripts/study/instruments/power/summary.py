@@ -5,7 +5,6 @@ from the start of the user's program to its end. A further window is
 that of the run's processes (`PROCESSES`), start-up included. All windows are by each node's own monotonic clock.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from study.core import checked
 from study.core.files import AnyPath
+from study.instruments import samplers
 from study.instruments.phases import PHASES, zeros_ns
 from study.instruments.power import energy
 from study.instruments.power.counted import counted, of_the_ranks
@@ -24,7 +24,6 @@ from study.instruments.power.series import Series, read_series
 
 RUN = "run"
 PROGRAM = "program"  # phase of a command
-ONE_BOOT_NS = 10_000  # machines that were booted within so short a time are one, see `telemetry`
 PROCESSES = "processes"  # of a node: from its first process's start, with its sampler running, to its last one's end
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 # Of metrics.json, what power needs of it.
@@ -50,7 +49,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     """
     folder = Path(folder)
     absent = _absent_sensors(folder, machine)
-    if unclear := _one_name(folder):
+    if unclear := samplers.of_one_name(folder):
         return _power({}, {}, machine, gpus, None, unclear)
     hosts = _machines(folder)
     windows = _windows(_on_machines(edges, hosts))
@@ -88,7 +87,7 @@ def energy_until(
     ended: the same moment by the monotonic clock (ns) of a host, if known: (host, monotonic_ns).
     """
     folder = Path(folder)
-    if unclear := _one_name(folder):
+    if unclear := samplers.of_one_name(folder):
         return None, unclear
     hosts = _machines(folder)
     series = read_series(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
@@ -150,14 +149,14 @@ def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -
     It begins with the node's first process, or with the first reading of the sampler that this process starts before
     anything else; it ends with the node's last process. Nothing of it depends on how long the sampler lived.
     """
-    samplers: dict[str, list[dict[str, Any]]] = {}
-    for each in _host_files(folder):
-        samplers.setdefault(hosts.get(each.get("host", ""), each.get("host", "")), []).append(each)
+    by_host: dict[str, list[dict[str, Any]]] = {}
+    for each in samplers.of_hosts(folder):
+        by_host.setdefault(hosts.get(each.get("host", ""), each.get("host", "")), []).append(each)
     found: Windows = {}
     for (host, phase), (started, _) in windows.items():
         if phase != "startup":
             continue
-        of_host = samplers.get(host, [])
+        of_host = by_host.get(host, [])
         begins = [each["begin_monotonic_ns"] / 1e9 for each in of_host if "begin_monotonic_ns" in each]
         ends = [each["processes_end_monotonic_ns"] / 1e9 for each in of_host if "processes_end_monotonic_ns" in each]
         if not begins or len(begins) < len(of_host) or not ends:
@@ -212,42 +211,15 @@ def _energies(
     return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
 
 
-def _host_files(folder: Path) -> list[dict[str, Any]]:
-    """``sensors.json``: what the sampler of each host found; a host may have two samplers."""
-    sensors = folder / "sensors.json"
-    return checked.load_json(sensors, "sensors") if sensors.exists() else []
-
-
 def _machines(folder: Path) -> dict[str, str]:
     """{host: the first of the hosts that are the same machine}: they have one meter, which counts once."""
-    samplers = _host_files(folder)
-    known = [(each.get("host"), each.get("boot_id")) for each in samplers]
+    of_hosts = samplers.of_hosts(folder)
+    known = [(each.get("host"), each.get("boot_id")) for each in of_hosts]
     if (folder / "provenance.json").exists():
         hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
         known += [(host["hostname"], host["boot_id"]) for host in hosts]
-    same, first = _boots(samplers), dict[str, str]()
+    same, first = samplers.boots(of_hosts), dict[str, str]()
     return {host: first.setdefault(same.get(boot, boot), host) for host, boot in known if host and boot}
-
-
-def _boots(samplers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """{boot id: the first boot id of its machine}, as the samplers read them: containers may have ids of their own."""
-    told = (each for each in samplers if each.get("boot_id") and "boot_wall_ns" in each)
-    boots = sorted((each["boot_wall_ns"], each["boot_id"]) for each in told)
-    same: dict[str, str] = {}
-    for (earlier_ns, boot), (later_ns, other) in itertools.pairwise(boots):
-        if later_ns - earlier_ns <= ONE_BOOT_NS:
-            same[other] = same.setdefault(boot, boot)
-    return same
-
-
-def _one_name(folder: Path) -> str | None:
-    """Why meters cannot be told apart: several machines have one host name. None if each has its own."""
-    samplers, seen = _host_files(folder), dict[str, str]()
-    same = _boots(samplers)
-    for host, boot in ((each.get("host"), each.get("boot_id")) for each in samplers):
-        if host and boot and seen.setdefault(host, same.get(boot, boot)) != same.get(boot, boot):
-            return f"several machines are named {host}: whose readings are whose cannot be told; rename one"
-    return None
 
 
 def _on_machines(edges: Iterable[dict[str, Any]], hosts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -274,7 +246,7 @@ def _of_lost_parts(folder: Path, series: list[Series], by_uuid: bool) -> dict[st
     hosts = _machines(folder)
     counting = {(each.host, each.kind): each.sensor for each in series}
     found: dict[str, dict[str, None]] = {}
-    for each in _host_files(folder):
+    for each in samplers.of_hosts(folder):
         host = hosts.get(each.get("host", ""), each.get("host", ""))
         for key, why in each["reasons"].items():
             sensor, kind = [*key.split("/", 2), ""][:2]
@@ -299,7 +271,8 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     if not machine["power_sensors"]:
         return f"no power sensor is configured for machine {machine['name']}"
     return (
-        "; ".join(dict.fromkeys(reason for host in _host_files(folder) for reason in host["reasons"].values())) or None
+        "; ".join(dict.fromkeys(reason for host in samplers.of_hosts(folder) for reason in host["reasons"].values()))
+        or None
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.instruments import disturbance
+from study.instruments import disturbance, samplers
 
 MOST_HOSTS = 4  # if there are more, only the one of which others used the most
 OTHERS = "others' CPU"  # begins the label of each host
@@ -17,7 +17,9 @@ Values = NDArray[np.float64]
 
 
 def shares(folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: Values) -> dict[str, Values]:
-    """{label of a host: the share of its cores that others used, at each time of ``grid``}; empty without the file.
+    """{label of a host: the share of its cores that others used, at each time of ``grid``}.
+
+    Empty without the file, and if several machines have one name, whose rows nobody can tell apart.
 
     A host that does not tell it, or had no ranks by which its clock is known, is left out: a line at 0 would say that
     nobody used it.
@@ -28,7 +30,7 @@ def shares(folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: V
         grid: seconds since the launch, rising.
     """
     path = folder / disturbance.FILE
-    if not path.exists():
+    if not path.exists() or samplers.of_one_name(folder):
         return {}
     rows = disturbance.read(path)
     found = {
