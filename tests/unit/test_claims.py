@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from study.core import statistics
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.report.papers import claims, claims_of_points, declaration, formulas, published
@@ -126,6 +127,23 @@ def test_claims_by_experiments_name_a_machine_and_have_no_runs(made):
     quantities = {"speed": {"form": "value", "measure": "runtime_s"}}
     with pytest.raises(StudyError, match=r"claims\[0\] \(speed\): expected machine and at, and no runs"):
         made([CLAIM], quantities=quantities)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "right"),
+    [
+        (238546.95, 159.35 * 1497, 0),  # by hand 238546.95; of floats, 3e-11 is left
+        (0.3, 0.1 + 0.2, 0), (1, 1, 0), (0, 0, 0), (-2.5, 2.5, -5), (1 + 1e-9, 1, 1e-9), (1e-300, 0, 1e-300),
+        (math.inf, 1, math.inf), (math.nan, 1, math.nan),
+    ],
+)  # fmt: skip
+def test_a_difference_that_is_only_rounding_is_0(one, other, right):
+    expected = pytest.approx(right, rel=1e-6, abs=0, nan_ok=True)
+    assert statistics.difference(one, other) == expected
+    columns = pd.Series([one, 5.0]), pd.Series([other, 3.0])
+    assert statistics.difference(*columns).tolist() == [expected, 2.0]
+    assert formulas.evaluated("a - b", {"a": one, "b": other}.__getitem__, {}) == expected
+    assert formulas.of_two("difference", *columns).tolist() == [expected, 2.0]
 
 
 def test_a_formula_runs_no_code():

@@ -120,6 +120,7 @@ def test_derived_numbers_without_any_run(quantity, measure, at, expected, digits
     rows = table[(table["quantity"] == quantity) & (table["measure"] == measure)]
     row = (rows[rows["at"].isna()] if at is None else rows[rows["at"] == at]).iloc[0]
     assert round(row.published_value, digits) == pytest.approx(expected)
+    assert (row.published_value == 0) == (expected == 0), "no rounding of floats for what is 0"
     assert row.source.startswith("published: ") and "runs" not in row.source
     assert math.isnan(row.value) and row.missing.startswith("runs of ")
 

@@ -31,6 +31,23 @@ class Sample:
 ROUNDING = 1e-12  # of floats: a relative difference that is none
 
 
+def difference(one: Any, other: Any) -> Any:
+    """One less the other, 0 if that is only the rounding of floats: 238546.95 - 159.35 * 1497 is 0 and not 3e-11.
+
+    Args:
+        one: a number or a column of pandas.
+        other: likewise; rows of columns are matched by their index.
+    """
+    if hasattr(one, "align") and hasattr(other, "align"):
+        one, other = one.align(other)
+    found = one - other
+    limit = ROUNDING * np.maximum(np.abs(one), np.abs(other))
+    is_rounding = (np.abs(found) <= limit) & (limit < np.inf)
+    if hasattr(found, "mask"):
+        return found.mask(is_rounding, 0.0)
+    return 0.0 if is_rounding else found
+
+
 def summarize(values: Iterable[float | None]) -> Sample:
     """The `Sample` of ``values``, without missing ones.
 

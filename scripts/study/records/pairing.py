@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.core import statistics
 from study.core.statistics import (
     ERROR_PER_SIDE,
     ROUNDING,
@@ -136,7 +137,7 @@ def difference(
     values = [
         each[each["status"] == "ok"].drop_duplicates("block").set_index("block")[measure] for each in (one, other)
     ]
-    differences = (values[0] - values[1]).astype(float).dropna()
+    differences = statistics.difference(*(each.astype(float) for each in values)).dropna()
     if differences.empty:
         return math.nan, math.nan, math.nan
     mean, n = float(differences.mean()), len(differences)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.core.statistics import summarize
+from study.core.statistics import difference, summarize
 from study.instruments.power.readings import MODELLED
 from study.records import comparable, pairing
 from study.records.names import join_records
@@ -232,14 +232,14 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, meas
     Blocks that cannot be compared are left out, and None is found without any other. What follows from the seeds, such
     as a loss, can be compared in any block.
     """
-    blocks = (one.set_index("block")[measure] - other.set_index("block")[measure]).dropna()
+    blocks = difference(one.set_index("block")[measure], other.set_index("block")[measure]).dropna()
     if measure not in QUALITY and len(blocks):
         blocks = blocks.drop(list(pairing.ratio(one, other, measure).left_out), errors="ignore")
         if blocks.empty:
             return None
     sample = summarize(blocks)
     if not sample.n:
-        means = summarize(one[measure]).mean - summarize(other[measure]).mean
+        means = difference(summarize(one[measure]).mean, summarize(other[measure]).mean)
         return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
     interval = (sample.mean - sample.ci95, sample.mean + sample.ci95)
     if measure in QUALITY:  # follows from the seeds, not from what the machine did meanwhile

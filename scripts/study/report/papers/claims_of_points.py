@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.core.statistics import difference
 from study.records import pairing
 from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
@@ -165,7 +166,7 @@ def _number(claim: Claim, pairs: pd.DataFrame) -> tuple[float, float, float]:
     one = pairs[claim.measure].astype(float)
     other = pairs[f"{claim.measure}_other"].astype(float) if claim.one else one
     each = formulas.of_two(claim.form or "", one, other)
-    value = 100 * (one - other).sum() / other.sum() if claim.form == "difference_pct" else each.mean()
+    value = 100 * difference(one, other).sum() / other.sum() if claim.form == "difference_pct" else each.mean()
     several = len(each) > 1
     return float(value), float(each.min()) if several else math.nan, float(each.max()) if several else math.nan
 

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from study.core.statistics import difference
+
 Numbers = TypeVar("Numbers", float, pd.Series)
 Function = Callable[..., Any]
 OPERATORS: dict[type, Function] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Add: operator.add, ast.Sub: difference, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.USub: operator.neg,
 }  # fmt: skip
 SYNTAX = "numbers, texts, names, calls such as text('measure'), and + - * / ** with brackets"
@@ -75,9 +77,9 @@ def of_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
     """The claim's number from one / other. ranks: ranks of one / ranks of other, for ``efficiency``."""
     of_forms: dict[str, Numbers] = {
         "ratio": ratio,
-        "change_pct": 100 * (ratio - 1),
-        "difference_pct": 100 * (ratio - 1),
-        "loss_pct": 100 * (1 - ratio),
+        "change_pct": 100 * difference(ratio, 1.0),
+        "difference_pct": 100 * difference(ratio, 1.0),
+        "loss_pct": 100 * difference(1.0, ratio),
         "efficiency": ratio / ranks,
     }
     return of_forms[form]
@@ -87,7 +89,7 @@ def of_two(form: str, one: pd.Series, other: pd.Series) -> pd.Series:
     """The claim's number of each pair of points; ``value`` is the first one's."""
     if form == "value":
         return one
-    return one - other if form == "difference" else of_ratio(form, one / other)
+    return difference(one, other) if form == "difference" else of_ratio(form, one / other)
 
 
 @functools.cache

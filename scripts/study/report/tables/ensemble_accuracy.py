@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.core.statistics import difference
 from study.records.names import runs_of
 from study.report.tables.ensembles import MEASURED, gives_rates
 from study.report.tables.layout import Table
@@ -31,7 +32,7 @@ def predicts(run: Any) -> bool:
 def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """One row per ensemble: accuracy of a member, of the majority vote and of the mean of the probabilities."""
     member = runs["member_test_accuracy"].astype(float)
-    known = runs.assign(**{gain: runs[column].astype(float) - member for gain, column in GAINS.items()})
+    known = runs.assign(**{gain: difference(runs[column].astype(float), member) for gain, column in GAINS.items()})
     table = points(known, ["voting_members", *ACCURACIES, *GAINS])
     table[REASON] = [_reasons(runs_of(known, records)) for records in table["records"]]
     order = ["benchmark", "dataset", "ensemble", "input_sharing"]
