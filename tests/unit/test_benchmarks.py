@@ -6,16 +6,20 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tf_keras
 from examples import define
 from fake_communicator import FakeCommunicator
 from test_training import make_data
 
 from study import workloads
+from study.backends.tensorflow import metrics
 from study.backends.tensorflow.input import batches
 from study.core import configuration
 from study.core.errors import StudyError
@@ -26,6 +30,7 @@ from study.experiment.expansion import load_study
 from study.instruments import phases
 from study.training import rank
 from study.workloads.base import Table
+from study.workloads.p1b1.tensorflow import Correlation
 from study.workloads.p1b3.tensorflow import growth_sign_accuracy
 
 
@@ -91,8 +96,6 @@ def test_activations_and_regularisation():
 
 def test_p1b3_s_initial_weights_are_candle_s():
     """CANDLE's ``normal``: a standard deviation of 0.05 before the output, which has Keras's own initialisation."""
-    import tf_keras
-
     tf_keras.utils.set_random_seed(1)  # 3 % are three standard errors of the smallest layer
     layers = [layer for layer in benchmark("p1b3").build_model((400,)).layers if type(layer).__name__ == "Dense"]
     weights = [layer.get_weights()[0] for layer in layers]
@@ -331,3 +334,29 @@ def test_growth_sign_accuracy_is_candle_s_share_of_equal_classes():
     share = np.mean(growth_sign_accuracy(true.astype(np.float32), found.astype(np.float32)))
     assert share == pytest.approx(np.mean(np.digitize(true, [0.0]) == np.digitize(found, [0.0])))
     assert share == pytest.approx(0.6)
+
+
+def test_p1b1_s_correlation_is_of_all_values_and_not_a_mean_over_batches():
+    """1 2 3 4 5 and 2 1 4 3 7: products of deviations 12, squares 10 and 21.2. The mean over batches is -2/3."""
+    metric = Correlation("correlation")
+    for right, found in (([[1, 2]], [[2, 1]]), ([[3, 4]], [[4, 3]]), ([[5]], [[7]])):
+        metric.update_state(tf.constant(right, tf.float32), tf.constant(found, tf.float32))
+    assert float(metric.result()) == pytest.approx(12 / math.sqrt(10 * 21.2), rel=1e-12)
+    metric.reset_state()
+    metric.update_state(tf.fill([7, 3], 0.1), tf.random.stateless_uniform([7, 3], [1, 2]))
+    assert float(metric.result()) == 0, "without any variance"
+    metric.update_state(tf.constant([[math.nan]]), tf.constant([[1.0]]))
+    assert math.isnan(float(metric.result()))
+
+
+def test_a_last_batch_of_fewer_samples_weighs_less():
+    """A metric of one's own gives one value of a batch: 1 of three samples, 0 of one."""
+
+    def of_batch(y_true, y_pred):
+        return tf.reduce_mean(y_pred)
+
+    (made,) = metrics.made(SimpleNamespace(metrics=lambda: [of_batch]))
+    metric = tf_keras.metrics.MeanMetricWrapper(made, made.__name__)
+    metric.update_state(tf.zeros((3, 1)), tf.ones((3, 1)))
+    metric.update_state(tf.zeros((1, 1)), tf.zeros((1, 1)))
+    assert (metric.name, float(metric.result())) == ("of_batch", 0.75)

@@ -387,3 +387,27 @@ def test_emulated_ranks_average_their_gradients():
     for of_emulated, of_one in zip(emulating.trained_weights(), one.trained_weights(), strict=True):
         assert close(of_emulated, of_one, rel=1e-4, least=1e-5)
     assert emulating.steps_made() == 3
+
+
+@trains
+def test_metrics_are_of_all_samples_and_not_means_over_batches():
+    """1 2 3 4 5 and 2 1 4 3 7: products of deviations 12, squares 10 and 21.2, squared errors 8."""
+    import torch
+
+    from study.workloads.pytorch import R2, Correlation, Mean
+
+    correlation, r2 = Correlation("correlation"), R2("r2")
+    for right, found in (([1, 2], [2, 1]), ([3, 4], [4, 3]), ([5], [7])):
+        for metric in (correlation, r2):
+            metric.add(torch.tensor(right).float()[:, None], torch.tensor(found).float()[:, None])
+    assert correlation.value() == pytest.approx(12 / (10 * 21.2) ** 0.5, rel=1e-12)
+    assert r2.value() == pytest.approx(1 - 8 / 10, rel=1e-12)
+    for metric in (correlation, r2):
+        metric.reset()
+        metric.add(torch.full((7, 1), 0.1), torch.arange(7.0)[:, None])
+        assert metric.value() == 0, "without any variance"
+    for of_batch in (lambda right, outputs: outputs.mean(), lambda right, outputs: outputs[:, 0]):
+        mean = Mean("mean", of_batch)
+        mean.add(torch.zeros(3, 1), torch.ones(3, 1))
+        mean.add(torch.zeros(1, 1), torch.zeros(1, 1))
+        assert mean.value() == 0.75, "three samples and one"

@@ -170,6 +170,7 @@ class Benchmark(Workload):
         return list(self.metric_names)
 
 
+FLAT = 1e-12  # squared deviations below this share of the squares are the rounding of sums of equal values
 COUNT = {"type": "integer", "minimum": 1}
 WIDTHS = {"type": "array", "minItems": 1, "items": COUNT}
 SHARE = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}

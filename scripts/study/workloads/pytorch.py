@@ -8,6 +8,7 @@ the transpose of the Keras model's.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from study.workloads import initial_weights
+from study.workloads import base, initial_weights
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda values: values,
@@ -145,10 +146,10 @@ class Metric:
 
 
 class Mean(Metric):
-    """The mean over all samples, or over all batches, of what a function gives of a batch."""
+    """The mean over all samples of what a function gives of a batch."""
 
     def __init__(self, name: str, of_batch: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """of_batch: one value of each sample, or one value of the batch."""
+        """of_batch: values of each sample, or one value of the batch, which then counts for each of its samples."""
         self.name, self._of_batch = name, of_batch
         self._sums: list[Tensor] = []
         self._number = 0
@@ -160,8 +161,8 @@ class Mean(Metric):
     def add(self, right: Tensor, outputs: Tensor) -> None:
         """A batch."""
         found = self._of_batch(right, outputs).detach()
-        self._sums.append(found.float().sum())
-        self._number += found.numel()
+        self._sums.append(found.float().sum() * (len(right) / found.numel()))
+        self._number += len(right)
 
     def value(self) -> float:
         """The mean."""
@@ -202,5 +203,35 @@ class R2(Metric):
     def value(self) -> float:
         """Of all batches."""
         number, total, squares, errors = torch.stack(self._parts).sum(0).tolist()
-        deviations = squares - total**2 / number
+        deviations = _deviations(number, total, squares)
         return 1 - errors / deviations if deviations else 0.0
+
+
+class Correlation(Metric):
+    """Pearson's correlation over all values of all samples of an epoch; 0 if one side has no variance."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._parts: list[Tensor] = []
+
+    def reset(self) -> None:
+        """Before an epoch."""
+        self._parts = []
+
+    def add(self, right: Tensor, outputs: Tensor) -> None:
+        """A batch."""
+        right, outputs = right.double(), outputs.detach().double()
+        terms = right, outputs, right.square(), outputs.square(), right * outputs
+        self._parts.append(torch.stack([torch.full_like(right.sum(), right.numel()), *(each.sum() for each in terms)]))
+
+    def value(self) -> float:
+        """Of all batches."""
+        number, right, found, squares, others, products = torch.stack(self._parts).sum(0).tolist()
+        norm = math.sqrt(_deviations(number, right, squares) * _deviations(number, found, others))
+        return (products - right * found / number) / norm if norm else 0.0
+
+
+def _deviations(number: float, total: float, squares: float) -> float:
+    """The sum of squared deviations from the mean, from the sums of the values and of their squares."""
+    found = squares - total**2 / number
+    return 0.0 if found <= base.FLAT * squares else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from study.backends.tensorflow import own_models
@@ -26,7 +27,24 @@ def made(benchmark: Benchmark) -> list[Any]:
     if "loss" in names:
         raise StudyError(f"{_of(benchmark)}: metrics: 'loss' is the name of the loss itself; give it another name")
     check((name for name in names if name is not None), _of(benchmark))
-    return metrics
+    return tf.nest.map_structure(_by_samples, metrics)
+
+
+def _by_samples(metric: Any) -> Any:
+    """A function that gives one value of a batch, which then counts for each sample; any other metric as it is.
+
+    Keras's mean over such values would take a last batch of fewer samples for a whole one.
+    """
+    if not inspect.isfunction(metric):
+        return metric
+    import tensorflow as tf
+
+    def of_samples(y_true: Any, y_pred: Any) -> Any:
+        found = tf.convert_to_tensor(metric(y_true, y_pred))
+        return tf.fill([tf.shape(y_pred)[0]], found) if found.shape.rank == 0 else found
+
+    of_samples.__name__ = metric.__name__
+    return of_samples
 
 
 def _of(benchmark: Benchmark) -> str:

@@ -2,11 +2,10 @@
 
 from itertools import pairwise
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from study.workloads import base, p1b1
-from study.workloads.pytorch import Dense, Mean
+from study.workloads.pytorch import Correlation, Dense, Metric
 
 
 class Benchmark(p1b1.Workload, base.Benchmark):
@@ -19,13 +18,6 @@ class Benchmark(p1b1.Workload, base.Benchmark):
         hidden = [Dense(inputs, outputs, model["activation"]) for inputs, outputs in pairwise(widths)]
         return nn.Sequential(*hidden, Dense(widths[-1], shape[0], model["output_activation"], is_output=True))
 
-    def metrics(self) -> list[Mean]:
+    def metrics(self) -> list[Metric]:
         """The metrics of `metric_names`."""
-        return [Mean("correlation", correlation)]
-
-
-def correlation(right: Tensor, outputs: Tensor) -> Tensor:
-    """Pearson's correlation over all values of a batch, 0 if one has no variance."""
-    right, outputs = right - right.mean(), outputs - outputs.mean()
-    norm = torch.sqrt(right.square().sum() * outputs.square().sum())
-    return torch.where(norm > 0, (right * outputs).sum() / norm, 0)
+        return [Correlation("correlation")]
