@@ -469,7 +469,7 @@ def test_heat_slows_the_run_s_gpus_and_idling_and_set_clocks_do_not(host, tmp_pa
     nvml.gpus[0].processes, nvml.gpus[0].throttled_by, nvml.gpus[0].load = [1], bits, 1.0
     row = seen_of_gpus(tmp_path, host, nvml)
     assert row == {"gpu_slowed_s": slowed, "gpu_capped_s": capped, "gpu_shared_s": "0.0", "gpu_clock_mhz": "1410",
-                   "gpu_reason": ""}  # fmt: skip
+                   "gpu_reason": "", "gpu_users": f"{nvml.gpus[0].uuid} own"}  # fmt: skip
 
 
 def test_a_process_of_others_is_noticed_only_on_a_gpu_of_the_run(host, tmp_path):
@@ -477,6 +477,7 @@ def test_a_process_of_others_is_noticed_only_on_a_gpu_of_the_run(host, tmp_path)
     nvml.gpus[0].processes, nvml.gpus[1].processes, nvml.gpus[1].throttled_by = [1], [7], 0x40
     row = seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))
     assert (row["gpu_slowed_s"], row["gpu_shared_s"]) == ("0.0", "0.0"), "GPU 1 is not the run's"
+    assert row["gpu_users"] == f"{nvml.gpus[0].uuid} own, {nvml.gpus[1].uuid} others"
     nvml.gpus[0].processes = [1, 7]
     assert seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))["gpu_shared_s"] == "10.0"
 
@@ -486,7 +487,8 @@ def test_gpus_without_a_process_of_the_run_are_not_called_undisturbed(host, tmp_
     nvml = FakeNvml()
     nvml.gpus[0].processes = [7]
     row = seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))
-    assert row.pop("gpu_reason") == gpu_background.UNUSED and set(row.values()) == {""}
+    assert row.pop("gpu_reason") == gpu_background.UNUSED
+    assert row.pop("gpu_users") == f"{nvml.gpus[0].uuid} others" and set(row.values()) == {""}
 
 
 def test_what_nvml_does_not_tell_is_empty_with_the_reason(host, tmp_path, monkeypatch):
@@ -498,7 +500,9 @@ def test_what_nvml_does_not_tell_is_empty_with_the_reason(host, tmp_path, monkey
     nvml.gpus[0].processes = [4711]
     row = seen_of_gpus(tmp_path, host, nvml)
     assert row.pop("gpu_reason") == "NVML: GPU 0: process 4711 is not known here (a container?)"
-    assert set(row.values()) == {""}
+    assert set(row.values()) == {""}, "nobody knows whose it is"
+    nvml.gpus[1].processes = [1]
+    assert seen_of_gpus(tmp_path, host, nvml)["gpu_users"] == f"{nvml.gpus[1].uuid} own", "what is known is told"
     assert gpu_background.find(False).now(lambda pid: True).reason == "power_sensors of the machine's file lacks nvml"
     assert gpu_background.find(True, FakeNvml(0)).now(lambda pid: True).reason == "NVML: the driver sees no GPU"
     monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -190,3 +190,15 @@ def test_members_that_failed_do_not_fail_the_others():
     good = {"final_weights_crc32": 2, "weights_finite": True, "member": {"number": 0, "failure": None}}
     evidence = checks.Evidence({}, {"ranks": [good, lost]})
     assert CHECKS["weights_finite"].reason(evidence) is None
+
+
+def test_ranks_of_a_command_share_a_gpu_only_where_its_processes_were_on_it():
+    """Its GPUs follow from a convention; there is no energy where nothing confirms it."""
+
+    def reason(joules):
+        record = {"power": {"components": {"gpu": {"energy_j": joules}}}}
+        metrics = {"ranks": [{"gpu": "GPU-a"}, {"gpu": "GPU-a"}], "program": {}}
+        return CHECKS["own_gpus"].reason(checks.Evidence(record, metrics))
+
+    assert reason(None) == NOT_MADE
+    assert reason(5.0).startswith("2 ranks trained on GPU-a")

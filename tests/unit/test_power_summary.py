@@ -1,12 +1,14 @@
 """Power and energy of a run, worked out by hand from made-up telemetry of one or two hosts."""
 
+import csv
 import json
 
 import pytest
 
+from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.summary import energy_of_gpus, energy_until, summarize
+from study.instruments.power.summary import energy_of_gpus, energy_until, over_time, summarize
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -44,6 +46,8 @@ def run(tmp_path):
         samplers=(),
         one_clock=False,
         told=None,
+        users=None,
+        ranks_told=None,
     ):
         lines = [",".join(COLUMNS)]
         for (host, sensor, kind), watts in devices.items():
@@ -63,7 +67,15 @@ def run(tmp_path):
         gpus = ["nvml-gpu" if gpus_per_rank else None] * ranks
         (tmp_path / "metrics.json").unlink(missing_ok=True)
         if whole:
-            (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": gpu} for gpu in used or gpus]}))
+            of_command = {} if users is None else {"program": {}}
+            metrics = {"ranks": ranks_told or [{"gpu": gpu} for gpu in used or gpus], **of_command}
+            (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        with open(tmp_path / "background.csv", "w", newline="") as handle:
+            rows = csv.DictWriter(handle, BACKGROUND)
+            rows.writeheader()
+            for at, text in users or ():
+                row = {"end_wall_ns": 0, "end_monotonic_ns": int(at * 1e9), "host": hosts[0], "gpu_users": text}
+                rows.writerow(row)
         found = [{"reasons": reasons or {}, **each} for each in samplers or [{"boot_id": "b"}]]
         (tmp_path / "sensors.json").write_text(json.dumps(found))
         sensors = ["nvml", "cray", "rapl"]
@@ -225,6 +237,67 @@ def test_gpus_that_cannot_be_told_apart_have_no_energy(run):
     power = run(TWO, ranks=2, used=["GPU-a", None])
     assert power["energy_per_gpu_j"] is None
     assert "which GPUs the ranks used cannot be told" in power["reason"]
+
+
+# A command: its program may have used another GPU than the one of its rank, or none
+
+
+def test_a_command_has_the_energy_of_the_gpus_on_which_its_processes_were(run):
+    """By the processes that NVML showed; where it shows none, as in a container, by the kernels that ran."""
+    confirmed = run(TWO, used=["GPU-b"], users=[(5, "GPU-b own, GPU-a others"), (9, "")])
+    assert confirmed == run(TWO, used=["GPU-b"]), "as a rank of ours"
+    assert confirmed["energy_per_gpu_j"] == pytest.approx(300 * 18)
+    hidden = run(TWO, used=["GPU-b"], users=[(5, "")], busy=lambda at: 30 if 10 < at < 11 else 0)
+    assert hidden["energy_per_gpu_j"] == pytest.approx(300 * 18)
+    assert hidden["gpu_utilisation_pct"] == pytest.approx(3, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("users", "busy", "reason"),
+    [
+        ([(5, "GPU-a own")], 50, "a process of the run was on GPU GPU-a, which is no rank's: a rank should use"),
+        ([(5, "GPU-a own, GPU-b own")], 50, "a process of the run was on GPU GPU-a, which is no rank's"),
+        ([(5, "GPU-b others")], 50, "NVML showed processes of others on GPU GPU-b, a rank's, and never one of the run"),
+        ([(5, "")], 0, "GPU GPU-b, a rank's, was not used: NVML showed no process of the run on it, and no util"),
+        ([], None, "GPU GPU-b, a rank's, was not used"),
+        ([(1, "GPU-b own"), (25, "GPU-b own")], 0, "GPU GPU-b, a rank's, was not used"),  # not while it ran
+    ],
+)
+def test_the_power_of_a_gpu_that_a_command_did_not_use_is_not_the_run_s(run, tmp_path, users, busy, reason):
+    power = run(TWO, used=["GPU-b"], users=users, busy=None if busy is None else lambda at: busy)
+    assert power["reason"].startswith(reason)
+    assert power["energy_per_gpu_j"] is power["energy_job_j"] is power["gpu_utilisation_pct"] is None
+    assert power["components"]["gpu"]["energy_j"] is power["phases"]["train"]["gpu"]["energy_j"] is None
+    assert power["whole_run"]["energy_per_gpu_j"] is None
+    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10, "ranks_per_node": 1}
+    (tmp_path / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges()))
+    assert len(over_time(tmp_path, machine)) == 2, "nobody knows which one is the run's"
+    joules, why = energy_until(tmp_path, machine, edges(), int(18e9))
+    assert joules is None and why.startswith(reason)
+
+
+def test_a_command_says_why_the_gpu_of_a_rank_is_not_known(run):
+    told = [{"gpu": "GPU-a", "gpu_reason": None}, {"gpu": None, "gpu_reason": "CUDA shows 1 GPU"}]
+    assert run(TWO, ranks=2, ranks_told=told, users=[(5, "GPU-a own")])["reason"] == "CUDA shows 1 GPU"
+
+
+def test_a_command_that_used_a_gpu_on_a_machine_without_gpus_has_no_energy_of_its_processors_alone(run):
+    devices = {**TWO, ("n1", "rapl", "cpu"): 50, ("n1", "rapl", "memory"): 10}
+    power = run(devices, gpus_per_rank=0, users=[(5, "GPU-b own")])
+    assert power["energy_per_gpu_j"] is power["energy_job_j"] is None
+    assert power["reason"].startswith("a process of the run was on GPU GPU-b, but gpus_per_rank in the machine's file")
+    assert power["components"]["cpu"]["energy_j"] == pytest.approx(50 * 18)
+    others = run(devices, gpus_per_rank=0, users=[(5, "GPU-b others")])
+    assert others == run(devices, gpus_per_rank=0), "those of others change nothing"
+    assert others["energy_per_gpu_j"] == pytest.approx(60 * 18)
+
+
+def test_utilisation_of_a_command_without_a_phase_train_is_of_its_program(run):
+    program = [{**edge, "phase": "program"} for edge in edges() if edge["phase"] == "train"]
+    of_gpu = {"used": ["GPU-b"], "users": [(9, "GPU-b own")], "busy": lambda at: 40 if 8 < at < 18 else 0}
+    power = run(TWO, told=[*edges(last="startup"), *program], **of_gpu)
+    assert power["gpu_utilisation_pct"] == pytest.approx(40, rel=0.05)
+    assert power["energy_per_gpu_j"] == pytest.approx(300 * 10) and power["energy_window_s"] == pytest.approx(10)
 
 
 def test_a_gpu_without_readings_is_told(run):

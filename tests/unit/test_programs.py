@@ -22,6 +22,7 @@ import psutil
 import pytest
 import yaml
 from examples import expand
+from fake_nvml import FakeNvml
 from project import wait_for
 
 from study import plan
@@ -216,6 +217,36 @@ def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
     (run,) = project(grid={"gpus": 13}, starts="node")
     definition = inputs.define(run, machine.load("summit"), "data")
     assert program.place_of(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("place", "shown", "expected"),
+    [
+        (program.Place((5,), 1, 2, 2), None, [1]),
+        (program.Place((5,), 1, 2, 2), "2,0", [0]),
+        (program.Place((5,), 1, 2, 2), "GPU-00000002-aaaa", [2]),  # its own only, as jsrun shows
+        (program.Place((2, 3), 0, 1, 2), None, [0, 1]),  # starts: node
+        (program.Place((2, 3), 0, 1, 2), "1,2", [1, 2]),
+        (program.Place((0, 1, 2, 3), 0, 0, 4), None, [0, 1, 2, None]),
+        (program.Place((0,), 0, 0, 1), "MIG-5c1", [None]),
+    ],
+)
+def test_the_gpus_of_a_program_s_ranks_are_those_that_its_variables_show(place, shown, expected):
+    """By local rank; for a program that starts the ranks of its node, the first ones."""
+    nvml, variables = FakeNvml(3), {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    found = program.gpus_of(place, {"gpus_per_rank": 1}, variables, nvml)
+    assert [each.uuid for each in found] == [None if index is None else nvml.gpus[index].uuid for index in expected]
+    assert all(each.uuid or each.reason for each in found)
+
+
+def test_without_gpus_nvml_is_not_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    place = program.Place((0, 1), 0, 0, 2)
+    assert program.gpus_of(place, {"gpus_per_rank": 0}, {}) == [(None, None)] * 2
+    (told, _) = program.gpus_of(place, {"gpus_per_rank": 1}, {})
+    assert told.uuid is None and told.reason.startswith("NVML lists no GPUs here")
+    told = program.gpus_of(place, {"gpus_per_rank": 1}, {}, SimpleNamespace(NVMLError=OSError))
+    assert [each.reason for each in told] == ["NVML: 'types.SimpleNamespace' object has no attribute 'nvmlInit'"] * 2
 
 
 @pytest.fixture

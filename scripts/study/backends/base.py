@@ -17,6 +17,7 @@ from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.operations.profile import Profile
+from study.instruments.power.gpus import place_of
 from study.machines.process_roles import DIVIDES_SAMPLES
 from study.workloads.base import Data, Workload
 
@@ -236,12 +237,13 @@ def gpu_of_rank(framework: str, number: int, local_rank: int) -> int:
     """
     if not number:
         raise StudyError(f"the machine's file gives each rank a GPU (gpus_per_rank: 1) but {framework} sees none here")
-    if 1 < number <= local_rank:
+    place = place_of(local_rank, number)
+    if place is None:
         raise StudyError(
             f"{framework} sees {number} GPUs here, and this is the node's rank {local_rank}, from 0; correct "
             "ranks_per_node in the machine's file, or what its jobs ask for"
         )
-    return 0 if number == 1 else local_rank
+    return place
 
 
 def rank_samples(data: Data, run: RunDefinition) -> int:

@@ -42,7 +42,8 @@ CLOCK_S = 0.02  # for reading clock rates: each may take 10 ms
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
 COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
-OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", "gpu_reason")  # older files lack these
+TEXTS_OF_GPUS = ("gpu_reason", "gpu_users")
+OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", *TEXTS_OF_GPUS)  # older files lack these
 COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS)
 
 
@@ -391,7 +392,7 @@ class BackgroundFile:
             return [""] * len(OF_GPUS)
         found = self._gpus.now(self._background.is_own)
         times = [None if each is None else seconds * each for each in (found.slowed, found.capped, found.shared)]
-        return [*map(_short, [*times, found.clock_mhz]), " ".join(found.reason.split())]
+        return [*map(_short, [*times, found.clock_mhz]), " ".join(found.reason.split()), found.users]
 
     def close(self) -> None:
         """Write the last row."""

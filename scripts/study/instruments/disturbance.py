@@ -18,7 +18,7 @@ from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
 from study.core.wording import significant
 from study.instruments import phases, samplers
-from study.instruments.background import COLUMNS, COUNTED, OF_GPUS
+from study.instruments.background import COLUMNS, COUNTED, OF_GPUS, TEXTS_OF_GPUS
 from study.instruments.gpu_background import UNUSED
 
 SEPARATOR = "\t"
@@ -26,9 +26,10 @@ NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
 BUSY = r"[^,\t\n\r]+ [0-9]{1,6}[.][0-9]{2}"  # a process with its cores
 WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+", NUMBER + "(?<!\t)", r"[0-9]{1,6}"]
                                       + [NUMBER] * (len(COUNTED) + 1) + [f"({BUSY}(, {BUSY})*)?"]
-                                      + [NUMBER] * (len(OF_GPUS) - 1) + [r"[^\t\n\r\ufffd]*"]))  # fmt: skip
+                                      + [NUMBER] * (len(OF_GPUS) - len(TEXTS_OF_GPUS))
+                                      + [r"[^\t\n\r\ufffd]*"] * len(TEXTS_OF_GPUS)))  # fmt: skip
 FILE = "background.csv"  # in the run's directory
-LATER = {**dict.fromkeys(OF_GPUS, FINITE), "gpu_reason": TEXT}  # columns that older files lack
+LATER = {**dict.fromkeys(OF_GPUS, FINITE), **dict.fromkeys(TEXTS_OF_GPUS, TEXT)}  # columns that older files lack
 KINDS = {**dict.fromkeys(COLUMNS[: -len(OF_GPUS)], FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
          "host": NAME, "cores": WHOLE, "busiest": TEXT}  # fmt: skip
 # {of the record: (column of the file, whether it is divided by the run's seconds x cores, or by its seconds)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from study.core import fields
 from study.ensembles import results
+from study.instruments.power.summary import PROGRAM
 from study.records.power import METERED, WHOLE_RUN
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
@@ -87,6 +88,9 @@ def _data_complete(evidence: Evidence) -> str | None:
 def _own_gpus(evidence: Evidence) -> str | None:
     told = Counter(rank["gpu"] for rank in evidence.metrics.get("ranks", []) if rank.get("gpu"))
     if told.total() < 2:
+        return NOT_MADE
+    # A command's GPUs follow from a convention; there is energy only if NVML confirms it.
+    if PROGRAM in evidence.metrics and evidence.record["power"]["components"]["gpu"]["energy_j"] is None:
         return NOT_MADE
     gpu, ranks = told.most_common(1)[0]
     if ranks == 1:

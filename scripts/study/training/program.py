@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments import heartbeats
 from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog, now
+from study.instruments.power import gpus
 from study.machines import held_ports, launchers, probe
 from study.training import divergence, process_tree
 from study.workloads import command
@@ -91,6 +92,22 @@ def place_of(run: RunDefinition, variables: dict[str, str]) -> Place:
         return Place(tuple(nodes[number]), 0, number, len(nodes[number]))
     node = next(node for node, ranks in enumerate(nodes) if number in ranks)
     return Place((number,), number - nodes[node][0], node, len(nodes[node]))
+
+
+def gpus_of(
+    place: Place, machine: Mapping[str, Any], variables: Mapping[str, str], nvml: Any = None
+) -> list[gpus.OfRank]:
+    """The GPU of each rank that a process starts, by the variables of its program; nothing is asked without GPUs.
+
+    nvml: the pynvml module or a replacement for it; None to import it.
+    """
+    if not machine["gpus_per_rank"]:
+        return [gpus.OfRank()] * len(place.ranks)
+    local_ranks = range(place.local_rank, place.local_rank + len(place.ranks))
+    try:
+        return gpus.of_ranks(gpus.visible(variables, nvml), local_ranks)
+    except Exception as error:  # whatever a driver's bindings raise: it must not fail a program that ended well
+        return [gpus.OfRank(reason=f"NVML: {str(error) or type(error).__name__}")] * len(place.ranks)
 
 
 class Program:
@@ -402,7 +419,7 @@ class Program:
         peak_mb: float | None,
     ) -> None:
         """Leave what was measured for `study.training.program_results`."""
-        host = socket.gethostname()
+        host, used = socket.gethostname(), gpus_of(self._place, self._run.machine, {**os.environ, **variables})
         told = {
             rank: {
                 "epochs": _finite([asdict(each) for each in progress.epochs]),
@@ -415,7 +432,8 @@ class Program:
         write_json(
             self._ranks / f"program-{self._place.first:05d}.json",
             {
-                "ranks": [{"rank": rank, "local_rank": self._place.local_rank + place, "host": host, "gpu": None,
+                "ranks": [{"rank": rank, "local_rank": self._place.local_rank + place, "host": host,
+                           "gpu": used[place].uuid, "gpu_reason": used[place].reason,
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": cpu_s,
                 "told": told,

@@ -2,16 +2,18 @@
 
 from study.instruments.power.series import Series
 
+UNKNOWN = "which GPUs the ranks used cannot be told; see CUDA_VISIBLE_DEVICES in docs/telemetry.md"
+
 
 def counted(
-    series: list[Series], order: list[str], used: set[str | None], fill_nodes: bool
+    series: list[Series], order: list[str], used: set[str | None], fill_nodes: bool, why: str | None = None
 ) -> tuple[list[Series], dict[str, str]]:
     """(series that count, {kind: reason why none counts}) of a run.
 
     series: a list of `Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
     host, only the first counts, so that no joule is added twice. used: the UUIDs of the ranks' GPUs; empty if the ranks
     have no GPU. If it contains None, the ranks' GPUs cannot be identified. fill_nodes: whether the ranks use all GPUs
-    of their nodes; then a sensor that does not tell GPUs apart counts too.
+    of their nodes; then a sensor that does not tell GPUs apart counts too. why: the ranks' GPUs cannot be identified.
     """
     kept = of_first_sensors(series, order)
     by_uuid = [each for each in kept if each.sensor == "nvml"]
@@ -23,9 +25,7 @@ def counted(
         return kept, {}
     others = [each for each in kept if each.sensor != "nvml"]
     if None in used:
-        return others, {
-            "gpu": "which GPUs the ranks used cannot be told; see CUDA_VISIBLE_DEVICES in docs/telemetry.md"
-        }
+        return others, {"gpu": why or UNKNOWN}
     read = {each.name for each in by_uuid}
     missing = sorted(gpu for gpu in used if gpu is not None and gpu not in read)
     if missing:

@@ -1,13 +1,20 @@
 """Which physical GPU a rank uses: the NVML UUID of the GPU that CUDA shows to the rank."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors.nvml import handles, is_partitioned, library, uuid_of
 
 NO_DEVICE = ("", "-1", "NoDevFiles", "none")  # the last two: batch systems, to jobs without a GPU
+
+
+class OfRank(NamedTuple):
+    """The GPU of a rank: its UUID, or None with the reason. Both are None for a rank without a GPU."""
+
+    uuid: str | None = None
+    reason: str | None = None
 
 
 def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequence[str | None] | None:
@@ -38,6 +45,42 @@ def visible(variables: Mapping[str, str] = os.environ, nvml: Any = None) -> Sequ
         uuid, is_unclear = next(iter(named)) if len(named) == 1 else (None, True)
         found.append(None if is_unclear else uuid)
     return found
+
+
+def place_of(local_rank: int, number: int) -> int | None:
+    """Which of the GPUs that a process sees is a rank's, from 0; None if there is none for it.
+
+    A launcher such as jsrun may show each rank only its own GPU. number: of the GPUs that the process sees.
+    """
+    if not number or 1 < number <= local_rank:
+        return None
+    return 0 if number == 1 else local_rank
+
+
+def of_ranks(shown: Sequence[str | None] | None, local_ranks: Iterable[int]) -> list[OfRank]:
+    """The GPU of each rank of a program that is not ours: by convention the one of its local rank.
+
+    shown: as `visible` tells it, of the program's environment.
+    """
+    return [_of_rank(shown, local_rank) for local_rank in local_ranks]
+
+
+def _of_rank(shown: Sequence[str | None] | None, local_rank: int) -> OfRank:
+    if shown is None:
+        return OfRank(reason="NVML lists no GPUs here, so the ranks' own cannot be identified")
+    place = place_of(local_rank, len(shown))
+    if place is None:
+        number = f"{len(shown)} GPUs" if shown else "no GPU"
+        return OfRank(
+            reason=f"CUDA shows {number} to the program, too few for the node's rank {local_rank}, from 0; correct "
+            "CUDA_VISIBLE_DEVICES, ranks_per_node in the machine's file, or what its jobs ask for"
+        )
+    if shown[place] is None:
+        return OfRank(
+            reason=f"the GPU of the node's rank {local_rank} is in MIG mode, is lost, or cannot be identified; name "
+            "whole GPUs in CUDA_VISIBLE_DEVICES"
+        )
+    return OfRank(shown[place])
 
 
 def _gpu(nvml: Any, handle: Any) -> tuple[str | None, bool]:

@@ -8,30 +8,45 @@ that of the run's processes (`PROCESSES`), start-up included. All windows are by
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from study.core import checked
 from study.core.files import AnyPath
-from study.instruments import samplers
+from study.instruments import phases, samplers
 from study.instruments.phases import PHASES, zeros_ns
-from study.instruments.power import energy
+from study.instruments.power import energy, gpu_evidence
 from study.instruments.power.counted import counted, of_the_ranks
 from study.instruments.power.kinds import KINDS
 from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
 
 RUN = "run"
-PROGRAM = "program"  # phase of a command
+PROGRAM = "program"  # phase of a command, and what metrics.json tells of commands only
 PROCESSES = "processes"  # of a node: from its first process's start, with its sampler running, to its last one's end
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
+OF_RANK = ("gpu", "gpu_reason")
 # Of metrics.json, what power needs of it.
 RANKS = {
     "type": "object",
     "required": ["ranks"],
-    "properties": {"ranks": {"type": "array", "items": {"properties": {"gpu": {"type": ["string", "null"]}}}}},
+    "properties": {
+        "ranks": {"type": "array", "items": {"properties": {name: {"type": ["string", "null"]} for name in OF_RANK}}},
+    },
 }
+
+
+class _Used(NamedTuple):
+    """The ranks' GPUs: their UUIDs, with None for an unknown one, empty if the ranks have no GPU.
+
+    fill_nodes: whether the ranks surely use all GPUs of their nodes. why: why there is an unknown one, if that is told.
+    See `study.instruments.power.counted`.
+    """
+
+    gpus: set[str | None]
+    fill_nodes: bool = False
+    why: str | None = None
 
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
@@ -47,7 +62,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     folder: the run's directory. machine: the settings of its machine. gpus: the number of its ranks. edges: of its
     phases (`study.instruments.phases.read`).
     """
-    folder = Path(folder)
+    folder, edges = Path(folder), list(edges)
     absent = _absent_sensors(folder, machine)
     if unclear := samplers.of_one_name(folder):
         return _power({}, {}, machine, gpus, None, unclear)
@@ -62,8 +77,10 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
     of_processes, why_none = _process_windows(folder, windows, hosts)
     windows |= of_processes
-    found, source = _energies(series, windows, folder, machine)
-    busy, memory = _gpu_use(series, windows, folder, machine)
+    used = _used_gpus(folder, machine, series, edges)
+    machine = _with_gpus(machine, used)
+    found, source = _energies(series, windows, folder, machine, used)
+    busy, memory = _gpu_use(series, windows, machine, used)
     power = _power(found, windows, machine, gpus, source, absent)
     gpu = {"gpu_utilisation_pct": busy, "gpu_memory_mb": memory}
     return power | gpu | {"whole_run": _whole_run(found, of_processes, machine, gpus, why_none)}
@@ -86,7 +103,7 @@ def energy_until(
     folder, machine, edges: as for `summarize`, of a run that came to its end. wall_ns: by the launching host's clock.
     ended: the same moment by the monotonic clock (ns) of a host, if known: (host, monotonic_ns).
     """
-    folder = Path(folder)
+    folder, edges = Path(folder), list(edges)
     if unclear := samplers.of_one_name(folder):
         return None, unclear
     hosts = _machines(folder)
@@ -95,7 +112,9 @@ def energy_until(
     if not series or not windows:
         absent = _absent_sensors(folder, machine)
         return None, absent or f"{'no phase load' if series else 'no reading'} in the run's files"
-    found = _energies(series, windows, folder, machine)[0][RUN]
+    used = _used_gpus(folder, machine, series, edges)
+    machine = _with_gpus(machine, used)
+    found = _energies(series, windows, folder, machine, used)[0][RUN]
     joules = _job(found, machine)
     if joules is not None:
         return joules, None
@@ -138,9 +157,10 @@ def over_time(folder: AnyPath, machine: dict[str, Any]) -> list[Series]:
     """
     series = read_series(Path(folder) / "telemetry.csv")
     measured = [each for each in series if each.sensor != MODELLED]
-    used, _ = _used_gpus(Path(folder), machine)
+    path = Path(folder) / "phases.jsonl"
+    used = _used_gpus(Path(folder), machine, series, phases.read(path) if path.exists() else [])
     modelled = [each for each in series if each.sensor == MODELLED]
-    return [*of_the_ranks(measured, machine["power_sensors"], used), *modelled]
+    return [*of_the_ranks(measured, machine["power_sensors"], used.gpus), *modelled]
 
 
 def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -> tuple[Windows, str | None]:
@@ -201,13 +221,12 @@ def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, 
 
 
 def _energies(
-    series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]
+    series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any], used: _Used
 ) -> tuple[dict[str, Any], str]:
     """(the energies of `_by_window`, whether they are measured or modelled)."""
     measured = [each for each in series if each.sensor != MODELLED]
-    used, fill_nodes = _used_gpus(folder, machine)
-    series, reasons = counted(measured or series, machine["power_sensors"], used, fill_nodes)
-    reasons = _of_lost_parts(folder, series, bool(used)) | reasons
+    series, reasons = counted(measured or series, machine["power_sensors"], *used)
+    reasons = _of_lost_parts(folder, series, bool(used.gpus)) | reasons
     return _by_window(series, windows, machine["sampling_hz"], reasons), "measured" if measured else MODELLED
 
 
@@ -257,11 +276,15 @@ def _of_lost_parts(folder: Path, series: list[Series], by_uuid: bool) -> dict[st
 
 
 def _gpu_use(
-    series: list[Series], windows: Windows, folder: Path, machine: dict[str, Any]
+    series: list[Series], windows: Windows, machine: dict[str, Any], used: _Used
 ) -> tuple[float | None, float | None]:
-    """(mean utilisation of the ranks' GPUs while they train (%), the most memory in use on one), or None."""
-    kept, _ = counted(series, machine["power_sensors"], *_used_gpus(folder, machine))
-    spans = {host: span for (host, window), span in windows.items() if window == "train"}
+    """(mean utilisation of the ranks' GPUs while they train (%), the most memory in use on one), or None.
+
+    Of a command that tells no phase train, utilisation is of its whole program.
+    """
+    kept, _ = counted(series, machine["power_sensors"], *used)
+    name = "train" if any(window == "train" for _, window in windows) else PROGRAM
+    spans = {host: span for (host, window), span in windows.items() if window == name}
     gpus = [each for each in kept if each.kind == "gpu"]
     return energy.mean_utilisation(gpus, spans), energy.most_memory_mb(gpus)
 
@@ -276,17 +299,43 @@ def _absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None:
     )
 
 
-def _used_gpus(folder: Path, machine: dict[str, Any]) -> tuple[set[str | None], bool]:
-    """(UUIDs of the ranks' GPUs, with None for an unknown one, whether the ranks surely use all GPUs of their nodes).
+def _used_gpus(folder: Path, machine: dict[str, Any], series: list[Series], edges: Iterable[dict[str, Any]]) -> _Used:
+    """The ranks' GPUs; of a command, unknown ones where there is no evidence that it used these and no others.
 
-    See `study.instruments.power.counted`.
+    series: of all devices. edges: of the run's phases.
     """
-    if not machine["gpus_per_rank"]:
-        return set(), False
-    ranks = checked.load_json(folder / "metrics.json", RANKS)["ranks"]
-    # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.
-    fill_nodes = not machine.get("hosts") and len(ranks) % machine["ranks_per_node"] == 0
-    return {rank.get("gpu") for rank in ranks}, fill_nodes
+    by_uuid = [each for each in series if each.sensor == "nvml"]
+    if not machine["gpus_per_rank"] and not by_uuid:
+        return _Used(set())
+    metrics = checked.load_json(folder / "metrics.json", RANKS)
+    ranks, used = metrics["ranks"], _Used(set())
+    if machine["gpus_per_rank"]:
+        # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.
+        fill_nodes = not machine.get("hosts") and len(ranks) % machine["ranks_per_node"] == 0
+        why = next((rank["gpu_reason"] for rank in ranks if rank.get("gpu_reason")), None)
+        used = _Used({rank.get("gpu") for rank in ranks}, fill_nodes, why)
+    return _by_evidence(used, by_uuid, folder, edges) if PROGRAM in metrics and by_uuid else used
+
+
+def _by_evidence(used: _Used, gpus: list[Series], folder: Path, edges: Iterable[dict[str, Any]]) -> _Used:
+    """The GPUs of a command's ranks: as they should be, or unknown ones, with the reason.
+
+    gpus: those that were read by UUID. The rest as of `_used_gpus`.
+    """
+    if None in used.gpus:
+        return used
+    hosts = _machines(folder)
+    windows = _windows(_on_machines(edges, hosts))
+    spans = {host: span for (host, window), span in windows.items() if window == RUN}
+    users = gpu_evidence.Users(folder, spans, hosts)
+    known = {gpu for gpu in used.gpus if gpu is not None}
+    doubt = gpu_evidence.doubt(known, users, _each_once(gpus, hosts), spans) if known else gpu_evidence.uncounted(users)
+    return used._replace(gpus={None}, why=doubt) if doubt else used
+
+
+def _with_gpus(machine: dict[str, Any], used: _Used) -> dict[str, Any]:
+    """The machine's settings; with GPUs of the ranks where a command used some, whatever its file says."""
+    return machine | {"gpus_per_rank": 1} if used.gpus and not machine["gpus_per_rank"] else machine
 
 
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
