@@ -2,6 +2,9 @@
 
 import os
 import subprocess
+import sys
+
+from fake_nvml import FakeNvml
 
 from study.core import provenance
 from study.data import text_table
@@ -48,3 +51,10 @@ def test_git_state_of_another_user_s_clone(tmp_path, monkeypatch):
     refused = subprocess.run(["git", "-C", tmp_path, "rev-parse", "HEAD"], capture_output=True, text=True)
     assert "dubious ownership" in refused.stderr
     assert len(provenance.git_state(tmp_path)["commit"]) == 40
+
+
+def test_gpus_by_older_bindings_which_give_bytes(monkeypatch):
+    nvml = FakeNvml(1)
+    nvml.gpus[0].name, nvml.nvmlShutdown = b"Stand-in 100", lambda: None
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert provenance._gpus()["found"] == [{"name": "Stand-in 100", "uuid": nvml.gpus[0].uuid}]

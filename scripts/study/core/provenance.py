@@ -115,8 +115,14 @@ def _gpus() -> dict[str, Any]:
     for index in range(count):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append({"name": pynvml.nvmlDeviceGetName(handle), "uuid": pynvml.nvmlDeviceGetUUID(handle)})
+            name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+            found.append({"name": _text(name), "uuid": _text(uuid)})
         except pynvml.NVMLError as error:  # one that is lost leaves the others
             reasons.append(f"NVML: GPU {index}: {error}")
     pynvml.nvmlShutdown()
     return {"found": found, "reason": "; ".join(reasons) or None}
+
+
+def _text(told: str | bytes) -> str:
+    """What NVML tells; older bindings give bytes."""
+    return told.decode(errors="replace") if isinstance(told, bytes) else told
