@@ -4,7 +4,7 @@
 # pip-audit runs in an environment of its own, which is removed: it is none of the study's dependencies. It asks about
 # each package by name and version, and installs none of them.
 #
-#   PYTHON=python3.11               the interpreter to use
+#   PYTHON=python3.12               the interpreter to use, by default python3
 #   scripts/advisories.sh FILE ...  other locked requirements than those in envs/
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,8 +15,8 @@ fail() { echo "advisories: error: $*" >&2; exit 2; }
   envs/pytorch-cuda.lock
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3.11}" -m venv "$folder/venv" >"$folder/log" 2>&1 ||
-  fail "${PYTHON:-python3.11} cannot make an environment: $(tail -n 1 "$folder/log")"
+"${PYTHON:-python3}" -m venv "$folder/venv" >"$folder/log" 2>&1 ||
+  fail "${PYTHON:-python3} cannot make an environment: $(tail -n 1 "$folder/log")"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check pip-audit >"$folder/log" 2>&1 ||
   fail "pip-audit cannot be installed, which needs the network: $(tail -n 1 "$folder/log")"
 code=0

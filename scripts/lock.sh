@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# compile WHAT.in LOCK [OPTION...]: LOCK with the versions that it has where they still fit, for each Python that is
-# supported. --universal is for all platforms: requirements of others than Linux are left out, and their conditions.
+# compile WHAT.in LOCK [OPTION...]: LOCK with the versions that it has where they still fit, for Python 3.11 and 3.12.
+# --universal is for all platforms and later Pythons too: their requirements are left out, and conditions that both meet.
 compile() {
   local asked=$1 lock=$2
   shift 2

@@ -5,7 +5,7 @@
 #   scripts/setup.sh                what a study needs
 #   scripts/setup.sh test docs      and what tests, or the documentation site, need; once there, later set-ups keep it
 #   WITH="pytorch test docs"        the same, and PyTorch with a Horovod for both; once there, later set-ups keep it
-#   PYTHON=python3.11               the interpreter to use
+#   PYTHON=python3.12               the interpreter to use, 3.11 or 3.12; by default .venv's, else the first on PATH
 #   HOROVOD_WITH_MPI=1              build with MPI although there is no mpicxx: CXX finds MPI itself, as Cray's CC does
 #   HOROVOD_WITHOUT_MPI=1           build without MPI although mpicxx is there
 #   HOROVOD_GPU_OPERATIONS=NCCL     and Horovod's other build settings are passed on
@@ -19,7 +19,7 @@ readonly LOG=$VENV/setup.log STAMP=$VENV/complete LIBRARY_STAMP=$VENV/library
 readonly MADE_FOR=$VENV/made-for   # the folder and the Python: scripts of an environment work in its folder only
 readonly LOCKED=$VENV/locked       # names of the packages that set-ups have installed
 readonly LOCK_OF=$VENV/requirements.sha256 # of the lock that it has; study.workflow.start compares it
-readonly SUPPORTED="3.11"
+readonly SUPPORTED="3.11 3.12" # also in README.md and .github/workflows/ci.yml
 readonly DISK_MB=5000 TEMPORARY_MB=3000 # pip unpacks the largest wheel, TensorFlow, in the folder for temporary files
 
 fail() { echo "setup: error: $*" >&2; exit 1; }
@@ -34,6 +34,7 @@ stamp() { { pwd -P; cat "$LOCK" "$HOROVOD_LOCK" "$PATCHES" scripts/setup.sh; hor
 # Variables by which a shell puts packages elsewhere, or reads them from elsewhere.
 forget_other_places() {
   unset PYTHONPATH PYTHONHOME PYTHONUSERBASE PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON PIP_DRY_RUN PIP_REPORT
+  unset SETUPTOOLS_USE_DISTUTILS # Python 3.12 has no distutils of its own; Horovod uses that of setuptools
   export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PYTHONNOUSERSITE=1
   if [ -z "${HOME:-}" ]; then
     HOME=$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f6) || true
@@ -48,30 +49,28 @@ is_usable() {
     [ -x "$VENV/bin/pip" ] && { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$version" ]; }
 }
 
-# The one that was asked for, else the environment's, else the first on PATH that is supported.
+# The one that was asked for, else the environment's, else the first on PATH that is supported; empty where none is.
 find_python() {
   local base
   [ -z "${PYTHON:-}" ] || return 0
   base=$(in_venv -I -S -c 'import os, sys; print(os.path.realpath(sys._base_executable))' 2>/dev/null) || base=
   case $base in "$(pwd -P)/"*) base= ;; esac # without its pyvenv.cfg, an environment takes itself for its base
-  for PYTHON in "$base" python3.11 python3; do
+  for PYTHON in "$base" ${SUPPORTED//3./python3.} python3; do
     ! is_supported "$(version_of "$PYTHON")" || return 0
   done
-  PYTHON=python3.11
+  PYTHON=
 }
 
 is_supported() { [ -n "$1" ] && case " $SUPPORTED " in *" $1 "*) ;; *) false ;; esac; }
 
-readonly GET_PYTHON="on Debian 12: apt install python3.11-venv python3.11-dev; elsewhere conda, pyenv or uv install 3.11 \
-beside the system's; then name it: make setup PYTHON=/path/to/python3.11"
+readonly GET_PYTHON="on Debian 12: apt install python3.11-venv python3.11-dev; on Ubuntu 24.04: apt install python3.12-venv \
+python3.12-dev; elsewhere conda, pyenv or uv install 3.12 beside the system's; then name it: make setup PYTHON=/path/to/python3.12"
 
 check_machine() {
   [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "HOME is not set, and this user has none; set it to a folder that you may write to"
-  local version free
+  local free
   [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "this lock is for Linux on x86-64, this is $(uname -s) on $(uname -m); see docs/machines/README.md"
-  version=$(version_of "$PYTHON") || fail "'$PYTHON' was not found or does not run; $GET_PYTHON"
-  is_supported "$version" || fail "'$PYTHON' is Python $version, the locked dependencies are for ${SUPPORTED// / and }; $GET_PYTHON"
-  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "'$PYTHON' cannot make environments; on Debian: apt install python$version-venv"
+  check_python
   command -v "${CXX:-c++}" >/dev/null || fail "there is no C++ compiler (${CXX:-c++}), which Horovod's build needs; on Debian: apt install g++"
   command -v make >/dev/null || fail "there is no make, which Horovod's build needs; on Debian: apt install make"
   [ "${HOROVOD_WITH_MPI:-0}${HOROVOD_WITHOUT_MPI:-0}" != 11 ] || fail "HOROVOD_WITH_MPI and HOROVOD_WITHOUT_MPI are both 1; give one of them"
@@ -79,13 +78,24 @@ check_machine() {
   [ "$free" -ge "$DISK_MB" ] || fail "$free MB are free here, the environment needs $DISK_MB MB"
 }
 
+check_python() {
+  local version
+  version=$(version_of "${PYTHON:-python3}") || version=
+  [ -n "$PYTHON" ] || fail "no Python ${SUPPORTED// / or } was found on PATH${version:+, only $version}; $GET_PYTHON"
+  [ -n "$version" ] || fail "'$PYTHON' was not found or does not run; $GET_PYTHON"
+  is_supported "$version" || fail "'$PYTHON' is Python $version, the locked dependencies are for ${SUPPORTED// / and }; $GET_PYTHON"
+  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "'$PYTHON' cannot make environments; on Debian and Ubuntu: apt install python$version-venv"
+}
+
 free_mb() { df -Pm "$1" | awk 'NR == 2 { print $4 }'; }
 
 # Make .venv, or make it anew where its Python, or the clone's folder, is not what it was.
 make_environment() {
+  local said
   if ! is_usable; then
     [ ! -e "$VENV/pyvenv.cfg" ] || say "making $VENV anew: it is of another folder, another Python or another set-up, or damaged"
-    "$PYTHON" -m venv --clear "$VENV" || fail "'$PYTHON' could not make $VENV, for the reason above"
+    said=$("$PYTHON" -m venv --clear "$VENV" 2>&1) || fail "'$PYTHON' could not make $VENV: $(tail -n 1 <<<"$said")"
   fi
   for group in $GROUPS_WANTED; do echo wanted >"$VENV/with-$group"; done
   [ -z "$PYTORCH_WANTED" ] || [ -e "$PYTORCH_STAMP" ] || echo wanted >"$PYTORCH_STAMP"
@@ -191,7 +201,14 @@ install_library() {
   library_stamp >"$LIBRARY_STAMP"
 }
 
-parser_is_there() { compgen -G 'scripts/study/data/_numbers.*.so' >/dev/null && in_venv -c 'import study.data._numbers' 2>/dev/null; }
+# A clone may also hold the one of another Python.
+parser_is_compiled() {
+  local version
+  version=$(version_of "$VENV/bin/python")
+  compgen -G "scripts/study/data/_numbers.cpython-${version/./}-*.so" >/dev/null
+}
+
+parser_is_there() { parser_is_compiled && in_venv -c 'import study.data._numbers' 2>/dev/null; }
 
 # At each set-up: a package of the system may have been installed since the last one.
 compile_parser_again() {
@@ -202,7 +219,7 @@ compile_parser_again() {
     parser_is_there || say "warning: the parser of text tables does not compile, see $LOG; loader parallel is slower"
   else
     say "warning: the parser of text tables is not compiled, and loader parallel is slower: there is no $header;" \
-      "on Debian: apt install python$(version_of "$VENV/bin/python")-dev, then make setup"
+      "on Debian and Ubuntu: apt install python$(version_of "$VENV/bin/python")-dev, then make setup"
   fi
 }
 
@@ -213,7 +230,7 @@ add_library() {
     install_library
     parser_is_there || compile_parser_again
   else
-    compgen -G 'scripts/study/data/_numbers.*.so' >/dev/null || compile_parser_again
+    parser_is_compiled || compile_parser_again
   fi
 }
 
@@ -226,7 +243,7 @@ add_horovod() {
     both=$cache-pytorch-$(installed torch)
     if [ -n "$PYTORCH_ASKED" ] || [ "$(cat "$NOT_BUILT" 2>/dev/null)" != "$both" ]; then
       ! has_horovod "$both" || return 0
-      ! (install_horovod "$both" pytorch) || { rm -f "$NOT_BUILT"; return 0; }
+      ! (trap 'exit 130' INT TERM; install_horovod "$both" pytorch) || { rm -f "$NOT_BUILT"; return 0; }
       echo "$both" >"$NOT_BUILT"
       say "warning: Horovod was not built for PyTorch, for the reason above; strategy: ddp works, strategy: horovod needs it"
     fi
@@ -262,6 +279,7 @@ build_horovod() (
   cache=$1 framework=${2:-}
   build=$(mktemp -d "$(dirname "$cache")/build.XXXXXX") || exit 1 # Horovod's build takes a + as in $cache for a pattern
   trap 'rm -rf "$build"' EXIT
+  trap 'exit 130' INT TERM # a subshell has no traps of its parent's, which tells of it
   logged cat in_venv -m pip download --quiet --no-build-isolation --no-deps --no-binary horovod --require-hashes \
     -r "$HOROVOD_LOCK" --dest "$build"
   tar -xzf "$build"/horovod-*.tar.gz -C "$build" || fail "Horovod's sources cannot be unpacked"

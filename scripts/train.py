@@ -17,7 +17,6 @@ from study.instruments.power import sampling  # noqa: E402
 SAMPLING = sampling.of_process(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
 
 import argparse  # noqa: E402
-import cProfile  # noqa: E402
 import functools  # noqa: E402
 
 from study import backends  # noqa: E402
@@ -59,10 +58,12 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
     if run["profile"] is not True:  # else with the framework's own profiler, or with none
         train()
         return
-    profiler = cProfile.Profile()  # on every rank, so that all are equally slow; one profile is kept
-    if profiler.runcall(train) == 0:
+    from study.instruments import profiler  # imported late: other runs start earlier without it
+
+    recorder = profiler.OfOneThread()  # on every rank, so that all are equally slow; one profile is kept
+    if recorder.runcall(train) == 0:
         with written_aside(folder / "profile.pstats") as aside:
-            profiler.dump_stats(aside)
+            recorder.dump_stats(aside)
 
 
 def _kind_of_job(run: RunDefinition) -> tuple[Enter, list[tuple[int, ...]], bool]:

@@ -153,7 +153,11 @@ class ScriptCommand(click.Command):
                 f"{PROGRAM} {self.name}: scripts/{self.verb.script}.py is not in this version; use a newer"
             )
         if self.verb.in_workflow:
+            from study.core import installed  # asks for packages' versions: not for help
+
             require_workflow(Path.cwd())
+            for line in installed.other_lock(Path(sys.prefix), paths.ROOT):
+                print(f"warning: {line}", file=sys.stderr)
         run_script(self.path, f"{PROGRAM} {self.name}", arguments)
 
 

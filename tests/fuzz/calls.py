@@ -174,7 +174,7 @@ NOT_FUZZED = {
             "study.machines.probe:_digest",
             "study.report.page.embedding:Embedding._data",
             "study.report.page.files:digest",
-            "study.workflow.start:other_lock",
+            "study.core.installed:other_lock",
             "study.training.node_copies:NodeCopies._copy",
             "study.training.node_copies:_size_and_crc",
             "study.workloads.command.code_files:contents",

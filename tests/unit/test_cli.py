@@ -103,6 +103,15 @@ def test_a_folder_without_the_workflow_is_refused_with_where_to_go(tmp_path, mon
         cli.require_workflow(tmp_path)
 
 
+def test_a_verb_that_reads_results_warns_of_an_environment_of_another_lock(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "run_script", lambda *_: None)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert invoke("status").output == ""
+    (tmp_path / "requirements.sha256").write_text("0")
+    said = invoke("status").output
+    assert said.startswith("warning: the packages in ") and said.endswith("run make setup\n")
+
+
 def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").write_text("")
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import GroupSettings
 
-from study.core import environment
+from study.core import environment, installed
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.report import sources
@@ -237,13 +237,25 @@ def test_rules_of_another_clone_are_refused(tmp_path):
 def test_an_environment_of_another_lock_is_told(tmp_path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "requirements.lock").write_text("a==1\n")
-    assert start.other_lock(tmp_path, tmp_path) == [], "not made by the set-up"
+    assert installed.other_lock(tmp_path, tmp_path) == [], "not made by the set-up"
     made_from = tmp_path / "requirements.sha256"
     made_from.write_text(f"{hashlib.sha256(b'a==1' + bytes([10])).hexdigest()}\n")
-    assert start.other_lock(tmp_path, tmp_path) == []
+    assert installed.other_lock(tmp_path, tmp_path) == []
     made_from.write_text("0\n")
-    (line,) = start.other_lock(tmp_path, tmp_path)
+    (line,) = installed.other_lock(tmp_path, tmp_path)
     assert "which has changed; run make setup" in line
+
+
+@pytest.mark.parametrize(
+    ("parser", "study", "is_told"),
+    [("fallback", "loading", True), ("fallback", "smoke", False), ("compiled", "loading", False)],
+)
+def test_a_parser_that_is_not_compiled_is_told_where_its_loader_is_used(
+    plan, capsys, monkeypatch, parser, study, is_told
+):
+    monkeypatch.setattr(installed.provenance, "table_parser", lambda: parser)
+    start.show(plan(study, "local"))
+    assert ("Warning: the parser of text tables is not compiled here" in capsys.readouterr().err) == is_told
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import cProfile
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def profiled(tmp_path):
         for function in ("read", "broadcast_variables", "fit"):
             names[function]()
 
-    recorder = cProfile.Profile(timer=lambda: clock[0])
+    recorder = profiler.OfOneThread(timer=lambda: clock[0])
     recorder.runcall(job)
     recorder.dump_stats(tmp_path / "profile.pstats")
     return profiler.summarize(tmp_path / "profile.pstats")
@@ -83,6 +84,35 @@ def test_reading_is_what_the_parser_does_itself(tmp_path):
     took = time.perf_counter() - begun
     recorder.dump_stats(tmp_path / "p")
     assert 0.5 * took < profiler.summarize(tmp_path / "p")["method_read_s"] < took
+
+
+def test_another_thread_is_left_out_and_ends_no_function():
+    """cProfile of Python 3.12 takes the calls of all threads for those of one, also of one that began before."""
+    begin, end = threading.Event(), threading.Event()
+
+    def late():
+        end.set()
+
+    def other():
+        begin.wait()
+        late()
+
+    def inner():
+        begin.set()
+        end.wait()
+        thread.join()
+
+    def job():
+        inner()
+        time.sleep(0.02)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    recorder = profiler.OfOneThread()
+    recorder.runcall(job)
+    found = {each.code.co_name: each for each in recorder.getstats() if not isinstance(each.code, str)}
+    assert "late" not in found and found["job"].callcount == found["inner"].callcount == 1
+    assert found["job"].totaltime - found["inner"].totaltime >= 0.02
 
 
 def test_what_the_profile_does_not_have_is_nothing(profiled):

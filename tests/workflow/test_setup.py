@@ -5,6 +5,7 @@ nothing: the real one takes minutes and the network, see .ci/run.
 """
 
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 from project import ROOT
 
-BASE = f"{sys.base_prefix}/bin/python3.11"
+NAME = f"python3.{sys.version_info.minor}"
+OTHER = {"python3.11": "python3.12", "python3.12": "python3.11"}[NAME]
+BASE = f"{sys.base_prefix}/bin/{NAME}"
 PROGRAMS = (
     *("awk", "bash", "cat", "chmod", "comm", "cp", "cut", "df", "dirname", "flock", "getent", "grep", "id", "mkdir"),
     *("mktemp", "mv", "rm", "sed", "sha256sum", "sort", "tail", "tee", "touch", "tr", "uname", "wc"),
@@ -36,7 +39,8 @@ PYTHON = f"""#!/bin/bash
 case "$*" in
   "-m venv "*)
     for folder; do :; done
-    {BASE} "$@" --without-pip && cp {{pip}} "$folder"/lib/python3.11/site-packages/pip.py && : >"$folder/bin/pip" &&
+    [ "$TEST_CTRL_C" != venv ] || {{{{ trap : INT; echo Traceback >&2; kill -INT 0; exit 1; }}}}
+    {BASE} "$@" --without-pip && cp {{pip}} "$folder"/lib/{NAME}/site-packages/pip.py && : >"$folder/bin/pip" &&
       chmod +x "$folder/bin/pip" ;;
   *) exec {BASE} "$@" ;;
 esac
@@ -44,7 +48,7 @@ esac
 # It makes our library importable, with a compiled parser where the test has a Python.h, and Horovod from a wheel. All
 # else is a line in the log, with those settings of pip that would put packages elsewhere.
 PIP = f"""
-import os, sys
+import os, signal, sys, time
 from pathlib import Path
 
 def main():
@@ -52,11 +56,12 @@ def main():
     if "--editable" in sys.argv:
         (packages / "study.pth").write_text("{ROOT}/scripts")
         header = os.environ.get("TEST_HEADER")
-        (packages / "sitecustomize.py").write_text(
+        (packages / "stand_in.pth").write_text("import stand_in_for_headers")  # Debian has a sitecustomize of its own
+        (packages / "stand_in_for_headers.py").write_text(
             "import sysconfig; real = sysconfig.get_path\\n"
             f"sysconfig.get_path = lambda name, *more: {{header!r}} if name == 'include' else real(name, *more)\\n")
         if header:
-            Path("scripts/study/data/_numbers.stand-in.so").touch()
+            Path("scripts/study/data/_numbers.cpython-%d%d-stand-in.so" % sys.version_info[:2]).touch()
     if any(each.endswith(".whl") for each in sys.argv):
         (packages / "horovod/tensorflow").mkdir(parents=True, exist_ok=True)
         (packages / "horovod/tensorflow/keras.py").touch()
@@ -64,8 +69,15 @@ def main():
     with open(os.environ["TEST_LOG"], "a") as log:
         print(*sys.argv[1:], *elsewhere, "user" if os.environ.get("PIP_USER") != "0" else "", file=log)
 
-if os.environ.get("TEST_NO_NETWORK"):
-    sys.exit("WARNING: Retrying after connection broken by 'NewConnectionError': Failed to establish a new connection")
+if "TEST_SAYS" in os.environ:
+    sys.exit(os.environ["TEST_SAYS"])
+if os.environ.get("TEST_CTRL_C") in sys.argv:  # as a terminal does, to all in the foreground; pip calls it an error
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        os.killpg(0, signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        sys.exit("ERROR: Operation cancelled by user")
 main()
 """
 
@@ -84,7 +96,7 @@ def setup(tmp_path):
     for name in ("c++", "make"):
         (programs / name).symlink_to("/bin/true")
     (tmp_path / "pip.py").write_text(PIP)
-    fake(programs / "python3.11", PYTHON.format(pip=tmp_path / "pip.py"))
+    fake(programs / NAME, PYTHON.format(pip=tmp_path / "pip.py"))
     log = tmp_path / "pip.log"
 
     def run(*arguments, root=root, without=(), fakes=None, **variables):
@@ -96,13 +108,16 @@ def setup(tmp_path):
         environment = {
             "PATH": str(programs),
             "HOME": str(tmp_path),
-            "PYTHON": "python3.11",
+            "PYTHON": NAME,
             "TEST_LOG": str(log),
             "TEST_HEADER": str(tmp_path),
         }
         log.write_text("")
         line = [root / "scripts" / "setup.sh", *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, env={**environment, **variables}, timeout=300)
+        done = subprocess.run(
+            line, capture_output=True, text=True, env={**environment, **variables}, timeout=300, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind an &
+        )  # fmt: skip
         return SimpleNamespace(
             root=root, code=done.returncode, out=done.stdout, err=done.stderr, installed=log.read_text().splitlines()
         )
@@ -135,9 +150,14 @@ def keep_built_horovod(setup, home):
         ({"HOROVOD_WITH_MPI": "1", "HOROVOD_WITHOUT_MPI": "1"}, "are both 1; give one of them"),
         ({"PYTHON": "python9"}, "'python9' was not found"),
         (
-            {"without": ["python3.11"]},
-            "'python3.11' was not found or does not run; on Debian 12: apt install python3.11",
+            {"without": [NAME]},
+            f"'{NAME}' was not found or does not run; on Debian 12: apt install python3.11",
         ),
+        (
+            {"without": [NAME], "PYTHON": "", "fakes": {"python3": "echo 3.13"}},
+            "no Python 3.11 or 3.12 was found on PATH, only 3.13; on Debian 12: apt install python3.11",
+        ),
+        ({"without": [NAME], "PYTHON": ""}, "no Python 3.11 or 3.12 was found on PATH; on Debian 12: apt install"),
         ({"fakes": {"python3": "echo 3.9"}, "PYTHON": "python3"}, "'python3' is Python 3.9, the locked"),
         ({"fakes": {"df": "echo head; echo a b c 100 e f"}}, "100 MB are free here, the environment needs"),
         ({"fakes": {"uname": "echo $1 | sed 's/-s/Linux/; s/-m/aarch64/'"}}, "this is Linux on aarch64"),
@@ -168,12 +188,18 @@ def test_an_environment_is_made_once_and_made_anew_where_it_was_moved_or_damaged
     for gone in (False, True):
         if gone:
             python.unlink()
-            python.symlink_to("/no/python3.11")
+            python.symlink_to(f"/no/{NAME}")
         done = setup(root=moved)
         assert done.code == 0 and "making .venv anew" in done.out, done.err
         locks = [line.split("/")[-1].strip() for line in done.installed if ".lock" in line]
         assert locks == ["requirements.lock", "test.lock"], "what was there besides is there again"
         assert setup(root=moved).out == ""
+
+
+def test_of_two_pythons_the_one_that_is_there_is_taken(setup, tmp_path):
+    (tmp_path / "bin" / NAME).rename(tmp_path / "bin" / OTHER)
+    done = setup(PYTHON="", XDG_CACHE_HOME="/proc/1/no-folder")
+    assert "set XDG_CACHE_HOME" in done.err and done.installed, "all but Horovod, which is kept there"
 
 
 def test_settings_that_put_packages_elsewhere_do_not_reach_pip_and_former_packages_leave(setup, tmp_path):
@@ -187,7 +213,8 @@ def test_settings_that_put_packages_elsewhere_do_not_reach_pip_and_former_packag
     lock = tmp_path / "clone" / "envs" / "requirements.lock"
     locked = lock.read_text()
     lock.write_text(locked + "former-package==1.0 \\\n    --hash=sha256:0\n")
-    done = setup(**elsewhere)
+    of_user = {"fakes": {"getent": f"echo me:x:0:0::{tmp_path}:/bin/sh"}, "HOME": ""}
+    done = setup(**elsewhere, **of_user)
     assert done.code == 0 and done.installed, done.err
     assert [line for line in done.installed if line.endswith(("PATH", "TARGET", "PREFIX", "user"))] == []
     lock.write_text(locked)
@@ -199,12 +226,39 @@ def test_a_parser_that_was_not_compiled_is_told_and_tried_again(setup, tmp_path)
     shutil.rmtree(tmp_path / "clone" / ".venv")
     for path in (tmp_path / "clone" / "scripts" / "study" / "data").glob("*.so"):
         path.unlink()
+    (tmp_path / "clone" / "scripts" / "study" / "data" / "_numbers.cpython-310-x86_64-linux-gnu.so").touch()
     for _ in range(2):
         done = setup(TEST_HEADER="")
-        assert done.code == 0 and "there is no" in done.out and "apt install python3.11-dev" in done.out, done.err
+        assert done.code == 0 and "there is no" in done.out and f"apt install {NAME}-dev" in done.out, done.err
 
 
-def test_what_pip_says_without_network_has_its_remedy(setup):
-    done = setup(TEST_NO_NETWORK="1")
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        (
+            "Retrying after connection broken by 'NewConnectionError': Failed to establish a new connection",
+            "packages cannot be downloaded; check the network, or set an index",
+        ),
+        ("ProxyError('Cannot connect to proxy.', timeout('timed out'))", "the proxy does not answer; correct or unset"),
+        ("OSError: [Errno 28] No space left on device", "a disk is full, here, in the home or in TMPDIR"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "is not the locked one"),
+    ],
+)
+def test_what_pip_says_has_its_remedy(setup, says, words):
+    done = setup(TEST_SAYS=says)
     assert done.code == 1 and done.err.count("\n") == 1, done.err
-    assert "packages cannot be downloaded; check the network, or set an index" in done.err
+    assert words in done.err
+
+
+def test_a_small_folder_for_temporary_files_is_not_used(setup, tmp_path):
+    small = '[ "$2" = . ] && free=9000 || free=100; echo head; echo a b c $free e f'
+    done = setup(fakes={"df": small}, TMPDIR=str(tmp_path), TEST_SAYS="no")
+    assert f"temporary files go to .venv/tmp: {tmp_path} has less than 3000 MB free" in done.out
+    assert not (done.root / ".venv" / "tmp").exists(), "it goes with the set-up"
+
+
+@pytest.mark.parametrize("step", ["venv", "install", "download"])
+def test_ctrl_c_is_no_error(setup, step):
+    """While the environment is made, while packages are installed, and while Horovod is built."""
+    done = setup(TEST_CTRL_C=step)
+    assert (done.code, done.err) == (130, "setup: interrupted; make setup goes on from here\n"), done.out

@@ -56,6 +56,17 @@ def test_hooks_and_the_workflow_of_github_call_what_is_here():
     assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
 
 
+def test_the_same_pythons_are_supported_everywhere():
+    supported = re.search('^readonly SUPPORTED="(.*?)"', (ROOT / "scripts" / "setup.sh").read_text(), re.M)[1].split()
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == supported
+    for page in ("README.md", "docs/start.md"):
+        assert f"Python {' or '.join(supported)}, " in " ".join((ROOT / page).read_text().split())
+    locks = "".join(path.read_text() for path in (ROOT / "envs").glob("*.lock"))
+    conditions = set(re.findall(r" ; (.*) \\$", locks, re.M))
+    assert conditions == {"python_full_version < '3.12'", "python_full_version >= '3.12'"}
+
+
 def test_the_lock_fits_what_was_asked_for():
     wanted = [line.split("#")[0].strip() for line in (ROOT / "envs" / "requirements.in").read_text().splitlines()]
     locked = (ROOT / "envs" / "requirements.lock").read_text()

@@ -6,10 +6,14 @@ each of them, and why.
 """
 
 import contextlib
+import cProfile
 import io
 import marshal
 import pstats
 import re
+import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +60,45 @@ COLUMNS = {
     "allreduce_s": [Functions("<string>", "horovod_(grouped_)?allreduce.*")],
     "model_fit_s": [Functions(r"tf_keras/src/engine/training\.py", "fit")],
 }  # fmt: skip
+
+
+# What cProfile does at each event of Python 3.12 and later (sys.monitoring), by its method.
+CALLBACKS = {
+    "_pystart_callback": ("PY_START", "PY_RESUME", "PY_THROW"),
+    "_pyreturn_callback": ("PY_RETURN", "PY_YIELD", "PY_UNWIND"),
+    "_ccall_callback": ("CALL",),
+    "_creturn_callback": ("C_RETURN", "C_RAISE"),
+}
+
+
+class OfOneThread(cProfile.Profile):
+    """cProfile of the thread that enables it, as it is up to Python 3.11.
+
+    From Python 3.12 on, it is told of all threads and takes their calls for those of one: a thread that returns ends
+    another one's function. A rank always has a second thread, which sends its heartbeats.
+    """
+
+    def enable(self, subcalls: bool = True, builtins: bool = True) -> None:
+        """Start to record this thread."""
+        super().enable(subcalls, builtins)
+        if sys.version_info >= (3, 12):
+            own = threading.get_ident()
+            for method, events in CALLBACKS.items():
+                callback = _in_thread(own, getattr(self, method))
+                for event in events:
+                    number = getattr(sys.monitoring.events, event)
+                    sys.monitoring.register_callback(sys.monitoring.PROFILER_ID, number, callback)
+
+
+def _in_thread(thread: int, callback: Callable[..., object]) -> Callable[..., None]:
+    """``callback``, called in the thread of this number only."""
+    here = threading.get_ident
+
+    def called(*arguments: object) -> None:
+        if here() == thread:
+            callback(*arguments)
+
+    return called
 
 
 def summarize(path: AnyPath) -> dict[str, Any]:

@@ -31,7 +31,7 @@ SETTINGS = {  # variables of make that are no program's
     "SEED": "random seed of `make fuzz`, `make chaos` and `make soak`",
     "PART": "part of `make test-long`: `1` to `7`, `today` or `all`; by default `today`, from `1` on Monday",
     "MINUTES": "`make test-long` begins no test later, and lists the tests that it did not run",
-    "PYTHON": "the interpreter for the set-up, `python3.11` by default",
+    "PYTHON": "the interpreter for the set-up, 3.11 or 3.12; by default that of `.venv`, else the first on PATH",
 }
 OPTIONS = "| argument | meaning |\n|---|---|\n"
 

@@ -11,9 +11,8 @@ from typing import Any
 from snakemake.logging import logger
 
 from study import backends, plan
-from study.core import paths
+from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
-from study.core.files import sha256
 from study.experiment import progress
 from study.instruments import machine_state
 from study.launch import model_checks, own_name
@@ -44,8 +43,9 @@ def show(planned: Plan) -> None:
     lines = plan.summary(
         planned.study, planned.machine, planned.packed, planned.limits, expected, planned.chooser, noise
     )
-    warnings = [f"  Warning: {line}" for line in other_lock(Path(sys.prefix), paths.ROOT)]
-    print("\n".join([lines, *(f"  {line}" for line in attempts.lines(planned.again)), *warnings]), file=sys.stderr)
+    warnings = [*installed.other_lock(Path(sys.prefix), paths.ROOT), *_slow_loader(planned)]
+    told = [*attempts.lines(planned.again), *(f"Warning: {line}" for line in warnings)]
+    print("\n".join([lines, *(f"  {line}" for line in told)]), file=sys.stderr)
     if is_dry:
         _require_models(planned)
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
@@ -67,16 +67,6 @@ def _require_writable(folder: Path) -> None:
                 f"{each.resolve()}: Snakemake keeps its state in .snakemake, and you may not write here; start it in a "
                 f"folder of your own (docs/module.md), or have the owner change this one's permissions"
             )
-
-
-def other_lock(environment: Path, root: Path) -> list[str]:
-    """A line if `make setup` made ``environment`` from other locked packages than ``root`` has now; else none."""
-    made_from, lock = environment / "requirements.sha256", root / "envs" / "requirements.lock"
-    if not made_from.is_file() or not lock.is_file():  # an environment of conda, or of the site
-        return []
-    if made_from.read_text(encoding="utf-8", errors="replace").strip() == sha256(lock):
-        return []
-    return [f"the packages in {environment} are not those of {lock}, which has changed; run make setup"]
 
 
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
@@ -151,6 +141,14 @@ def _require_frameworks(planned: Plan) -> None:
         raise StudyErrors(found)
     for why in found:
         print(f"  Warning: {why}, if the machine's jobs do not load it", file=sys.stderr)
+
+
+def _slow_loader(planned: Plan) -> list[str]:
+    """That loader ``parallel``, where the study uses it, has no compiled parser here."""
+    ours = (run for run in planned.study.runs if not command.is_command(run.spec))
+    loaders = {run["loader"] for run in ours if run["environment"] == environments.OWN}
+    loaders.update(name for entry in planned.study.loading for name in entry.loaders)
+    return installed.no_parser() if "parallel" in loaders else []
 
 
 def _missing_frameworks(planned: Plan) -> list[str]:

@@ -1,0 +1,26 @@
+"""Whether this environment is as `make setup` leaves it. What is not is a warning, where a study is planned or read."""
+
+from pathlib import Path
+
+from study.core import provenance
+from study.core.files import sha256
+
+
+def other_lock(environment: Path, root: Path) -> list[str]:
+    """A line if `make setup` made ``environment`` from other locked packages than ``root`` has now; else none."""
+    made_from, lock = environment / "requirements.sha256", root / "envs" / "requirements.lock"
+    if not made_from.is_file() or not lock.is_file():  # an environment of conda, or of the site
+        return []
+    if made_from.read_text(encoding="utf-8", errors="replace").strip() == sha256(lock):
+        return []
+    return [f"the packages in {environment} are not those of {lock}, which has changed; run make setup"]
+
+
+def no_parser() -> list[str]:
+    """A line if the parser of text tables is not compiled for this Python; else none."""
+    if provenance.table_parser() == "compiled":
+        return []
+    return [
+        "the parser of text tables is not compiled here, so loader parallel is slower than the documented numbers; "
+        "run make setup, which names what it lacks"
+    ]
