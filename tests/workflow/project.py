@@ -62,7 +62,7 @@ class Project:
     def snakemake(self, *arguments, study="tiny", check=True):
         self.study = study or self.study
         line = ["--profile", "profiles/local", *arguments, *(["--config", f"study={study}"] if study else [])]
-        done = fork_server.run(line, self.root, self.variables, WAIT_S)
+        done = fork_server.run(line, self.root, self.variables, WAIT_S, has_forked_steps=True)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(map(str, line))}\n{done.stdout}\n{done.stderr}")
         return done
