@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from study.backends.tensorflow.dropout import seeds_by_rank
 from study.data import order
 from study.data.images import augmentation
 from study.data.order import EpochOrder, Purpose
@@ -28,7 +29,7 @@ def test_words_are_those_of_the_published_generator():
 def test_each_seed_purpose_and_epoch_has_words_of_its_own():
     each = [order.words(seed, purpose, epoch, 4) for seed in (1, 2) for purpose in Purpose for epoch in (0, 1)]
     assert len(np.unique(each)) == 4 * len(each)
-    assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4], "a released value stays"
+    assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4, 5], "a released value stays"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,17 @@ def test_light_changes_are_of_the_words_bits():
     assert augmentation.drawn(words, 3, True).tolist() == [[0, 0, 0], [3, 2, 1], [3, 3, 1]]
     assert augmentation.drawn(words, 0, False).tolist() == [[0, 0, 0]] * 3
     assert augmentation.seeds(words)[2].tolist() == [-1, -1, augmentation.WHOLE]
+
+
+def test_ranks_of_members_whose_seeds_follow_one_another_drop_other_units():
+    """Rank 1 of the member with seed 7, and rank 0 of the one with seed 8: their sums are equal."""
+    assert order.rank_seed(7, 0) == 7
+    assert order.rank_seed(7, 3) == philox([7, 0], [1, 0, 3, 5])[0]
+    own = [order.rank_seed(7 + member, rank) for member in range(8) for rank in range(8)]
+    assert len(set(own)) == 64
+    of_members = np.stack([seeds_by_rank(7 + member, 4) for member in range(4)])
+    assert len(np.unique(of_members)) == 4 * 4 * order.LAYERS
+    assert of_members[0, 0].tolist() == order.dropout_seeds(7).tolist(), "a run's first rank"
 
 
 def test_layers_have_other_dropout_seeds_in_other_runs():

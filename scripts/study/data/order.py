@@ -27,6 +27,7 @@ class Purpose(enum.IntEnum):
     CHANGES = 2
     DROPOUT = 3
     WEIGHTS = 4
+    RANKS = 5
 
 
 def words(seed: int, purpose: Purpose, epoch: int, number: int) -> NDArray[np.uint64]:
@@ -44,8 +45,24 @@ def shares(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
     return (drawn >> MANTISSA) * 2.0**-53
 
 
+def rank_seed(seed: int, rank: int) -> int:
+    """The seed, below 2^64, of what a rank draws alone, such as dropout; rank 0 has the seed itself.
+
+    The members of an ensemble may have seeds that follow one another. Sums of seed and rank would give a rank of one
+    member the masks of another member's rank.
+
+    Args:
+        seed: of a run, or of a member of an ensemble.
+        rank: within it.
+    """
+    return int(words(seed, Purpose.RANKS, rank, 1)[0]) if rank else seed
+
+
 def dropout_seeds(seed: int) -> NDArray[np.int64]:
-    """A seed for each of `LAYERS` layers with dropout; the optimizer's step is the other part of a mask's seed."""
+    """A seed for each of `LAYERS` layers with dropout; the optimizer's step is the other part of a mask's seed.
+
+    seed: of `rank_seed`.
+    """
     return words(seed, Purpose.DROPOUT, 0, LAYERS).view(np.int64)
 
 

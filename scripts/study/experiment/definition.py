@@ -18,7 +18,10 @@ from study.core.files import write_text
 
 @dataclass(frozen=True)
 class Derived:
-    """Values that follow from the parameters. seed: rank r of the run is seeded with seed + r."""
+    """Values that follow from the parameters.
+
+    seed: the order of rank r's samples is seeded with seed + r, its dropout as `study.data.order.rank_seed` says.
+    """
 
     epochs_per_rank: int
     batch_size_per_rank: int

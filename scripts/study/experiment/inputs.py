@@ -27,7 +27,7 @@ COMMAND_KEYS = ("kind", "command", "starts", "environment", "parameters", "metri
 UNIDENTIFYING = ("folder", "code")
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
-SEEDS_APART = 100_003  # rank r of repeat n is seeded with n x this + r: unique up to that many ranks
+SEEDS_APART = 100_003  # rank r's order in repeat n is seeded with n x this + r: unique up to that many ranks
 
 
 def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefinition:

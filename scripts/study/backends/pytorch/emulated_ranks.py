@@ -16,6 +16,7 @@ from study.backends.pytorch import build
 from study.backends.pytorch.input import Chosen
 from study.backends.pytorch.measures import squared_norm
 from study.backends.pytorch.trainer import TorchTrainer
+from study.data.order import rank_seed
 
 Gradients = list[Tensor | None]
 
@@ -46,7 +47,7 @@ class EmulatingTrainer(TorchTrainer):
 
     def _generator_state(self, rank: int, epoch: int) -> list[Tensor]:
         """Of PyTorch's generators, as a real rank begins an epoch with them."""
-        build.seed_generator(self._run.derived.seed + rank, epoch)
+        build.seed_generator(rank_seed(self._run.derived.seed, rank), epoch)
         return self._generators()
 
     def _generators(self) -> list[Tensor]:

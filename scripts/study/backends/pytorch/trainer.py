@@ -22,7 +22,7 @@ from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import ProcessGroup, others_may_end
 from study.communication import roles
 from study.communication.collectives import Collectives
-from study.data.order import EpochOrder, Positions
+from study.data.order import EpochOrder, Positions, rank_seed
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
@@ -123,7 +123,7 @@ class TorchTrainer:
     def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; the metrics are of emulated rank 0."""
         self.model.train()
-        build.seed_generator(self._run.derived.seed + self._ranks.rank, epoch)
+        build.seed_generator(rank_seed(self._run.derived.seed, self._ranks.rank), epoch)
         self._reset_metrics()
         losses, sizes = [], []
         for x, y in self._profiled(self._batches(epoch), epoch):

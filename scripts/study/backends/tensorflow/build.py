@@ -8,9 +8,12 @@ from study.backends.tensorflow import data_format, initial_weights, lars, layer_
 from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.communication.collectives import Collectives
+from study.data import order
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark
+
+MOST_SEEDS = 1 << 31  # that NumPy's and TensorFlow's global generators both take
 
 
 def compile_model(
@@ -26,7 +29,8 @@ def compile_model(
     """
     import tf_keras as keras
 
-    keras.utils.set_random_seed(run.derived.seed + ranks.rank)
+    own_seed = order.rank_seed(run.derived.seed, ranks.rank)
+    keras.utils.set_random_seed(own_seed % MOST_SEEDS)
     with own_models.fresh_names(), precision.policy(run):
         model = own_models.built(benchmark, run, shape)
         model = data_format.arranged(model, run)
@@ -45,7 +49,7 @@ def compile_model(
     model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metrics.made(benchmark))
     own_models.keep_compiled(model, optimizer, run)
     optimizer.build(model.trainable_variables)
-    seed_dropout(model, run.derived.seed + ranks.rank)
+    seed_dropout(model, own_seed)
     return model
 
 

@@ -1,4 +1,4 @@
-"""The seeds of dropout: the masks of a step follow from a run's seed, the layer and the step alone."""
+"""The seeds of dropout: the masks of a step follow from a run's seed, the rank, the layer and the step alone."""
 
 from typing import Any
 
@@ -24,5 +24,5 @@ def use_seeds(model: Any, seeds: Any) -> None:
 
 
 def seeds_by_rank(seed: int, ranks: int) -> NDArray[np.int64]:
-    """The seeds of several ranks, (ranks, layers). seed: of rank 0; each rank has the next one."""
-    return np.stack([order.dropout_seeds(seed + rank) for rank in range(ranks)])
+    """The seeds of several ranks of a run, (ranks, layers). seed: the run's."""
+    return np.stack([order.dropout_seeds(order.rank_seed(seed, rank)) for rank in range(ranks)])
