@@ -1,24 +1,37 @@
-"""NT3 started as anybody's program, against the study's own run of it: the same training, measured in two ways.
+"""Programs of one's own: NT3 started as one, against the study's own run of it, and what a run of none at all costs.
 
-Power is modelled from the use of the processor, in both.
+Power is modelled from the use of the processor, in both runs of NT3.
 """
 
 import contextlib
 import shutil
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
 from ratios import alternate, compared
 from small_runs import NT3, define, record_of
 
+from study.core.files import read_json
+from study.core.paths import SCRIPTS
 from study.machines import machine
 
 PAIRS = 5
 SCRIPT = Path(__file__).with_name("nt3_script")
+EMPTY = Path(__file__).with_name("empty_command")
+LAUNCHERS = {"local": "horovodrun", "local_processes": "processes"}
 MODELLED = {"power_model": {"idle_w": 50, "peak_w": 150}}
 
 
 def command_ratios(folder):
+    """The ratios of this part."""
+    yield from _of_nt3(folder)
+    yield from _of_nothing(folder)
+
+
+def _of_nt3(folder):
     """Runtime, time per epoch, energy of training (modelled) and accuracy: of the command over those of our own run."""
     on = machine.load("local") | MODELLED
     built_in = define("nt3", folder, on, NT3, loader="npy")
@@ -32,6 +45,31 @@ def command_ratios(folder):
         values = {name: [each[measure] for each in records] for name, records in found.items()}
         name = f"NT3 as a command, 2 ranks: {measure}"
         yield compared(name, values["command"], "built in", values["built in"], "times")
+
+
+def _of_nothing(folder):
+    """Seconds from the start of the run's job until its record is there, where the program only ends; by launcher."""
+    place = folder / "empty_command"
+    shutil.copytree(EMPTY, place, dirs_exist_ok=True)
+    for name, launcher in LAUNCHERS.items():
+        with contextlib.chdir(place):
+            run = define("empty_command", place, machine.load(name), {}, gpus=1, batch_size=1, epochs=1)
+            given = (place / f"{name}.yaml").resolve()
+            run.write(given)
+            found = alternate(f"empty command, {launcher}", PAIRS, {"job": partial(_seconds_of_job, given)})
+        yield compared(f"an empty command by {launcher}: job with its record", found["job"], "1 s", [1.0] * PAIRS, "s")
+
+
+def _seconds_of_job(given):
+    folder = given.with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", given, "--outcome", folder / "outcome.json"]
+    begun = time.perf_counter()
+    subprocess.run(line, check=True)
+    seconds = time.perf_counter() - begun
+    if read_json(folder / "record.json")["status"] != "ok":
+        raise SystemExit(f"error: {folder}: the empty command failed")
+    return seconds
 
 
 def _measured(run, folder):

@@ -5,12 +5,14 @@ import data_faults
 import download_faults
 import host_faults
 import network_faults
+import pytorch_faults
 import registry
 import run_faults
 import workflow_faults
 
 MODULES = (
-    data_faults, download_faults, run_faults, artefact_faults, host_faults, network_faults, workflow_faults
+    data_faults, download_faults, run_faults, artefact_faults, host_faults, network_faults, workflow_faults,
+    pytorch_faults,
 )  # fmt: skip
 FAULTS = {
     name: fault

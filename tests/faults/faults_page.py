@@ -20,7 +20,7 @@ def page(faults, table):
     parts = ["# Injected faults", textwrap.fill(INTRODUCTION, 120), _counts(faults, table), QUICK]
     for group in dict.fromkeys(fault.group for fault in faults.values()):
         own = [fault for fault in faults.values() if fault.group == group]
-        parts += [f"## {group.capitalize()}", _listed(own, table)]
+        parts += [f"## {group[0].upper()}{group[1:]}", _listed(own, table)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -136,6 +136,7 @@ def laboratory(place, hosts):
     """A `LabPlace` in a fault's place, on so many hosts of its own."""
     with Lab(hosts, place.folder.parent / f"{place.folder.name}.lab") as lab:
         inside = LabPlace(place.folder, place.data, lab)
+        inside.point = place.point
         yield inside
         assert lab.left() == {}, lab.left()
     place.seconds = inside.seconds

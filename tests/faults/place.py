@@ -31,6 +31,7 @@ class Place:
     """One fault's own folder, with data made once for all of them."""
 
     prefix = ()  # of the command line that launches a run
+    point = {}  # what all its runs change of `POINT`
 
     def __init__(self, folder, data, good=None):
         """good: a folder in which one good run is kept for several places; None: each place trains its own."""
@@ -51,7 +52,8 @@ class Place:
         """The content of a ``run.yaml``; changes: of `POINT`, or ``data``, ``machine``: of those parts."""
         on = self.machine() | changes.pop("machine", {})
         data = changes.pop("data", {})
-        content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [{**POINT, **changes}], "tables": []}
+        point = {**POINT, **self.point, **changes}
+        content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [point], "tables": []}
         (run,) = expansion.expand("faults", content, "faults").runs
         run = inputs.define(run, on, str(self.data)).as_dict()
         run["data"] |= data

@@ -80,13 +80,15 @@ def launcher_killed(place):
     """A failed record of kind killed; the ranks end with it."""
     launch = place.launch(**LONG)
     place.wait_for_epoch(1)
-    (launcher,) = [p for p in place.processes() if "horovodrun" in " ".join(p.info["cmdline"][:3]) and _is_child(p)]
+    (launcher,) = [p for p in place.processes() if _is_launcher(p)]
     signal_and_wait(place, launch, launcher, signal.SIGKILL)
     failed(place, "killed", "train")
 
 
-def _is_child(process):
-    return "guard.py" in " ".join(process.parent().cmdline())
+def _is_launcher(process):
+    """Whether it was started by the run's guard to start the ranks."""
+    started = " ".join(process.parent().cmdline())
+    return "guard.py" in started and "train.py" in " ".join(process.info["cmdline"])
 
 
 @fault("the launching process is killed", "run", quick=True)

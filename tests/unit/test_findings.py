@@ -415,8 +415,8 @@ def test_a_broken_declaration_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("findings", "words"),
     [
-        (["chunked_shorten_run"], "test.yaml: findings: there is no config/findings/chunked_shorten_run.yaml; did you "
-         "mean 'chunked_shortens_run'"),
+        (["chunked_shorten_loading"], "test.yaml: findings: there is no config/findings/chunked_shorten_loading.yaml; "
+         "did you mean 'chunked_shortens_loading'"),
         (["loading_share_grows"], "test.yaml: findings: loading_share_grows needs runs with benchmark p1b2, scaling "
          "strong, loader read_csv, gpus 1; the study has none"),
     ],

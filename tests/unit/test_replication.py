@@ -47,7 +47,7 @@ def test_replicates_that_exclude_each_other():
 
 def test_reductions_are_pooled_by_the_logarithms_of_their_ratios():
     thrice = [
-        replace(finding("chunked_shortens_run", 100 * (1 - ratio), 0), low=100 * (1 - ratio * 1.1),
+        replace(finding("chunked_shortens_loading", 100 * (1 - ratio), 0), low=100 * (1 - ratio * 1.1),
                 high=100 * (1 - ratio / 1.1))
         for ratio in (0.5, 0.8, 0.5 * 0.8)
     ]  # fmt: skip

@@ -55,6 +55,7 @@ EACH_TIME = (
     "a run's history is changed after the run",
     "a record of an older version",
     "the launching process of a run on several hosts is killed",
+    "a diverging training, with PyTorch",
 )
 
 
