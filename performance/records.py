@@ -15,9 +15,9 @@ from project import copy_of_project
 from ratios import alternate, compared
 
 from study.core import paths, provenance
-from study.core.files import sha256, write_json
+from study.core.files import sha256
 from study.experiment import expansion
-from study.records.record import make_record
+from study.records import checked_records, renewal
 
 RECORDS = 5000
 ROUNDS = 2
@@ -25,7 +25,7 @@ HOST = {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
 
 
 def record_ratios(_):
-    """Of a study of 5,000 finished runs, whose files the tests' generator made."""
+    """Of a study of 5,000 finished runs, whose files the tests' generator made, and whose records are checked."""
     with tempfile.TemporaryDirectory(prefix="records.") as folder:
         project = copy_of_project(Path(folder) / "project")
         name, content = study_of(RECORDS)
@@ -36,6 +36,10 @@ def record_ratios(_):
         measures = {
             step: partial(measured, [project.root / "scripts" / line[0], *line[1:]], project.root, project.variables)
             for step, line in _steps(name).items()
+        }
+        note = project.root / "results" / "local" / checked_records.FILE
+        measures |= {
+            f"{step}, not checked before": partial(_without, note, measures[step]) for step in ("collecting", "table")
         }
         found = alternate(f"{RECORDS} records", ROUNDS, measures)
         for what, unit in (("seconds", "s"), ("peak_mb", "MB")):
@@ -62,6 +66,12 @@ def _steps(study):
     }
 
 
+def _without(note, measure):
+    """As of records that other code has checked, or none."""
+    note.unlink()
+    return measure()
+
+
 def _finish(results, run):
     """Make the files and the record of a run."""
     folder = run_files.make_run(results, run)
@@ -71,7 +81,7 @@ def _finish(results, run):
     outcome = json.loads((folder / "outcome.json").read_text())
     outcome["files"]["provenance.json"] = sha256(folder / "provenance.json")
     (folder / "outcome.json").write_text(json.dumps(outcome))
-    write_json(folder / "record.json", make_record(folder))
+    renewal.make(folder)
 
 
 @functools.cache

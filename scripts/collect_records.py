@@ -14,6 +14,8 @@ from study.machines import machine
 from study.records import attempts, checks, failures, own_keys
 from study.records.tidy import current_code, loading_frame, runs_frame
 
+TOLD = ["record", "status", "failure_kind", "failure_message", "checks"]  # columns of what is printed
+
 
 def main() -> None:
     """Read the command line and do it."""
@@ -54,7 +56,7 @@ def _require_planned(on, data, results, run, record):
 
 
 def _report(runs, loading, folder):
-    for _, run in runs.iterrows():
+    for run in runs[TOLD].to_dict("records") if len(runs) else ():
         where = (folder / run["record"]).parent
         if run["status"] != "ok":
             why = failures.cause(run["failure_kind"], run["failure_message"])

@@ -46,6 +46,7 @@ CSV_KINDS = {
     WHOLE: csv_files.FINITE,
     NUMBER: csv_files.FINITE,
 }
+NESTED = (dict, list)  # values that fill no column
 FILE_NAME = {"pattern": "^[^/]+$", "not": {"enum": [".", ".."]}}
 OF_WHOLE_RUN = ("_s", "_w", "_j", "_js")  # ends of names: such columns are empty for a run in several pieces
 
@@ -172,21 +173,25 @@ class Section:
 
     def stored(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """{column: value} of its fields as they are in a record, but for lists and mappings; None if they are not."""
+        empty, names = self._columns
+        values: dict[str, Any] = dict(empty)
         found = record if self.key is None else record.get(self.key) or {}
-        return {column: None if name is None else _scalar(found.get(name)) for column, name in self._columns}
+        for column, name in names if found else ():
+            value = found.get(name)
+            if value is not None and not isinstance(value, NESTED):
+                values[column] = value
+        return values
 
     @functools.cached_property
-    def _columns(self) -> list[tuple[str, str | None]]:
-        """(column, its key in the record, None if it is derived): made once, as tables read thousands of records."""
-        return [
-            (each.column, None if each.derived else each.name)
-            for each in self.fields
-            if each.column and not is_pattern(each)
+    def _columns(self) -> tuple[dict[str, None], list[tuple[str, str]]]:
+        """All columns, empty, and (column, its key in the record) of those that are not derived.
+
+        Made once, as tables read thousands of records.
+        """
+        columns = [each for each in self.fields if each.column and not is_pattern(each)]
+        return dict.fromkeys(str(each.column) for each in columns), [
+            (str(each.column), each.name) for each in columns if not each.derived
         ]
-
-
-def _scalar(value: Any) -> Any:
-    return None if isinstance(value, dict | list) else value
 
 
 def group_schema(fields: tuple[Field, ...], others: Field | None = None) -> dict[str, Any]:

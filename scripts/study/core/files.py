@@ -20,6 +20,7 @@ LONGEST_INTEGER = 300  # digits; a float holds 308
 SEAL = "checksum"  # key of a sealed file
 AT_END = re.compile(rb'\n  "checksum": "([0-9a-f]{64})"\n\}\n?\Z')  # of one that `write_sealed` has written
 END_BYTES = 100
+SMALL = 2**16  # bytes of a file that is read at once
 OLDER_NS = 2_000_000_000  # between the times of a file that brought an older one along; file systems round them
 
 
@@ -196,7 +197,7 @@ def last_change_ns(path: AnyPath) -> int:
     A file that is put in another's place may bring an older time along (cp -p, rsync -t, tar); its status change has
     the time at which that happened.
     """
-    status = Path(path).stat()
+    status = os.stat(path)  # noqa: PTH116  of thousands of runs, `Path.stat` takes longer than the file system
     return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
@@ -220,11 +221,26 @@ def read_json(path: AnyPath) -> Any:
     Raises `StudyError` if it cannot be read, is not JSON (see `parsed_json`), or was changed after `write_sealed`.
     """
     try:
-        return _unsealed(parsed_json(Path(path).read_text(encoding="utf-8")), path)
+        data = Path(path).read_bytes()
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # a null character in the path
+        raise StudyError(f"{path}: cannot be read: {error}") from None
+    return json_in(data, path)
+
+
+def json_in(data: bytes, path: AnyPath) -> Any:
+    """The content of the bytes of a JSON file. Raises `StudyError` as `read_json`. path: the file that it names."""
+    try:
+        return _unsealed(parsed_json(data.decode()), path)
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
+
+
+def known_json(data: bytes) -> Any:
+    """As `json_in`, of bytes that it has accepted before: nothing is looked for that it would refuse."""
+    content = json.loads(data)
+    return {key: value for key, value in content.items() if key != SEAL} if isinstance(content, dict) else content
 
 
 def parsed_json(text: str) -> Any:
@@ -275,7 +291,9 @@ def number_or_none(value: float | None) -> float | None:
 
 def sha256(path: AnyPath) -> str:
     """Hex SHA-256 of a file's content."""
-    with open(path, "rb") as handle:
+    with open(path, "rb", buffering=0) as handle:
+        if os.fstat(handle.fileno()).st_size <= SMALL:  # most files of a run, for which a buffer takes longer
+            return hashlib.sha256(handle.read()).hexdigest()
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -37,6 +37,22 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    # As Mapping would have them, but without a call for each entry: expanding a study asks for millions.
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._entries.keys()
+
+    def values(self) -> ValuesView[T]:
+        """The values."""
+        return self._entries.values()
+
+    def items(self) -> ItemsView[str, T]:
+        """The names with their values."""
+        return self._entries.items()
 
 
 def import_submodules(package: str) -> None:

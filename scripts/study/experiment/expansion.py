@@ -60,7 +60,7 @@ def load_planned(name: str) -> Study:
     """
     on = os.environ.get(PLANNED_ON)
     study = load_study(name, None if on is None else machine.load(on))
-    if os.environ.get(PLANNED, digest(study)) != digest(study):
+    if PLANNED in os.environ and os.environ[PLANNED] != digest(study):
         raise StudyError(f"config/studies/{name}.yaml: was changed since this command began; give it again")
     return study
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -188,7 +189,7 @@ class Parameter:
     is_repeat: bool = False
     observes: bool = False
 
-    @property
+    @functools.cached_property
     def has_default(self) -> bool:
         """Whether the declaration itself gives a default value."""
         return not isinstance(self.default, WITHOUT_DEFAULT)

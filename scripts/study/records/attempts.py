@@ -19,14 +19,13 @@ import pandas as pd
 
 from study.core import csv_files, paths
 from study.core.errors import StudyError
-from study.core.files import read_json
 from study.core.wording import counted
 from study.experiment import earlier_attempts
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
 from study.machines import launchers
 from study.machines.machine import trains_on_launching_host
-from study.records.record import as_read
+from study.records.checked_records import CheckedRecords
 from study.records.renewal import current_record, has_ended
 
 KEY = "repeat_disturbed"  # of the machine's file: how many further attempts a block may have
@@ -88,17 +87,23 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
         return []
     every = list(runs)
     earlier = earlier_attempts.numbers(every, results)
-    found = (_due(block, list(members), results, machine, earlier)
+    checked = CheckedRecords(results)
+    found = (_due(block, list(members), results, machine, earlier, checked)
              for block, members in itertools.groupby(sorted(every, key=_block), key=_block))  # fmt: skip
     return [again for again in found if again]
 
 
 def _due(
-    block: int, runs: list[PlannedRun], results: str | Path, machine: Mapping[str, Any], earlier: Mapping[str, int]
+    block: int,
+    runs: list[PlannedRun],
+    results: str | Path,
+    machine: Mapping[str, Any],
+    earlier: Mapping[str, int],
+    checked: CheckedRecords,
 ) -> Again | None:
     if not all(Path(paths.outcome(results, run.directory)).exists() for run in runs):
         return None
-    ended = [(run, _record(results, run)) for run in runs]
+    ended = [(run, _record(results, run, checked)) for run in runs]
     whole = [(run, record) for run, record in ended if record and record["status"] == "ok"]
     most = 1 + further(machine)
     why = {
@@ -129,7 +134,8 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
     most, every = 1 + further(machine), list(runs)
     earlier = earlier_attempts.numbers(every, results) if most > 1 else {}
     last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
-    ended = [(run, record) for run in last if (record := _record(results, run)) and record["status"] == "ok"]
+    checked = CheckedRecords(results)
+    ended = [(run, record) for run in last if (record := _record(results, run, checked)) and record["status"] == "ok"]
     disturbed = _disturbed(ended, machine)
     if not disturbed:
         return []
@@ -210,11 +216,10 @@ def sentences(folder: Path) -> list[str]:
     return told
 
 
-def _record(results: str | Path, run: PlannedRun) -> dict[str, Any] | None:
+def _record(results: str | Path, run: PlannedRun, checked: CheckedRecords) -> dict[str, Any] | None:
     """A run's record as it is there, by whatever code it was made; None without one that can be read."""
-    path = Path(paths.record(results, run.directory))
     with contextlib.suppress(StudyError):
-        return as_read(read_json(path), path)
+        return checked.read(paths.record(results, run.directory))
     return None
 
 

@@ -189,6 +189,11 @@ def as_read(record: Any, path: str | Path) -> dict[str, Any]:
             "folder, from which it is made again"
         )
     _check_read(record, str(path))
+    return completed(record)
+
+
+def completed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record that fits the schema, with what it lacks as an older one, see `read_record`."""
     quality = record["quality"] and _with_r2(record["quality"])
     whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
     return whole if "checks" in record else checks.judged(whole)
@@ -233,17 +238,24 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
 
     since_ns: files that were last written before this time (ns since 1970) are taken to be unchanged; None for none.
     """
+    place = str(folder)
     for name, known in files.items():
-        path = folder / name
-        again = (
-            f"delete {folder / 'record.json'} to make both again"
-            if name in DERIVED
-            else f"delete {folder} to run again"
-        )
-        if not path.exists():
-            raise StudyError(f"{path}: is missing, but the run wrote it; restore it or {again}")
-        if (since_ns is None or last_change_ns(path) >= since_ns) and sha256(path) != known:
-            raise StudyError(f"{path}: was changed after the run; restore it or {again}")
+        path = f"{place}/{name}"  # a text: of thousands of runs, making a Path takes longer than looking at its file
+        try:
+            was_changed = (since_ns is None or last_change_ns(path) >= since_ns) and sha256(path) != known
+        except (OSError, ValueError):  # ValueError: a null character
+            if (folder / name).exists():
+                raise
+            raise StudyError(f"{folder / name}: is missing, but the run wrote it; {_remedy(folder, name)}") from None
+        if was_changed:
+            raise StudyError(f"{folder / name}: was changed after the run; {_remedy(folder, name)}")
+
+
+def _remedy(folder: Path, name: str) -> str:
+    """What to do about a file of a run that is missing or was changed."""
+    if name in DERIVED:
+        return f"restore it or delete {folder / 'record.json'} to make both again"
+    return f"restore it or delete {folder} to run again"
 
 
 def _has_epochs(run: RunDefinition, metrics: dict[str, Any]) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import read_json, write_json, write_sealed, written_aside
+from study.core.files import json_in, read_json, write_json, write_sealed, written_aside
 from study.experiment.definition import RunDefinition
 from study.instruments.timeline.run import communication_of
 from study.records import record
+from study.records.checked_records import CheckedRecords, note_new
 
 FILE, OUTCOME = "record.json", "outcome.json"
 PROGRESS_S = 10.0
@@ -32,6 +33,7 @@ def make(folder: str | Path) -> dict[str, Any]:
     made = record.make_record(folder)
     with contextlib.suppress(OSError):
         write_sealed(folder / FILE, made)
+        note_new(folder / FILE, made)
     return made
 
 
@@ -50,21 +52,41 @@ def has_ended(path: str | Path) -> bool:
     return Path(path).exists() or (Path(path).parent / OUTCOME).exists()
 
 
-def current_record(path: str | Path) -> dict[str, Any]:
+def current_record(path: str | Path, checked: CheckedRecords | None = None) -> dict[str, Any]:
     """The record at a path. That of a finished run is made again if it is missing, or if other code made it.
 
     A record without its run's other files, such as one of a published sample, stays as it is.
 
+    Args:
+        path: of the record.
+        checked: the records of its results folder that need not be checked again, for readers of many.
+
     Raises:
         StudyError: there is neither a record nor a finished run, a file was changed, or the record has another schema.
     """
-    return record.as_read(_update(Path(path))[0], path)
+    path = Path(path)
+    data: bytes | None = None
+    if checked is not None:
+        with contextlib.suppress(OSError):  # a missing one is made, and one that cannot be read is refused below
+            data = path.read_bytes()
+    if checked is not None and data is not None:
+        known = checked.known(data)
+        if known is not None and (_made_by(known) == record.code() or not (path.parent / OUTCOME).exists()):
+            return known
+    content, was_made = _update(path, data)
+    found = record.as_read(content, path)
+    if checked is not None and data is not None and not was_made:
+        checked.passed(data)
+    return found
 
 
-def _update(path: Path) -> tuple[Any, bool]:
-    """The content of a record, and whether it was made again."""
+def _update(path: Path, data: bytes | None = None) -> tuple[Any, bool]:
+    """The content of a record, and whether it was made again. data: the record's bytes, if they were read already."""
     is_with_run = (path.parent / OUTCOME).exists()
-    content = None if is_with_run and not path.exists() else read_json(path)
+    if data is not None:
+        content = json_in(data, path)
+    else:
+        content = None if is_with_run and not path.exists() else read_json(path)
     if not is_with_run or (content is not None and _made_by(content) == record.code()):
         return content, False
     return json.loads(json.dumps(make(path.parent))), True  # as it is in the file

@@ -9,6 +9,7 @@ from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
 from study.records import checks, failures
+from study.records.checked_records import CheckedRecords
 from study.records.record import read_record
 
 STATES = ("done", "running", "silent", "failed", "to do")
@@ -19,7 +20,8 @@ Found = tuple[PlannedRun, str, str]  # a run, its state, and details for a reade
 
 def of_runs(runs: Iterable[PlannedRun], results: str) -> list[Found]:
     """The state of each run. results: of the machine, ``results/<machine>``."""
-    return [(run, *state(Path(paths.run_folder(results, run.directory)))) for run in runs]
+    checked_before = CheckedRecords(results)
+    return [(run, *state(Path(paths.run_folder(results, run.directory)), checked_before)) for run in runs]
 
 
 def loads_done(loading: Iterable[LoadingMeasurement], results: str) -> int:
@@ -36,13 +38,17 @@ def shown(found: Iterable[Found], results: str) -> list[tuple[PlannedRun, str]]:
     return on or sorted(ended, key=lambda each: when[each[0]])[-1:]
 
 
-def state(folder: Path) -> tuple[str, str]:
-    """(one of `STATES`, details) of a run's directory; raises `StudyError` if a file in it is damaged."""
+def state(folder: Path, checked_before: CheckedRecords | None = None) -> tuple[str, str]:
+    """(one of `STATES`, details) of a run's directory; raises `StudyError` if a file in it is damaged.
+
+    checked_before: of its results folder, for readers of many.
+    """
     outcome = folder / "outcome.json"
     if outcome.exists():
         record = folder / "record.json"  # made from the outcome; it also has what the run's checks found
         is_made = record.exists() and record.stat().st_mtime >= outcome.stat().st_mtime
-        ended = read_record(record) if is_made else checked.load_json(outcome, "outcome")
+        read = checked_before.read if checked_before else read_record
+        ended = read(record) if is_made else checked.load_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]

@@ -25,6 +25,7 @@ from study.experiment.study import PlannedRun
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES
 from study.records import checks, comparable, own_keys, power, targets, utilisation
+from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import R2_NAMES, verify
 from study.records.renewal import current_record, has_ended
@@ -32,6 +33,7 @@ from study.records.renewal import current_record, has_ended
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
 LOADS = dict.fromkeys(("benchmark", "file", "loader", "status", "record"), NAME)
+FILLED_ELSEWHERE = (*targets.COLUMNS, "memory_mode")  # columns that are not as the record has them
 Inspect = Callable[[PlannedRun, dict[str, Any]], object]
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 
@@ -61,16 +63,17 @@ def runs_frame(
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    rows, to_target = [], []
-    for run in runs:
-        path = Path(paths.record(folder, run.directory))
-        record = current_record(path)
-        _refuse_another(record, run, paths.machine_of(folder), path)
-        verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
-        inspect(run, record)
-        rows.append(_run_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
-        if reads_targets:
-            to_target.append(targets.to_target(path.parent, record, run.dataset.target))
+    rows, to_target, machine = [], [], paths.machine_of(folder)
+    with CheckedRecords(folder) as checked_before:
+        for run in runs:
+            path = Path(paths.record(folder, run.directory))
+            record = current_record(path, checked_before)
+            _refuse_another(record, run, machine, path)
+            verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
+            inspect(run, record)
+            rows.append(_run_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
+            if reads_targets:
+                to_target.append(targets.to_target(path.parent, record, run.dataset.target))
     frame = pd.DataFrame(rows)
     if frame.empty:
         return frame
@@ -138,12 +141,16 @@ def _run_row(
     provenance = record["provenance"]
     times = record["phases"]
     benchmark, libraries = record["benchmark"], record["communication_libraries"]
-    stored = {each: value for section in fields.sections() for each, value in section.stored(record).items()}
+    stored: dict[str, Any] = {}
+    for section in fields.sections():
+        stored |= section.stored(record)
+    for name in FILLED_ELSEWHERE:
+        stored.pop(name, None)
     row = {
         "machine": record["machine"],
         "memory_mode": record["memory_mode"] or NO_MODE,
         **record["parameters"],
-        **{name: value for name, value in stored.items() if name not in (*targets.COLUMNS, "memory_mode")},
+        **stored,
         "learning_rate": record["parameters"]["base_learning_rate"] or benchmark["learning_rate"],
         **_sizes(record["data_mb"], run.spec["files"]),
         "checks": checks.as_text(record),
@@ -285,13 +292,15 @@ def typed(frame: pd.DataFrame, declared: Mapping[str, fields.Field] | None = Non
     `study.core.fields`; those of ``runs.csv``, with the grid keys, by default.
     """
     types = {name: kind for name in frame if (kind := _type_of(str(name), declared))}
-    return frame.assign(**{name: _typed(frame[name], kind) for name, kind in types.items()})
+    found = frame.assign(**{name: _typed(frame[name], kind) for name, kind in types.items()})
+    return found.copy()  # columns of one type side by side: selecting rows then takes a tenth of the time
 
 
 def _typed(column: pd.Series, kind: str) -> pd.Series:
     known = column.notna() & column.ne("")  # an empty text is missing: CSV has no other
     if kind == fields.TEXT:
-        return column.map(str, na_action="ignore").astype(object).where(known, math.nan)
+        is_text = pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty")
+        return (column if is_text else column.map(str, na_action="ignore")).astype(object).where(known, math.nan)
     if kind == fields.FLAG_OR_TEXT:
         return column.map(lambda value: {"True": True, "False": False}.get(value, value)).astype(object)
     if kind == fields.FLAG:
