@@ -8,6 +8,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import models_to_judge
 import pytest
 from examples import define, expand
+from tf_keras import applications
+from tf_keras.src.applications import resnet
 
 from study.backends import model_check
 from study.backends.tensorflow import devices
@@ -84,13 +86,32 @@ def test_the_next_model_is_judged_by_itself(monkeypatch):
     assert judged("plain", monkeypatch) is None
 
 
-# ResNet-101 is ResNet-50 with more of the same blocks.
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.long if name == "resnet101" else ()) for name in sorted(model_checks.SHIPPED)
+    pytest.param(name, marks=pytest.mark.long if name.startswith("resnet") else ())
+    for name in sorted(model_checks.SHIPPED)
 ])  # fmt: skip
 @pytest.mark.slow
 def test_shipped_benchmarks_are_not_refused(name):
     """They are not checked in each plan. The large ones have smaller images and fewer classes: the same layers."""
+    is_not_refused(name)
+
+
+@pytest.mark.slow
+def test_blocks_of_residual_networks_are_not_refused(monkeypatch):
+    """ResNet-50 with each kind of its blocks: one that changes the width, one that halves the image, one that adds."""
+
+    def few_blocks(weights, input_shape, classes):
+        def blocks(inputs):
+            return resnet.stack1(resnet.stack1(inputs, 64, 2, stride1=1, name="conv2"), 128, 1, name="conv3")
+
+        return resnet.ResNet(blocks, False, True, "few", True, weights, None, input_shape, None, classes)
+
+    monkeypatch.setattr(applications, "ResNet50", few_blocks)
+    is_not_refused("resnet50")
+
+
+def is_not_refused(name):
+    """The check of a shipped benchmark of small shape finds nothing."""
     shape = {"nt3": 60, "p1b1": 20, "p1b2": 20, "p1b3": 10}.get(name)
     spec = configuration.load_named("benchmarks", name)
     if spec.get("model", {}).get("image_size", 0) > 96:
