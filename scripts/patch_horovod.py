@@ -38,6 +38,12 @@ CHANGES = [
         "  GLOO_ENFORCE_NE(rv, -1);\n",
         '  GLOO_ENFORCE_EQ(rv, 0, "the host name does not resolve, set HOROVOD_GLOO_IFACE: ", attr.hostname);\n',
     ),
+    # Horovod and Gloo use std::logic_error and uint8_t without their headers. GCC 13 no longer includes them by itself.
+    Change(
+        "CMakeLists.txt",
+        "project(horovod CXX)\n",
+        'project(horovod CXX)\nset(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -include cstdint -include stdexcept")\n',
+    ),
     # Debug information takes a third of the build's time, and fifteen times the disk. Both kinds of build have -O3.
     Change("setup.py", "'RelWithDebInfo'", "'Release'"),
     # TensorFlow, and PyTorch by the change below, use the Gloo that is compiled as C++17. Nobody uses this one.
