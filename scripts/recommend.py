@@ -18,6 +18,7 @@ from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
 from study.records.tidy import current_code, recorded, runs_frame
 from study.report.figures import prediction_drawing
+from study.report.figures.drawing import write
 from study.report.tables.kinds import with_own_keys
 from study.report.tables.layout import Table
 from study.report.tables.prediction import check_table, prediction_table, recommendation_table
@@ -51,7 +52,7 @@ def main() -> None:
         whole = dataclasses.replace(table, notes=[*table.notes, *told, *selection.problems])
         _write(with_own_keys(whole, runs), study.name, output)
     data = prediction_drawing.select(found, study.name, chosen["name"])
-    prediction_drawing.write(data, output / "prediction_curves.svg", output / "prediction_curves.pdf")
+    write(prediction_drawing.draw, data, output / "prediction_curves.svg", output / "prediction_curves.pdf")
     if arguments.extra_p:
         for name, text in extra_p.texts(selection.used):
             write_text(output / "extra-p" / name, text)

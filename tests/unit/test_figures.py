@@ -93,7 +93,7 @@ def crosses(axes):
 @pytest.mark.parametrize("name", [name for name in figures() if describe(name).kind == "points"])
 def test_every_figure_draws(name, tmp_path):
     data = select(describe(name), any_runs(name), "tiny")
-    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     svg = (tmp_path / "f.svg").read_text()
     assert f">{data.title}</text>" in svg
     benchmark, *others = describe(name).runs.get("benchmark", [RUN["benchmark"]])
@@ -443,7 +443,7 @@ def test_what_must_be_known_of_the_runs_is_above_the_panels():
 def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
     for folder, size in (("a", 10), ("b", 20)):
         monkeypatch.setitem(matplotlib.rcParams, "font.size", size)  # a user's own style must not matter
-        write(selected("figure6", {}, failed(gpus=2)), tmp_path / folder / "f.svg", tmp_path / folder / "f.pdf")
+        write(draw, selected("figure6", {}, failed(gpus=2)), tmp_path / folder / "f.svg", tmp_path / folder / "f.pdf")
     for form in ("svg", "pdf"):
         assert (tmp_path / "a" / f"f.{form}").read_bytes() == (tmp_path / "b" / f"f.{form}").read_bytes()
     assert b"CreationDate" not in (tmp_path / "a" / "f.pdf").read_bytes()
@@ -459,7 +459,7 @@ def test_both_files_or_none(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Figure, "savefig", fail_with_pdf)
     with pytest.raises(OSError, match="disk full"):
-        write(selected("figure6", {}), tmp_path / "f.svg", tmp_path / "f.pdf")
+        write(draw, selected("figure6", {}), tmp_path / "f.svg", tmp_path / "f.pdf")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from study.data import formats, loader_timing
 from study.data.conversion import convert
 from study.data.tabular import Form
 from study.records import tidy
-from study.report.figures import formats_drawing
+from study.report.figures import drawing, formats_drawing
 from study.report.figures.description import describe
 from study.report.tables import TABLES
 
@@ -118,7 +118,7 @@ def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
     data = formats_drawing.select(describe("formats"), loads(), "tiny")
     assert data.frame["format"].tolist() == ["npy", "hdf5", "parquet"] * 2
     assert set(data.frame["file"]) == {"train"}
-    formats_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write(formats_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     svg = (tmp_path / "f.svg").read_text()
     for words in ("Formats of the converted files", "study tiny", "nt3 train, 1,000 x 60,484", "p1b3 train, 1,000 x 4"):
         assert words in svg

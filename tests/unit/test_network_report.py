@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from study.experiment.parameters import PARAMETERS
-from study.report.figures import network_drawing
+from study.report.figures import drawing, network_drawing
 from study.report.figures.description import describe
 from study.report.tables.network import allreduce, network
 
@@ -93,5 +93,5 @@ def test_the_figure_is_drawn(tmp_path):
     left, right = figure.axes
     assert left.get_xlabel() == "hosts, one rank each"
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["4 KiB", "8 MiB"]
-    network_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write(network_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
     assert "emulated link rates" in (tmp_path / "a.svg").read_text()

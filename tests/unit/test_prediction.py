@@ -31,7 +31,7 @@ from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
 from study.records.record import make_record
 from study.records.tidy import recorded, runs_frame
-from study.report.figures import prediction_drawing
+from study.report.figures import drawing, prediction_drawing
 from study.report.tables import prediction as tables
 
 sys.path.insert(0, str(ROOT / "performance"))
@@ -715,8 +715,8 @@ def test_the_figure_shows_runtime_and_energy(tmp_path):
     assert [axes.get_ylabel() for axes in figure.axes] == ["runtime (s)", "energy of the job (J)"]
     labels = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
     assert {"90 % interval, predicted", "measured", "Pareto front, predicted"} <= set(labels)
-    prediction_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
-    prediction_drawing.write(data, tmp_path / "b.svg", tmp_path / "b.pdf")
+    drawing.write(prediction_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write(prediction_drawing.draw, data, tmp_path / "b.svg", tmp_path / "b.pdf")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 

@@ -8,7 +8,7 @@ from test_timeline_figure import STARTED_NS, add_run
 
 from study.instruments import queue_usage
 from study.instruments.queue_usage import MOST_ROWS, SHORTEST_S, Usage
-from study.report.figures import timeline, timeline_drawing
+from study.report.figures import drawing, timeline, timeline_drawing
 from study.report.figures.description import describe
 
 ENSEMBLE = {
@@ -130,7 +130,7 @@ def drawn(tmp_path, name, rows):
     data = timeline.select(
         describe(name), pd.DataFrame([row]), "test", tmp_path, traced=False, quantity=describe(name).kind
     )
-    timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     return data
 
 

@@ -24,7 +24,7 @@ from study.records.power import NODE_POWER
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
-from study.report.figures import timeline, timeline_drawing
+from study.report.figures import drawing, timeline, timeline_drawing
 from study.report.figures.description import describe
 from study.report.papers import points as paper_points
 from study.report.papers.sc18 import POINTS, loading_factor
@@ -428,7 +428,7 @@ def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     assert len(table.frame) == 5 and table.frame["published_energy_j"].notna().all()
     data = timeline.select(describe("sc18_figure3_4"), runs, "test", tmp_path / "theta", traced=False)
     assert data.runs[0].reason == "no power: no power sensor here"
-    timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "no power: no power sensor here" in (tmp_path / "f.svg").read_text()
 
 
@@ -441,7 +441,7 @@ def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     assert [line.label for line in drawn.lines] == ["node", "cpu", "memory"]
     assert np.nanmean(drawn.lines[0].mean) == pytest.approx(NODE, rel=1e-2)
     assert drawn.communication == {}
-    timeline_drawing.write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "busy share" not in (tmp_path / "f.svg").read_text()
     study = expansion.load_study("sc18")
     first, sixth = (sources.of_figure(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))

@@ -15,8 +15,9 @@ from study.instruments import background, disturbance
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline.summary import summarize
 from study.report.figures.description import describe, draws
+from study.report.figures.drawing import write
 from study.report.figures.timeline import POINTS, _title, select
-from study.report.figures.timeline_drawing import draw, write
+from study.report.figures.timeline_drawing import draw
 
 FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
@@ -196,7 +197,7 @@ def test_failed_and_further_runs_are_told(tmp_path):
 
 def test_only_failed_runs_still_make_a_figure(tmp_path):
     data = selected(tmp_path, {**ROW, "status": "failed", "record": "none"})
-    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "no run came to its end" in (tmp_path / "f.svg").read_text()
 
 
@@ -213,7 +214,7 @@ def test_a_study_without_traced_runs_is_refused(tmp_path):
 def test_a_small_file(tmp_path):
     power = {f"G{index}": ("gpu", 100 + index, None) for index in range(6)}
     data = selected(tmp_path, *(add_run(tmp_path, f"r{index}", ranks=3, power=power) for index in range(4)))
-    write(data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert (tmp_path / "f.svg").stat().st_size < 600_000
 
 

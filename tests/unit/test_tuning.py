@@ -18,7 +18,7 @@ from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.records import arms, tuner
 from study.records.tidy import arms_text
-from study.report.figures import tuning_drawing
+from study.report.figures import drawing, tuning_drawing
 from study.report.figures.description import describe
 from study.report.tables import TABLES
 from study.report.tables.tuner import sentences, tuner_table
@@ -237,7 +237,7 @@ def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
     figure = tuning_drawing.draw(data)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()][:3] == ["faster", "slower", "no difference shown"]
-    tuning_drawing.write(data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write(tuning_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
     assert "A/A" in (tmp_path / "a.svg").read_text()
 
 

@@ -3,6 +3,7 @@
 import math
 import string
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib
@@ -33,19 +34,18 @@ ABOVE_LINES = 4
 BESIDE = 0.14  # between the marks of two series at one name, as part of the distance between names
 
 
-def write(data: FigureData, svg: AnyPath, pdf: AnyPath) -> None:
+def write(draw: Callable[[Any], Figure], data: Any, svg: AnyPath, pdf: AnyPath) -> None:
     """Draw a figure and write both files, whole or not at all; the same data give the same bytes.
 
-    data: a `study.report.figures.selection.FigureData`.
+    draw: from the data to the figure. data: with the figure's name, title and caption.
     """
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
-
-
-def save(figure: Figure, data: Any, svg: AnyPath, pdf: AnyPath) -> None:
-    """Write a Matplotlib figure as SVG and PDF, with the name, title and caption of ``data``."""
     title = f"{data.name}: {data.title}"
-    with written_with_checksum(svg) as svg_aside, written_with_checksum(pdf) as pdf_aside:
+    with (
+        matplotlib.rc_context(style.RC),
+        written_with_checksum(svg) as svg_aside,
+        written_with_checksum(pdf) as pdf_aside,
+    ):
+        figure = draw(data)
         figure.savefig(svg_aside, format="svg", metadata={"Date": None, "Title": title, "Description": data.caption})
         figure.savefig(
             pdf_aside, format="pdf", metadata={"CreationDate": None, "Title": title, "Subject": data.caption}

@@ -9,12 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath
 from study.core.wording import counted
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
-from study.report.figures.drawing import save
 from study.report.figures.table_panels import TablePanels
 from study.report.tables.energy_time import FRONT, WORK, energy_time, of_equal_work
 from study.report.tables.layout import ci95_name
@@ -67,12 +65,6 @@ def _told(name: str, value: Any) -> str:
         return ""
     number = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
     return f"{key.words} {number} {key.unit or ''}".strip()
-
-
-def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: TablePanels) -> Figure:

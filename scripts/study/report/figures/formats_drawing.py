@@ -5,16 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath
 from study.report.figures import style
 from study.report.figures.description import Description
-from study.report.figures.drawing import save
 from study.report.tables.formats import formats
 
 COLUMNS = 2
@@ -61,12 +58,6 @@ def select(description: Description, loading: pd.DataFrame, study: str) -> Forma
     chosen = table[table["matrix_mb"] == largest].drop_duplicates(["benchmark", "format"])
     machine = ", ".join(chosen["machine"].unique())
     return FormatsData(description.name, description.title, description.caption, f"{machine}, study {study}", chosen)
-
-
-def write(data: FormatsData, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: FormatsData) -> Figure:

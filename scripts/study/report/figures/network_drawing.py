@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,11 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
 from study.report.figures.description import Description
-from study.report.figures.drawing import save
 from study.report.tables.network import allreduce, network
 from study.report.tables.summary import IDENTITY
 
@@ -59,12 +56,6 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> NetworkD
     where = ", ".join(steps["machine"].unique())
     subtitle = f"study {study}, machine {where}, {benchmarks}\none machine's cores and memory; emulated link rates"
     return NetworkData(description.name, description.title, description.caption, subtitle, steps, sweep)
-
-
-def write(data: NetworkData, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: NetworkData) -> Figure:

@@ -9,11 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
-from study.report.figures.drawing import save
 from study.report.figures.table_panels import TablePanels
 from study.report.tables.operations import PARTS, STEP, operations
 from study.report.tables.summary import IDENTITY
@@ -63,12 +61,6 @@ def _told(name: str, value: object) -> str:
     if name not in PARAMETERS:
         return str(value)
     return f"{PARAMETERS[name].words} {value} {PARAMETERS[name].unit or ''}".strip()
-
-
-def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: TablePanels) -> Figure:

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from study.core.files import AnyPath
 from study.core.statistics import pareto
 from study.prediction.answers import Answer
 from study.prediction.model import Interval, Model
@@ -20,7 +18,6 @@ from study.prediction.recommend import FARTHEST, changing_work
 from study.prediction.settings import SERIES
 from study.report.figures import style
 from study.report.figures.axes import set_gpu_axis, set_value_axis
-from study.report.figures.drawing import save
 
 HEIGHT = 2.7  # inches per row of panels
 COLUMNS = 2
@@ -89,12 +86,6 @@ def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
         "the GPUs" if answer.of_gpus else "the job",
         answer.energy_source or MEASURED,
     )
-
-
-def write(data: PredictionData, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw the figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: PredictionData) -> Figure:

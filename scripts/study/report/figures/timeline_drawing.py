@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from study.core.files import AnyPath
 from study.instruments.phases import PHASES
 from study.report.figures import style
-from study.report.figures.drawing import TITLE_LINE, save
+from study.report.figures.drawing import TITLE_LINE
 from study.report.figures.timeline import RunOverTime, TimelineData
 
 WIDTH = 2 * style.PANEL_WIDTH  # inches, as all lengths here
@@ -29,12 +28,6 @@ REASON_CHARACTERS = 100
 PHASE_COLOURS = dict(zip(PHASES, ("#D9D9D9", "#F0B429", "#FBE7B2", "#CC79A7", "#9CCBEB", "#EDEDED"), strict=True))
 STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
 BACKGROUND_COLOUR, BACKGROUND_LABEL = "#8B0000", "CPU of others, share of the cores"
-
-
-def write(data: TimelineData, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all. data: a `study.report.figures.timeline.TimelineData`."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: TimelineData) -> Figure:

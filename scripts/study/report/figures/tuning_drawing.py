@@ -13,12 +13,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath
 from study.core.wording import as_clear, counted
 from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
 from study.report.figures.description import Description, Labels, benchmark_title
-from study.report.figures.drawing import save
 from study.report.figures.table_panels import TablePanels
 from study.report.tables.summary import IDENTITY
 from study.report.tables.tuning import tuning
@@ -68,12 +66,6 @@ def _title(point: dict[str, object], differing: list[str], labels: Labels) -> st
 def _blocks(numbers: pd.Series) -> str:
     low, high = int(numbers.min()), int(numbers.max())
     return counted(low, "block") if low == high else f"{low} to {high} blocks"
-
-
-def write(data: TablePanels, svg: AnyPath, pdf: AnyPath) -> None:
-    """Draw a figure and write both files, whole or not at all."""
-    with matplotlib.rc_context(style.RC):
-        save(draw(data), data, svg, pdf)
 
 
 def draw(data: TablePanels) -> Figure:

@@ -1,5 +1,6 @@
 """The registry of kinds of figures: what each draws, and what a study needs to have for it."""
 
+import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ class Inputs:
 class Kind(ABC):
     """A kind of figure."""
 
+    drawing: str  # the module in `study.report.figures` that draws it, imported for that only: it loads Matplotlib
     uses_loading = False  # whether it is made from the loading measurements
     reads_further = False  # whether it also shows the study's ``further_results``, runs of other machines
 
@@ -48,9 +50,16 @@ class Kind(ABC):
         """Whether a study has what the figure needs: by default, a run that it uses."""
         return any(self.uses(description, run) for run in study.runs)
 
-    @abstractmethod
+    def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
+        """What is drawn: by default what the ``module`` that draws it selects of the runs."""
+        return module.select(description, inputs.runs, inputs.study)
+
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files, whole or not at all."""
+        from study.report.figures.drawing import write
+
+        module = importlib.import_module(f"study.report.figures.{self.drawing}")
+        write(module.draw, self.data(module, description, inputs), svg, pdf)
 
 
 KINDS: Registry[Kind] = Registry("kind of figure")

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
@@ -12,6 +11,7 @@ from study.report.tables.formats import NEEDS, measures_formats
 class Formats(Kind):
     """What formats of the converted files cost."""
 
+    drawing = "formats_drawing"
     uses_loading = True
 
     def needs(self, description: Description) -> str:
@@ -26,12 +26,9 @@ class Formats(Kind):
         """Whether a study measures formats."""
         return measures_formats(study)
 
-    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files."""
-        from study.report.figures import formats_drawing
-
-        data = formats_drawing.select(description, inputs.loading, inputs.study)
-        formats_drawing.write(data, svg, pdf)
+    def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
+        """Of the loads."""
+        return module.select(description, inputs.loading, inputs.study)
 
 
 KINDS.add("formats", Formats())

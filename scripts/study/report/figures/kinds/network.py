@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from study.core.files import AnyPath
 from study.experiment.study import Study
 from study.report.figures.description import Description
-from study.report.figures.kinds.base import KINDS, Inputs, Kind
+from study.report.figures.kinds.base import KINDS, Kind
 from study.report.tables.network import NEEDS, limits_links, sweeps
 
 
 class Network(Kind):
     """What links of several rates cost."""
+
+    drawing = "network_drawing"
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -23,12 +24,6 @@ class Network(Kind):
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has runs of both tables."""
         return any(map(sweeps, study.runs)) and any(map(limits_links, study.runs))
-
-    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files."""
-        from study.report.figures import network_drawing
-
-        network_drawing.write(network_drawing.select(description, inputs.runs, inputs.study), svg, pdf)
 
 
 KINDS.add("network", Network())

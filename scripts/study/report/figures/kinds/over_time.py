@@ -5,13 +5,14 @@ Of sc18, Figures 3, 4, 5 and 7; of icpp2019, the timelines; of pittman2018, Figu
 
 from typing import Any
 
-from study.core.files import AnyPath
 from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
 
 
 class OverTime(Kind):
     """A quantity and phases of runs over time; several machines' runs that give timings stand on one time axis."""
+
+    drawing = "timeline_drawing"
 
     def __init__(self, quantity: str, traced: bool = False) -> None:
         """quantity: one of `study.report.figures.timeline.QUANTITIES`. traced: of traced runs, with communication."""
@@ -26,14 +27,11 @@ class OverTime(Kind):
         """The runs that are traced, or that give timings, and pass the description's filters."""
         return draws(description, run, traced=self._traced)
 
-    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files."""
-        from study.report.figures import timeline, timeline_drawing
+    def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
+        """Of the runs and the files in their directories."""
+        from study.report.figures.timeline import select
 
-        data = timeline.select(
-            description, inputs.runs, inputs.study, inputs.folder, traced=self._traced, quantity=self._quantity
-        )
-        timeline_drawing.write(data, svg, pdf)
+        return select(description, inputs.runs, inputs.study, inputs.folder, self._traced, self._quantity)
 
 
 KINDS.add("timeline", OverTime("power", traced=True))

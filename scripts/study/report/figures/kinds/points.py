@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from study.core.files import AnyPath
 from study.report.figures.description import POINTS, Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
 
 
 class Points(Kind):
     """Quantities of the runs that give timings, one line per series."""
+
+    drawing = "drawing"
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
@@ -18,11 +19,11 @@ class Points(Kind):
         """The runs that give timings and pass the description's filters."""
         return draws(description, run)
 
-    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files."""
-        from study.report.figures import drawing, selection
+    def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
+        """Of the runs."""
+        from study.report.figures.selection import select
 
-        drawing.write(selection.select(description, inputs.runs, inputs.study), svg, pdf)
+        return select(description, inputs.runs, inputs.study)
 
 
 KINDS.add(POINTS, Points())

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from study.core import paths
-from study.core.files import AnyPath
 from study.records import looks
 from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
@@ -14,6 +13,8 @@ from study.report.tables.tuning import NEEDS, is_compared
 class Tuning(Kind):
     """A forest plot: the ratio of each arm to its baseline, with its interval."""
 
+    drawing = "tuning_drawing"
+
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
         return f"{NEEDS}{filters(description)}"
@@ -22,13 +23,11 @@ class Tuning(Kind):
         """The runs of table ``tuning``."""
         return is_compared(run) and draws(description, run)
 
-    def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
-        """Draw the figure and write both files, of the runs that its table shows."""
-        from study.report.figures import tuning_drawing
-
+    def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
+        """Of the runs that its table shows."""
         folder = Path(paths.study_folder(inputs.folder, inputs.study))
         runs, _ = looks.first_runs(inputs.runs, looks.read(folder, "table_tuning"))
-        tuning_drawing.write(tuning_drawing.select(description, runs, inputs.study), svg, pdf)
+        return module.select(description, runs, inputs.study)
 
 
 KINDS.add("tuning", Tuning())
