@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from study.core import checked, fields
 from study.core.csv_columns import read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
-from study.core.files import AnyPath, write_text
+from study.core.files import write_text
 from study.core.wording import counted
 from study.experiment import applicable
 from study.experiment.definition import RunDefinition
@@ -41,29 +40,14 @@ VALIDATION = "val_"
 Line = tuple[int, str, str, Any, dict[str, Any]]  # time in ns, event type, key, value, metadata
 
 
-@dataclass
-class Log:
-    """What was written. absent: {part: why it is not in the log}."""
-
-    lines: int = 0
-    absent: dict[str, str] = field(default_factory=dict)
-
-
 @kinds.of_run("mllog", title="lines `:::MLLOG {json}` of each run, for readers of MLPerf's logs", file="mllog.txt")
-def export(folder: Path, path: Path) -> kinds.Written:
-    """Write the log of a run; as `write`."""
-    log = write(folder, path)
-    return kinds.Written(counted(log.lines, "line"), log.absent)
-
-
-def write(folder: AnyPath, path: AnyPath) -> Log:
+def write(folder: Path, path: Path) -> kinds.Written:
     """Write the log of a run's directory, finished or not.
 
     Raises:
         StudyError: the folder is no run's, or a file of the run is damaged.
     """
-    folder, made = Path(folder), Log()
-    every = edges_of_run(folder)
+    every, absent = edges_of_run(folder), dict[str, str]()
     edges = [each for each in every if each["rank"] == 0]
     if not edges:
         raise StudyError(f"{folder}: rank 0 has begun no phase, or this is no run's directory; give one with run.yaml")
@@ -71,17 +55,16 @@ def write(folder: AnyPath, path: AnyPath) -> Log:
     run = RunDefinition.read(folder / "run.yaml") if (folder / "run.yaml").is_file() else None
     lines = [
         *(_definition(run, zero_ns + edges[0]["monotonic_ns"]) if run else ()),
-        *_of_phases(edges, zero_ns, _status(folder, made)),
-        *_of_results(folder, zero_ns + edges[-1]["monotonic_ns"], made),
+        *_of_phases(edges, zero_ns, _status(folder, absent)),
+        *_of_results(folder, zero_ns + edges[-1]["monotonic_ns"], absent),
     ]
     if run and run.ranks_together < run.ranks and len({each["host"] for each in every}) > 1:
-        made.absent["epochs"] = "those of an ensemble may be of a rank on another host, whose clock differs"
+        absent["epochs"] = "those of an ensemble may be of a rank on another host, whose clock differs"
     else:
-        lines += _of_epochs(folder, zero_ns, made)
+        lines += _of_epochs(folder, zero_ns, absent)
     lines.sort(key=lambda line: line[0])  # stable: what belongs to one moment stays in its order
     write_text(path, "".join(_text(line) for line in lines))
-    made.lines = len(lines)
-    return made
+    return kinds.Written(counted(len(lines), "line"), absent)
 
 
 def _text(line: Line) -> str:
@@ -97,16 +80,14 @@ def _text(line: Line) -> str:
     return f"{MARK}{json.dumps(entry, allow_nan=False)}\n"
 
 
-def _status(folder: Path, made: Log) -> str | None:
+def _status(folder: Path, absent: dict[str, str]) -> str | None:
     """``success`` of a run that came to its end and passed its checks, else ``aborted``; None while it goes on."""
     if (folder / "record.json").is_file():
         status = read_record(folder / "record.json")["status"]
     elif (folder / "outcome.json").is_file():
         status = checked.load_json(folder / "outcome.json", "outcome")["status"]
     else:
-        made.absent["status of run_stop"] = (
-            "the run has no outcome.json: it is still running, or was killed with its launch"
-        )
+        absent["status of run_stop"] = "the run has no outcome.json: it is still running, or was killed with its launch"
         return None
     return "success" if status == "ok" else "aborted"
 
@@ -141,18 +122,16 @@ def _of_phases(edges: list[dict[str, Any]], zero_ns: int, status: str | None) ->
         yield zero_ns + edge["monotonic_ns"], START if is_start else STOP, key, None, told
 
 
-def _of_epochs(folder: Path, zero_ns: int, made: Log) -> Iterator[Line]:
+def _of_epochs(folder: Path, zero_ns: int, absent: dict[str, str]) -> Iterator[Line]:
     """Epochs and their metrics; those of the validation are told at the end of the epoch."""
     path = folder / "history.csv"
     if not path.is_file() or not path.stat().st_size:
-        made.absent["epochs"] = (
-            "history.csv is missing or empty: the run failed, is still running, or reports no epochs"
-        )
+        absent["epochs"] = "history.csv is missing or empty: the run failed, is still running, or reports no epochs"
         return
     found = read_columns(path, {}, others=lambda name: TIMES.get(name, NUMBER))
     begin = "begin_monotonic_ns" if "begin_monotonic_ns" in found else "begin_wall_ns"
     if not {"epoch", "time_s", begin} <= set(found):
-        made.absent["epochs"] = "history.csv has no times at which epochs began: it is of an older version"
+        absent["epochs"] = "history.csv has no times at which epochs began: it is of an older version"
         return
     declared = fields.columns(fields.OF_EPOCHS)
     metrics = [name for name in found if name == STATS or name not in declared]
@@ -169,13 +148,11 @@ def _of_epochs(folder: Path, zero_ns: int, made: Log) -> Iterator[Line]:
                 yield until, POINT, f"eval_{name.removeprefix(VALIDATION)}", told[name], number
 
 
-def _of_results(folder: Path, end_ns: int, made: Log) -> Iterator[Line]:
+def _of_results(folder: Path, end_ns: int, absent: dict[str, str]) -> Iterator[Line]:
     """The sizes of the sets, and the metrics of the test set, which are known at the end."""
     path = folder / "metrics.json"
     if not path.is_file():
-        made.absent["sizes and metrics of the test set"] = (
-            "metrics.json is missing: the run failed, or is still running"
-        )
+        absent["sizes and metrics of the test set"] = "metrics.json is missing: the run failed, or is still running"
         return
     metrics = checked.load_json(path, "metrics")
     sizes = {
