@@ -26,7 +26,7 @@ from study.core.statistics import (
     student,
 )
 from study.core.wording import significant
-from study.experiment import expansion, identity, schemas
+from study.experiment import expansion
 from study.machines import machine
 from study.records import check, looks, noise_of_runs, pairing, record, tuner
 from study.records.tidy import arms_text
@@ -510,14 +510,6 @@ def test_repeats_added_to_a_table_with_a_verdict_do_not_enter(ours):
     before = looks.seen(early.drop(columns=["torch_compile", "gpu_power_limit_w"]), list(early["record"]), {})
     now = runs.astype({"gpu_power_limit_w": float})  # as tables of records have it
     assert looks.first_runs(now, before)[1] == 15, "the note is older than two grid keys"
-    keys = [name for name in ("machine", *schemas.separating()) if name in early]
-    older = {
-        identity.fingerprint(dict(zip(keys, map(str, values), strict=True)))[:12]: list(
-            rows.apply(looks.digest, axis=1)
-        )
-        for values, rows in early.groupby(keys, dropna=False, sort=False)
-    }
-    assert looks.first_runs(runs, older)[1] == 15, "the note is of an older version, in which all keys counted"
     other = runs.assign(gpus=4, record=runs["record"] + "4")
     assert looks.first_runs(other, noted)[1] == 0, "other points are new questions"
     again = runs.assign(started_wall_ns=runs["started_wall_ns"] + 1000)

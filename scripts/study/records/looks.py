@@ -54,9 +54,9 @@ def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
     if runs.empty or not earlier:
         return runs, 0
     late = pd.Series(False, index=runs.index)
-    for point, older, rows in _points(runs):
+    for point, rows in _points(runs):
         digests = rows.apply(digest, axis=1)
-        if stands(first := earlier.get(point, earlier.get(older)), list(digests)):
+        if stands(first := earlier.get(point), list(digests)):
             late[rows.index] = ~digests.isin(set(first or ()))
     return runs[~late], int(late.sum())
 
@@ -64,19 +64,16 @@ def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
 def seen(runs: pd.DataFrame, records: Collection[str], earlier: Looks) -> dict[str, list[str]]:
     """The first verdicts of points, after those that were made of ``records``: {point: digests of its runs}."""
     judged = runs[runs["record"].isin(set(records))] if len(runs) else runs
-    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, _, rows in _points(judged)}}
+    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, rows in _points(judged)}}
 
 
-def _points(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """(a digest of a point's keys, one of older versions, its repeats).
-
-    Keys with their defaults do not count, so that a verdict outlives a new key; in older versions all of them did.
-    """
+def _points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(digest of a point's keys, its repeats). Keys with their defaults do not count: a verdict outlives a new key."""
     keys = [name for name in ("machine", *schemas.separating()) if name in runs]
     for values, rows in runs.groupby(keys, dropna=False, sort=False) if len(runs) else ():
-        told = dict(zip(keys, map(str, values), strict=True))
-        own = {name: value for name, value in told.items() if not _is_default(name, value)}
-        yield identity.fingerprint(own)[:DIGITS], identity.fingerprint(told)[:DIGITS], rows
+        named = zip(keys, map(str, values), strict=True)
+        own = {name: value for name, value in named if not _is_default(name, value)}
+        yield identity.fingerprint(own)[:DIGITS], rows
 
 
 def _is_default(name: str, value: str) -> bool:
