@@ -297,15 +297,11 @@ def test_a_reduction_of_a_share_says_of_what(ours):
 
 @pytest.mark.case("first-epoch-in-throughput", source="alpa-projects/alpa #823", right="0.952")
 def test_findings_of_equivalence_leave_out_the_first_epoch(ours):
-    from study.records.tidy import _steady_samples_per_s
+    from study.records.arms import steady_samples_per_s
 
-    def steady(step):
-        training = {"time_per_step_s": step, "steps_per_epoch": 50}
-        keys = {"gpus": 1, "emulated_ranks": 1, "ensemble": 1}
-        return _steady_samples_per_s({"parameters": keys, "derived": {"epochs_per_rank": 3}, "training": training,
-                                      "workload": {"samples_per_rank": 1000}})  # fmt: skip
-
-    found = steady(2.1 / 50) / steady(2.0 / 50)
+    run = {"steps_per_epoch": 50, "gpus": 1, "emulated_ranks": 1, "epochs_per_rank": 3, "samples_per_rank": 1000}
+    slow, fast = steady_samples_per_s(pd.DataFrame([{**run, "time_per_step_s": step / 50} for step in (2.1, 2.0)]))
+    found = slow / fast
     ours(f"{found:.3f}")
     assert found == pytest.approx(0.952, abs=0.001)
     from study.report.findings import declaration

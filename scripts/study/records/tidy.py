@@ -25,6 +25,8 @@ from study.experiment.study import PlannedRun
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES
 from study.records import checks, comparable, own_keys, power, targets, utilisation
+from study.records.arms import SPEED as STEADY
+from study.records.arms import steady_samples_per_s
 from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import R2_NAMES, verify
@@ -77,6 +79,8 @@ def runs_frame(
     frame = pd.DataFrame(rows)
     if frame.empty:
         return frame
+    of_all_ranks = frame["ensemble"].eq(1)  # of an ensemble, the time per step is that of one member
+    frame[STEADY] = steady_samples_per_s(frame).where(of_all_ranks)
     frame = power.without_shared(frame.assign(overlapped=comparable.overlapped(frame)))
     return pd.concat([frame, pd.DataFrame(to_target, columns=list(targets.COLUMNS))], axis=1) if to_target else frame
 
@@ -159,7 +163,7 @@ def _run_row(
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in (*PHASES, *PARTS)},
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
         "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
-        STEADY: _steady_samples_per_s(record),
+        STEADY: None,  # see `runs_frame`
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(record["quality"] or {}),  # of a model of one's own, these are other columns
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
@@ -185,20 +189,6 @@ def _run_row(
 def _is_of_whole_run(name: str) -> bool:
     declared = fields.columns().get(name)
     return declared.is_of_whole_run if declared else name.endswith(fields.OF_WHOLE_RUN)
-
-
-def _steady_samples_per_s(record: dict[str, Any]) -> float | None:
-    """Samples per second of all ranks in the steps of the epochs after the first; None with one epoch.
-
-    None of an ensemble too: the time per step is that of one member.
-    """
-    keys, training = record["parameters"], record["training"] or {}
-    seconds = (training.get("time_per_step_s") or 0) * (training.get("steps_per_epoch") or 0)
-    seconds = seconds or training.get("epoch_steps_s")  # of a program whose steps are not known
-    epochs = (record.get("program") or {}).get("epochs") or record["derived"]["epochs_per_rank"]  # it may stop early
-    if not seconds or epochs < 2 or keys["ensemble"] > 1:
-        return None
-    return float(record["workload"]["samples_per_rank"] * keys["gpus"] * keys["emulated_ranks"] / seconds)
 
 
 def arms_text(run: PlannedRun) -> str | None:
@@ -251,7 +241,6 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
     }
 
 
-STEADY = "steady_samples_per_s"
 QUALITY = [each.name for each in fields.section("quality").fields]
 PROFILE = tuple(each.name for each in fields.section("profile").fields if each.column)
 # The columns of runs.csv that figures may draw against the number of GPUs.

@@ -7,7 +7,7 @@ import study.report.tables.kinds as kinds
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
-from study.records.tidy import STEADY
+from study.records.arms import SPEED as STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points, to_target
 

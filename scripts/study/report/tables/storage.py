@@ -6,8 +6,8 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.records import read_tests
+from study.records.arms import SPEED as STEADY
 from study.records.names import runs_of
-from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points
 

@@ -11,8 +11,8 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import ERROR_PER_SIDE
 from study.experiment.study import Study
 from study.records import pairing
+from study.records.arms import SPEED as STEADY
 from study.records.names import runs_of, split_records
-from study.records.tidy import STEADY
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points, steady
 
