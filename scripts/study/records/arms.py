@@ -185,16 +185,10 @@ def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared
     of_all = len(set(one["block"]) & set(other["block"]))
     return Compared(
         name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
-        pairing.ratio(one, other, SENT).ratio, _difference(one, other),
+        pairing.ratio(one, other, SENT).ratio, summarize(pairing.differences(one, other, LOSS)),
         p_value(speed.sample) if speed.blocks >= max(LEAST_BLOCKS, LEAST_SHARE * of_all) else math.nan,
         pairing.ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
     )  # fmt: skip
-
-
-def _difference(one: pd.DataFrame, other: pd.DataFrame) -> Sample:
-    """The difference of the test loss within blocks, which have the same seeds."""
-    losses = [each[each["status"] == "ok"].drop_duplicates("block").set_index("block")[LOSS] for each in (one, other)]
-    return summarize((losses[0] - losses[1]).astype(float))
 
 
 def _tested(arms: list[Compared]) -> list[Compared]:

@@ -10,6 +10,7 @@ the counting attempt is always in the run's directory, and what reads runs need 
 
 import contextlib
 import itertools
+import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ FILE = "attempts.csv"  # in a study's results: all attempts of the runs that hav
 KINDS = {"record": csv_files.NAME, "block": csv_files.WHOLE, "attempt": csv_files.WHOLE, "counts": csv_files.FLAG,
          "status": csv_files.NAME, "disturbed": csv_files.FLAG, "disturbed_by": csv_files.TEXT,
          "runtime_s": csv_files.FINITE}  # fmt: skip
+BLOCK = operator.attrgetter("repeat")  # of a planned run
 MOST_NAMED = 3  # disturbed runs of a block that a message names
 
 
@@ -89,7 +91,7 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
     earlier = earlier_attempts.numbers(every, results)
     checked = CheckedRecords(results)
     found = (_due(block, list(members), results, machine, earlier, checked)
-             for block, members in itertools.groupby(sorted(every, key=_block), key=_block))  # fmt: skip
+             for block, members in itertools.groupby(sorted(every, key=BLOCK), key=BLOCK))  # fmt: skip
     return [again for again in found if again]
 
 
@@ -221,7 +223,3 @@ def _record(results: str | Path, run: PlannedRun, checked: CheckedRecords) -> di
     with contextlib.suppress(StudyError):
         return checked.read(paths.record(results, run.directory))
     return None
-
-
-def _block(run: PlannedRun) -> int:
-    return run.repeat

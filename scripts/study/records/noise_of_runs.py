@@ -15,7 +15,7 @@ from study.experiment import schemas
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.machines import machine
-from study.records import tidy
+from study.records import pairing, tidy
 
 LEAST_FREEDOM = 5  # fewer blocks and points leave the noise itself too uncertain
 
@@ -70,7 +70,7 @@ def _tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
     good = runs[(runs["status"] == "ok") & (runs[measure].astype(float) > 0)]
     keys = [name for name in ("machine", *schemas.separating()) if name in good]
     points = [
-        np.log(rows.drop_duplicates("block").set_index("block")[measure].astype(float).sort_index())
+        np.log(pairing.by_block(rows)[measure].astype(float).sort_index())
         for _, rows in good.groupby(keys, dropna=False, sort=False)
     ]
     for blocks in dict.fromkeys(tuple(each.index) for each in points):

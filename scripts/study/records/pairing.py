@@ -134,15 +134,23 @@ def difference(
         measure: a column.
         error: the probability with which the interval fails on each side.
     """
-    values = [
-        each[each["status"] == "ok"].drop_duplicates("block").set_index("block")[measure] for each in (one, other)
-    ]
-    differences = statistics.difference(*(each.astype(float) for each in values)).dropna()
-    if differences.empty:
+    found = differences(one, other, measure).dropna()
+    if found.empty:
         return math.nan, math.nan, math.nan
-    mean, n = float(differences.mean()), len(differences)
-    half = student(n - 1, error) * float(differences.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    mean, n = float(found.mean()), len(found)
+    half = student(n - 1, error) * float(found.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return mean, mean - half, mean + half
+
+
+def differences(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> pd.Series:
+    """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none."""
+    values = [by_block(each[each["status"] == "ok"])[measure] for each in (one, other)]
+    return statistics.difference(*(each.astype(float) for each in values))
+
+
+def by_block(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with their block as index; of several in a block, such as of two machines, the first."""
+    return runs.drop_duplicates("block").set_index("block")
 
 
 def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequence[float]) -> Slope:
@@ -160,7 +168,7 @@ def slope(arms: Sequence[pd.DataFrame], along: str, measure: str, places: Sequen
         places: of each arm a number, in the order in which ``along`` rises or falls.
     """
     used = [each[each["status"] == "ok"].dropna(subset=[along, measure]) for each in arms]
-    used, _ = _alike([each.drop_duplicates("block").set_index("block") for each in used])
+    used, _ = _alike(list(map(by_block, used)))
     common = list(used[0].index)
     if not common:
         return Slope(0, math.nan, math.nan, math.nan, None)
@@ -193,7 +201,7 @@ def _without_rounding(differences: np.ndarray, size: float) -> np.ndarray:
 
 def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether the common blocks of two experiments ran one after the other. one, other: as for `ratio`."""
-    used = [each.drop_duplicates("block").set_index("block") for each in (one, other)]
+    used = [by_block(one), by_block(other)]
     common = used[0].index.intersection(used[1].index)
     return _interleaved([each.loc[common] for each in used])
 
@@ -215,9 +223,8 @@ def between(runs: pd.DataFrame, one: str, other: str, measure: str, judged: bool
 
 
 def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """The successful runs by block; of several in a block, such as of two machines, the first."""
-    good = runs[(runs["status"] == "ok") & (runs[measure] > 0)]
-    return good.drop_duplicates("block").set_index("block")
+    """The successful runs by block."""
+    return by_block(runs[(runs["status"] == "ok") & (runs[measure] > 0)])
 
 
 def _alike(

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from study.core import checked
-from study.core.files import read_json
 from study.report.findings.outcome import VERDICTS, Outcome
 from study.report.page.files import FINDINGS
 
@@ -15,6 +14,4 @@ def read(folder: Path) -> list[Outcome]:
     path = folder / FINDINGS
     if not path.exists():
         return []
-    content = read_json(path)
-    checked.check(content, "study_findings", str(path))
-    return [Outcome(**entry) for entry in content["findings"]]
+    return [Outcome(**entry) for entry in checked.load_json(path, "study_findings")["findings"]]

@@ -146,8 +146,7 @@ def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: p
 
 def _by_block(runs: pd.DataFrame, records: str, column: str) -> pd.Series:
     good = runs_of(runs, records)
-    good = good[good["status"] == "ok"].drop_duplicates("block").set_index("block")
-    return good[column].astype(float).dropna()
+    return pairing.by_block(good[good["status"] == "ok"])[column].astype(float).dropna()
 
 
 def _of_one_workload(points: pd.DataFrame) -> pd.DataFrame:

@@ -73,16 +73,18 @@ ARITHMETIC: dict[str, Function] = {
 }  # fmt: skip
 
 
+OF_RATIO: dict[str, Function] = {
+    **dict.fromkeys(("ratio", "growth"), lambda ratio: ratio),
+    **dict.fromkeys(("change_pct", "difference_pct", "growth_pct"), lambda ratio: 100 * difference(ratio, 1.0)),
+    "loss_pct": lambda ratio: 100 * difference(1.0, ratio),
+    "speedup": lambda ratio: 1 / ratio,
+}
+
+
 def of_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
     """The claim's number from one / other. ranks: ranks of one / ranks of other, for ``efficiency``."""
-    of_forms: dict[str, Numbers] = {
-        "ratio": ratio,
-        "change_pct": 100 * difference(ratio, 1.0),
-        "difference_pct": 100 * difference(ratio, 1.0),
-        "loss_pct": 100 * difference(1.0, ratio),
-        "efficiency": ratio / ranks,
-    }
-    return of_forms[form]
+    found: Numbers = ratio / ranks if form == "efficiency" else OF_RATIO[form](ratio)
+    return found
 
 
 def of_two(form: str, one: pd.Series, other: pd.Series) -> pd.Series:

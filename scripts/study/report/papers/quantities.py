@@ -26,6 +26,7 @@ from study.core.registry import Registry
 from study.records import pairing
 from study.records.names import runs_of
 from study.report.papers.declaration import Claim
+from study.report.papers.formulas import of_ratio
 from study.report.tables.layout import ci95_name
 
 
@@ -132,23 +133,21 @@ def declared_quantity(declared: Mapping[str, Any]) -> Quantity:
             return _share_of_failures(case, declared.get("failure"))
         if form == "value":
             return _value(case, column)
-        if form in GROWTH:
-            return _growth(case, column, declared.get("fewest"), GROWTH[form])
+        if form in ("growth", "growth_pct"):
+            return _growth(case, column, declared.get("fewest"), form)
         if "machine" in sides:
             return _of_two_machines(case, column, *sides["machine"])
-        found = _of_two_loaders(case, column, *sides["loader"], OF_RATIO[form])
+        found = _of_two_loaders(case, column, *sides["loader"], form)
         return _with_share(found, sides["loader"][1], declared["share"]) if "share" in declared else found
 
     of_files = form == "speedup_of_loads"
     return Quantity(compute, sides.get("loader", ())[::-1], sides.get("machine", ()), measures, of_files, column_of)
 
 
-def _of_two_loaders(
-    case: Case, measure: str, optimized_loader: str, base_loader: str, of: Callable[[float], float]
-) -> Found:
-    """``of`` the ratio optimised / base at each number of ranks that has both loaders, paired within blocks.
+def _of_two_loaders(case: Case, measure: str, optimized_loader: str, base_loader: str, form: str) -> Found:
+    """``form`` of the ratio optimised / base at each number of ranks that has both loaders, paired within blocks.
 
-    of: monotonic. Repeats that only one loader has are left out.
+    Repeats that only one loader has are left out.
     """
     base, optimized = (case.asked(measure, loader).set_index("gpus") for loader in (base_loader, optimized_loader))
     ratios = {
@@ -160,8 +159,8 @@ def _of_two_loaders(
     ratios = {gpus: ratio for gpus, ratio in ratios.items() if ratio.blocks}
     if not ratios:
         return Found()
-    values = [of(ratio.ratio) for ratio in ratios.values()]
-    ends = [of(end) for ratio in ratios.values() for end in (ratio.low, ratio.high)]
+    values = [of_ratio(form, ratio.ratio) for ratio in ratios.values()]
+    ends = [of_ratio(form, end) for ratio in ratios.values() for end in (ratio.low, ratio.high)]
     used = pd.concat([base.loc[list(ratios)], optimized.loc[list(ratios)]]).reset_index()
     together = all(ratio.pairing == pairing.PAIRED for ratio in ratios.values())
     return Found(
@@ -236,8 +235,8 @@ def threshold(known: pd.DataFrame, excess: pd.Series, half: pd.Series, otherwise
     return Found(at, at, possible, certain, known, missing=otherwise if math.isnan(at) else None)
 
 
-def _growth(case: Case, measure: str, fewest: int | None, of: Callable[[float], float]) -> Found:
-    """``of`` the ratio of a measure on the claim's number of ranks to that on the fewest, paired within blocks."""
+def _growth(case: Case, measure: str, fewest: int | None, form: str) -> Found:
+    """``form`` of the ratio of a measure on the claim's number of ranks to that on the fewest, paired within blocks."""
     known = case.of(measure)
     fewest = fewest or (known["gpus"].min() if len(known) else 1)
     ends = [known[known["gpus"] == gpus] for gpus in (case.claim.at["gpus"], fewest)]
@@ -245,8 +244,8 @@ def _growth(case: Case, measure: str, fewest: int | None, of: Callable[[float], 
         return Found()
     many, one = (end.iloc[0] for end in ends)
     ratio = pairing.between(case.runs, many["records"], one["records"], measure)
-    value = of(ratio.ratio)
-    return Found(value, value, of(ratio.low), of(ratio.high), pd.concat(ends), ratio.blocks, ratio.pairing)
+    value, low, high = (of_ratio(form, end) for end in ratio.numbers)
+    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing)
 
 
 def _share_of_failures(case: Case, kind: str | None) -> Found:
@@ -261,14 +260,3 @@ def _share_of_failures(case: Case, kind: str | None) -> Found:
         failed = repeats["failure_kind"].eq(kind) if kind else repeats["status"].ne("ok")
         shares.append(100 * float(failed.mean()))
     return Found(*_range(shares), points=chosen, blocks=int((chosen["repeats_ok"] + chosen["repeats_failed"]).min()))
-
-
-OF_RATIO: dict[str, Callable[[float], float]] = {
-    "loss_pct": lambda ratio: 100 * (1 - ratio),
-    "change_pct": lambda ratio: 100 * (ratio - 1),
-    "speedup": lambda ratio: 1 / ratio,
-}
-GROWTH: dict[str, Callable[[float], float]] = {
-    "growth": lambda ratio: ratio,
-    "growth_pct": lambda ratio: 100 * (ratio - 1),
-}

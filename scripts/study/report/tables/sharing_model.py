@@ -18,6 +18,8 @@ it does not hold, and the model of CPU time is the one to look at:
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -36,12 +38,12 @@ class Rates:
     @property
     def duplicated(self) -> float:
         """What a member trains with duplicated pipelines."""
-        return _least(self.preprocessing, self.compute)
+        return float(np.minimum(self.preprocessing, self.compute))  # NaN if either is, which `min` would not tell
 
     @property
     def shared(self) -> float:
         """What a member trains with a shared pipeline."""
-        return _least(self.compute, self.peak)
+        return float(np.minimum(self.compute, self.peak))
 
     @property
     def gain(self) -> float:
@@ -72,8 +74,3 @@ class Costs:
         """
         cost = self.rest + shared * self.preprocessing + self.communication
         return (self.rest + duplicated * self.preprocessing) / cost if cost > 0 else math.nan
-
-
-def _least(one: float, other: float) -> float:
-    """The smaller one; NaN if either is, which `min` would not tell."""
-    return math.nan if math.isnan(one) or math.isnan(other) else min(one, other)
