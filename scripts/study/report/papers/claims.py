@@ -30,7 +30,7 @@ from study.records.tidy import QUALITY
 from study.report.papers import formulas
 from study.report.papers.declaration import Claim, Declared
 from study.report.papers.published import selected
-from study.report.papers.workload import workload_difference
+from study.report.papers.workload import differences
 from study.report.tables.published_values import NOT_STATED, not_stated
 from study.report.tables.summary import IDENTITY, WORKLOAD
 
@@ -110,7 +110,7 @@ def _numbers(found: list[Found], paper: Declared, claim: Claim) -> dict[str, Any
         "repeats": min(each.repeats for each in found),
         "repeats_failed": sum(each.failed for each in found),
         "series": len(found) if several else None,
-        "workload_difference": _differences(used, paper.paper),
+        "workload_difference": differences(paper.paper, used.assign(repeats_ok=1)),
         "machine": "; ".join(sorted(used["machine"].unique())),
         "code_is_current": bool(used["code_is_current"].all()),
         **_conditions(used, claim.measure),
@@ -123,12 +123,6 @@ def _conditions(used: pd.DataFrame, measure: str | None) -> dict[str, Any]:
     crowded = "oversubscribed" in used and bool(used["oversubscribed"].any())
     modelled = measure in OF_POWER and "power_source" in used and used["power_source"].eq(MODELLED).any()
     return {"oversubscribed": crowded, "power_source": MODELLED if modelled else None}
-
-
-def _differences(used: pd.DataFrame, paper: str) -> str | None:
-    difference = workload_difference(paper)
-    told = [difference(row) for _, row in used.assign(repeats_ok=1).iterrows()]
-    return "; or ".join(dict.fromkeys(filter(None, told))) or None
 
 
 def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:

@@ -27,7 +27,7 @@ from study.report.papers.claims import ENDS, in_words, written
 from study.report.papers.declaration import Claim, Declared
 from study.report.papers.points import Points
 from study.report.papers.published import selected
-from study.report.papers.workload import workload_difference
+from study.report.papers.workload import differences
 from study.report.tables.published_values import NOT_STATED, declared_differences, not_stated
 from study.report.tables.summary import POINT, WORKLOAD
 
@@ -92,7 +92,8 @@ def _of_runs(claim: Claim, points: pd.DataFrame, source: Points, runs: pd.DataFr
     origin = {
         "repeats": int(repeats),
         "repeats_failed": sum(int(pairs[name].sum()) for name in pairs if name.startswith("repeats_failed")),
-        "workload_difference": _difference(pairs, claim, paper),
+        # A key that the claim names counts as the paper's own.
+        "workload_difference": differences(paper, pairs, own=(*claim.one, *claim.at)),
         "machine": "; ".join(sorted({*pairs["machine"], *pairs.get("machine_other", ())})),
         "oversubscribed": bool(crowded),
         NOT_STATED: not_stated((row for _, row in pairs.iterrows()), paper),
@@ -177,16 +178,8 @@ def _interval(claim: Claim, pairs: pd.DataFrame, source: Points, runs: pd.DataFr
         return {}
     pair = pairs.iloc[0]
     found = pairing.between(runs, pair["records"], pair["records_other"], column, judged=True)
-    low, high = found.low, found.high
-    low, high = (formulas.of_ratio(claim.form, each) for each in (low, high))
+    low, high = (formulas.of_ratio(claim.form, end) for end in (found.low, found.high))
     return {"interval_low": low, "interval_high": high, "pairing": found.pairing}
-
-
-def _difference(pairs: pd.DataFrame, claim: Claim, paper: str) -> str | None:
-    """How the workload differs from the paper's; a key that the claim names counts as its own."""
-    difference = workload_difference(paper, own=(*claim.one, *claim.at))
-    told = [difference(row) for _, row in pairs.iterrows()]
-    return "; or ".join(dict.fromkeys(filter(None, told))) or None
 
 
 def _missing(claim: Claim, source: Points, points: pd.DataFrame) -> str:

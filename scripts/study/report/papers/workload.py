@@ -21,6 +21,13 @@ def workload_difference(paper: str, own: Iterable[str] = ()) -> Callable[[pd.Ser
     return functools.partial(_difference, paper, frozenset(own))
 
 
+def differences(paper: str, rows: pd.DataFrame, own: Iterable[str] = ()) -> str | None:
+    """`workload_difference` of rows together, each once; None if there is none."""
+    difference = workload_difference(paper, own)
+    told = [difference(row) for _, row in rows.iterrows()]
+    return "; or ".join(dict.fromkeys(filter(None, told))) or None
+
+
 def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
     if not row["repeats_ok"]:
         return "no repeat succeeded"
