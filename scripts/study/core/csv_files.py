@@ -72,11 +72,6 @@ def read_rows(path: AnyPath, names: Iterable[str]) -> list[dict[str, str]]:
     return frame.fillna("").to_dict("records")
 
 
-def lines_of_rows(path: AnyPath) -> list[int]:
-    """The line on which each row ends, of a file that `read_csv` has read."""
-    return [line for line, _ in rows_of(text_of(Path(path)))][1:]
-
-
 def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tables from several files below one another, with the columns of all; a table without columns if there are none.
 

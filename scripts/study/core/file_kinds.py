@@ -313,11 +313,6 @@ _ZIPPED: list[tuple[re.Pattern[str], FileKind]] = [
 ]
 
 
-def all_kinds() -> list[FileKind]:
-    """All kinds that can be told, for tests."""
-    return [kind for _, kind in (*_TEXT_KINDS, *_BINARY_KINDS)] + [kind for _, kind in _ZIPPED]
-
-
 def first_bytes(path: AnyPath, number: int = HEAD_BYTES) -> bytes:
     """The first bytes of a file; none of one that is no regular file or cannot be read."""
     try:

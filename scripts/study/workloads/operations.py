@@ -78,12 +78,6 @@ def parameters(benchmark: str, model: dict[str, Any], features: int) -> int:
     return sum(layer.parameters for layer in found)
 
 
-def forward_flop(benchmark: str, model: dict[str, Any], features: int) -> int | None:
-    """Operations of the forward pass on one sample; None if the benchmark's layers are not known."""
-    found = layers(benchmark, model, features)
-    return None if found is None else 2 * sum(layer.multiply_adds for layer in found)
-
-
 def training_flop(benchmark: str, model: dict[str, Any], features: int) -> int | None:
     """Operations (FLOP) of the forward and the backward pass on one sample; None if the layers are not known."""
     found = layers(benchmark, model, features)
