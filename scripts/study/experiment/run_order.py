@@ -9,17 +9,19 @@ point at nearly the same time. Intervals over the blocks would then be too narro
 """
 
 import itertools
+import operator
 from collections.abc import Iterable
 
 from study.experiment.study import PlannedRun
 
+BLOCK = operator.attrgetter("repeat")  # of a run
 PREPARE = 1_000_000  # priority of fetching and converting data: a run that waits for its files would lose its place
 
 
 def in_order(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """The runs in the order in which they start, if they start one after the other."""
     ordered = []
-    for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=_block), key=_block)):
+    for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=BLOCK), key=BLOCK)):
         groups = _comparisons(block)
         for group in (groups[place] for place in balanced(len(groups), index)):
             ordered += [group[place] for place in balanced(len(group), index)]
@@ -50,7 +52,3 @@ def _comparisons(block: Iterable[PlannedRun]) -> list[list[PlannedRun]]:
     for run in block:
         groups.setdefault(run.arms[0].baseline if run.arms else run.directory, []).append(run)
     return list(groups.values())
-
-
-def _block(run: PlannedRun) -> int:
-    return run.repeat

@@ -34,7 +34,7 @@ def of(machine: Mapping[str, Any]) -> Capacity:
     Raises:
         StudyError: GPUs are needed, and this host's cannot be counted.
     """
-    by_file = Capacity(_by_file(machine), "as its file says")
+    by_file = Capacity(launchers.ranks_by_file(machine), "as its file says")
     if not is_here(machine):
         return by_file
     most = launchers.most_ranks(dict(machine))
@@ -56,12 +56,6 @@ def known(machine: Mapping[str, Any]) -> Capacity | None:
 def is_here(machine: Mapping[str, Any]) -> bool:
     """Whether a machine's ranks are started on this host, whose cores and GPUs can be counted."""
     return "scheduler" not in machine and not machine.get("hosts") and launchers.of(dict(machine)).on_own_hosts
-
-
-def _by_file(machine: Mapping[str, Any]) -> int:
-    if machine.get("hosts"):
-        return sum(machine["hosts"].values())
-    return int(machine["nodes"] * machine["ranks_per_node"])
 
 
 def cores_needed(parameters: Mapping[str, Any], machine: Mapping[str, Any]) -> int:

@@ -109,13 +109,18 @@ def most_ranks(machine: dict[str, Any]) -> int:
     Raises:
         StudyError: GPUs are needed, and this host's cannot be counted.
     """
-    if machine.get("hosts"):
-        return sum(machine["hosts"].values())
-    by_file = machine["nodes"] * machine["ranks_per_node"]
-    if not of(machine).on_own_hosts:
-        return int(by_file)
+    by_file = ranks_by_file(machine)
+    if machine.get("hosts") or not of(machine).on_own_hosts:
+        return by_file
     carried = _gpus_here(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
     return max(1, min(by_file, carried))
+
+
+def ranks_by_file(machine: Mapping[str, Any]) -> int:
+    """The largest number of ranks that the machine's file allows."""
+    if machine.get("hosts"):
+        return sum(machine["hosts"].values())
+    return int(machine["nodes"] * machine["ranks_per_node"])
 
 
 def _gpus_here(machine: dict[str, Any]) -> int:

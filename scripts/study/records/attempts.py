@@ -10,7 +10,6 @@ the counting attempt is always in the run's directory, and what reads runs need 
 
 import contextlib
 import itertools
-import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from study.core import csv_files, paths
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.experiment import earlier_attempts
+from study.experiment.run_order import BLOCK
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
 from study.machines import launchers
@@ -35,7 +35,6 @@ FILE = "attempts.csv"  # in a study's results: all attempts of the runs that hav
 KINDS = {"record": csv_files.NAME, "block": csv_files.WHOLE, "attempt": csv_files.WHOLE, "counts": csv_files.FLAG,
          "status": csv_files.NAME, "disturbed": csv_files.FLAG, "disturbed_by": csv_files.TEXT,
          "runtime_s": csv_files.FINITE}  # fmt: skip
-BLOCK = operator.attrgetter("repeat")  # of a planned run
 MOST_NAMED = 3  # disturbed runs of a block that a message names
 
 
