@@ -215,7 +215,7 @@ def layout(path: Path, form: Form) -> Layout:
     def find(start: int) -> NDArray[np.int64]:
         return line_feeds(buffers.read(start, min(BLOCK_BYTES, size - start))) + start
 
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(cores.threads()) as pool:
         ends = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(find, range(0, size, BLOCK_BYTES))])
     if size and (len(ends) == 0 or ends[-1] != size - 1):
         ends = np.append(ends, size)  # the last line has no line feed
@@ -242,7 +242,7 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
         except ValueError as error:
             raise BlockError(str(error), first) from None
 
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(cores.threads()) as pool:
         size = BLOCK_BYTES * (OF_CATEGORIES if table.categories else 1)
         waiting = [pool.submit(parse_block, *block) for block in lines.blocks(size)]
         try:
@@ -301,12 +301,12 @@ class Stream:
             collected.add(texts, codes)
             return block
 
-        with ThreadPoolExecutor(_cores()) as pool, text_file.opened(self.path, see) as handle:
+        with ThreadPoolExecutor(cores.threads()) as pool, text_file.opened(self.path, see) as handle:
             try:
                 for text, count in _whole_lines(handle, self.form.header):
                     waiting.append(pool.submit(self._parse, parse, text, self.rows, count))
                     self.rows += count
-                    if len(waiting) > 2 * _cores():
+                    if len(waiting) > 2 * cores.threads():
                         yield next_block()
                 while waiting:
                     yield next_block()
@@ -397,10 +397,6 @@ def line_feeds(content: Bytes) -> NDArray[np.int64]:
     if compiled is None:
         return np.flatnonzero(content == LINE_FEED)
     return np.frombuffer(compiled.line_feeds(content), dtype=np.int64)
-
-
-def _cores() -> int:
-    return cores.threads()
 
 
 class _Buffers(threading.local):

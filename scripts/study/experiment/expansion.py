@@ -39,12 +39,8 @@ def load_study(name: str, on: dict[str, Any] | None = None) -> Study:
     grids = _grids(checked.read(configuration.files("studies")[name])[0])
     own = programs.specs(grids)
     content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
-    most_ranks = None if on is None else functools.partial(_most_ranks, on)
+    most_ranks = None if on is None else lambda: capacity.of(on).ranks
     return expand(name, content, f"config/studies/{name}.yaml", most_ranks)
-
-
-def _most_ranks(on: dict[str, Any]) -> int:
-    return capacity.of(on).ranks
 
 
 def _grids(content: Any) -> list[Any]:

@@ -142,10 +142,6 @@ def _last_lines(log: Path) -> list[str]:
         return []
 
 
-def _session() -> str | None:
-    return os.environ.get(environment.SESSION)
-
-
 def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     """Start time, batch job and hosts of a launch of ``run`` without an outcome; None if there is none."""
     try:
@@ -154,7 +150,7 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
     except StudyError:
         return None
     # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
-    if not same or facts.get("session") != _session() or (folder / "outcome.json").exists():
+    if not same or facts.get("session") != os.environ.get(environment.SESSION) or (folder / "outcome.json").exists():
         return None
     return {
         "job": facts.get("job"),
@@ -188,7 +184,7 @@ def _launch(
         "loader_sensor_code": code_version.loader_sensor_code(run["loader"], run.machine["power_sensors"]),
         "launch_line": line,
         "job": job,
-        "session": _session(),
+        "session": os.environ.get(environment.SESSION),
         "steering": environment.steering(of_ranks),
         "isolation": isolation.problems(of_ranks),
         "data": _data(run),

@@ -67,15 +67,11 @@ def _bend(x: Array) -> Array:
     return least**2 * (3 * most - least) / 6
 
 
-def _leaving(places: Places) -> Array:
-    return (places.between > 0).astype(float)
-
-
 # Trends: name to the covariance of their effect on the logarithm of the slowdown, for a deviation of 1.
 COLUMNS: dict[str, Column] = {
     "within_node": lambda places: places.within,
     "between_nodes": lambda places: places.between,
-    "leaving_node": _leaving,
+    "leaving_node": lambda places: (places.between > 0).astype(float),
 }
 TRENDS: dict[str, Covariance] = {
     **{name: _outer(column) for name, column in COLUMNS.items()},

@@ -87,21 +87,18 @@ def own_segments(operations: Iterable[Operation]) -> Iterator[Segment]:
 def _own_of_lane(lane: list[Operation]) -> Iterator[Segment]:
     open_ones: list[Operation] = []
     at = 0
-    for each in lane:
-        while open_ones and open_ones[-1].end_ns <= each.begin_ns:
+    for each in (*lane, None):
+        while open_ones and (each is None or open_ones[-1].end_ns <= each.begin_ns):
             done = open_ones.pop()
             if done.end_ns > at:
                 yield Segment(done, at, done.end_ns)
                 at = done.end_ns
+        if each is None:
+            return
         if open_ones and each.begin_ns > at:
             yield Segment(open_ones[-1], at, each.begin_ns)
         at = max(at, each.begin_ns)
         open_ones.append(each)
-    while open_ones:
-        done = open_ones.pop()
-        if done.end_ns > at:
-            yield Segment(done, at, done.end_ns)
-            at = done.end_ns
 
 
 def clipped(segments: Iterable[Segment], window: Span) -> Iterator[Segment]:

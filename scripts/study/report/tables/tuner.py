@@ -83,8 +83,8 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(
-                f"the baseline differs from itself ({control.arm}) by {_gain(control)}; one in twenty such intervals "
-                "does so by chance. A gain must be larger than that"
+                f"the baseline differs from itself ({control.arm}) by {_change(control.speed)}; one in twenty such "
+                "intervals does so by chance. A gain must be larger than that"
             )
     return lines
 
@@ -117,8 +117,8 @@ def _verdict(answer: Answer) -> str:
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; {why}"
     if held_out is not None and held_out.takes_longer and held_out.whole is not None:
         return (
-            f"{tuner.KEEP}: {pick.arm} ({told}) has {_gain(held_out)} in steady throughput, but its whole runs take "
-            f"{_change(held_out.whole)} longer: only training of many more epochs could gain from it"
+            f"{tuner.KEEP}: {pick.arm} ({told}) has {_change(held_out.speed)} in steady throughput, but its whole runs "
+            f"take {_change(held_out.whole)} longer: only training of many more epochs could gain from it"
         )
     if held_out is not None and held_out.survivors:
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; in the held-out blocks {held_out.survivors}"
@@ -130,8 +130,8 @@ def _verdict(answer: Answer) -> str:
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
         p = significant(held_out.p, (arms.FAMILY_ERROR,), 2)
-        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_gain(held_out)}, {blocks}, p {p}"
-    has = f"has {_gain(held_out)} in {blocks}"
+        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_change(held_out.speed)}, {blocks}, p {p}"
+    has = f"has {_change(held_out.speed)} in {blocks}"
     if held_out.verdict == FASTER:
         return f"{tuner.KEEP}: {pick.arm} ({told}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
     if held_out.verdict == SLOWER:
@@ -148,12 +148,8 @@ def _verdict(answer: Answer) -> str:
     )
 
 
-def _gain(arm: Compared) -> str:
-    """``+5.2 % (95 % interval +3.1 to +7.4)``."""
-    return _change(arm.speed)
-
-
 def _change(ratio: Ratio) -> str:
+    """``+5.2 % (95 % interval +3.1 to +7.4)``."""
     changes = (100 * (each - 1) for each in ratio.numbers)
     value, low, high = (significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
