@@ -8,7 +8,6 @@ from examples import expand
 from fake_nvml import FakeNvml
 
 from study import plan
-from study.experiment import expansion
 from study.experiment.study import Study
 from study.machines import capacity, launchers
 from study.machines.capacity import Capacity
@@ -39,8 +38,8 @@ def test_what_a_machine_carries(two_cores, on, changes, ranks, why):
 
 
 def test_available_numbers_are_of_the_nodes_of_a_batch_system(two_cores):
-    assert expansion._most_ranks({**machine("local_mpi"), "scheduler": "pbs"}) == 8
-    assert expansion._most_ranks(machine("local_mpi")) == 2
+    assert capacity.of({**machine("local_mpi"), "scheduler": "pbs"}).ranks == 8
+    assert capacity.of(machine("local_mpi")).ranks == 2
 
 
 def study_on(*counts, **point):
