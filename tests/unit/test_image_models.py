@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from study import workloads
+from study.backends.tensorflow import seeds
 from study.core import configuration
 from study.workloads import images, operations
 
@@ -86,7 +87,7 @@ def smallest(name):
     """(The benchmark, its model) for two classes and the smallest images; built once, since that takes seconds."""
     side = benchmark(name).minimum_size
     made = benchmark(name, classes=2, image_size=side)
-    keras.utils.set_random_seed(1)
+    seeds.set_random_seed(1)
     return made, made.build_model((side, side, made.spec["model"]["channels"]))
 
 

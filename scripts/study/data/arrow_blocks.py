@@ -8,6 +8,7 @@ The values of each line are counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ Bytes = NDArray[np.uint8]
 def leading_columns(form: Form, names: Sequence[Column]) -> int | None:
     """The number of columns before a table's numbers; None if this module cannot read the table.
 
-    It can if the numbers are contiguous up to the end of the line and all of them are kept.
+    It can if Arrow is installed, the numbers are contiguous up to the end of the line and all of them are kept.
     """
+    if find_spec("pyarrow") is None:
+        return None
     kinds = [form.kind(name) for name in names]
     leading = kinds.index("number") if "number" in kinds else len(kinds)
     rest = kinds[leading:]

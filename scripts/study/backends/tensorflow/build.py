@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from study.backends.tensorflow import data_format, initial_weights, lars, layer_settings, metrics, own_models, precision
+from study.backends.tensorflow import (
+    data_format,
+    initial_weights,
+    lars,
+    layer_settings,
+    metrics,
+    own_models,
+    precision,
+    seeds,
+)
 from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.communication.collectives import Collectives
@@ -30,7 +39,7 @@ def compile_model(
     import tf_keras as keras
 
     own_seed = order.rank_seed(run.derived.seed, ranks.rank)
-    keras.utils.set_random_seed(own_seed % MOST_SEEDS)
+    seeds.set_random_seed(own_seed % MOST_SEEDS)
     with own_models.fresh_names(), precision.policy(run):
         model = own_models.built(benchmark, run, shape)
         model = data_format.arranged(model, run)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from study.backends.tensorflow import initial_weights, metrics, model_state, own_models
+from study.backends.tensorflow import initial_weights, metrics, model_state, own_models, seeds
 from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.input import batches
 from study.data.samples import SampleSource
@@ -25,9 +25,7 @@ class LocalReplica:
 
     def __init__(self, benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...]) -> None:
         """With rank 0's initial weights. shape: of one sample's input."""
-        import tf_keras as keras
-
-        keras.utils.set_random_seed(run.derived.seed)
+        seeds.set_random_seed(run.derived.seed)
         with own_models.fresh_names():
             self._local = own_models.built(benchmark, run, shape)
         initial_weights.draw(self._local, run.derived.seed)
