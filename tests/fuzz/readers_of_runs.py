@@ -29,7 +29,7 @@ from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.operations import profile as operation_profile
 from study.instruments.operations.profile import Operation
 from study.instruments.operations.profile import Profile as OperationProfile
-from study.instruments.power import summary, telemetry
+from study.instruments.power import gpu_evidence, summary, telemetry
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.sampling import last_end_ns
 from study.instruments.power.series import read_series
@@ -657,14 +657,14 @@ class UsageOfARank(FileOfARank):
 
 
 @reader("background-n1.csv", "csv", "study.instruments.disturbance:merge", "study.instruments.disturbance:read",
-        "study.instruments.disturbance:summarize")  # fmt: skip
+        "study.instruments.disturbance:summarize", "study.instruments.power.gpu_evidence:_users")  # fmt: skip
 class BackgroundOfAHost(FileOfARank):
     file = "background-n1.csv"
 
     def prepare(self, folder):
         path = super().prepare(folder)
         rows = [f"{START + place * 10**9},{place * 10**9},n1,1.0,2,1.5,{others},0.0,0.1,,0.0,0.0,0.0,3,,,cc1 0.10,"
-                "0.5,0.0,,1410.0,NVML: GPU 0: lost\n"
+                "0.5,0.0,,1410.0,NVML: GPU 0: lost,GPU-1 own\n"
                 for place, others in enumerate(("0.25", "", "1.0"))]  # fmt: skip
         path.write_text(",".join(BACKGROUND) + "\n" + "".join(rows))
         return path
@@ -681,6 +681,8 @@ class BackgroundOfAHost(FileOfARank):
         )
         there = (folder / disturbance.FILE).exists()
         text = path.read_text("utf-8", "replace")
+        users = gpu_evidence.Users(folder, {}, {})
+        assert all(each in text for each in users.own | users.others)
         for others in disturbance.read(folder / disturbance.FILE)["others_cpu_s"].dropna() if there else ():
             assert f"{others:g}"[:3] in text, "every value that is read stands in the file"
         return True

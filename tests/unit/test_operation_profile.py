@@ -342,6 +342,7 @@ WITHOUT = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: ma
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("inject", "keys"),
     [

@@ -105,7 +105,8 @@ def read(path: Path, earlier: bool = False) -> tuple[Any, yaml.Node | None]:
 
 def value(text: str, where: str) -> Any:
     """The value of one scalar that was typed, read as in a YAML file. where: name of the source in a message."""
-    loader = core_schema.Loader(text)
+    mark = " " if text.startswith(("...", "---")) else ""  # at the begin of a line they mark a document's end or begin
+    loader = core_schema.Loader(mark + text)
     try:
         node = loader.get_single_node()
         why = core_schema.fault(node) if isinstance(node, yaml.ScalarNode) else "expected one value"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from study.core import digests
 from study.core.files import write_text
 from study.core.paths import SCRIPTS
 
@@ -47,7 +48,7 @@ def training_code(*benchmarks: str, framework: str) -> str:
 def command_code(content: str) -> str:
     """The digest of the code of a run that is given by a command. content: digest of the program's own code."""
     ours = digest(*OF_COMMAND, used=frozenset())
-    return hashlib.sha256(f"{ours} {content}".encode()).hexdigest()[:12]
+    return digests.short(hashlib.sha256(f"{ours} {content}".encode()).hexdigest())
 
 
 def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:
@@ -83,7 +84,7 @@ def digest(*entries: str, used: frozenset[str] | None = None) -> str:
         total.update(f"{name}\0".encode())
         total.update(found[name])
     _known(SCRIPTS).keep()
-    return total.hexdigest()[:12]
+    return digests.short(total.hexdigest())
 
 
 def _collect(path: Path, found: dict[str, bytes], used: frozenset[str] | None = None) -> None:

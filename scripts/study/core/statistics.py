@@ -38,6 +38,7 @@ def difference(one: Any, other: Any) -> Any:
         one: a number or a column of pandas.
         other: likewise; rows of columns are matched by their index.
     """
+    one, other = (each.astype(float) if hasattr(each, "astype") else each for each in (one, other))  # None is NaN
     if hasattr(one, "align") and hasattr(other, "align"):
         one, other = one.align(other)
     found = one - other

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from study.core import digests
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256, write_sealed, written_aside
 from study.data import matrix_file, source_state, text_file, text_table, unchanged
@@ -103,7 +104,7 @@ def _convert(path: Path, matrix: Path, form: Form, rows: int | None, columns: in
 
 def _digest(names: Sequence[Column]) -> str:
     """Digest that identifies a list of numeric columns; see `study.data.loaders.check_columns`."""
-    return hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()[:12]
+    return digests.short(hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest())
 
 
 def _readable(path: Path, form: Form) -> text_table.Columns | None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import checked
+from study.core import checked, digests
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256
 from study.data import file_sets
@@ -41,7 +41,7 @@ class State:
     @property
     def token(self) -> str:
         """A value that another state does not have."""
-        return hashlib.sha256(f"{self.digest}{self.sample or ''}".encode()).hexdigest()[:12]
+        return digests.short(hashlib.sha256(f"{self.digest}{self.sample or ''}".encode()).hexdigest())
 
 
 def state(paths: Sequence[str]) -> State:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from study.core import digests
 from study.experiment.parameter import FromBenchmark
 from study.experiment.parameters import PARAMETERS
 
@@ -77,7 +78,7 @@ def shortened(name: str) -> str:
 
 def fingerprint(content: Mapping[str, Any]) -> str:
     """12 hex digits, a digest of the content; the order of keys does not matter."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:DIGEST_DIGITS]
+    return digests.short(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(), DIGEST_DIGITS)
 
 
 def _in_path(value: Any) -> str:

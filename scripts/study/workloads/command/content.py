@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import commands
+from study.core import commands, digests
 from study.core.errors import StudyError
 from study.workloads.command import code_files
 
@@ -34,7 +34,7 @@ def code_digest(spec: Mapping[str, Any]) -> str:
     total = hashlib.sha256()
     for name, content in code_files.contents(spec):
         total.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    return total.hexdigest()[:12]
+    return digests.short(total.hexdigest())
 
 
 def line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int = 0) -> list[str]:
@@ -131,7 +131,7 @@ def versions(version: str, every: list[list[str]]) -> dict[str, str]:
     """
     chosen = {re.sub("[-_.]+", "-", name.lower()): told for name, told in reversed(every)}
     known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}
-    lock = hashlib.sha256(json.dumps(sorted(every)).encode()).hexdigest()[:12]
+    lock = digests.short(hashlib.sha256(json.dumps(sorted(every)).encode()).hexdigest())
     return {"python": version, **dict(sorted(known.items())), "environment": lock}
 
 
