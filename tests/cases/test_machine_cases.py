@@ -219,6 +219,14 @@ def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch,
             assert (held.reason, again.reason) == (None, None)
 
 
+def names_of_children(process):
+    found = []
+    for each in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            found.append(each.name())
+    return found
+
+
 @pytest.mark.case("shared-ssh-connection", source="ansible/ansible#11536, our own", right="ends and names the host")
 def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, tmp_path, ours):
     subprocess.run(["ssh", "-F", sshd / "config", "there", "true"], check=True)  # the shared connection is there
@@ -230,7 +238,7 @@ def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, t
     sessions = []
     try:
         daemon = psutil.Process(int((sshd / "pid").read_text()))
-        wait_for(lambda: any("sleep" in each.name() for each in daemon.children(recursive=True)), process, 30)
+        wait_for(lambda: "sleep" in names_of_children(daemon), process, 30)
         sessions = daemon.children(recursive=True)
         for each in sessions:
             each.suspend()
