@@ -11,7 +11,6 @@ from study.experiment.parameter import FromBenchmark
 from study.experiment.parameters import PARAMETERS
 
 LONGEST_NAME = 200  # bytes of a point's name; file names are limited to 255
-DIGEST_DIGITS = 12
 # No comma: Snakemake hands a job's wildcards to the job's own Snakemake as NAME=VALUE pairs, split at commas.
 SEPARATOR = "+"
 IN_NAMES = re.compile(r"[A-Za-z0-9_.+~-]*")
@@ -72,16 +71,16 @@ def shortened(name: str) -> str:
     encoded = name.encode()
     if len(encoded) <= LONGEST_NAME:
         return name
-    kept = encoded[: LONGEST_NAME - DIGEST_DIGITS - 2].decode(errors="ignore").rpartition(SEPARATOR)[0]
-    return f"{kept}{SEPARATOR}~{hashlib.sha256(encoded).hexdigest()[:DIGEST_DIGITS]}"
+    kept = encoded[: LONGEST_NAME - digests.DIGITS - 2].decode(errors="ignore").rpartition(SEPARATOR)[0]
+    return f"{kept}{SEPARATOR}~{hashlib.sha256(encoded).hexdigest()[: digests.DIGITS]}"
 
 
 def fingerprint(content: Mapping[str, Any]) -> str:
     """12 hex digits, a digest of the content; the order of keys does not matter."""
-    return digests.short(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(), DIGEST_DIGITS)
+    return digests.short(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest())
 
 
 def _in_path(value: Any) -> str:
     """The value in a file's name; a digest of one that is no word, such as a list of members."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if IN_NAMES.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+    return text if IN_NAMES.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[: digests.DIGITS]

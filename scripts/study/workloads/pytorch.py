@@ -183,16 +183,25 @@ def accuracy(threshold: float = 0.5) -> Mean:
     return Mean("accuracy", are_right)
 
 
-class R2(Metric):
-    """The coefficient of determination over all samples of an epoch: 1 - squared errors / squared deviations."""
+class OfSums(Metric):
+    """A metric that is computed from sums over all samples of an epoch."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._parts: list[Tensor] = []
+        self._parts: list[Tensor] = []  # of each batch its sums
 
     def reset(self) -> None:
         """Before an epoch."""
         self._parts = []
+
+    def _totals(self) -> list[float]:
+        """The sums of all batches."""
+        totals: list[float] = torch.stack(self._parts).sum(0).tolist()
+        return totals
+
+
+class R2(OfSums):
+    """The coefficient of determination over all samples of an epoch: 1 - squared errors / squared deviations."""
 
     def add(self, right: Tensor, outputs: Tensor) -> None:
         """A batch."""
@@ -202,21 +211,13 @@ class R2(Metric):
 
     def value(self) -> float:
         """Of all batches."""
-        number, total, squares, errors = torch.stack(self._parts).sum(0).tolist()
+        number, total, squares, errors = self._totals()
         deviations = _deviations(number, total, squares)
         return 1 - errors / deviations if deviations else 0.0
 
 
-class Correlation(Metric):
+class Correlation(OfSums):
     """Pearson's correlation over all values of all samples of an epoch; 0 if one side has no variance."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._parts: list[Tensor] = []
-
-    def reset(self) -> None:
-        """Before an epoch."""
-        self._parts = []
 
     def add(self, right: Tensor, outputs: Tensor) -> None:
         """A batch."""
@@ -226,7 +227,7 @@ class Correlation(Metric):
 
     def value(self) -> float:
         """Of all batches."""
-        number, right, found, squares, others, products = torch.stack(self._parts).sum(0).tolist()
+        number, right, found, squares, others, products = self._totals()
         norm = math.sqrt(_deviations(number, right, squares) * _deviations(number, found, others))
         return (products - right * found / number) / norm if norm else 0.0
 
