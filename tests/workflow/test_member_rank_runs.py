@@ -16,11 +16,12 @@ datasets:
   nt3: {{source: synthetic, train_samples: {SAMPLES}, test_samples: 20, features: 60, seed: 1}}
 members:
   second: [{{seed: 1}}]
-  second_is_worst: [{{}}, {{seed: 1, learning_rate: 1.0e-9}}]
+  fast: [{{learning_rate: 1.0}}]
+  second_is_worst: [{{learning_rate: 1.0}}, {{seed: 1, learning_rate: 1.0e-9}}]
 runs:
   - {{{PLAIN}, gpus: {RANKS}}}
   - {{{PLAIN}, ensemble: 1, member_ranks: {RANKS}}}
-  - {{{PLAIN}, ensemble: 1, member_ranks: {RANKS}, members: second}}
+  - {{{PLAIN}, ensemble: 1, member_ranks: {RANKS}, members: [second, fast]}}
   - {{{PLAIN}, ensemble: 2, member_ranks: {RANKS}, input_sharing: all_shared}}
   - {{{PLAIN}, ensemble: 2, member_ranks: {RANKS}, input_sharing: [single_broadcast, shared_memory],
      preprocessing_ranks: 1, share_block_samples: 8}}
@@ -46,16 +47,22 @@ def runs(tmp_path_factory):
 
 
 def weights(runs):
-    """The weights of the single job, of one member, of another one by itself; and the runs of two whole members."""
+    """The weights of the single job, the runs of one member by itself, and those of two whole members."""
     (single,) = runs[runs.member_ranks == 1].final_weights_crc32
     pairs = runs[(runs.ensemble == 2) & (runs.halving_epochs == "none")]
     return single, runs[(runs.ensemble == 1) & (runs.member_ranks == RANKS)], pairs
 
 
+def of_rate(alone, rate):
+    """Those of the runs of one member that train at a learning rate."""
+    return alone[[run.found.learning_rate[0] == rate for run in alone.itertuples()]]
+
+
 def test_a_member_ends_with_the_weights_of_a_single_job(runs):
     single, alone, pairs = weights(runs[runs.sharding == "none"])
+    usual = of_rate(alone, 0.001)
     first, second = (
-        alone[alone.members.eq("none") == is_first].final_weights_crc32.item() for is_first in (True, False)
+        usual[usual.members.eq("none") == is_first].final_weights_crc32.item() for is_first in (True, False)
     )
     assert first == single, "one member is the single job"
     assert len(pairs) == 3
@@ -68,11 +75,11 @@ def test_a_member_ends_with_the_weights_of_a_single_job(runs):
 
 def test_both_ranks_of_the_worse_member_stop(runs):
     """The better one ends as it does alone, with samples that the ranks of the other one go on preprocessing."""
-    single, _, _ = weights(runs[runs.sharding == "none"])
+    _, alone, _ = weights(runs[runs.sharding == "none"])
     (run,) = runs[runs.halving_epochs != "none"].itertuples()
     assert run.found.epochs.tolist() == [EPOCHS, 1]
     assert run.found.ended_after_epoch[1] == 1
-    assert run.found.weights_crc32[0] == single
+    assert run.found.weights_crc32[0] == of_rate(alone, 1.0).final_weights_crc32.item()
     assert run.ranks_agree
     assert run.samples_preprocessed == RANKS * EPOCHS * SAMPLES
 
