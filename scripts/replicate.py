@@ -48,7 +48,7 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     config = [f"study={study}", f"machine={arguments.machine}", f"results_dir={results}"]
     line = [str(program), *profiles(arguments.profile), "--config", *config]
     # Its output is the user's; it takes as long as the study.
-    if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode):
+    if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode).code:
         raise StudyError(f"{results}: the study did not finish; correct the error above, then start this again")
 
 

@@ -56,10 +56,11 @@ VERBS = {
     "tune": Verb("Which setting of Horovod or TensorFlow is worth changing?", "tune", "docs/tuning.md"),
     "check": Verb(
         "Is a study slower or less accurate than its references?", "check", "docs/performance-references.md",
-        exit_codes="Exit codes: 0 no regression, 1 regression, 2 no check was made.",
+        exit_codes="Exit codes: 0 no regression, 1 regression, 2 error, such as an unknown study.",
     ),
     "compare": Verb(
-        "How do several machines or code versions compare?", "compare_machines", "docs/results.md", in_workflow=False
+        "How do several machines or code versions compare?", "compare_machines", "docs/machines/README.md",
+        in_workflow=False,
     ),
     "export": Verb("Pack a study's results into an archive, or for MLflow.", "export_results", "docs/results.md"),
     "trace": Verb(
@@ -67,7 +68,8 @@ VERBS = {
     ),
     "cases": Verb("How are faults handled that were reported in public?", None, "CONTRIBUTING.md", in_workflow=False),
     "gpu": Verb(
-        "Does every measurement work on this machine's GPUs?", "gpu_check", "docs/telemetry.md", in_workflow=False
+        "Does every measurement work on this machine's GPUs?", "gpu_check", "docs/gpu-check.md", in_workflow=False,
+        exit_codes="Exit codes: 0 no check failed, 1 a check failed, 2 no GPU or wrong arguments.",
     ),
 }  # fmt: skip
 
@@ -266,20 +268,11 @@ def _of_snakemake(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What `study run` and `study plan` were asked for, and the command line of Snakemake for it."""
-
-    study: str | None
-    machine: str | None
-    line: list[str]
-
-
-def asked(
+def command_line(
     study: str | None, named: str | None, machine: str | None, profile: str | None, config: Sequence[str],
     further: Sequence[str],
-) -> Asked:  # fmt: skip
-    """What was asked for. further: Snakemake's own options and targets. Raises `StudyError` for two studies."""
+) -> list[str]:  # fmt: skip
+    """The command line of Snakemake. further: its own options and targets. Raises `StudyError` for two studies."""
     extra = list(further)
     if study and study.startswith("-"):  # an option of Snakemake in the place of the study
         extra, study = [study, *extra], None
@@ -293,8 +286,7 @@ def asked(
         raise StudyError(f"{Path.cwd()} has no Snakefile; write the one of {paths.ROOT}/docs/module.md")
     pairs = [*([f"study={study}"] if study else []), *([f"machine={machine}"] if machine else []), *config]
     program = Path(sys.executable).with_name("snakemake")
-    line = [str(program), *profiles(profile or "local"), *extra, *(["--config", *pairs] if pairs else [])]
-    return Asked(study, machine, line)
+    return [str(program), *profiles(profile or "local"), *extra, *(["--config", *pairs] if pairs else [])]
 
 
 def profiles(name: str) -> list[str]:
@@ -314,7 +306,7 @@ def plan(ctx: click.Context, **given: Any) -> None:
 
     Further options are Snakemake's, such as --quiet host for the reason of each job.
     """
-    line = asked(**given, further=ctx.args).line
+    line = command_line(**given, further=ctx.args)
     os.execv(line[0], [line[0], "-n", *line[1:]])  # noqa: S606  a list, without a shell
 
 
@@ -325,14 +317,14 @@ def run(ctx: click.Context, **given: Any) -> None:
 
     Further options are Snakemake's: -n for a dry run, --forcerun train, or the files to make instead of all.
     """
-    wanted = asked(**given, further=ctx.args)
+    wanted = command_line(**given, further=ctx.args)
     is_forced = bool(FORCING & set(ctx.args))  # another pass would run all of it again
-    if code := _status(wanted.line) if is_forced else passes.all_of(wanted.line, _status):
-        sys.exit(1 if code > 0 else code)
-    if {"-n", "--dry-run", "--dryrun"} & set(ctx.args) or any("/" in each for each in ctx.args):
+    ended = passes.all_of(wanted, _status, most=1 if is_forced else None)
+    if ended.code:
+        sys.exit(1 if ended.code > 0 else ended.code)
+    if {"-n", "--dry-run", "--dryrun"} & set(ctx.args) or any("/" in each for each in ctx.args) or not ended.planned:
         return
-    chosen = [("--study", wanted.study), ("--machine", wanted.machine)]
-    arguments = [word for option, value in chosen if value for word in (option, value)]
+    arguments = [word for key, value in ended.planned.items() for word in (f"--{key.replace('_', '-')}", value)]
     sys.stdout.flush()
     run_script(paths.SCRIPTS / "show_findings.py", f"{PROGRAM} findings", arguments)
 

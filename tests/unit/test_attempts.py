@@ -181,8 +181,19 @@ def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):
             assert passes.ask_for_another()
         return 0
 
-    assert passes.all_of(["snakemake"], start) == 0 and len(codes) == 3
-    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() + 4) == 5, "not after an error"
+    assert passes.all_of(["snakemake"], start) == passes.Ended(0) and len(codes) == 3
+    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() + 4).code == 5, "not after an error"
+    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() - 1, most=1) == passes.Ended(0)
+
+
+def test_who_starts_snakemake_learns_what_it_planned():
+    passes.note_planned(machine="nobody asks")
+
+    def start(line):
+        passes.note_planned(machine=line[0])
+        return 0
+
+    assert passes.all_of(["summit"], start) == passes.Ended(0, {"machine": "summit"})
 
 
 def test_a_study_without_further_attempts_says_nothing_of_them(tmp_path):

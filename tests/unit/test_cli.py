@@ -97,7 +97,7 @@ def test_a_folder_without_the_workflow_is_refused_with_where_to_go(tmp_path, mon
     (tmp_path / "config").mkdir()
     cli.require_workflow(tmp_path)
     with pytest.raises(StudyError, match=r"has no Snakefile; write the one of .*docs/module.md"):
-        cli.asked("smoke", None, None, None, (), [])
+        cli.command_line("smoke", None, None, None, (), [])
     (tmp_path / "scripts" / "study").mkdir(parents=True)
     with pytest.raises(StudyError, match=r"is another clone than that of this command, .*use .*\.venv/bin/study"):
         cli.require_workflow(tmp_path)
@@ -115,16 +115,16 @@ def test_a_verb_that_reads_results_warns_of_an_environment_of_another_lock(invok
 def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").write_text("")
     monkeypatch.chdir(tmp_path)
-    line = cli.asked("mine", None, "local", None, ("keep_versions=true",), ["-n"]).line[1:]
+    line = cli.command_line("mine", None, "local", None, ("keep_versions=true",), ["-n"])[1:]
     default = ["--workflow-profile", str(ROOT / "profiles" / "default")]
     pairs = ["--config", "study=mine", "machine=local", "keep_versions=true"]
     assert line == ["--profile", str(ROOT / "profiles" / "local"), *default, "-n", *pairs]
     monkeypatch.chdir(ROOT)
     target = "results/local/studies/smoke/tables/scaling.md"
-    line = cli.asked(target, None, None, "summit", (), ["--forcerun", "train"]).line[1:]
+    line = cli.command_line(target, None, None, "summit", (), ["--forcerun", "train"])[1:]
     assert line == ["--profile", str(ROOT / "profiles" / "summit"), target, "--forcerun", "train"]
     with pytest.raises(StudyError, match="two studies, smoke and laptop"):
-        cli.asked("smoke", "laptop", None, None, (), [])
+        cli.command_line("smoke", "laptop", None, None, (), [])
 
 
 def test_a_verb_whose_script_is_not_there_says_so(monkeypatch):

@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from study.records import pairing
+from study.core import fields
+from study.records import comparable, pairing
 
 
 def arm(seconds, starts, session="s"):
@@ -73,3 +74,38 @@ def test_failed_repeats_and_missing_blocks_are_left_out():
     found = pairing.ratio(one, arm([1.0, 1.0], [2, 4]), "runtime_s")
     assert found.blocks == 1
     assert pairing.ratio(one.iloc[:0], one, "runtime_s").pairing is None
+
+
+class Watched(pd.DataFrame):
+    """A table that notes which of its columns are asked for by name."""
+
+    asked: set = set()
+
+    @property
+    def _constructor(self):
+        return Watched
+
+    def __getitem__(self, key):
+        self.asked |= {key} if isinstance(key, str) else set(key) if isinstance(key, list) else set()
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        self.asked |= {key}
+        return super().__contains__(key)
+
+
+def test_a_comparison_reads_the_declared_columns_only():
+    """So that the others, which `pairing.ratio` leaves behind, change no number."""
+    others = {**dict.fromkeys(fields.columns(), 1.0), "steering": "{}", "hosts": "a", "machine": "local"}
+    runs = []
+    for starts, records in (([1, 4, 5], "abc"), ([2, 3, 6], "def")):
+        made = arm([2.0, 2.0, 2.0], starts).assign(record=list(records))
+        rest = {name: value for name, value in others.items() if name not in made}
+        runs.append(pd.concat([made, pd.DataFrame(rest, index=made.index)], axis=1))
+    runs[1]["steering"] = '{"HOROVOD_FUSION_THRESHOLD": "1"}'  # so that all is looked at
+    Watched.asked.clear()
+    comparable.left_out([Watched(each).set_index("block") for each in runs], (), ["energy_node_j"])
+    comparable.times(Watched(runs[0]))
+    comparable.overlapped(Watched(runs[0]))
+    own = {"block_compared", "block", "index"}  # names of the index
+    assert len(Watched.asked) > 30 and Watched.asked - own <= set(comparable.READ)

@@ -126,6 +126,11 @@ _BLOCK = "block_compared"
 MONOTONIC = ["started_monotonic_ns", "boot_id"]  # columns of a time by a host's monotonic clock
 # The columns from which `overlapped` tells.
 OF_TIMES = ("overlapped", "hosts", "hosts_reason", "started_wall_ns", "started_monotonic_ns", "boot_id", "runtime_s")
+# All columns from which `left_out`, `times` and `overlapped` tell.
+READ = tuple(dict.fromkeys((
+    "machine", "record", "session", "attempt", "steering", "storage_read_mb", "shared_read_mb", "loader", *ALIKE,
+    *(key for keys in FREED_BY.values() for key in keys), *SET_BY, *OF_TIMES,
+)))  # fmt: skip
 
 
 def _overlapped_blocks(rows: pd.DataFrame) -> list[Any]:

@@ -102,6 +102,7 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection
         measure: a column.
         free: columns in which the two may differ within a block.
     """
+    one, other = (_narrow(each, measure) for each in (one, other))
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Ratio(0, math.nan, math.nan, math.nan, None)
     used, why = _alike([_good(one, measure), _good(other, measure)], free, [measure])
@@ -225,6 +226,12 @@ def between(runs: pd.DataFrame, one: str, other: str, measure: str, judged: bool
 def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """The successful runs by block."""
     return by_block(runs[(runs["status"] == "ok") & (runs[measure] > 0)])
+
+
+def _narrow(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """The columns that a comparison reads: the others, which are hundreds, would be copied several times."""
+    read = dict.fromkeys(("block", "status", "power_source", measure, *comparable.READ))
+    return runs[[name for name in read if name in runs]]
 
 
 def _alike(

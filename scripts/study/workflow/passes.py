@@ -6,27 +6,50 @@ known only afterwards.
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from study.core.files import read_json, write_json
+
 VARIABLE = "STUDY_ANOTHER_PASS"  # a file that a Snakemake makes to be started again
+PLANNED = "planned.json"  # beside it: what a Snakemake planned
 
 
-def all_of(line: Sequence[str], start: Callable[[Sequence[str]], int]) -> int:
-    """Start Snakemake, and again as often as it asks for; returns the exit code of the last one.
+@dataclass(frozen=True)
+class Ended:
+    """The exit code of the last Snakemake, and the configuration that it planned with; empty if it planned nothing."""
 
-    It asks only after it started runs, and each run has a limited number of attempts, so this ends. line: the command.
-    start: runs it and returns its exit code.
+    code: int
+    planned: Mapping[str, str] = field(default_factory=dict)
+
+
+def all_of(line: Sequence[str], start: Callable[[Sequence[str]], int], most: int | None = None) -> Ended:
+    """Start Snakemake, and again as often as it asks for.
+
+    It asks only after it started runs, and each run has a limited number of attempts, so this ends.
+
+    Args:
+        line: the command.
+        start: runs it and returns its exit code.
+        most: how often it is started at most.
     """
+    times = 0
     with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder) / "again"
+        asked, planned = Path(folder) / "again", Path(folder) / PLANNED
         os.environ[VARIABLE] = str(asked)
         try:
-            while (code := start(line)) == 0 and asked.exists():
+            while (code := start(line)) == 0 and asked.exists() and (times := times + 1) != most:
                 asked.unlink()
         finally:
             del os.environ[VARIABLE]
-    return code
+        return Ended(code, read_json(planned) if planned.exists() else {})
+
+
+def note_planned(**of: str) -> None:
+    """Tell whoever started this Snakemake what it plans, such as its machine, which a profile may have chosen."""
+    if (path := os.environ.get(VARIABLE)) and Path(path).parent.is_dir():
+        write_json(Path(path).with_name(PLANNED), of)
 
 
 def ask_for_another() -> bool:

@@ -34,6 +34,8 @@ def show(planned: Plan) -> None:
     if not planned.is_main_process:
         return
     _require_writable(Path(".snakemake"))
+    results = Path(planned.results)
+    passes.note_planned(study=planned.study.name, machine=results.name, results_dir=str(results.parent))
     is_dry = snakemake_internals.is_dry_run(planned.workflow)
     expected: list[str] = []
     noise = noise_of_runs.ASSUMED
