@@ -1,4 +1,4 @@
-"""Submit, query and cancel Snakemake's jobs on LSF, Cobalt or PBS; called by the profiles."""
+"""Submit, query and cancel Snakemake's jobs on LSF, Cobalt, PBS or Flux; called by the profiles."""
 
 import argparse
 import os

@@ -154,7 +154,7 @@ def reading_line(folder):
 
 @fault("a number in a record is changed", "artefact")
 def record_number_changed(place):
-    """Refused with one line that says to delete it; it is made anew from the run."""
+    """Refused with one line that says to delete it; it is regenerated from the run's files."""
     folder = good_run(place)
     subprocess.run(record_line(folder), check=True, capture_output=True)
     record = (folder / "record.json").read_text()
@@ -169,7 +169,7 @@ def record_number_changed(place):
 
 @fault("a record of an older version", "artefact", quick=True)
 def older_record(place):
-    """Refused by name of its version; it says to delete it, and it is made anew from the run."""
+    """Refused by name of its version; it says to delete it, and it is regenerated from the run's files."""
     folder = good_run(place)
     subprocess.run(record_line(folder), check=True, capture_output=True)
     record = read_json(folder / "record.json")

@@ -66,7 +66,7 @@ def line(place, address):
 
 
 def fails(place, how, words):
-    """The download ends with one line of error that has ``words`` and names the way out; nothing is left."""
+    """The download ends with one line of error that has ``words`` and names the remedy; nothing is left."""
     with server() as address:
         place.injected()
         one_line_error(line(place, f"{address}/{how}"), ["nt_train2.csv" if how != "x" else "", *words])
@@ -85,13 +85,13 @@ for title, (how, told) in FAILING.items():
 
     @fault(title, "download", quick=how in ("cut", "portal"))
     def _(place, how=how, told=told):
-        """One line of error that names file, server and the way out; nothing is left behind."""
+        """One line of error that names file, server and remedy; nothing is left behind."""
         fails(place, how, told)
 
 
 @fault("no server at all", "download")
 def no_server(place):
-    """One line of error that names file, server and the way out; nothing is left behind."""
+    """One line of error that names file, server and remedy; nothing is left behind."""
     place.injected()
     one_line_error(line(place, "http://127.0.0.1:9"), ["no connection", "source: path"])
     place.detected()

@@ -147,7 +147,7 @@ def interrupted(place):
     place.nothing_is_left()
 
 
-@fault("a rank stops for ever in training", "run")
+@fault("a rank hangs in training", "run")
 def rank_hangs_in_training(place):
     """Ended after the stall limit, not at the time limit; a failed record of kind hang."""
     launch = place.launch(options=["--stall-limit-s", "8"], **LONG)
@@ -156,7 +156,7 @@ def rank_hangs_in_training(place):
     failed(place, "hang", "train")
 
 
-@fault("a rank stops for ever while it loads", "run")
+@fault("a rank hangs while it loads", "run")
 def rank_hangs_in_loading(place):
     """The others wait in the broadcast; ended after the stall limit, a failed record of kind hang."""
     launch = place.launch(options=["--stall-limit-s", "8"], **ENDLESS_LOAD)
@@ -350,7 +350,7 @@ def damaged_checkpoint(place):
 
 @fault("a checkpoint of another run", "checkpoint")
 def foreign_checkpoint(place):
-    """It is passed over: the run begins anew."""
+    """It is ignored: the run starts from the beginning."""
     point = {"gpus": 1, "epochs": 6, "checkpoint_epochs": 1}
     place.copy.hold_training(after=3)
     launch = place.launch(**point, repeats=1)

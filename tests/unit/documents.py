@@ -27,7 +27,7 @@ ELSEWHERE = {
     "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves "
     "config/benchmarks/tide.yaml scripts/study/workloads/tide.py tide tides "
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
-    "docs/_build/html/index.html",
+    "config/machines/cluster.yaml points.csv docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",

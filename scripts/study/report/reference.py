@@ -136,9 +136,11 @@ def _page(title: str, says: str, schema: str, *parts: str) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Paragraphs in lines of at most 120 characters; tables as they are."""
+    """Paragraphs in lines of at most 120 characters; tables as they are, and links whole."""
     paragraphs = text.rstrip().split("\n\n")
-    return "\n\n".join(each if each.startswith("|") else textwrap.fill(each, 120) for each in paragraphs)
+    return "\n\n".join(
+        each if each.startswith("|") else textwrap.fill(each, 120, break_on_hyphens=False) for each in paragraphs
+    )
 
 
 def _rows(schema: dict[str, Any], parts: dict[str, Any] | None = None, above: str = "") -> str:
