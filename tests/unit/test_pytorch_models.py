@@ -411,3 +411,17 @@ def test_metrics_are_of_all_samples_and_not_means_over_batches():
         mean.add(torch.zeros(3, 1), torch.ones(3, 1))
         mean.add(torch.zeros(1, 1), torch.zeros(1, 1))
         assert mean.value() == 0.75, "three samples and one"
+
+
+@trains
+def test_the_determination_of_several_outputs_is_over_all_values():
+    """The values 0, 1, 2, 3 deviate from their mean by 5 squared in all, and one output is off by 1."""
+    import torch
+
+    from study.workloads.pytorch import R2
+
+    r2 = R2("r2")
+    right = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    r2.add(right[:1], torch.tensor([[0.0, 2.0]]))
+    r2.add(right[1:], right[1:])
+    assert r2.value() == pytest.approx(1 - 1 / 5)

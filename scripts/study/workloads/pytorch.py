@@ -201,13 +201,16 @@ class OfSums(Metric):
 
 
 class R2(OfSums):
-    """The coefficient of determination over all samples of an epoch: 1 - squared errors / squared deviations."""
+    """The coefficient of determination over all values of all samples of an epoch, of all outputs together.
+
+    1 - squared errors / squared deviations from the mean; 0 if all right values are the same.
+    """
 
     def add(self, right: Tensor, outputs: Tensor) -> None:
         """A batch."""
         right, outputs = right.double(), outputs.detach().double()
         sums = right.sum(), right.square().sum(), (right - outputs).square().sum()
-        self._parts.append(torch.stack([torch.full_like(sums[0], len(right)), *sums]))
+        self._parts.append(torch.stack([_count(right), *sums]))
 
     def value(self) -> float:
         """Of all batches."""
@@ -223,13 +226,18 @@ class Correlation(OfSums):
         """A batch."""
         right, outputs = right.double(), outputs.detach().double()
         terms = right, outputs, right.square(), outputs.square(), right * outputs
-        self._parts.append(torch.stack([torch.full_like(right.sum(), right.numel()), *(each.sum() for each in terms)]))
+        self._parts.append(torch.stack([_count(right), *(each.sum() for each in terms)]))
 
     def value(self) -> float:
         """Of all batches."""
         number, right, found, squares, others, products = self._totals()
         norm = math.sqrt(_deviations(number, right, squares) * _deviations(number, found, others))
         return (products - right * found / number) / norm if norm else 0.0
+
+
+def _count(values: Tensor) -> Tensor:
+    """How many values there are, as a number beside their sums."""
+    return torch.full_like(values.sum(), values.numel())
 
 
 def _deviations(number: float, total: float, squares: float) -> float:
