@@ -92,7 +92,7 @@ def _scatter(
     deviation, freedom = _deviation(model, quantity, row)
     factors = prediction.draws[quantity][place] / prediction.means[quantity][place]
     if freedom:
-        further = math.sqrt(1 + 1 / row["repeats"])
+        further = math.sqrt(1 + 1 / row[f"{quantity}_repeats"])
         factors = np.maximum(1 + deviation * further * rng.standard_t(freedom, len(factors)), 0.01)
     return factors / np.median(factors)
 
@@ -106,12 +106,13 @@ def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]
     if f"{quantity}_spread" not in rows:
         return math.nan, 0
     rows = rows[rows[quantity].notna()]
-    freedom = int((rows["repeats"] - 1).sum())
+    freedom = int((rows[f"{quantity}_repeats"] - 1).sum())
     if not freedom:
         return math.nan, 0
     pooled = float(rows[f"{quantity}_spread"].sum()) / freedom
-    own = float(row[f"{quantity}_spread"]) / max(row["repeats"] - 1, 1)
-    return (math.sqrt(own), int(row["repeats"]) - 1) if own > 4 * pooled else (math.sqrt(pooled), freedom)
+    of_point = int(row[f"{quantity}_repeats"]) - 1
+    own = float(row[f"{quantity}_spread"]) / max(of_point, 1)
+    return (math.sqrt(own), of_point) if own > 4 * pooled else (math.sqrt(pooled), freedom)
 
 
 def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
@@ -134,7 +135,8 @@ def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
             outside = not low <= row[quantity] <= high
             if freedom and not outside:
                 means = prediction.means[quantity][place]
-                mean = row[quantity] * (1 + deviation / math.sqrt(row["repeats"]) * rng.standard_t(freedom, len(means)))
+                of_mean = deviation / math.sqrt(row[f"{quantity}_repeats"])
+                mean = row[quantity] * (1 + of_mean * rng.standard_t(freedom, len(means)))
                 lowest, middle, highest = interval(mean / means)
                 outside = bool((lowest > 1 or highest < 1) and abs(middle - 1) > LEAST_MISFIT)
             if outside:

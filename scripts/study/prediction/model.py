@@ -181,13 +181,14 @@ def _of_repeats(model: Model, part: str) -> float:
     if f"{name}_spread" not in model.measured:
         return 0.0
     known = _with(model.measured, name)
-    freedom = float((known["repeats"] - 1).sum())
+    repeats = known[f"{name}_repeats"]
+    freedom = float((repeats - 1).sum())
     if freedom < 1:
         return 0.0
     # Errors of small parts are relative to a share of the runtime, as in the fit.
     small = known[name] / np.maximum(known[name], 0 if part in ("epoch", "energy") else SMALL * known["runtime_s"])
     variance = float((known[f"{name}_spread"] * small**2).sum()) / freedom
-    return math.sqrt(variance * (1 - float((1 / known["repeats"]).mean())))
+    return math.sqrt(variance * (1 - float((1 / repeats).mean())))
 
 
 def _quantities(model: Model, settings: pd.DataFrame, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

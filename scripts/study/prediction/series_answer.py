@@ -330,7 +330,8 @@ class _Job:
         return self._settings(self.series.counts).assign(
             runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load,
             energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
-            repeats=repeats,
+            runtime_s_repeats=repeats,
+            energy_per_rank_j_repeats=repeats,
             runtime_s_spread=(repeats - 1) * (noise + self.series.variances),
             energy_per_rank_j_spread=(repeats - 1) * noise,
             batch=1,

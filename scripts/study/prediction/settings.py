@@ -221,7 +221,8 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
 
     Accuracies are the lowest of the repeats, and GPU memory is the highest, since each must meet a limit.
-    ``<name>_spread``, of `REPEATED`, is the sum of the squares of the repeats' relative differences from their mean.
+    ``<name>_spread``, of `REPEATED`, is the sum of the squares of the repeats' relative differences from their mean,
+    ``<name>_repeats`` the number of repeats that have a value: an energy may be missing in some.
     runs: usable runs of one workload.
     """
     rows = []
@@ -237,6 +238,7 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
                 **repeats[list(ACCURACIES)].min().to_dict(),
                 GPU_MEMORY: repeats[GPU_MEMORY].max(),
                 **spread.add_suffix("_spread").to_dict(),
+                **repeats[list(REPEATED)].count().add_suffix("_repeats").to_dict(),
                 "repeats": len(group),
                 "code_is_current": bool(group["code_is_current"].all()),
                 "records": join_records(group["record"]),

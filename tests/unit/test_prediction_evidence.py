@@ -1,0 +1,57 @@
+"""What a prediction rests on: scatter of repeats, failures, measured accuracies, and runs that are alike."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_prediction import FASTEST, answered, failed, recommended, run, runs, with_energy
+
+from study.prediction import settings
+from study.prediction.accuracy import verdicts
+from study.prediction.evidence import _deviation
+from study.prediction.goals import Goal, Limit
+from study.prediction.model import Model, _of_repeats
+from study.report.tables import prediction as tables
+
+LEAST_ENERGY = Goal("g", "", "energy_job_j")
+ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),))
+
+
+def three_repeats(joules):
+    """Runs on 1, 2 and 6 ranks, three repeats each. joules: energy of a rank in each of them."""
+    return pd.DataFrame([
+        run(gpus, repeat, power_source="measured", energy_job_j=gpus * value)
+        for gpus in (1, 2, 6) for repeat, value in enumerate(joules, 1)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("joules", "deviation", "freedom"),
+    [
+        ((100.0, math.nan, math.nan), math.nan, 0),
+        # Squares of +-10 % at each of three points: (3 x 0.02) / (3 x 1), the root of which is 14.1 %.
+        ((90.0, 110.0, math.nan), math.sqrt(0.02), 3),
+        ((90.0, 100.0, 110.0), 0.1, 6),
+    ],
+)
+def test_energies_scatter_as_often_as_there_are_some(joules, deviation, freedom):
+    found = settings.observations(three_repeats(joules))
+    known = sum(not math.isnan(value) for value in joules)
+    assert found["energy_per_rank_j_repeats"].tolist() == [known] * 3
+    assert found["runtime_s_repeats"].tolist() == [3] * 3
+    model = Model({}, None, found, 0.0)
+    assert _deviation(model, "energy_per_rank_j", found.iloc[0]) == (pytest.approx(deviation, nan_ok=True), freedom)
+    # A mean of n has 1 / n of the variance; the rest is not in the fit.
+    rest = deviation * math.sqrt(1 - 1 / known) if freedom else 0.0
+    assert _of_repeats(model, "energy") == pytest.approx(rest)
+
+
+def test_an_energy_of_one_repeat_is_not_taken_for_certain():
+    """Its interval is that of the fit; it had no width."""
+    frame = with_energy(runs((1, 2, 6)))
+    frame["energy_job_j"] = frame["energy_job_j"].where(frame["repeat"] == 1)
+    reason = recommended(frame, LEAST_ENERGY).reason
+    median, low, high = map(float, re.search(r"measured energy_job_j (\S+) \((\S+) to (\S+)\)", reason).groups())
+    assert low < 0.995 * median < 1.005 * median < high
