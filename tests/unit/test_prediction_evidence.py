@@ -55,3 +55,15 @@ def test_an_energy_of_one_repeat_is_not_taken_for_certain():
     reason = recommended(frame, LEAST_ENERGY).reason
     median, low, high = map(float, re.search(r"measured energy_job_j (\S+) \((\S+) to (\S+)\)", reason).groups())
     assert low < 0.995 * median < 1.005 * median < high
+
+
+def test_of_two_measured_counts_one_whose_runs_fail_does_not_suit_the_goal():
+    """8 ranks take 100 s, but two of three runs there failed; three on 4 ranks took 180 s."""
+    four = [run(4, repeat, time_per_epoch_s=1.5, runtime_s=180.0) for repeat in (1, 2, 3)]
+    eight = pd.DataFrame([run(8, 1, time_per_epoch_s=1.5, runtime_s=100.0)])
+    (answer,) = answered(pd.concat([pd.DataFrame(four), eight, failed(8, (2, 3))], ignore_index=True))
+    told = tables.recommendation_table([answer], FASTEST).notes[1]
+    assert "of the measured counts, 4 ranks suits the goal" in told
+    assert told.endswith("Excluded: 8, as 2 of 3 runs on 8 ranks failed (oom 2)")
+    seldom = Goal("g", "", "runtime_s", probability=0.3)
+    assert "of the measured counts, 8 ranks suits the goal" in tables.recommendation_table([answer], seldom).notes[1]

@@ -7,7 +7,7 @@ where it fits the measured ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,6 +155,14 @@ def failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Fail
         int(ranks): Failures(int(ranks), len(rows), _finished(rows, good.get(int(ranks), 0)), failure_kinds(rows))
         for ranks, rows in failed.groupby("gpus")
     }
+
+
+def excluded_in_words(reasons: Mapping[int, str]) -> list[str]:
+    """``Excluded: 24, 48, as 3 of 3 runs on 24 ranks failed (oom 3)`` for each reason. reasons: of `excluded`."""
+    by_reason: dict[str, list[str]] = {}
+    for count, why in reasons.items():
+        by_reason.setdefault(why, []).append(str(count))
+    return [f"Excluded: {', '.join(counts)}, as {why}" for why, counts in by_reason.items()]
 
 
 def _finished(failed: pd.DataFrame, good: int) -> int:

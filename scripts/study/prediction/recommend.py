@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from study.core.wording import counted, share_of_draws, significant
 from study.experiment.study import growth_of_work
 from study.prediction.accuracy import MET, UNKNOWN, memory_verdicts, verdicts
-from study.prediction.evidence import Failures, Misfit, excluded, judged, of_series
+from study.prediction.evidence import Failures, Misfit, excluded, excluded_in_words, judged, of_series
 from study.prediction.goals import Goal, Limit
 from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import GPU_MEMORY, NOT_EXTRAPOLATED
@@ -60,10 +60,14 @@ def changing_work(settings: pd.DataFrame) -> str | None:
     return f"under {settings['scaling'].iloc[0]} scaling the work {changes}"
 
 
-def best_measured(rows: pd.DataFrame, goal: Goal) -> int | None:
+def best_measured(rows: pd.DataFrame, goal: Goal, bad: Collection[int] = ()) -> int | None:
     """Of the measured counts of one series, the one that suits a goal; None if none is known to.
 
-    rows: settings with runtime_s (s) and energy_per_rank_j (J), ascending counts; the first is the base of efficiency.
+    Args:
+        rows: settings with runtime_s (s) and energy_per_rank_j (J), ascending counts; the first is the base of
+            efficiency.
+        goal: what the count must achieve.
+        bad: counts that their failures exclude (`study.prediction.evidence.excluded`).
     """
     if changing_work(rows):
         return None
@@ -75,6 +79,7 @@ def best_measured(rows: pd.DataFrame, goal: Goal) -> int | None:
     if any(name not in known for name in (goal.minimise, *(limit.quantity for limit in goal.limits))):
         return None
     good = np.all([np.ones((len(rows), 1)), *(_holds(limit, known[limit.quantity]) for limit in goal.limits)], axis=0)
+    good &= ~rows["ranks"].isin(bad).to_numpy()[:, None]
     cost = np.where(good, known[goal.minimise], np.inf)[:, 0]
     return int(rows["ranks"].iloc[int(cost.argmin())]) if np.isfinite(cost).any() else None
 
@@ -268,7 +273,4 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     if judgement.misfits:
         words = "; ".join(misfit.words for misfit in judgement.misfits)
         sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
-    by_failure: dict[str, list[str]] = {}
-    for count, why in judgement.failed.items():
-        by_failure.setdefault(why, []).append(str(count))
-    return sentence + "".join(f". Excluded: {', '.join(counts)}, as {why}" for why, counts in by_failure.items())
+    return ". ".join([sentence, *excluded_in_words(judgement.failed)])

@@ -17,6 +17,7 @@ from study.machines.capacity import Capacity
 from study.prediction import published, versions
 from study.prediction.answers import Answer
 from study.prediction.check import check
+from study.prediction.evidence import excluded, excluded_in_words
 from study.prediction.goals import Goal
 from study.prediction.model import Model, interval
 from study.prediction.recommend import (
@@ -209,13 +210,13 @@ def _counts_to_measure(answer: Answer) -> Iterator[str]:
 def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
     """Of workloads without a prediction: which of the measured counts of each series suits the goal."""
     for series, rows in answer.observations.groupby(SERIES, sort=True):
-        best = best_measured(rows.sort_values("ranks"), goal) if len(rows) > 1 else None
+        counts = [int(ranks) for ranks in rows["ranks"]]
+        bad = excluded(answer.failures.get(tuple(series), {}), set(counts), counts, goal.probability)
+        best = best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
         if best is not None:
             where = f"{answer.name}, {_series_words(answer, series)}"
-            yield (
-                f"{where}: of the measured counts, {counted(best, 'rank')} suits the goal; nothing beyond them is "
-                "predicted"
-            )
+            told = f"{where}: of the measured counts, {counted(best, 'rank')} suits the goal"
+            yield ". ".join([f"{told}; nothing beyond them is predicted", *excluded_in_words(bad)])
 
 
 def _misfits(answer: Answer) -> Iterable[str]:
