@@ -67,3 +67,35 @@ def test_of_two_measured_counts_one_whose_runs_fail_does_not_suit_the_goal():
     assert told.endswith("Excluded: 8, as 2 of 3 runs on 8 ranks failed (oom 2)")
     seldom = Goal("g", "", "runtime_s", probability=0.3)
     assert "of the measured counts, 8 ranks suits the goal" in tables.recommendation_table([answer], seldom).notes[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"learning_rate_used": 1e-6, "learning_rate_decay": "cosine"}, {"learning_rate_used": math.nan},
+     {"learning_rate": math.nan, "learning_rate_used": math.nan}],
+)  # fmt: skip
+def test_a_measured_accuracy_counts_whatever_the_learning_rate_became(changes):
+    excluded = recommended(runs((1, 2, 6), **changes), ACCURATE).candidates.set_index("ranks")["excluded_by"]
+    assert excluded[[1, 2, 6]].isna().all()
+
+
+def judged(frame, ranks, series=0):
+    points = settings.observations(frame).assign(sharding="none", learning_rate_scaling="linear", train_samples=1120)
+    first = points.drop_duplicates(settings.SERIES).iloc[series]
+    return verdicts(points, settings.at(first, ranks, 6), "test_accuracy", 0.9)
+
+
+def test_rates_of_other_counts_are_compared_before_their_decay():
+    """On 8 ranks the rate began at 0.008 and ended at 0.004, which is where that of 4 ranks begins."""
+    frame = runs((1, 2, 8), scaling="weak", epochs=4, epochs_per_rank=4)
+    frame = frame.assign(
+        learning_rate_used=frame["learning_rate_used"] / 2, test_accuracy=np.where(frame["gpus"] == 8, 0.5, 1.0)
+    )
+    assert judged(frame, [1, 2, 4, 8, 16]) == ["met", "met", "unknown", "not met", "not met"]
+
+
+def test_a_measured_accuracy_is_that_of_its_own_series():
+    """On slower links the same training reached less, which does not change what was measured on faster ones."""
+    slow, fast = runs((1, 2), test_accuracy=0.5, link_mbit_per_s=20), runs((1, 2), link_mbit_per_s=100)
+    both = pd.concat([slow, fast], ignore_index=True)
+    assert [judged(both, [1, 2], series) for series in (0, 1)] == [["not met"] * 2, ["met"] * 2]

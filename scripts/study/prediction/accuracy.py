@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import pandas as pd
 
-SAME = 1e-4  # relative difference of equal learning rates: records have them in single precision
+from study.prediction.settings import SERIES
+
 MET, NOT_MET, UNKNOWN = "met", "not met", "unknown"
 
 
 def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, least: float) -> list[str]:
     """`MET`, `NOT_MET` or `UNKNOWN` for each candidate.
 
-    A candidate that was measured has its own verdict. Another one meets the limit if a measured point with its batch of
-    a rank did with at least its learning rate and at most its epochs. It does not if such a point failed to with at
-    most its rate and at least its epochs. Both frames have the columns ranks, batch, learning_rate and epochs_per_rank,
-    the observations also ``quantity``.
+    A candidate that was measured has its own verdict, whatever its learning rate. Another one meets the limit if a
+    measured point with its batch of a rank did with at least its learning rate and at most its epochs. It does not if
+    such a point failed to with at most its rate and at least its epochs. Where the rates are not known, as of commands,
+    nothing is known of it. Both frames have the columns of `SERIES`, ranks, batch, learning_rate (by the scaling rule,
+    as a schedule changes that of the last epoch) and epochs_per_rank, the observations also ``quantity``.
     """
     known = observations[observations[quantity].notna()]
     return [_verdict(row, known[known["batch"] == row["batch"]], quantity, least) for _, row in candidates.iterrows()]
@@ -28,14 +30,14 @@ def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str
 
 def _verdict(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -> str:
     rate, epochs = row["learning_rate"], row["epochs_per_rank"]
-    own = known[(known["ranks"] == row["ranks"]) & (known["epochs_per_rank"] == epochs)
-                & ((known["learning_rate"] / rate - 1).abs() <= SAME)]  # fmt: skip
+    same = ["ranks", "epochs_per_rank", *SERIES]
+    own = known[(known[same] == row[same]).all(axis=1)]
     if len(own):
         return MET if (own[quantity] >= least).all() else NOT_MET
     good, bad = known[known[quantity] >= least], known[known[quantity] < least]
-    if ((bad["learning_rate"] <= rate * (1 + SAME)) & (bad["epochs_per_rank"] >= epochs)).any():
+    if ((bad["learning_rate"] <= rate) & (bad["epochs_per_rank"] >= epochs)).any():
         return NOT_MET
-    if ((good["learning_rate"] >= rate * (1 - SAME)) & (good["epochs_per_rank"] <= epochs)).any():
+    if ((good["learning_rate"] >= rate) & (good["epochs_per_rank"] <= epochs)).any():
         return MET
     return UNKNOWN
 

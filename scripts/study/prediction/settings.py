@@ -98,11 +98,7 @@ def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     load_s = runs["load_s"].where(~of_command | runs["load_s"].notna(), ROUNDING * runs["runtime_s"])
     epoch_s = (runs["program_s"] - load_s) / runs["epochs_per_rank"]
     found = {"load_s": load_s, "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, epoch_s)}
-    numbers = {
-        name: pd.to_numeric(runs[name])
-        for name in ("learning_rate", "learning_rate_used", "gradient_mb")
-        if name in runs
-    }
+    numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate", "gradient_mb") if name in runs}
     return runs.assign(**found, **numbers)
 
 
@@ -263,7 +259,7 @@ def _setting_of_run(run: pd.Series) -> dict[str, float]:
         "batch": run["batch_size_per_rank"],
         "gradient_mb": run.get("gradient_mb", np.nan),
         "link_mbit_per_s": run["link_mbit_per_s"],
-        "learning_rate": run["learning_rate_used"],
+        "learning_rate": _learning_rate(run["learning_rate"], run["learning_rate_scaling"], run["gpus"]),
         "base_rate": run["learning_rate"],
     }
 
@@ -341,5 +337,10 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
         "steps": rounded_up(samples, batch),
         "samples": samples,
         "gradient_mb": series["gradient_mb"],
-        "learning_rate": series["base_rate"] * (ranks if series["learning_rate_scaling"] == "linear" else 1),
+        "learning_rate": _learning_rate(series["base_rate"], series["learning_rate_scaling"], ranks),
     }
+
+
+def _learning_rate(base: float, scaling: str, ranks: int) -> float:
+    """That of a rank count by the scaling rule, before its schedule, which is the same for all runs of a workload."""
+    return base * (ranks if scaling == "linear" else 1)
