@@ -99,3 +99,72 @@ def test_a_measured_accuracy_is_that_of_its_own_series():
     slow, fast = runs((1, 2), test_accuracy=0.5, link_mbit_per_s=20), runs((1, 2), link_mbit_per_s=100)
     both = pd.concat([slow, fast], ignore_index=True)
     assert [judged(both, [1, 2], series) for series in (0, 1)] == [["not met"] * 2, ["met"] * 2]
+
+
+def test_runs_that_shared_a_host_are_left_out_and_counted():
+    frame = runs()
+    frame["overlapped"] = frame["record"].isin(["runs/6-1/record.json", "runs/24-2/record.json"])
+    found = settings.select(frame)
+    assert len(found.used) == 8
+    assert found.left_out == {"another run was on its host at the same time": 2}
+    # The start of each run is that of the one before plus 10,000 s, but the last begins 1 s after the one before.
+    starts = 10**18 + 10**13 * np.arange(len(frame))
+    starts[-1] = starts[-2] + 10**9
+    found = settings.select(runs().assign(started_wall_ns=starts))
+    assert found.left_out == {"another run was on its host at the same time": 2}
+    assert sorted(set(found.used["gpus"])) == [1, 2, 6, 12]
+
+
+@pytest.mark.parametrize(("number", "told"), [(3, []), (4, ["4 of 10 runs"])])
+def test_disturbed_runs_are_used_and_told_if_they_are_many(number, told):
+    frame = runs()
+    found = settings.select(frame.assign(disturbed=[True] * number + [None] * (len(frame) - number)))
+    assert len(found.used) == 10
+    assert found.problems == [f"Other use of the hosts disturbed {each} (runs.csv, disturbed_by)." for each in told]
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("data_checksum", "several versions of the data"),
+        ("communication_libraries", "several communication libraries"),
+        ("memory_mode", "several memory modes"),
+        ("system", "several operating systems, versions of Python or table parsers"),
+        ("packages", "several versions of the libraries"),
+    ],
+)
+def test_runs_after_an_update_are_not_mixed_with_those_before(column, told):
+    old = runs((1, 2, 6)).assign(started_wall_ns=1, hosts="n1", **{column: "torch 1"})
+    new = runs((12, 24, 48)).assign(started_wall_ns=2, hosts="n1", **{column: "torch 2"})
+    found = settings.select(pd.concat([old, new], ignore_index=True))
+    assert sorted(set(found.used["gpus"])) == [12, 24, 48]
+    assert found.left_out == {f"unlike the runs that are used ({told})": 6}
+
+
+@pytest.mark.parametrize("column", ["hardware", "job_options", "inputs_crc32"])
+def test_what_the_rank_count_may_change_makes_no_other_version(column):
+    frame = runs((1, 2, 6)).assign(started_wall_ns=1)
+    found = settings.select(frame.assign(**{column: frame["gpus"].astype(str)}))
+    assert (len(found.used), found.left_out) == (6, {})
+
+
+def test_another_operating_system_on_other_hosts_makes_no_other_version():
+    frame = runs((1, 2, 6)).assign(started_wall_ns=1)
+    names = np.where(frame["gpus"] == 6, "n2", "n1")
+    assert len(settings.select(frame.assign(hosts=names, system=names)).used) == 6
+    assert len(settings.select(frame.assign(hosts="n1", system=names)).used) == 4
+
+
+def test_a_value_that_is_missing_is_taken_to_be_alike():
+    """A failed run tells no libraries: its failure counts nevertheless. Nor does an older record."""
+    good = runs((1, 2, 6)).assign(communication_libraries="mpi 5", started_wall_ns=2)
+    good.loc[0, "communication_libraries"] = None
+    old = runs((12,)).assign(communication_libraries="mpi 4", started_wall_ns=1)
+    frame = pd.concat([good, old, failed(24, (1,)).assign(started_wall_ns=3)], ignore_index=True)
+    found = settings.select(frame)
+    assert sorted(found.used["gpus"]) == [1, 1, 2, 2, 6, 6]
+    assert found.failed["gpus"].tolist() == [24]
+    assert found.left_out == {
+        "unlike the runs that are used (several communication libraries)": 2,
+        "failed (oom 1) on 24 ranks": 1,
+    }

@@ -17,6 +17,7 @@ from study.core.wording import counted, significant
 from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
+from study.records import comparable, disturbed
 from study.records.names import join_records
 from study.records.targets import stopped_early
 from study.workloads import command
@@ -32,8 +33,7 @@ GPU_MEMORY = "gpu_memory_mb"
 NOT_EXTRAPOLATED = (*ACCURACIES, GPU_MEMORY)  # quantities of which only what was measured counts
 PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
 REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
-VERSION = ("training_code", "loader_sensor_code", "packages")  # columns
-OTHER_VERSION = "of another version of the code or of its libraries than the runs that are used"
+UNLIKE = "unlike the runs that are used"
 MISSED = "missed the target"  # the kind of failure of a run that does not reach the target quality of its dataset
 LEAST_POINTS = 3  # rank counts that a prediction needs
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
@@ -60,7 +60,7 @@ class Selection:
 def select(runs: pd.DataFrame) -> Selection:
     """Choose the usable runs of a tidy table (`study.records.tidy`)."""
     left_out: dict[str, int] = {}
-    rest = _with_program_times(runs)
+    rest = _with_program_times(runs.assign(overlapped=comparable.overlapped(runs)))
     for reason, is_out in _reasons():
         out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
         if out.any():
@@ -68,10 +68,9 @@ def select(runs: pd.DataFrame) -> Selection:
         rest = rest[~out] if len(rest) else rest
     if rest.empty:
         return Selection(rest, left_out, [])
-    of_others = _of_another_version(rest)
-    if of_others.any():
-        left_out[OTHER_VERSION] = int(of_others.sum())
-        rest = rest[~of_others]
+    why_unlike = _unlike_the_used(rest)
+    left_out |= {why: int(number) for why, number in why_unlike.value_counts().items()}
+    rest = rest[why_unlike.isna()]
     has_failed = rest["status"] != "ok"
     failed, rest = rest[has_failed], rest[~has_failed]
     missed = rest[_missed_target(rest)] if len(rest) else rest
@@ -81,7 +80,7 @@ def select(runs: pd.DataFrame) -> Selection:
         return Selection(rest, left_out, [], failed)
     problems = rest.apply(_problem, axis=1)
     good = rest[problems.isna()]
-    told = [*problems.dropna(), *_contradictory(good), *_crowded(good)]
+    told = [*problems.dropna(), *_contradictory(good), *_crowded(good), *_disturbed(good)]
     counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
     return Selection(good, left_out, told, counted_as_failed)
 
@@ -102,21 +101,51 @@ def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(**found, **numbers)
 
 
-def _of_another_version(runs: pd.DataFrame) -> pd.Series:
-    """Which runs are not of the version of the code and libraries that their workload is predicted from.
+def _unlike_the_used(runs: pd.DataFrame) -> pd.Series:
+    """Why runs are unlike those that their workload is predicted from, in words; None for those.
 
-    That is the newest one, by the start of its runs, with `LEAST_POINTS` rank counts; if none has so many, the one with
-    the most. Counts that were measured by different versions would be taken for an effect of the ranks.
+    Runs are alike if nothing differs that must be alike in comparisons, such as code, libraries and data
+    (`_told_apart_by`); a value that is missing is taken to be alike. The newest version, by the start of its runs, with
+    `LEAST_POINTS` rank counts is used; if none has so many, the one with the most. Counts that were measured by
+    different versions would be taken for an effect of the ranks.
     """
-    out = pd.Series(False, index=runs.index)
-    names = [name for name in VERSION if name in runs]
-    if not names or "started_wall_ns" not in runs:
-        return out
+    why = pd.Series(None, index=runs.index, dtype=object)
+    if "started_wall_ns" not in runs:
+        return why
     for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False):
-        versions = list(group.groupby(names, dropna=False, sort=False))
-        best = max(versions, key=lambda each: (_points(each[1]), each[1]["started_wall_ns"].max()))
-        out |= runs.index.isin(group.index.difference(best[1].index))
-    return out
+        if names := _told_apart_by(group):
+            narrow = group[[*names, "status", "gpus", "started_wall_ns"]]  # hundreds of columns take long to divide
+            versions = [version for _, version in narrow[names].drop_duplicates().iterrows()]
+            best = max(versions, key=lambda each: _rank(narrow[~_differs(narrow, each).any(axis=1)]))
+            differs = _differs(narrow, best)
+            for place, row in differs[differs.any(axis=1)].iterrows():
+                why[place] = f"{UNLIKE} ({', '.join(comparable.ALIKE[name] for name in names if row[name])})"
+    return why
+
+
+def _rank(runs: pd.DataFrame) -> tuple[float, ...]:
+    """By which the runs of a version go before those of another one."""
+    return _points(runs), runs["started_wall_ns"].max(), len(runs)
+
+
+def _told_apart_by(runs: pd.DataFrame) -> list[str]:
+    """The columns of `comparable.ALIKE` in which runs of a workload differ though no key does that may change them.
+
+    The rank count changes the hardware, and other hosts may have another operating system.
+    """
+    return [
+        name
+        for name in comparable.ALIKE
+        if name in runs
+        and runs[name].nunique() > 1
+        and not any(key in runs and runs[key].nunique(dropna=False) > 1 for key in comparable.FREED_BY[name])
+    ]
+
+
+def _differs(runs: pd.DataFrame, version: pd.Series) -> pd.DataFrame:
+    """Which known values of the version's columns are not those of ``version``, by run."""
+    known = runs[list(version.index)]
+    return known.notna() & known.ne(version)
 
 
 def _points(runs: pd.DataFrame) -> int:
@@ -146,6 +175,7 @@ def failure_kinds(failed: pd.DataFrame) -> str:
 
 
 def _reasons() -> Iterator[tuple[str, Any]]:
+    yield comparable.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "stopped at its target, before its last epoch", stopped_early
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
@@ -211,6 +241,12 @@ def _crowded(runs: pd.DataFrame) -> Iterator[str]:
             f"{counted(len(crowded), 'run')} on {counts} ranks had fewer cores than ranks x cores_per_rank "
             "(oversubscribed); the predictions take this contention for a cost of more ranks"
         )
+
+
+def _disturbed(runs: pd.DataFrame) -> list[str]:
+    """A sentence if other use of the hosts disturbed many of the runs; they are used nevertheless, as in findings."""
+    number = int(runs["disturbed"].eq(True).sum()) if "disturbed" in runs else 0
+    return disturbed.sentence(number, len(runs), "run")
 
 
 def observations(runs: pd.DataFrame) -> pd.DataFrame:
