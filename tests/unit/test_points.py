@@ -426,6 +426,14 @@ def test_of_two_counts_a_limit_is_one_of_the_whole_job():
     assert "8 ranks suits the goal cheap" in answer(series, (), goal, amount=10).sentences[0], "80 and 42 s"
 
 
+def test_a_goal_with_a_limit_of_accuracy_is_answered_though_points_have_none():
+    """It was an exception of Python."""
+    goal = goals.Goal("accurate", "", "runtime_s", (goals.Limit("test_accuracy", None, 0.9),))
+    found = answer(made([8, 4.2, 2.2, 1.2]), (), goal)
+    assert found.pick is None
+    assert "no run has test_accuracy" in found.sentences[0]
+
+
 def test_repeats_that_scatter_and_half_empty_nodes_are_told():
     assert "times on 1 rank scatter by" in " ".join(made([8, 2, 1, 1], (1, 1, 2, 4)).notes)
     (series,) = series_of(

@@ -27,7 +27,8 @@ MISFIT = 0.05
 MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
 MOST_COUNTS = 300  # of a series, measured and to predict: covariances of all of them are kept
 COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
-NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0}
+NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0,
+          "batch": 1, "learning_rate": 1.0, "epochs_per_rank": 1}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -334,9 +335,6 @@ class _Job:
             energy_per_rank_j_repeats=repeats,
             runtime_s_spread=(repeats - 1) * (noise + self.series.variances),
             energy_per_rank_j_spread=(repeats - 1) * noise,
-            batch=1,
-            learning_rate=1.0,
-            epochs_per_rank=1,
             **dict.fromkeys(NOT_EXTRAPOLATED, np.nan),
         )
 
