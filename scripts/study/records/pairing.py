@@ -127,7 +127,7 @@ def difference(
     """The mean difference ``one`` - ``other`` within blocks, which have the same seeds, and its interval (Student's t).
 
     For what follows from the seeds, such as a loss, and not from what the machine did meanwhile: the blocks need not be
-    interleaved. NaN without a common block; no interval with one.
+    interleaved. Blocks are left out as in `differences`. NaN without a common block; no interval with one.
 
     Args:
         one: as for `ratio`.
@@ -144,9 +144,14 @@ def difference(
 
 
 def differences(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> pd.Series:
-    """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none."""
-    values = [by_block(each[each["status"] == "ok"])[measure] for each in (one, other)]
-    return statistics.difference(*(each.astype(float) for each in values))
+    """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none.
+
+    Also where they are not alike, such as in their data or libraries (`study.records.comparable.unlike`). Which hosts
+    they were on, and what else these did, is free: it changes no loss.
+    """
+    used = [by_block(each[each["status"] == "ok"]) for each in (one, other)]
+    found = statistics.difference(*(each[measure].astype(float) for each in used))
+    return found.mask(found.index.isin(_unlike(used)))
 
 
 def by_block(runs: pd.DataFrame) -> pd.DataFrame:
@@ -242,6 +247,14 @@ def _alike(
     used = [each.loc[common] for each in arms]
     why = comparable.left_out(used, free, columns) if common else {}
     return [each[~each.index.isin(list(why))] for each in used], why
+
+
+def _unlike(arms: Sequence[pd.DataFrame]) -> list[Any]:
+    """The blocks whose runs are not alike, wherever and whenever they ran. arms: rows by block."""
+    rows = pd.concat(arms)
+    if not comparable.has_several(rows):
+        return []
+    return [block for block, runs in rows.groupby(level=0) if comparable.unlike(runs)]
 
 
 def _interleaved(arms: Sequence[pd.DataFrame]) -> bool:
