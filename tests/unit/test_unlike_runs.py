@@ -152,6 +152,28 @@ def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
     assert len(comparison(machines, "a").notes) == 2
 
 
+def test_machines_of_one_name_are_not_one_host(rows):
+    """The second is another machine, twice as fast in runs and in the calibration: not 1.00 by it, but 0.50."""
+    here = {"machine": "a", "host": "localhost", "hosts": "localhost", "calibration_version": "1", "calibration_s": 0.5,
+            "hardware": "slow", "runtime_s": 100.0, "session": "1"}  # fmt: skip
+    there = {**here, "machine": "b", "calibration_s": 0.25, "runtime_s": 50.0, "session": "2"}
+
+    def ratio(*machines):
+        frame = comparison(rows(*machines), "a").frame.set_index("quantity")
+        return frame.loc["runtime_s", ["ratio", "how"]].tolist()
+
+    assert ratio(here, {**there, "hardware": "fast"}) == [pytest.approx(0.5), "unpaired"]
+    assert ratio(here, {**there, "hardware": None}) == [pytest.approx(0.5), "unpaired"], "it is not known"
+    assert ratio(here, there) == [pytest.approx(1.0), "calibrated"]
+
+
+def test_a_comparison_has_no_time_per_step_of_an_epoch_that_builds_the_graph(rows):
+    for epochs, has_step in ((1, False), (2, True)):
+        step = {"epochs_per_rank": epochs, "time_per_step_s": 0.1, "runtime_s": 10.0}
+        found = set(comparison(rows({"machine": "a", **step}, {"machine": "b", **step}), "a").frame["quantity"])
+        assert ("runtime_s" in found, "time_per_step_s" in found) == (True, has_step)
+
+
 def test_allreduces_of_unlike_runs_are_not_averaged(rows):
     swept = {"allreduce_sweep": True}
     runs = rows({**swept, "busbw_4096_gb_per_s": 1.0}, {**swept, "cycle_time_ms": 50.0, "busbw_4096_gb_per_s": 3.0})
