@@ -260,6 +260,31 @@ def test_panels_of_other_data_or_epochs_have_titles_of_their_own(rows):
     assert titles == [f"NT3, weak scaling, {each}" for each in ("a, 2 epochs", "b, 2 epochs", "b, 4 epochs")]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("program_parameters", "hidden~1024", "program parameters hidden~1024"),
+        ("members", '[{"learning_rate":0.1},{"model":{"dense":[1000,500]}}]', "list of members [{"),
+        ("halving_epochs", "1 3", "halving epochs 1 3"),
+    ],
+)
+def test_a_command_with_other_parameters_and_other_members_do_other_work(rows, key, value, told):
+    """The small network takes less of both: it beats the larger one only if they are held for the same work."""
+    point = {"ensemble": 2, "gpus": 2, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3}
+    runs = rows(point, {**point, key: value, "energy_window_s": 20.0, "energy_job_j": [300.0] * 3})
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
+    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    assert titles[0] == "NT3, strong scaling, 2 members"
+    assert titles[1].startswith(f"NT3, strong scaling, 2 members, {told}") and len(titles[1]) < 80
+
+
+def test_members_of_more_ranks_do_more_work_under_weak_scaling(rows):
+    """Each rank trains all epochs: two ranks a member train twice as much."""
+    one = {"scaling": "weak", "ensemble": 2, "gpus": 2, "energy_window_s": 11.0, "energy_job_j": [100.0] * 3}
+    runs = rows(one, {**one, "member_ranks": 2, "gpus": 4, "energy_window_s": 12.0, "energy_job_j": [200.0] * 3})
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
+
+
 def test_ensembles_of_other_sizes_do_other_work(rows):
     sizes = {1: (10.0, 100.0), 2: (15.0, 150.0), 4: (25.0, 300.0)}
     runs = rows(*({"ensemble": size, "gpus": size, "energy_window_s": seconds, "energy_job_j": [joules] * 3}
