@@ -146,12 +146,23 @@ def difference(
 def differences(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> pd.Series:
     """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none.
 
-    Also where they are not alike, such as in their data or libraries (`study.records.comparable.unlike`). Which hosts
-    they were on, and what else these did, is free: it changes no loss.
+    Also in `unlike_blocks`.
     """
-    used = [by_block(each[each["status"] == "ok"]) for each in (one, other)]
-    found = statistics.difference(*(each[measure].astype(float) for each in used))
-    return found.mask(found.index.isin(_unlike(used)))
+    values = [by_block(each[each["status"] == "ok"])[measure] for each in (one, other)]
+    found = statistics.difference(*(each.astype(float) for each in values))
+    return found.mask(found.index.isin(unlike_blocks(one, other)))
+
+
+def unlike_blocks(one: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
+    """The blocks whose successful runs are not alike, such as in their data or libraries, wherever they ran.
+
+    For what follows from the seeds: neither a host nor what else it did changes a loss. See
+    `study.records.comparable.unlike`; arguments as for `ratio`.
+    """
+    rows = pd.concat([by_block(_narrow(each[each["status"] == "ok"], "block")) for each in (one, other)])
+    if not comparable.has_several(rows):
+        return []
+    return [block for block, runs in rows.groupby(level=0) if comparable.unlike(runs)]
 
 
 def by_block(runs: pd.DataFrame) -> pd.DataFrame:
@@ -247,14 +258,6 @@ def _alike(
     used = [each.loc[common] for each in arms]
     why = comparable.left_out(used, free, columns) if common else {}
     return [each[~each.index.isin(list(why))] for each in used], why
-
-
-def _unlike(arms: Sequence[pd.DataFrame]) -> list[Any]:
-    """The blocks whose runs are not alike, wherever and whenever they ran. arms: rows by block."""
-    rows = pd.concat(arms)
-    if not comparable.has_several(rows):
-        return []
-    return [block for block, runs in rows.groupby(level=0) if comparable.unlike(runs)]
 
 
 def _interleaved(arms: Sequence[pd.DataFrame]) -> bool:
