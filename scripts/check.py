@@ -73,7 +73,7 @@ def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str
     new = list(check.accept(found, accepted))
     refused = [(series, why) for series in found if (why := check.refusal(series, accepted.get(series.key)))]
     for each, why in refused:
-        told = comparable.counted_failures(each.failed, len(each.failed) + len(each.values))
+        told = comparable.counted_failures(each.failed, each.attempts)
         reason = f" ({told})" if why == check.FAILURES else ""
         print(f"not accepted, {why}{reason}: {each.quantity} of {each.point}", file=sys.stderr)
     for problem in dict.fromkeys(why for _, why in refused):

@@ -29,7 +29,7 @@ from study.experiment.walltimes import MACHINE, Limits
 from study.machines import capacity, laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
 from study.machines.packing import Timed
-from study.records import attempts, check, noise_of_runs, tuner
+from study.records import attempts, check, noise_of_runs, references, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
@@ -411,11 +411,19 @@ def check_read(paths: Iterable[str], made: str, results: Iterable[str] = ()) -> 
 
 
 def check_references(study: Study) -> None:
-    """Raise `StudyError` for a performance reference of a quantity or key that does not exist, or of no point."""
+    """Raise `StudyError` for a performance reference of a quantity or key that does not exist, or of no point.
+
+    Also for one relative to a calibration of what is neither a time nor a rate.
+    """
     for index, reference in enumerate(study.references):
         place = f"config/studies/{study.name}.yaml: references[{index}]"
         keys = schemas.separating() if reference.of == "runs" else check.LOAD_KEYS
         check.require_known(reference.quantity, check.QUANTITIES[reference.of], place)
+        if reference.calibrated and references.calibrated_unit(reference.quantity) is None:
+            raise StudyError(
+                f"{place}.relative_to: {reference.quantity} is neither a time nor a rate, so the time of a calibration "
+                "says nothing about it; leave relative_to out"
+            )
         for key in reference.point:
             check.require_known(key, keys, place)
         if not check.selected(reference, study):

@@ -1,5 +1,6 @@
 """Performance references: verdicts on runs with known times, accepted values, and what is refused."""
 
+import dataclasses
 import itertools
 import sys
 
@@ -17,6 +18,7 @@ from study.core.files import sha256, write_json
 from study.core.paths import ROOT
 from study.core.statistics import exact, log_sample
 from study.experiment import expansion, schemas
+from study.experiment.study import Reference
 from study.instruments import calibration
 from study.records import check as checks
 from study.records import references
@@ -233,6 +235,88 @@ def test_another_version_of_the_calibration_is_not_compared(local, monkeypatch):
     assert local.row.verdict == "calibration changed"
 
 
+def repeats(values, first=1, calibration_s=None, failed=0, quantity="runtime_s"):
+    """The table of runs of the point p: so many that failed, then those with values, from this start on."""
+    starts = range(first, first + failed + len(values))
+    return pd.DataFrame(
+        {
+            "point": "p",
+            "status": ["failed"] * failed + ["ok"] * len(values),
+            "failure_kind": "oom",
+            "may_fail": True,
+            "record": [f"{start}/record.json" for start in starts],
+            "started_wall_ns": starts,
+            quantity: [np.nan] * failed + values,
+            "calibration_s": calibration_s,
+            "calibration_version": "1",
+            "code": "c0de",
+            "code_is_current": True,
+        }
+    )
+
+
+def test_a_rate_is_multiplied_by_the_calibration():
+    """The host is 20 % slower: 1000/s x 0.5 s = 800/s x 0.625 s = 500 samples per calibration."""
+    name = "throughput_samples_per_s"
+    reference = Reference(name, "runs", {}, True, -0.05, None)
+    then = checks._series(reference, "p", repeats([1000.0, 1010.0, 990.0], 1, 0.5, quantity=name))
+    now = checks._series(reference, "p", repeats([800.0, 792.0, 808.0], 9, 0.625, quantity=name))
+    assert (then.values, now.values) == ([500.0, 505.0, 495.0], [500.0, 495.0, 505.0])
+    (own,) = checks.accept([then], {})
+    row = checks.compare([now], {own.key: own}).iloc[0]
+    assert (own.unit, own.value) == ("samples per calibration", pytest.approx(500, rel=1e-4))
+    assert (row["ratio"], row["verdict"]) == (pytest.approx(1), "pass")
+    older = dataclasses.replace(own, value=2000.0, unit="calibrations")
+    assert checks.compare([now], {own.key: older}).iloc[0]["verdict"] == "reference in another unit"
+
+
+def test_a_rate_that_an_older_version_divided_is_accepted_again(local):
+    calibrated = study_with({"quantity": "throughput_samples_per_s", "relative_to": "calibration", "low": -0.1})
+    local.runs(calibrated, STEADY, [0.5] * 4)
+    by_hand(local, quantity="throughput_samples_per_s", unit="calibrations", value=200.0)
+    local.check()
+    assert local.row.verdict == "reference in another unit"
+    local.check("--accept")
+    (entry,) = yaml.safe_load(local.file.read_text())["references"]
+    assert (entry["unit"], entry["value"]) == ("samples per calibration", pytest.approx(50))  # 100/s x 0.5 s
+    local.study = study_with()
+    by_hand(local, **entry, low=-0.1)
+    local.check()
+    assert local.row.verdict == "the reference's own runs", "also if only the file has it"
+
+
+@pytest.mark.parametrize(("failed", "verdict"), [(0, "pass"), (2, "pass"), (3, "failures")])
+@pytest.mark.parametrize("is_older", [False, True])
+def test_failures_of_the_reference_s_own_runs_are_none_of_the_later_ones(failed, verdict, is_older):
+    """4 of 10 runs failed when they were accepted: later 0 of 4 and 2 of 6 are no more, and 3 of 7 are."""
+    reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
+    accepted = repeats([10.0, 10.1, 9.9, 10.05, 9.95, 10.0], 1, failed=4)
+    (own,) = checks.accept([checks._series(reference, "p", accepted)], {})
+    assert (own.failed, len(own.failed_runs), len(own.runs)) == (4, 4, 6)
+    own = dataclasses.replace(own, failed_runs=None) if is_older else own
+    later = pd.concat([accepted, repeats([10.0, 10.1, 9.9, 10.05], 20, failed=failed)])
+    row = checks.compare([checks._series(reference, "p", later)], {own.key: own}).iloc[0]
+    assert (row["repeats"], row["verdict"]) == (4, verdict)
+    if not is_older:
+        assert row["repeats_failed"] == failed
+        assert (f"failed in {failed} of {4 + failed} runs" in row["reason"]) == bool(failed)
+    unchanged = checks.compare([checks._series(reference, "p", accepted)], {own.key: own}).iloc[0]
+    assert unchanged["verdict"] == "the reference's own runs"
+
+
+def test_failures_among_repeats_that_were_added_later_are_a_share_of_all():
+    """2 of 10 failed in the reference. After a first verdict of 4 runs, 4 more end well and 2 fail: 2 of 10, not 6."""
+    reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
+    (own,) = checks.accept([checks._series(reference, "p", repeats([10.0] * 7 + [10.1], 1, failed=2))], {})
+    first = [checks._series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 20))]
+    looked = checks.seen(first, checks.compare(first, {own.key: own}), {})
+    more = pd.concat([repeats([10.0, 10.1, 9.9, 10.05], 20), repeats([10.0, 9.9, 10.1, 10.2], 30, failed=2)])
+    found = checks.first_seen([checks._series(reference, "p", more)], looked)
+    row = checks.compare(found, {own.key: own}).iloc[0]
+    assert (row["repeats"], row["verdict"]) == (4, "pass")
+    assert row["reason"].startswith("failed in 2 of 10 runs")
+
+
 def by_hand(local, **entry):
     local.file.parent.mkdir(parents=True, exist_ok=True)
     entry = {"quantity": "runtime_s", "unit": "s", "value": 10.0, **entry}
@@ -432,6 +516,13 @@ def test_a_tenth_slower_is_found():
         ({**RUNTIME, "point": {"gpus": 3}}, "point: no point of the study"),
         ({"quantity": "runtime_s"}, "give low, high or both"),
         ({**RUNTIME, "of": "loads", "relative_to": "calibration"}, "timed beside runs only"),
+        *(
+            (
+                {"quantity": name, "relative_to": "calibration", "high": 0.1},
+                f"relative_to: {name} is neither a time nor",
+            )
+            for name in ("loss", "accuracy", "peak_memory_mb", "power_per_gpu_w", "energy_job_j", "samples_per_j")
+        ),
     ],
 )
 def test_a_reference_that_cannot_be_checked_is_refused(declared, message):

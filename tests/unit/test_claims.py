@@ -166,20 +166,24 @@ def blocks_of(values, code="a"):
 
 
 def test_a_difference_is_of_the_blocks_that_can_be_compared():
-    """20 and 22 of two blocks; the third has two versions of the code. What follows from the seeds is of all three."""
+    """20 and 22 of two blocks; the third has two versions of the code. What follows from the seeds is of any hosts."""
     one, other = blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")
     both = pd.concat([one, other])
     found = claims._difference(one, other, both, "node_power_w")
     assert (found.value, found.repeats, found.pairing) == (21, 2, "paired")
-    assert claims._difference(one, other, both, "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
+    assert claims._difference(one, other, both, "accuracy").value == 21
+    crowded = [each.assign(training_code="a", overlapped=True) for each in (one, other)]
+    assert claims._difference(*crowded, pd.concat(crowded), "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
+    assert claims._difference(*crowded, pd.concat(crowded), "node_power_w") is None
     third = [each[each["block"] == 3] for each in (one, other)]
-    assert claims._difference(*third, pd.concat(third), "node_power_w") is None
+    for measure in ("node_power_w", "accuracy"):
+        assert claims._difference(*third, pd.concat(third), measure) is None
 
 
 @pytest.mark.parametrize(
     ("form", "column", "mean", "repeats"),
     [("difference", "runtime_s", 31, 2), ("ratio", "runtime_s", 10 * (3.0 * 3.2) ** 0.5, 2),
-     ("difference", "accuracy", 152 / 3, 3)],
+     ("difference", "accuracy", 31, 2)],
 )  # fmt: skip
 def test_the_points_of_a_claim_are_of_the_blocks_that_can_be_compared(form, column, mean, repeats):
     runs = pd.concat([blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")])

@@ -51,6 +51,31 @@ def test_a_single_block_is_paired_within_one_session(session, kind):
     assert math.isnan(found.low)
 
 
+def losses(values, **columns):
+    return pd.DataFrame({"block": range(1, len(values) + 1), "status": "ok", "loss": values, **columns})
+
+
+@pytest.mark.parametrize("column", ["packages", "data_checksum", "training_code"])
+def test_losses_of_unlike_blocks_are_not_compared(column):
+    """Block 3 of one arm is of another TensorFlow, data or code: 0.1 and 0.3 are left, with the mean 0.2."""
+    one = losses([1.1, 1.3, 9.0], **{column: ["a", "a", "b"]})
+    other = losses([1.0, 1.0, 1.0], **{column: "a"})
+    assert pairing.difference(one, other, "loss")[0] == pytest.approx(0.2)
+    assert pairing.differences(one, other, "loss").isna().tolist() == [False, False, True]
+    both = [each.assign(**{column: ["a", "a", "b"]}) for each in (one, other)]
+    assert pairing.difference(*both, "loss")[0] == pytest.approx(8.4 / 3), "alike within each block"
+
+
+def test_arms_that_may_differ_and_hosts_leave_no_loss_out():
+    """PyTorch has other libraries than TensorFlow; a loss is the same on each host, and beside another run."""
+    free = {"started_wall_ns": 2 * 10**6, "runtime_s": 10.0, "overlapped": True}
+    one = losses([1.1, 1.3], framework="pytorch", packages="torch", hosts="n1", hardware="x", **free)
+    other = losses([1.0, 1.0], framework="tensorflow", packages="tensorflow", hosts="n2", hardware="y", **free)
+    assert pairing.difference(one, other, "loss")[0] == pytest.approx(0.2)
+    elsewhere = one.assign(hosts="n2", framework="tensorflow", packages="tensorflow")
+    assert math.isnan(pairing.difference(elsewhere, other, "loss")[0]), "other hardware in one host"
+
+
 def test_a_block_of_two_sessions_is_unpaired():
     """The second arm came weeks later, and with it one more repeat of both."""
     one, other = arm([2.0, 2.0], [1, 9], ["first", "later"]), arm([1.0, 1.0], [8, 10], "later")

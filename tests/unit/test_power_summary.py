@@ -430,6 +430,23 @@ def test_a_sensor_that_does_not_tell_gpus_apart_counts_for_whole_nodes_only(run)
     assert on_hosts["energy_per_gpu_j"] is None, "a file with hosts does not say how many GPUs they have"
 
 
+def test_more_gpus_than_ranks_of_a_node_are_not_all_theirs(run):
+    """4 AMD GPUs and 2 ranks: 2 x 500 W, and 2 x 90 W of idle GPUs, were 590 W for each rank's GPU."""
+    watts = (500, 500, 90, 90)
+    read = {("n1", f"amdsmi/{place}", "gpu"): each for place, each in enumerate(watts)}
+    idle = run(read, ranks=2, ranks_per_node=2, used=[None, None])
+    assert (idle["power_per_gpu_w"], idle["energy_job_j"]) == (None, None)
+    assert "may not have used all GPUs of their nodes" in idle["reason"]
+    whole = run(read, ranks=4, ranks_per_node=4, used=[None] * 4)
+    assert whole["power_per_gpu_w"] == pytest.approx((500 + 500 + 90 + 90) / 4)
+    modules = run({("n1", f"amdsmi/{place}", "gpu"): 500 for place in range(4)}, ranks=8, ranks_per_node=8,
+                  used=[None] * 8)  # fmt: skip
+    assert modules["power_per_gpu_w"] == pytest.approx(250), "an MI250 module has two GPUs, each with a rank"
+    two = run({(host, f"amdsmi/{place}", "gpu"): 300 for host in ("n1", "n2") for place in range(2)},
+              hosts=("n1", "n2"), ranks=4, ranks_per_node=2, used=[None] * 4)  # fmt: skip
+    assert two["power_per_gpu_w"] == pytest.approx(300)
+
+
 @pytest.mark.parametrize("gpus_per_rank", [0, 1])
 def test_nothing_stands_for_a_node_s_sensor_that_one_host_lacks(run, gpus_per_rank):
     """Else repeats of one point would be of nodes, or of their CPUs and memory."""

@@ -75,6 +75,12 @@ def test_an_arm_is_compared_with_its_baseline_within_blocks(runs_of):
     assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT[:6].mean())
 
 
+def test_the_only_epoch_builds_the_graph_and_gives_no_time_per_step(runs_of):
+    row = table_of(runs_of({"arrays": 1.2}).assign(epochs_per_rank=1)).loc["arrays"]
+    times = ["time_per_step_s", "baseline_time_per_step_s", "step_time_median_s", "step_time_p95_s", "step_time_jitter"]
+    assert row[times].isna().all() and row.test_loss_difference == 0
+
+
 def test_p_values_are_adjusted_over_the_arms_of_one_baseline(runs_of):
     table = table_of(runs_of({"arrays": 1.012, "sharded": 1.0, "same": 1.0}))
     assert table.loc["arrays"].p_holm == pytest.approx(3 * table.loc["arrays"].p_value)

@@ -152,6 +152,28 @@ def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
     assert len(comparison(machines, "a").notes) == 2
 
 
+def test_machines_of_one_name_are_not_one_host(rows):
+    """The second is another machine, twice as fast in runs and in the calibration: not 1.00 by it, but 0.50."""
+    here = {"machine": "a", "host": "localhost", "hosts": "localhost", "calibration_version": "1", "calibration_s": 0.5,
+            "hardware": "slow", "runtime_s": 100.0, "session": "1"}  # fmt: skip
+    there = {**here, "machine": "b", "calibration_s": 0.25, "runtime_s": 50.0, "session": "2"}
+
+    def ratio(*machines):
+        frame = comparison(rows(*machines), "a").frame.set_index("quantity")
+        return frame.loc["runtime_s", ["ratio", "how"]].tolist()
+
+    assert ratio(here, {**there, "hardware": "fast"}) == [pytest.approx(0.5), "unpaired"]
+    assert ratio(here, {**there, "hardware": None}) == [pytest.approx(0.5), "unpaired"], "it is not known"
+    assert ratio(here, there) == [pytest.approx(1.0), "calibrated"]
+
+
+def test_a_comparison_has_no_time_per_step_of_an_epoch_that_builds_the_graph(rows):
+    for epochs, has_step in ((1, False), (2, True)):
+        step = {"epochs_per_rank": epochs, "time_per_step_s": 0.1, "runtime_s": 10.0}
+        found = set(comparison(rows({"machine": "a", **step}, {"machine": "b", **step}), "a").frame["quantity"])
+        assert ("runtime_s" in found, "time_per_step_s" in found) == (True, has_step)
+
+
 def test_allreduces_of_unlike_runs_are_not_averaged(rows):
     swept = {"allreduce_sweep": True}
     runs = rows({**swept, "busbw_4096_gb_per_s": 1.0}, {**swept, "cycle_time_ms": 50.0, "busbw_4096_gb_per_s": 3.0})
@@ -236,6 +258,31 @@ def test_panels_of_other_data_or_epochs_have_titles_of_their_own(rows):
     runs = rows(*({**point, "dataset": name, "epochs": epochs} for name, epochs in (("a", 2), ("b", 2), ("b", 4))))
     titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
     assert titles == [f"NT3, weak scaling, {each}" for each in ("a, 2 epochs", "b, 2 epochs", "b, 4 epochs")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("program_parameters", "hidden~1024", "program parameters hidden~1024"),
+        ("members", '[{"learning_rate":0.1},{"model":{"dense":[1000,500]}}]', "list of members [{"),
+        ("halving_epochs", "1 3", "halving epochs 1 3"),
+    ],
+)
+def test_a_command_with_other_parameters_and_other_members_do_other_work(rows, key, value, told):
+    """The small network takes less of both: it beats the larger one only if they are held for the same work."""
+    point = {"ensemble": 2, "gpus": 2, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3}
+    runs = rows(point, {**point, key: value, "energy_window_s": 20.0, "energy_job_j": [300.0] * 3})
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
+    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    assert titles[0] == "NT3, strong scaling, 2 members"
+    assert titles[1].startswith(f"NT3, strong scaling, 2 members, {told}") and len(titles[1]) < 80
+
+
+def test_members_of_more_ranks_do_more_work_under_weak_scaling(rows):
+    """Each rank trains all epochs: two ranks a member train twice as much."""
+    one = {"scaling": "weak", "ensemble": 2, "gpus": 2, "energy_window_s": 11.0, "energy_job_j": [100.0] * 3}
+    runs = rows(one, {**one, "member_ranks": 2, "gpus": 4, "energy_window_s": 12.0, "energy_job_j": [200.0] * 3})
+    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
 
 
 def test_ensembles_of_other_sizes_do_other_work(rows):

@@ -58,6 +58,8 @@ class Series:
         quantity, point, unit: what was measured.
         values: one per repeat that succeeded.
         failed: how the other repeats failed, which missed the target of the quantity among them.
+        failed_runs: a digest of each of these runs, in the same order; none of loads.
+        besides: how many more repeats succeeded, whose values are left out, of those among which ``failed`` were.
         may_fail: whether the study expects failures of this point.
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
@@ -84,6 +86,8 @@ class Series:
     records: str = ""
     runs: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    failed_runs: tuple[str, ...] = ()
+    besides: int = 0
     may_fail: bool = False
 
     @property
@@ -96,16 +100,32 @@ class Series:
         """Equal for equal values."""
         return identity.fingerprint({"values": self.values})
 
+    @property
+    def attempts(self) -> int:
+        """How many repeats there are of which `failed` failed."""
+        return len(self.failed) + len(self.values) + self.besides
+
     def since(self, own: Accepted | None) -> Series:
-        """The series without the runs that were accepted, as far as there are others."""
-        known = set(own.runs or ()) if own else set()
-        later = [value for value, run in zip(self.values, self.runs, strict=False) if run not in known]
-        if self.problem or not self.runs or not self.values or len(later) == len(self.values):
+        """The series without the runs that were accepted, as far as there are others.
+
+        Older files do not have which runs failed: then the share of failures is that of all runs. It is above the
+        accepted one if that of the later runs is.
+        """
+        if own is None or self.problem or not self.runs or not self.values:
             return self
+        known, known_failed = set(own.runs or ()), set(own.failed_runs or ())
+        later = [value for value, run in zip(self.values, self.runs, strict=True) if run not in known]
         if not later:
             return dataclasses.replace(self, problem=OWN)  # unless others have failed since: see `_why_not`
+        failed = [how for how, run in zip(self.failed, self.failed_runs, strict=True) if run not in known_failed]
+        dropped = len(self.values) - len(later)
+        if not dropped and len(failed) == len(self.failed):
+            return self
         problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
-        return dataclasses.replace(self, values=later, problem=problem, reason=LEFT_OUT)
+        besides = self.besides + (dropped if own.failed and own.failed_runs is None else 0)
+        return dataclasses.replace(
+            self, values=later, failed=tuple(failed), besides=besides, problem=problem, reason=LEFT_OUT
+        )
 
 
 def first_seen(found: list[Series], earlier: looks.Looks) -> list[Series]:
@@ -118,7 +138,8 @@ def _first_seen(series: Series, first: list[str] | None) -> Series:
         return series
     kept = [place for place, run in enumerate(series.runs) if run in set(first or ())]
     values, runs = [series.values[place] for place in kept], tuple(series.runs[place] for place in kept)
-    return dataclasses.replace(series, values=values, runs=runs, reason=ADDED_LATER)
+    besides = len(series.values) - len(values)  # those that failed among the later ones count as before
+    return dataclasses.replace(series, values=values, runs=runs, besides=besides, reason=ADDED_LATER)
 
 
 def seen(found: list[Series], rows: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
@@ -176,8 +197,11 @@ def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) 
                 f"{place}.point: {own.point!r} is no point of study {study.name} that gives timings: correct it, or "
                 f"remove the entry{nearest}"
             )
-        units = [references.unit(own.quantity, False), *([CALIBRATIONS] if of == "runs" else [])]
-        if own.unit not in units:
+        relative = references.calibrated_unit(own.quantity) if of == "runs" else None
+        units = list(filter(None, (references.unit(own.quantity, False), relative)))
+        # Older versions divided all by the calibration, also rates: such a value is in another unit, and replaced.
+        is_older = of == "runs" and own.unit == CALIBRATIONS and (relative is not None or own.key in declared)
+        if own.unit not in units and not is_older:
             raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {' or '.join(units)}")
         if own.key not in declared and not references.has_limits(own):
             raise StudyError(
@@ -211,7 +235,8 @@ def measured(study: Study, results: Path, accepted: dict[tuple[str, str], Accept
 def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
     """The series of an accepted value that the study does not declare."""
     of = next(each for each in frames if own.point in points(study, each))
-    return _series(Reference(own.quantity, of, {}, own.unit == CALIBRATIONS, own.low, own.high), own.point, frames[of])
+    is_calibrated = own.unit in (CALIBRATIONS, references.calibrated_unit(own.quantity))
+    return _series(Reference(own.quantity, of, {}, is_calibrated, own.low, own.high), own.point, frames[of])
 
 
 def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
@@ -244,10 +269,12 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         return empty
     of_point = frame[frame["point"] == point]
     hows = [comparable.failure(row, [quantity]) for row in of_point.to_dict("records")]
+    is_failed = [how is not None for how in hows]
     expected = of_point["may_fail"].any() if "may_fail" in of_point else False
     empty = dataclasses.replace(
         empty,
         failed=tuple(_shortly(how, row) for how, row in zip(hows, of_point.to_dict("records"), strict=True) if how),
+        failed_runs=_digests(of_point[is_failed]),
         may_fail=bool(expected),
         records=join_records(of_point["record"]),
     )
@@ -264,7 +291,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     values, versions = good[quantity].astype(float), None
     if calibrated:
         versions = good["calibration_version"].unique().tolist()
-        values = values / good["calibration_s"].astype(float)
+        values = references.relative_to(good["calibration_s"].astype(float), values, quantity)
     problem, reason = _problem(good, quantity, versions), None
     if problem is None and len(good) < LEAST_SHARE * len(finished):
         problem = NOT_ENOUGH
@@ -279,8 +306,13 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         current=bool(good["code_is_current"].all()),
         hardware=next(iter(good["hardware"].dropna()), None) if "hardware" in good else None,
         records=join_records(good["record"]),
-        runs=tuple(looks.digest(run) for _, run in good.iterrows()) if "started_wall_ns" in good else (),
+        runs=_digests(good),
     )
+
+
+def _digests(runs: pd.DataFrame) -> tuple[str, ...]:
+    """A digest of each run; none of loads."""
+    return tuple(looks.digest(run) for _, run in runs.iterrows()) if "started_wall_ns" in runs else ()
 
 
 def _shortly(how: str, row: dict[str, Any]) -> str:
@@ -358,13 +390,12 @@ def _has_failures(series: Series, own: Accepted | None) -> bool:
     """
     if not series.failed:
         return False
-    runs = len(series.failed) + len(series.values)
     if own is None and not series.values and not any(how.startswith("failed") for how in series.failed):
         return False  # a target that no run has reached yet
     if own is None or own.failed is None:
         return not series.may_fail
     before = own.failed + (own.repeats or 0)
-    return len(series.failed) / runs > own.failed / before if before else True
+    return len(series.failed) / series.attempts > own.failed / before if before else True
 
 
 def _row(series: Series, own: Accepted | None, problem: str | None, error: float) -> dict[str, Any]:
@@ -373,7 +404,7 @@ def _row(series: Series, own: Accepted | None, problem: str | None, error: float
     sample = log_sample(series.values) if series.values else None
     row |= _columns("measured", sample) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
-    told = comparable.counted_failures(series.failed, len(series.failed) + len(series.values))
+    told = comparable.counted_failures(series.failed, series.attempts)
     row |= {"repeats_failed": len(series.failed), "reason": "; ".join(filter(None, [told, series.reason])) or None}
     if problem or own is None or sample is None:
         return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
@@ -425,6 +456,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             calibration=series.calibration,
             fingerprint=series.fingerprint,
             runs=list(series.runs) or None,
+            failed_runs=list(series.failed_runs) or None,
             hardware=series.hardware,
             code=series.code,
             accepted=date.today().isoformat(),

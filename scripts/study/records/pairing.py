@@ -127,7 +127,7 @@ def difference(
     """The mean difference ``one`` - ``other`` within blocks, which have the same seeds, and its interval (Student's t).
 
     For what follows from the seeds, such as a loss, and not from what the machine did meanwhile: the blocks need not be
-    interleaved. NaN without a common block; no interval with one.
+    interleaved. Blocks are left out as in `differences`. NaN without a common block; no interval with one.
 
     Args:
         one: as for `ratio`.
@@ -144,9 +144,25 @@ def difference(
 
 
 def differences(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> pd.Series:
-    """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none."""
+    """``one`` - ``other`` of the successful runs of each block; NaN where one of the two has none.
+
+    Also in `unlike_blocks`.
+    """
     values = [by_block(each[each["status"] == "ok"])[measure] for each in (one, other)]
-    return statistics.difference(*(each.astype(float) for each in values))
+    found = statistics.difference(*(each.astype(float) for each in values))
+    return found.mask(found.index.isin(unlike_blocks(one, other)))
+
+
+def unlike_blocks(one: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
+    """The blocks whose successful runs are not alike, such as in their data or libraries, wherever they ran.
+
+    For what follows from the seeds: neither a host nor what else it did changes a loss. See
+    `study.records.comparable.unlike`; arguments as for `ratio`.
+    """
+    rows = pd.concat([by_block(_narrow(each[each["status"] == "ok"], "block")) for each in (one, other)])
+    if not comparable.has_several(rows):
+        return []
+    return [block for block, runs in rows.groupby(level=0) if comparable.unlike(runs)]
 
 
 def by_block(runs: pd.DataFrame) -> pd.DataFrame:

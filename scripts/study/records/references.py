@@ -16,7 +16,8 @@ from study.core.statistics import LogSample, exact, from_interval
 
 FALSE_ALARM = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
 LEAST_REPEATS = 3  # with two, Welch's interval fails too often (docs/performance-references.md)
-CALIBRATIONS = "calibrations"  # the unit of a quantity that is divided by the calibration
+CALIBRATIONS = "calibrations"  # the unit of a time that is divided by the calibration
+PER_S = "/s"  # the end of the unit of a rate
 HEAD = """# Accepted values of the performance references of study {study} on machine {machine}.
 # Written by `make check ACCEPT=1`, which replaces this file; see docs/performance-references.md.
 """
@@ -27,9 +28,9 @@ class Accepted:
     """An accepted value, as in the file; see config/schemas/references.schema.yaml.
 
     value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. failed: how
-    many further repeats failed; None in older files, where none may. runs: a
-    digest of each of these runs, by which they are told from later ones; None for loads, and in older files. hardware:
-    of their hosts; None likewise.
+    many further repeats failed; None in older files, where none may. runs: a digest of each of these runs, by which
+    they are told from later ones; None for loads, and in older files. failed_runs: likewise of those that failed; None
+    also if none did. hardware: of their hosts; None likewise.
     """
 
     quantity: str
@@ -44,6 +45,7 @@ class Accepted:
     calibration: str | None = None
     fingerprint: str | None = None
     runs: list[str] | None = None
+    failed_runs: list[str] | None = None
     hardware: str | None = None
     code: str | None = None
     accepted: str | None = None
@@ -121,9 +123,28 @@ def rounded(value: float) -> float:
 
 def unit(quantity: str, calibrated: bool) -> str:
     """The unit of a column, from the end of its name; 1 for a number without one."""
-    if calibrated:
-        return CALIBRATIONS
-    return units.of_column(quantity) or "1"
+    relative = calibrated_unit(quantity) if calibrated else None
+    return relative or units.of_column(quantity) or "1"
+
+
+def calibrated_unit(quantity: str) -> str | None:
+    """The unit of a column relative to the calibration: of a time its multiples, of a rate such as samples/s samples.
+
+    None for all others, such as an accuracy, MB or W: how fast cores are says nothing about them.
+    """
+    own = units.of_column(quantity) or ""
+    if own.endswith(PER_S):
+        return f"{own.removesuffix(PER_S)} per calibration"
+    return CALIBRATIONS if own == "s" else None
+
+
+def relative_to(calibration_s: Any, values: Any, quantity: str) -> Any:
+    """Times in multiples of the calibration, rates as what is done in its time; see `calibrated_unit`.
+
+    calibration_s, values: numbers or series, the latter of the column ``quantity``.
+    """
+    is_rate = (units.of_column(quantity) or "").endswith(PER_S)
+    return values * calibration_s if is_rate else values / calibration_s
 
 
 def has_limits(entry: Any) -> bool:

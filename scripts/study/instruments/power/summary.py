@@ -5,6 +5,7 @@ from the start of the user's program to its end. A further window is
 that of the run's processes (`PROCESSES`), start-up included. All windows are by each node's own monotonic clock.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from study.core.files import AnyPath
 from study.instruments import phases, samplers
 from study.instruments.phases import PHASES, zeros_ns
 from study.instruments.power import energy, gpu_evidence
-from study.instruments.power.counted import counted, of_the_ranks
+from study.instruments.power.counted import counted, of_first_sensors, of_the_ranks
 from study.instruments.power.kinds import KINDS
 from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
@@ -312,9 +313,19 @@ def _used_gpus(folder: Path, machine: dict[str, Any], series: list[Series], edge
     if machine["gpus_per_rank"]:
         # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.
         fill_nodes = not machine.get("hosts") and len(ranks) % machine["ranks_per_node"] == 0
+        fill_nodes &= _most_gpus(series, machine["power_sensors"]) <= machine["ranks_per_node"]
         why = next((rank["gpu_reason"] for rank in ranks if rank.get("gpu_reason")), None)
         used = _Used({rank.get("gpu") for rank in ranks}, fill_nodes, why)
     return _by_evidence(used, by_uuid, folder, edges) if PROGRAM in metrics and by_uuid else used
+
+
+def _most_gpus(series: list[Series], order: list[str]) -> int:
+    """The most GPUs that were read on one host: more than its ranks, and some are not theirs.
+
+    A device may stand for several GPUs, such as a module of two. order: as of `study.instruments.power.counted`.
+    """
+    hosts = Counter(each.host for each in of_first_sensors(series, order) if each.kind == "gpu")
+    return max(hosts.values(), default=0)
 
 
 def _by_evidence(used: _Used, gpus: list[Series], folder: Path, edges: Iterable[dict[str, Any]]) -> _Used:

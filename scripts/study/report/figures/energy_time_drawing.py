@@ -18,9 +18,11 @@ from study.report.tables.energy_time import FRONT, WORK, energy_time, of_equal_w
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
+IN_TITLES = ("program_parameters", "members", "halving_epochs")  # of `WORK`; those without words of their own
 COLUMNS = 2
 WIDTH, AXES, LINE = 1.4 * style.PANEL_WIDTH, 2.9, 0.13  # inches: of a panel, its height without the list, a line of it
 CHARACTERS = 72  # of a line of the list
+IN_TITLE = 40  # of a key and its value in a panel's title
 DEFAULTS = "all at their defaults"
 X, Y = "energy_window_s", "energy_job_j"
 
@@ -40,10 +42,16 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
         parts += [counted(of["epochs"], "epoch")] if alike["epochs"].nunique() > 1 else []
         parts += [counted(ranks, "rank")] if ranks else []
         parts += [counted(int(of["ensemble"]), "member")] if of["ensemble"] > 1 else []
+        parts += [_short(_told(name, of[name])) for name in IN_TITLES if alike[name].nunique() > 1]
         parts += ["modelled energy"] if of["power_source"] == "modelled" else []
-        panels.append((", ".join(parts), rows.assign(point=_named(rows))))
+        panels.append((", ".join(filter(None, parts)), rows.assign(point=_named(rows))))
     subtitle = f"study {study}, machine {', '.join(frame['machine'].unique())}"
     return TablePanels.of(description, subtitle, panels)
+
+
+def _short(text: str) -> str:
+    """A text that fits into a title: a list of members may be long."""
+    return text if len(text) <= IN_TITLE else f"{text[: IN_TITLE - 3]}..."
 
 
 def _named(rows: pd.DataFrame) -> list[str]:

@@ -224,11 +224,13 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, meas
     """The mean difference within blocks, which have the same seeds; without common blocks that of the means.
 
     Blocks that cannot be compared are left out, and None is found without any other. What follows from the seeds, such
-    as a loss, can be compared in any block.
+    as a loss, can be compared whatever the hosts were and did, but not if the runs themselves are not alike.
     """
     blocks = difference(one.set_index("block")[measure], other.set_index("block")[measure]).dropna()
-    if measure not in QUALITY and len(blocks):
-        blocks = blocks.drop(list(pairing.ratio(one, other, measure).left_out), errors="ignore")
+    if len(blocks):
+        of_seeds = measure in QUALITY
+        left_out = pairing.unlike_blocks(one, other) if of_seeds else pairing.ratio(one, other, measure).left_out
+        blocks = blocks.drop(list(left_out), errors="ignore")
         if blocks.empty:
             return None
     sample = summarize(blocks)

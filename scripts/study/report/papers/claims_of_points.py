@@ -123,8 +123,8 @@ def _pairs(claim: Claim, source: Points, points: pd.DataFrame) -> pd.DataFrame:
 def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: pd.DataFrame) -> pd.DataFrame:
     """The pairs with their measure over the blocks that both points have, of which the interval is too.
 
-    A repeat that only one of the two has does not count, nor does a block that cannot be compared; what follows from
-    the seeds can be compared in any block. Ratios are geometric means over the blocks.
+    A repeat that only one of the two has does not count, nor does a block that cannot be compared; for what follows
+    from the seeds, only one whose runs are not alike. Ratios are geometric means over the blocks.
     """
     measure, column = claim.measure, source.columns.get(claim.measure or "")
     if not claim.one or column is None:
@@ -134,8 +134,9 @@ def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: p
         one, other = (_by_block(runs, pair[name], column) for name in ("records", "records_other"))
         found = pairing.between(runs, pair["records"], pair["records_other"], column)
         blocks = one.index.intersection(other.index)
-        if claim.form != "difference" or column not in QUALITY:
-            blocks = blocks.difference(list(found.left_out))
+        of_seeds = claim.form == "difference" and column in QUALITY
+        arms = (runs_of(runs, pair[name]) for name in ("records", "records_other"))
+        blocks = blocks.difference(pairing.unlike_blocks(*arms) if of_seeds else list(found.left_out))
         mean, mean_other = one[blocks].mean(), other[blocks].mean()
         if claim.form != "difference":
             mean = mean_other * found.ratio

@@ -11,7 +11,7 @@ from study.core.wording import counted
 from study.records import comparable, pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table
-from study.report.tables.summary import POINT, notes
+from study.report.tables.summary import POINT, notes, steady
 
 QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
 KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
@@ -22,7 +22,7 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
     """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
     rows: list[dict[str, Any]] = []
     twice = {record for records in comparable.same_runs(runs) for record in records}
-    runs = runs[~runs["record"].isin(twice)] if twice else runs
+    runs = steady(runs[~runs["record"].isin(twice)] if twice else runs)
     for point, group in kinds.selected(runs, kinds.runs()).groupby(KEYS, sort=False, dropna=False):
         arms = dict(list(group.groupby("machine", sort=False)))
         for name, other in arms.items():
@@ -37,6 +37,7 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
     caption = (
         f"Each result divided by that of {base}: ratio of geometric means and its 95 % interval. There is no ratio of "
         "runs that are no repeats of each other (why_not), and no interval where the faster one failed more often. "
+        "time_per_step_s: of the epochs after the first, so runs with one epoch have none. "
         "calibrated: both were made on one host, and each run is divided by the calibration timed beside it (Welch's "
         "interval). paired: within blocks that ran interleaved. unpaired: neither of these, so the ratio includes "
         "the drift of the machine and has no interval. differs: in what the two differ besides the machine or the "
@@ -95,8 +96,11 @@ def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str,
 
 
 def _are_calibrated(runs: pd.DataFrame) -> bool:
-    """Whether the runs of both have calibrations that can be compared: of one version, on one host, as their ranks."""
+    """Whether the runs of both have calibrations that can be compared: of one version, on one host, as their ranks.
+
+    A host is known by its name and its hardware, since many are named localhost or node01.
+    """
     if "calibration_version" not in runs or runs["calibration_s"].isna().any():
         return False
-    told = ["calibration_version", *(name for name in ("host", "hosts") if name in runs)]
+    told = ["calibration_version", *(name for name in ("host", "hosts", "hardware") if name in runs)]
     return bool(runs[told].notna().all(axis=None)) and bool((runs[told].nunique() == 1).all())

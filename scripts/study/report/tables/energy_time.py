@@ -11,15 +11,18 @@ from study.experiment.study import growth_of_work
 from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points, to_target
 
-WORK = ["benchmark", "dataset", "scaling", "epochs", "ensemble", "power_source"]  # those of other work: not compared
+# Keys that make work another, beside the ranks; of a command, its own parameters may. Not compared.
+WORK = ["benchmark", "dataset", "scaling", "epochs", "ensemble", "program_parameters", "members", "halving_epochs",
+        "power_source"]  # fmt: skip
 FRONT = "on_pareto_front"
 VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
           "cpu_governor")  # fmt: skip
 CAPTION = (
     "Time from load to evaluate, and energy of the job in this time: means over the repeats. on_pareto_front: no other "
     "point of the same work has a lower mean of one and no higher mean of the other. The work is the same with equal "
-    "benchmark, dataset, scaling mode, epochs and members of an ensemble. Where the work changes with the ranks, as "
-    "under weak scaling, it also needs the same number of ranks. Measured and modelled energies are not compared."
+    "benchmark, dataset, parameters of a program, scaling mode, epochs, and members of an ensemble and their halving. "
+    "Where the work changes with the ranks, as under weak scaling, it also needs the same number of ranks. Measured "
+    "and modelled energies are not compared."
 )
 
 
@@ -51,6 +54,6 @@ def of_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFram
     """The points that can be compared, with their number of ranks if those of another number do other work."""
     of_ranks = zip(table["scaling"], table["sharding"], strict=True)
     changes = np.array([growth_of_work(scaling, sharding, 2.0) != 1 for scaling, sharding in of_ranks], dtype=bool)
-    ranks = table["gpus"].where(changes & table["ensemble"].eq(1), 0).rename("ranks")  # members all do the same
+    ranks = table["gpus"].where(changes, 0).rename("ranks")
     for key, rows in table.groupby([*WORK, ranks], sort=False, dropna=False):
         yield int(key[-1]) or None, rows

@@ -20,6 +20,8 @@ IDENTITY = ("machine", "memory_mode", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
+# Columns that are of the epochs after the first, or of the only one.
+STEP_TIMES = ("time_per_step_s", "step_time_median_s", "step_time_p95_s", "step_time_jitter")
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current", "repeats_unlike",
         "records"]  # fmt: skip
@@ -98,10 +100,11 @@ def optional_columns(shown: Iterable[str]) -> tuple[str, ...]:
 
 
 def steady(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs, without the time per step of those with one epoch: TensorFlow builds its graph in it."""
+    """The runs, without the `STEP_TIMES` of those with one epoch: TensorFlow builds its graph in it."""
     if runs.empty:
         return runs
-    return runs.assign(time_per_step_s=runs["time_per_step_s"].where(targets.trained_epochs(runs) > 1))
+    several = targets.trained_epochs(runs) > 1
+    return runs.assign(**{name: runs[name].where(several) for name in STEP_TIMES if name in runs})
 
 
 def to_target(runs: pd.DataFrame, what: str) -> list[str]:

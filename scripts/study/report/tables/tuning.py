@@ -11,10 +11,11 @@ from study.experiment.study import PlannedRun
 from study.records import arms
 from study.records.names import join_records
 from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY, counted_kinds, notes
+from study.report.tables.summary import IDENTITY, counted_kinds, notes, steady
+from study.report.tables.summary import STEP_TIMES as OF_LATER_EPOCHS
 
 NEEDS = "a grid with tuning"
-STEP_TIMES = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
+STEP_TIMES = OF_LATER_EPOCHS[1:]  # of single steps
 SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
          "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
          "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *STEP_TIMES, "pairing",
@@ -31,7 +32,8 @@ CAPTION = (
     "switch. detectable: the smallest difference that so many blocks and arms find with probability 0.8 at the "
     "observed spread. switch: control is the baseline against itself (A/A). test_loss_difference: arm - baseline. "
     "sent_ratio: bytes that a rank sends over TCP per epoch, arm / baseline. time_per_step: of the arm, median of "
-    "the epochs after the first. step_time: median, 95th percentile and jitter of the arm's single steps."
+    "the epochs after the first. step_time: median, 95th percentile and jitter of the arm's single steps, likewise. "
+    "Both are empty for runs with one epoch."
 )
 
 
@@ -63,7 +65,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
     first = compared.baseline.iloc[0] if len(compared.baseline) else compared.runs.iloc[0]
     both = pd.concat([compared.runs, compared.baseline])
     failed = compared.runs[compared.runs["status"] != "ok"]
-    speed, loss = compared.speed, compared.loss
+    speed, loss, own = compared.speed, compared.loss, steady(compared.runs)
     return {
         **{name: first[name] for name in IDENTITY},
         "arm": compared.arm,
@@ -81,9 +83,9 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "test_loss_difference": loss.mean,
         "test_loss_difference_ci95": loss.ci95,
         "sent_ratio": compared.sent,
-        "time_per_step_s": _mean(compared.runs, "time_per_step_s"),
-        "baseline_time_per_step_s": _mean(compared.baseline, "time_per_step_s"),
-        **{name: _mean(compared.runs, name) for name in STEP_TIMES},
+        "time_per_step_s": _mean(own, "time_per_step_s"),
+        "baseline_time_per_step_s": _mean(steady(compared.baseline), "time_per_step_s"),
+        **{name: _mean(own, name) for name in STEP_TIMES},
         "pairing": speed.pairing,
         "repeats_ok": int((compared.runs["status"] == "ok").sum()),
         "repeats_failed": len(failed),
