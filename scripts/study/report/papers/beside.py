@@ -47,7 +47,8 @@ def beside(
         beside = published(file)[[*keys, *measures]].rename(columns={name: f"published_{name}" for name in measures})
         columns = [name for name in table if name not in beside]
         told = {"repeats_ok": 0, "ratio_reason": "no run of this point", "code_is_current": True}
-        return beside.assign(**(dict.fromkeys(columns, math.nan) | told))
+        rest = pd.DataFrame(dict.fromkeys(columns, math.nan) | told, index=beside.index)
+        return pd.concat([beside, rest], axis=1)
     absent = {name: math.nan for name in measures if name not in table}
     table = beside_published(table.assign(**absent), file, keys, measures, differences)
     table = with_unmeasured(table, file, keys, measures)
