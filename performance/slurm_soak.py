@@ -92,9 +92,7 @@ class Soak:
             lines = [line for line in profile.read_text().splitlines() if not line.strip().startswith(site)]
             profile.write_text("\n".join(lines).replace("latency-wait: 60", "latency-wait: 10") + "\n")
             done.touch()
-        (project.root / "config" / "machines" / "virtual.yaml").write_text(
-            MACHINE.replace("FILE", str(self.slurm.configuration))
-        )
+        (project.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE)
         return project, expansion.expand("soak", yaml.safe_load(text), "soak").runs
 
     def line(self, *arguments):

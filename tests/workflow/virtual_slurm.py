@@ -50,7 +50,7 @@ NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 LLN=YES
 PartitionName=urgent Nodes=ALL Default=NO MaxTime=INFINITE State=UP PriorityTier=10
 """
-# The machine's file; FILE is `VirtualSlurm.configuration`.
+# The machine's file. It does not name `VirtualSlurm.configuration`: SLURM_CONF must reach the jobs by itself.
 MACHINE = """
 description: four virtual nodes of a real Slurm
 scheduler: slurm
@@ -61,7 +61,6 @@ cores_per_rank: 1
 gpus_per_rank: 0
 power_sensors: [nvml, rapl]
 time_limit_s: 300
-environment: {SLURM_CONF: FILE}
 """
 
 
