@@ -1,6 +1,7 @@
 """What is mended of Snakemake's plugin for Slurm, with the plugin's own executor and a fake Snakemake around it."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import subprocess
@@ -109,7 +110,7 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm_plugin, "PAUSES_S", (0.0, 0.0))
     monkeypatch.setattr(slurm_plugin, "GRACE_S", 0)
     monkeypatch.setattr(plugin.time, "sleep", lambda _: None)
-    for name in ("get_submit_command", "query_job_status"):
+    for name in ("get_submit_command", "query_job_status", "is_query_tool_available"):
         monkeypatch.setattr(plugin, name, getattr(plugin, name))  # so that it is put back
     monkeypatch.chdir(tmp_path)
     return answers
@@ -119,6 +120,13 @@ def mended(folder):
     executor = Executor(folder)
     slurm_plugin.mend(executor)
     return executor
+
+
+def has_sacct(tmp_path, says):
+    """As sacct(1) of Slurm 22.05 with AccountingStorageType=accounting_storage/none, and with a database."""
+    program = {"disabled": "echo 'Slurm accounting storage is disabled' >&2; exit 1", "enabled": "exit 0"}[says]
+    (tmp_path / "bin" / "sacct").write_text(f"#!/bin/sh\necho $* >> {tmp_path}/answers/asked\n{program}\n")
+    (tmp_path / "bin" / "sacct").chmod(0o755)
 
 
 def states(slurm, *rows):
@@ -137,6 +145,55 @@ def checked(executor, *job_ids, output):
         return [info.external_jobid async for info in executor.check_active_jobs(infos)]
 
     return asyncio.run(check())
+
+
+@pytest.mark.parametrize("given", ["sacct", "squeue"])
+@pytest.mark.parametrize("min_job_age_s", [2, 300])
+def test_where_accounting_is_disabled_squeue_tells_the_states(slurm, tmp_path, given, min_job_age_s):
+    """If squeue forgets jobs soon, the plugin itself would ask sacct, whatever is given."""
+    has_sacct(tmp_path, "disabled")
+    (tmp_path / "bin" / "scontrol").write_text(f"#!/bin/sh\necho MinJobAge = {min_job_age_s} sec\n")
+    executor = Executor(tmp_path)
+    executor.workflow.executor_settings.status_command = given
+    slurm_plugin.mend(executor)
+    states(slurm, "7|RUNNING", "8|COMPLETED")
+    assert checked(executor, "7", "8", output=tmp_path / "no") == ["7"]
+    assert executor.succeeded == ["8"]
+    assert len((slurm / "asked").read_text().splitlines()) == 1, "sacct is asked once, at the start"
+
+
+def test_where_there_is_accounting_sacct_tells_the_states(slurm, tmp_path):
+    has_sacct(tmp_path, "enabled")
+    executor = Executor(tmp_path)
+    executor.workflow.executor_settings.status_command = "sacct"
+    slurm_plugin.mend(executor)
+    checked(executor, "7", output=tmp_path / "no")
+    assert "--parsable2" in (slurm / "asked").read_text().splitlines()[1]
+
+
+@pytest.mark.parametrize(("given", "says", "refused"), [("sacct", "disabled", True), ("squeue", "disabled", False),
+                                                        ("sacct", "enabled", False)])  # fmt: skip
+def test_an_untested_plugin_without_accounting_is_refused(slurm, tmp_path, monkeypatch, capsys, given, says, refused):
+    has_sacct(tmp_path, says)
+    monkeypatch.setattr(slurm_plugin, "TESTED", "0")
+    executor = Executor(tmp_path)
+    executor.workflow.executor_settings.status_command = given
+    with pytest.raises(StudyError) if refused else contextlib.nullcontext() as error:
+        slurm_plugin.mend(executor)
+    assert "so its faults are not mended" in capsys.readouterr().err
+    assert not refused or str(error.value).endswith(
+        "give --slurm-status-command squeue, or write slurm-status-command: squeue in the profile"
+    )
+
+
+def test_a_sacct_that_does_not_answer_is_left_alone(slurm, tmp_path, monkeypatch):
+    has_sacct(tmp_path, "disabled")
+    (tmp_path / "bin" / "sacct").write_text("#!/bin/sh\nsleep 60\n")
+    monkeypatch.setattr(slurm_plugin, "SACCT_S", 0.1)
+    executor = Executor(tmp_path)
+    executor.workflow.executor_settings.status_command = "sacct"
+    slurm_plugin.mend(executor)
+    assert executor.get_status_command() == "sacct"
 
 
 def test_a_job_is_named_by_what_it_makes_and_from_which_parameters(slurm, tmp_path):

@@ -54,9 +54,7 @@ def slurm():
 @pytest.fixture
 def study(project, slurm):
     """Run a study through the profile: ``study("one")`` gives the finished process; the data are there, converted."""
-    (project.root / "config" / "machines" / "virtual.yaml").write_text(
-        virtual_slurm.MACHINE.replace("FILE", str(slurm))
-    )
+    (project.root / "config" / "machines" / "virtual.yaml").write_text(virtual_slurm.MACHINE)
     profile = project.root / "profiles" / "slurm" / "config.yaml"
     lines = [line for line in profile.read_text().splitlines() if "constraint" not in line and "qos" not in line]
     text = "\n".join(line for line in lines if not line.startswith("default-resources"))  # Perlmutter's own
@@ -74,8 +72,7 @@ def study(project, slurm):
     variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def words(name, *arguments):
-        profile = ["--profile", "profiles/slurm", "--slurm-status-command", "squeue"]
-        return [*profile, *arguments, "--config", f"study={name}", "machine=virtual"]
+        return ["--profile", "profiles/slurm", *arguments, "--config", f"study={name}", "machine=virtual"]
 
     def start(name, *arguments):
         with open(said, "w") as output:

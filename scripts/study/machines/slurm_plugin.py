@@ -10,8 +10,9 @@ In version 2.6.1 of snakemake-executor-plugin-slurm:
 4. A job that is held, that asks for what no node has, or whose account is used up counts as pending, for ever.
 5. Variables such as SQUEUE_PARTITION, which a user's shell may set, hide jobs from its questions.
 6. Of packed runs, Snakemake adds up all numbers, and the plugin takes the sums also for a task or a node.
+7. Where sacct is installed and accounting is disabled, the plugin asks sacct, gets no answer, and waits for ever.
 
-`mend` replaces two methods of the executor and two functions of the plugin's module. All else stays the plugin's.
+`mend` replaces methods of the executor and functions of the plugin's module. All else stays the plugin's.
 """
 
 import contextlib
@@ -53,6 +54,8 @@ HELD = re.compile(
 STOPPED = {"SUSPENDED", "STOPPED"}
 HELD_S = 72 * 3600.0  # after which such a job is cancelled: three days, over a weekend
 LOOK_S = 300.0  # between two looks for such jobs
+SACCT_S = 10.0  # in which sacct says that accounting is disabled: it asks nobody for that
+NO_ACCOUNTING = "Slurm accounting storage is disabled"  # sacct's words
 ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", *GONE}
 
 
@@ -67,7 +70,8 @@ class NotSubmittedError(Exception):
 def mend(executor: Any) -> None:
     """Mend Snakemake's executor if it is Slurm's; to be called before the first job is submitted.
 
-    Raises `StudyError` if squeue does not tell which jobs an earlier Snakemake left.
+    Raises `StudyError` if squeue does not tell which jobs an earlier Snakemake left, or if an untested plugin would ask
+    sacct where accounting is disabled.
     """
     if type(executor).__module__ != PLUGIN:
         return
@@ -81,6 +85,11 @@ def mend(executor: Any) -> None:
             "runs request too much",
             file=sys.stderr,
         )
+        if executor.get_status_command() == "sacct" and _is_accounting_disabled():
+            raise StudyError(
+                "Slurm's accounting is disabled, so sacct tells no job's state: give --slurm-status-command squeue, or "
+                "write slurm-status-command: squeue in the profile"
+            )
         return
     Mended(executor).install()
 
@@ -108,9 +117,21 @@ class Mended:
         executor.run_job, executor.check_active_jobs = self.run_job, self.check_active_jobs
         executor._report_job_error_threadsafe = self._not_submitted
         self.module.get_submit_command, self.module.query_job_status = self._submit_line, self._ask
+        if _is_accounting_disabled():
+            self._ask_squeue()
         self.left = self._patiently_listed()
         self._refuse_packed()
         executor.logger.info(f"Slurm's jobs of this folder have the name {executor.run_uuid}.")
+
+    def _ask_squeue(self) -> None:
+        """Have squeue tell the states, whatever the setting, and hide sacct.
+
+        Where squeue forgets jobs soon (MinJobAge), the plugin falls back to sacct; `check_active_jobs` needs no sacct.
+        """
+        is_available = self.module.is_query_tool_available
+        self.module.is_query_tool_available = lambda name: name != "sacct" and is_available(name)
+        self.executor.get_status_command = lambda: "squeue"
+        self.executor.logger.info("Slurm's accounting is disabled, so squeue tells the states of the jobs.")
 
     def _refuse_packed(self) -> None:
         """Raise `StudyError` if runs are packed into jobs, and jobs are left: other runs may be packed together now."""
@@ -302,6 +323,14 @@ def _listed(name: str) -> dict[str, str]:
     The user is asked for by number, since a long name may be cut off. Raises an error if squeue does not answer.
     """
     return jobs_of(_squeue(name, "%i|%T|%k"))
+
+
+def _is_accounting_disabled() -> bool:
+    """Whether sacct says so; without an answer it is not known, so no."""
+    try:
+        return NO_ACCOUNTING in commands.run(["sacct", "--noheader", "--allocations"], SACCT_S).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _squeue(name: str, form: str) -> str:
