@@ -19,7 +19,7 @@ from study.report import sources
 from study.workflow import asked, planned, start, timed
 
 
-def workflow(is_main=True, arguments=(), values=None, group_components=None, dryrun=False):
+def workflow(is_main=True, arguments=(), values=None, group_components=None, dryrun=False, resources=None):
     """Of Snakemake's object what `snakemake_internals` asks for."""
     return SimpleNamespace(
         is_main_process=is_main,
@@ -32,6 +32,7 @@ def workflow(is_main=True, arguments=(), values=None, group_components=None, dry
         deployment_settings=SimpleNamespace(deployment_method=()),
         output_settings=SimpleNamespace(dryrun=dryrun),
         group_settings=GroupSettings(group_components=group_components or {}),
+        resource_settings=SimpleNamespace(default_resources=resources),
     )
 
 
@@ -226,6 +227,18 @@ def test_a_profile_s_hidden_file_is_put_back(tmp_path, monkeypatch):
     asked.correct(config, of)
     assert config["machine"] == "theta"
     assert of.config_settings.configfiles == [tmp_path / "mine.yaml"], "the jobs get it too"
+
+
+def test_a_partition_that_snakemake_takes_for_a_function_is_refused_with_the_remedy():
+    config = {"study": "smoke", "machine": "local", "data_dir": "data", "results_dir": "results"}
+    given = {"slurm_partition": "all", "qos": "regular", "slurm_extra": '"--exclusive"'}
+    with pytest.raises(StudyError) as error:
+        asked.correct(config, workflow(resources=given))
+    assert error.value.lines == [
+        "default-resources: slurm_partition=all: Snakemake takes all for Python's own and not for a text; write "
+        'slurm_partition="all", with the double quotes'
+    ]
+    asked.correct(config, workflow(resources={**given, "slurm_partition": '"all"'}))
 
 
 def test_rules_of_another_clone_are_refused(tmp_path):

@@ -1,10 +1,12 @@
 """What we reach into Snakemake for, each tried with the installed one: this process runs a small workflow."""
 
 import builtins
+import contextlib
 from pathlib import Path
 
 import pytest
 from snakemake import api, jobs
+from snakemake.resources import Resource, Resources
 from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
 from snakemake.settings import types as settings
 
@@ -25,6 +27,7 @@ SEEN["while read"] = {
     ),
     "deployment": snakemake_internals.deployment_methods(workflow),
     "given": snakemake_internals.given(workflow),
+    "words": snakemake_internals.words_of_python(workflow),
 }
 ONE = "one"
 
@@ -87,12 +90,13 @@ def write(folder, rules):
 
 
 def run(
-    executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, forced=False, **config
-):
+    executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, forced=False,
+    resources=None, **config
+):  # fmt: skip
     """Have Snakemake run the Snakefile in this folder."""
     with api.SnakemakeApi(settings.OutputSettings(dryrun=executor == "dryrun", quiet={settings.Quietness.ALL})) as it:
         workflow = it.workflow(
-            resource_settings=settings.ResourceSettings(cores=1),
+            resource_settings=settings.ResourceSettings(cores=1, default_resources=resources),
             config_settings=settings.ConfigSettings(**config),
             workflow_settings=settings.WorkflowSettings(exec_mode=mode),
             deployment_settings=settings.DeploymentSettings(deployment_method=set(methods)),
@@ -105,6 +109,27 @@ def run(
             scheduler_settings=GreedySettings(),
             group_settings=settings.GroupSettings(group_components=groups or {}),
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [("all", "all"), ("input", "input"), ("collect", "collect"), ('"all"', None), ("gpu", None), ("gpu-a100", None),
+     ("7", None), ("None", None), ("--exclusive", None)],
+)  # fmt: skip
+def test_words_that_snakemake_does_not_take_for_texts(seen, given, word):
+    """The first three are functions or objects to it; a partition of this name ends in a traceback."""
+    defaults = Resources.parse([f"slurm_partition={given}"], allow_expressions=True, defaults="full")
+    with contextlib.suppress(Exception):
+        run("dryrun", resources=defaults)
+    assert seen["while read"]["words"] == ({"slurm_partition": word} if word else {})
+    known = dict.fromkeys(("wildcards", "input"), object()) | {"attempt": 1, "threads": 1, "async_run": None}
+    made = Resource.cli_evaluator("slurm_partition", given, **known)
+    assert isinstance(made, str | int | None) is (word is None), "when this fails, `words_of_python` can go"
+
+
+def test_without_default_resources_there_are_no_such_words(seen):
+    run("dryrun")
+    assert seen["while read"]["words"] == {}
 
 
 def test_the_folder_of_the_rules(seen, tmp_path):

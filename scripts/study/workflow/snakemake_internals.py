@@ -5,11 +5,14 @@ tries each with the installed one. ``workflow`` is the object of this name in ev
 plugin for Slurm is in `study.machines.slurm_plugin`.
 """
 
+import builtins
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from snakemake import ioutils
 
 ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
 Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
@@ -134,6 +137,19 @@ def pack(workflow: Workflow, components: Mapping[str, int]) -> None:
     """
     if not packed(workflow):
         workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
+
+
+def words_of_python(workflow: Workflow) -> dict[str, str]:
+    """{name: word} of the default resources (``--default-resources``, a profile) that are no text, but Python's.
+
+    Snakemake evaluates each by Python, with functions of its own. Of a word without a meaning there it makes a text; a
+    partition ``all`` is a function, which ends in a traceback. Tried with 9.27.1.
+    """
+    known: dict[str, Any] = {**vars(builtins)}
+    ioutils.register_in_globals(known)
+    given = workflow.resource_settings.default_resources or {}
+    words = {name: getattr(each, "raw", each) for name, each in given.items()}
+    return {name: word for name, word in words.items() if not isinstance(known.get(word, ""), str | int | float | None)}
 
 
 def jobs_to_run(workflow: Workflow) -> list[Any]:
