@@ -29,14 +29,17 @@ from study.experiment.walltimes import MACHINE, Limits
 from study.machines import capacity, laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
 from study.machines.packing import Timed
-from study.records import attempts, check, noise_of_runs, references, tuner
+from study.records import arms, attempts, check, noise_of_runs, references, tuner
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 from study.report.exports import declared
+from study.report.findings import declaration
 from study.workloads import command
 
 NO_FOLDER = "/nonexistent"  # of results: none is finished
+IN_TURN = "if they run one after the other (--jobs 1) and "  # where jobs of several blocks may run at once
+OF_LATER_EPOCHS = {"time_per_epoch_steady_s", "first_epoch_excess_s", arms.SPEED}  # columns that need two epochs
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
@@ -83,7 +86,8 @@ def summary(
     lines += _crowded(study, machine)
     lines += _without_verdict(study)
     lines += [f"  Warning: {line}" for line in programs.undivided(study.runs)]
-    lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise)]]
+    in_turn = "" if "scheduler" not in machine else IN_TURN
+    lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise, in_turn)]]
     lines += expected
     refusals = refused(study, machine, components, limits)
     if refusals:
@@ -244,16 +248,33 @@ def _without_verdict(study: Study) -> list[str]:
     return [f"  Warning: {line}" for line in lines]
 
 
-def _power_of_findings(study: Study, noise: Noise) -> list[str]:
-    """Which difference the findings of the study see with 80 % probability."""
+def _power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
+    """Which difference the findings of the study see with 80 % probability. in_turn: a further condition."""
     blocks = min((run.repeat for run in _last_repeats(study)), default=0)
     if not study.findings or blocks < LEAST_BLOCKS:
         return []
     least = planned_difference(noise.deviation, blocks, 0.05)
     return [
-        f"findings: with {blocks} blocks, if runs of a block differ by {noise.words}, a difference of "
+        f"findings: with {blocks} blocks, {in_turn}if runs of a block differ by {noise.words}, a difference of "
         f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats added later change no verdict"
     ]
+
+
+def without_value(study: Study) -> list[str]:
+    """Findings whose quantity some of their runs cannot have, since it needs a second epoch."""
+    lines = []
+    for finding in map(declaration.load, study.findings):
+        compared = [run for runs in declaration.arms(finding, study).values() for run in runs]
+        short = sum(run.epochs_per_rank < 2 for run in compared)
+        quantities = [finding.quantity, *([finding.along] if finding.along else [])]
+        columns = OF_LATER_EPOCHS.intersection(name for each in quantities for name in each.columns)
+        if short and columns:
+            lines.append(
+                f"finding {finding.name}: {short} of {counted(len(compared), 'run')} can have no {min(columns)}, which "
+                "is that of the epochs after the first: set epochs so that each rank trains two or more, or compare "
+                "another quantity"
+            )
+    return lines
 
 
 def _last_repeats(study: Study) -> list[PlannedRun]:
@@ -366,6 +387,7 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
         raise StudyError(
             f"machine {machine['name']} submits batch jobs: name the account or project that they are charged to, with "
             "--config account=PROJECT, in config/config.yaml, or in the variable STUDY_ACCOUNT"
+            + ("; where Slurm has no accounts, any word will do" if machine["scheduler"] == "slurm" else "")
         )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import logging
 import math
 
@@ -244,6 +245,48 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     }
 
 
+def test_runs_without_a_value_are_left_out_with_the_column_that_is_empty():
+    """Of a quantity of several columns, the empty ones."""
+    study = study_of(GRID)
+    runs = rows(study, shorter_by(0.25), time_per_epoch_steady_s=lambda run: math.nan)
+    found = outcome.outcome(declared(quantity={"column": "time_per_epoch_steady_s"}), study, runs)
+    assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
+    shared = {"column": "time_per_epoch_steady_s", "share_of": "runtime_s"}
+    found = outcome.outcome(declared(quantity=shared), study, runs)
+    assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "column", "short"),
+    [
+        (2, "time_per_epoch_steady_s", 3),
+        (1, "first_epoch_excess_s", 6),
+        (2, "runtime_s", 0),
+        (4, "time_per_epoch_steady_s", 0),
+    ],
+)
+def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkeypatch, epochs, column, short):
+    """Two epochs on two ranks are one for each; three of the six runs."""
+    ranks = [1, 2] if epochs > 1 else 1
+    points = {"benchmark": "nt3", "gpus": [1, 2]} if epochs > 1 else FASTER["points"]
+    study = study_of({**GRID, "epochs": epochs, "gpus": ranks, "loader": "read_csv" if epochs > 1 else GRID["loader"]})
+    found = declared(quantity={"column": column}, points=points)
+    monkeypatch.setattr(declaration, "load", lambda name: found)
+    lines = plan.without_value(dataclasses.replace(study, findings=("test",)))
+    start = f"finding test: {short} of 6 runs can have no {column}, which is that of the epochs after the first"
+    assert [line.split(":")[0] for line in lines] == (["finding test"] if short else [])
+    assert not short or lines[0].startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "condition"), [({}, "if runs"), ({"scheduler": "slurm"}, "if they run one after")]
+)
+def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition):
+    study = dataclasses.replace(study_of(GRID), findings=("test",))
+    told = plan.summary(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
+    assert f"findings: with 3 blocks, {condition}" in told
+
+
 def test_if_every_run_failed_there_is_no_verdict():
     study = study_of(GRID)
     runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
@@ -267,7 +310,7 @@ def test_an_arm_that_was_added_later_has_no_verdict():
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.low) == ("not_enough_runs", None)
     assert found.estimate == pytest.approx(25)
-    assert "the 3 blocks did not run one after the other" in found.sentence
+    assert "the 3 blocks did not run one after the other, as batch jobs do with --jobs 1" in found.sentence
 
 
 @pytest.mark.slow

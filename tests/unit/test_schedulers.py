@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from study import plan
 from study.core.errors import StudyError
 from study.machines import packing, queues
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
@@ -306,3 +307,12 @@ def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
     kind, message = queues.lost(job, 500e9)
     assert (kind, "its batch job 7 was lost" in message) == ("killed", True)
     assert queues.lost(None, 500e9)[0] == "killed"
+
+
+@pytest.mark.parametrize(("scheduler", "any_word"), [("slurm", True), ("lsf", False)])
+def test_without_an_account_the_message_says_what_to_give(scheduler, any_word):
+    """A Slurm without accounts takes any (tests/workflow/test_slurm.py gives one that does not exist)."""
+    with pytest.raises(StudyError, match="--config account=PROJECT, in config/config.yaml, or in the variable") as said:
+        plan.check_account({"name": "m", "scheduler": scheduler}, {})
+    assert str(said.value).endswith("; where Slurm has no accounts, any word will do") is any_word
+    plan.check_account({"name": "m"}, {})

@@ -164,7 +164,8 @@ def _reason(row: pd.Series, positive: bool, columns: Collection[str]) -> str | N
     if row["oversubscribed"]:
         return "oversubscribed: fewer cores than its ranks need"
     if pd.isna(row[VALUE]) or pd.isna(row[ALONG]):
-        return "no value"
+        empty = [name for name in sorted(columns) if pd.isna(row[name])]
+        return f"no {' and no '.join(empty)}" if empty else "no value"  # the latter: divided by 0
     return "no positive value" if positive and row[VALUE] <= 0 else None
 
 
@@ -218,8 +219,8 @@ def _stated(finding: Declared, found: Estimate, survivors: str | None) -> tuple[
         why = survivors or f"{found.blocks} of at least {LEAST_BLOCKS} complete blocks"
         if not survivors and not found.interleaved:
             why = (
-                f"by their clocks, the {found.blocks} blocks did not run one after the other; if a clock was set "
-                "meanwhile, run them again"
+                f"by their clocks, the {found.blocks} blocks did not run one after the other, as batch jobs do with "
+                "--jobs 1; if a clock was set meanwhile, run them again"
             )
         elif not survivors and math.isinf(found.low):
             why = f"{finding.along} cannot be shown to change along the values of {finding.key}"
