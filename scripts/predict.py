@@ -1,9 +1,9 @@
 """Predict time at other rank counts from measured points in a CSV file, and recommend a count for a goal.
 
 POINTS.csv has the columns `ranks` and one of `time_per_step_s`, `time_per_epoch_s`, `runtime_s`, `throughput` (of all
-ranks, or with the unit `.../GPU` of one; column `unit` or --unit). Optional columns: series, repeat, nodes, batch_size,
-gradient_mb, load_s, energy_j, power_w, time_std. RANKS:FILE is a log of torchtitan, nanotron or MLPerf, or an export of
-W&B or MLflow, whose ranks it names. Starts nothing.
+ranks, or with the unit `.../GPU` of one; column `unit`, --unit, or a title such as `throughput (img/s)`). Optional
+columns: series, repeat, nodes, batch_size, gradient_mb, load_s, energy_j, power_w, time_std. RANKS:FILE is a log of
+torchtitan, nanotron or MLPerf, or an export of W&B or MLflow, whose ranks it names. Starts nothing.
 """
 
 import argparse
@@ -25,6 +25,8 @@ from study.prediction.series_answer import SeriesAnswer, answer
 from study.report.figures import series_drawing
 from study.report.tables.allocation import allocation_table
 
+MEANINGS = "fixed (strong scaling), per_rank (weak scaling, as a fixed batch per GPU) or epochs (the papers': divided)"
+
 
 def main() -> None:
     """Read the command line and do it."""
@@ -34,20 +36,22 @@ def main() -> None:
     parser.add_argument(
         "--work",
         choices=WORKS,
-        required=True,
-        help="what is fixed: all work; a rank's; epochs are divided",
+        help="what is fixed: all work (fixed, strong scaling); a rank's, such as its batch (per_rank, weak scaling); "
+        "epochs are divided (epochs, the papers')",
     )
     parser.add_argument("--predict", type=counts, default=[], help="counts such as 64,128; by default three doublings")
     parser.add_argument("--ranks-per-node", type=count, help="if the file has no column nodes")
     parser.add_argument("--unit", help="of the throughput: images/s, tokens/s/GPU, ...")
     parser.add_argument("--goal", default="fastest", help="a file name in config/prediction/goals")
-    parser.add_argument("--price", type=rate, help="price of a node-hour, not the goal's")
+    parser.add_argument("--price", type=rate, help="price of a node-hour, in any currency; not the goal's")
     parser.add_argument("--amount", type=rate, default=1.0, help="steps or epochs of the job on the smallest count")
     parser.add_argument("--knee", type=rate, default=0.5, help="least speedup of a doubling, minus 1")
     parser.add_argument("--grid", type=rate, help="g CO2e per kWh of the electricity, for modelled emissions")
     parser.add_argument("--pue", type=rate, default=1.0, help="power usage effectiveness of the centre")
     parser.add_argument("--output", type=Path, help="a CSV file; the answer is written beside it too")
     arguments = parser.parse_args()
+    if arguments.work is None:
+        parser.error(f"--work is required: {MEANINGS}")
     if arguments.pue < 1:
         parser.error(
             f"argument --pue: {arguments.pue:g} must be at least 1, the electricity that the machine itself takes"

@@ -6,14 +6,17 @@ import tomllib
 from pathlib import Path
 
 import documents
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
+from study.core.errors import StudyError
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.records.record import read_record
 from study.report.tables import TABLES
+from study.workloads import base
 
 PAGES = documents.tracked("*.md")
 
@@ -196,3 +199,26 @@ def test_the_sample_record_is_a_whole_record_of_this_version():
     record = read_record(path)
     assert record["status"] == "ok"
     assert not re.search(r'"/|/(?:tmp|home|root)/', path.read_text())
+
+
+def test_the_classifier_of_the_tutorial_has_one_hot_outputs():
+    """Rows of the classes b, a, c | a: by name a is the first of three, so the rows of the test set are 1, 0, 0."""
+    page = documents.read("docs/tutorials/own-model.md")
+    (body,) = re.findall(r"```python\n(    def arrange\(.*?)```", page, re.S)
+    names = {"np": np, "base": base, "StudyError": StudyError}
+    exec(f"class Classifier(base.Benchmark):\n    synthetic_blocks = build_model = None\n{body}", names)
+
+    def table(*classes):
+        words = sorted(set(classes))
+        rows = [[words.index(each), place, 10 * place] for place, each in enumerate(classes)]
+        return base.Table(np.array(rows, np.float32), [words])
+
+    spec = {"model": {"classes": 3}, "validation_share": 0.34}
+    tables = {"train": table("b", "a", "c"), "test": table("a")}
+    data = names["Classifier"](spec).arrange(tables, 1)
+    assert data.train.arrays()[1].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert data.validation.arrays()[1].tolist() == [[0, 0, 1]]
+    assert data.test.arrays()[1].tolist() == [[1, 0, 0]]
+    assert data.features == 2
+    with pytest.raises(StudyError, match="model.classes: 3, but the files have 2: a, b"):
+        names["Classifier"](spec).arrange({"train": table("b", "a"), "test": table("a")}, 1)

@@ -87,6 +87,24 @@ def test_a_reduction_is_paired_within_blocks():
     assert (found.table, found.figure) == ("scaling", None), "only what the study makes"
 
 
+def test_blocks_that_count_as_fewer_are_told():
+    """A gain that grows from block to block: r is 0.5, or 0.92 without its bias, so six blocks are worth the least, 3.
+
+    Blocks in another order, of the same numbers, are worth six.
+    """
+    study = study_of(GRID | {"repeats": 6})
+    growing, mixed = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05), (0.03, 0.0, 0.05, 0.01, 0.04, 0.02)
+    alike, unlike = (
+        outcome.outcome(declared(), study, rows(study, shorter_by(0.25, (1.0,) * 6, noise)))
+        for noise in (growing, mixed)
+    )
+    assert (alike.blocks, alike.blocks_worth) == (6, 3)
+    told = "In the interval, its 6 blocks are counted as 3.0, because successive blocks are alike."
+    assert alike.sentence.endswith(f"6 blocks). {told}")
+    assert (unlike.blocks, unlike.blocks_worth) == (6, 6)
+    assert "counted as" not in unlike.sentence
+
+
 @pytest.mark.parametrize(
     ("share", "noise", "verdict", "words"),
     [

@@ -18,6 +18,7 @@ from study.core.errors import StudyError
 from study.experiment import datasets, expansion, identity, inputs, run_order, schemas
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import scaled_batch_size
+from study.launch import model_checks
 from study.machines import machine
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
@@ -551,3 +552,26 @@ def test_a_step_refuses_a_study_that_was_changed_since_the_plan(monkeypatch):
     monkeypatch.setenv(expansion.PLANNED, expansion.digest(dataclasses.replace(study, runs=study.runs[1:])))
     with pytest.raises(StudyError, match=r"config/studies/smoke.yaml: was changed since this command began"):
         expansion.load_planned("smoke")
+
+
+def test_a_model_of_one_s_own_files_is_checked_with_their_width(tmp_path, monkeypatch):
+    """61 columns of NT3 are the class and 60 features. Without files, the warning says what to do."""
+    content = copy.deepcopy(BASE)
+    files = {file: tmp_path / f"{file}.csv" for file in ("train", "test")}
+    content["datasets"]["nt3"] = {"source": "path", **{file: str(path) for file, path in files.items()}}
+    asked = []
+    monkeypatch.setattr(model_checks, "SHIPPED", ())
+    monkeypatch.setattr(model_checks, "_asked", lambda cases, _: (asked.extend(cases) or [None] * len(cases), None))
+    found = expansion.expand("test", content, "test.yaml")
+    local = machine.load("local")
+    assert model_checks.refusals(found, local, "data") == ([], [
+        "the model of nt3 is checked when its runs start, since the number of features of dataset nt3 is not known "
+        "yet; to check it before, make a dry run of a study with source: synthetic and as many features"
+    ])  # fmt: skip
+    for path in files.values():
+        path.write_text(",".join(["1"] * 61) + "\n")
+    assert model_checks.refusals(found, local, "data") == ([], [])
+    assert {each["shape"]["features"] for each in asked} == {60}
+    files["test"].write_text(",".join(["1"] * 60) + "\n")
+    _, (told,) = model_checks.refusals(found, local, "data")
+    assert "is not known yet" in told, "the conversion says which file is wrong"

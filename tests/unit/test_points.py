@@ -298,7 +298,10 @@ def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
             "line 3, column 'runtime_s': '4.250' is not a finite number, since",
         ),
         (b'ranks,runtime_s\n1,"0,125"\n', "line 2, column 'runtime_s': '0,125'"),
-        (b"sep=;\n\ngpus;time\n1;8\n", "line 3: there is no column 'ranks'"),
+        (
+            b"sep=;\n\ngpus;time\n1;8\n",
+            "line 3: no column with times or a throughput is known: name it time_per_step_s",
+        ),
         (b"Ranks,ranks,runtime_s\n1,1,8\n", "'Ranks' and 'ranks' are one column"),
         (b"series,ranks,runtime_s\na,1,8\n,2,4\n", "line 3, column 'series': is empty"),
         (b"ranks,throughput,unit\n1,8,images/s\n2,8,furlongs\n", "line 3, column 'unit': 'furlongs' is not known"),
@@ -561,6 +564,88 @@ def test_durations_have_their_own_unit(tmp_path):
         of_export(tmp_path, "num_gpus,step_time_ms\n1,1.2.3 s\n")
 
 
+OF_ALL = [
+    "throughput (img/s)", "throughput (images/s)", "throughput (samples/s)", "throughput [img/s]", "throughput[img/s]",
+    "throughput img/s", "throughput_img_per_s", "throughput in img/s", "images/sec", "img/s", "img_per_s",
+    "Train Throughput (imgs / sec)", "throughput (total) img/s", "tok/s",
+]  # fmt: skip
+OF_ONE = [
+    "throughput (img/s/GPU)", "throughput per GPU (img/s)", "throughput (img/s per GPU)", "Throughput (img/s) per GPU",
+    "throughput img/s (per GPU)", "throughput_img_per_s_per_gpu", "img/s/GPU",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("title", "owner"), [*((title, "all") for title in OF_ALL), *((title, "rank") for title in OF_ONE)]
+)
+def test_the_unit_in_the_title_of_a_throughput_means_what_the_option_means(tmp_path, title, owner):
+    """Of each rank one sample: 8 ranks with 400/s take 8 / 400 s if that is of all ranks, and 1 / 400 if of each."""
+    series = of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
+    assert series.owner == owner
+    assert series.points["time"].tolist() == pytest.approx([1 / 100, (8 if owner == "all" else 1) / 400])
+    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit="img/min")
+    assert series.points["time"].tolist() == pytest.approx([60 / 100, 8 * 60 / 400]), "--unit goes before a title"
+
+
+@pytest.mark.parametrize("title", ["throughput (furlongs)", "throughput_std", "throughput (kimg/s)", "throughput [%]"])
+def test_an_unknown_unit_of_a_throughput_is_refused_with_the_remedy(tmp_path, title):
+    remedy = "rename it throughput and give its unit, such as --unit img/s"
+    with pytest.raises(StudyError, match=remedy) as error:
+        of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
+    assert f"line 1, column {title!r}: " in str(error.value)
+    (tmp_path / "8.csv").write_text(f"step,{title}\n1,100\n2,400\n")
+    with pytest.raises(StudyError, match=remedy):
+        read_any([f"8:{tmp_path / '8.csv'}"], "per_rank")
+    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit="img/s")
+    assert series.points["time"].tolist() == pytest.approx([1 / 100, 8 / 400]), "the user says what it is"
+    series = of_export(tmp_path, f"GPUs,step time (s),{title}\n1,2,100\n8,3,400\n")
+    assert series.points["time"].tolist() == [2, 3], "with times, it is not needed"
+
+
+@pytest.mark.parametrize(
+    ("title", "quantity", "seconds"),
+    [("step time (ms)", "time_per_step_s", 1e-3), ("Step Time [ms]", "time_per_step_s", 1e-3),
+     ("epoch time (hours)", "time_per_epoch_s", 3600), ("runtime (h)", "runtime_s", 3600),
+     ("duration [s]", "runtime_s", 1), ("time per step (s)", "time_per_step_s", 1)],
+)  # fmt: skip
+def test_titles_of_times_have_units_in_brackets(tmp_path, title, quantity, seconds):
+    series = of_export(tmp_path, f"GPUs,{title}\n1,2\n8,3\n")
+    assert series.quantity == quantity
+    assert series.points["time"].tolist() == pytest.approx([2 * seconds, 3 * seconds])
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "not_told"),
+    [
+        ("GPUs,speed", "line 1: no column with times or a throughput is known: name it", "'ranks'"),
+        ("GPUs,speed", "'GPUs' is read as ranks; the file has GPUs, speed", "there is no"),
+        ("GPUs,step time (min)", "no column with times", "there is no"),  # minutes, or the least of the steps
+        ("cards,step time (ms)", "there is no column 'ranks' (or GPUs", "no column with times"),
+        ("cards,step time (ms)", "'step time (ms)' is read as time_per_step_s", "no column with times"),
+        ("cards,speed", "there is no column 'ranks' (or GPUs, world_size, num_nodes and gpus_per_node), and no column "
+         "with times", "is read as"),
+    ],
+)  # fmt: skip
+def test_what_a_file_lacks_is_told_with_what_is_known_of_it(tmp_path, names, told, not_told):
+    with pytest.raises(StudyError) as error:
+        of_export(tmp_path, f"{names}\n1,2\n8,3\n")
+    assert told in str(error.value)
+    assert not_told not in str(error.value)
+
+
+def test_every_column_of_an_export_is_read_or_told(tmp_path):
+    names = "Name,State,GPUs,batch per GPU,step time (ms),throughput (img/s),gpus_per_node"
+    rows = ("a,finished,1,32,10,3200,4", "b,finished,8,32,11,23000,4")
+    told = of_export(tmp_path, "\n".join([names, *rows])).notes
+    assert "read GPUs as ranks, step time (ms) as time_per_step_s" in told
+    (apart,) = [each for each in told if each.startswith("columns that only tell jobs apart: batch per GPU; a batch")]
+    assert "columns that are not read: Name, throughput (img/s), gpus_per_node" in told
+    told = of_export(tmp_path, "num_nodes,gpus_per_node,step_time,loss\n1,4,1,0.5\n2,4,1.1,0.4\n").notes
+    assert told[-1] == "columns that are not read: loss", "num_nodes x gpus_per_node are the ranks"
+    told = of_export(tmp_path, "series,GPUs,model,step_time\nx,1,a,1\nx,2,a,1.1\n").notes
+    assert told[-1] == "columns that are not read: model", "whoever names the jobs knows them"
+
+
 def several_of_export(tmp_path, text):
     (tmp_path / "export.csv").write_text(text)
     return {each.name: each for each in read_any([str(tmp_path / "export.csv")], "per_rank")}
@@ -639,7 +724,8 @@ def test_a_chart_of_wandb_is_a_history_of_one_run(tmp_path):
     (tmp_path / "chart.csv").write_text(chart + '1,900,1,1\n2,"",1,1\n3,NaN,1,1\n4,120,1,1\n5,120,1,1\n')
     (series,) = read_any([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
     assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 0.12]]
-    assert "read 8gpu - train/step_time_ms as time_per_step_s, the median of the later half" in series.notes
+    told = "read 8gpu - train/step_time_ms as time_per_step_s, the median of the later half"
+    assert f"{told}; columns that are not read: Step" in series.notes
     of_two = chart.replace("8gpu - train/step_time_ms__MIN", "b - step_time_ms")
     (tmp_path / "chart.csv").write_text(f"{of_two}1,2,3,4\n")
     with pytest.raises(StudyError, match="b - step_time_ms may each be time_per_step_s; keep one"):
@@ -778,8 +864,49 @@ def test_the_knee_is_that_of_the_job_with_its_loading():
     assert answered(made(**times)).knee[0] == 64
     loading = answered(made(**times, load_s=100.0))
     assert loading.knee is None
-    assert "the job is 1 x one epoch (--amount)" in loading.sentences
+    assert "The runtime_s is that of a job of 1 x one epoch (--amount)" in loading.sentences[0]
     assert answer(made(**times, load_s=100.0), (), goals.load("fastest"), amount=1e6).knee[0] == 64
+
+
+def test_the_job_of_a_recommended_time_is_told_beside_it():
+    """16 ranks take 0.3102 s for a step, in which each does the work of the step of one rank: 0.3102 / 16 of it."""
+    steps = made([0.30, 0.304, 0.3102], (1, 4, 16), work="per_rank", column="time_per_step_s")
+    told = answered(steps, (32,), "fastest").sentences
+    first = next(each for each in told if each.startswith("goal fastest: recommended: "))
+    assert "The runtime_s is that of a job of 1 x the work of 1 rank in one step (--amount), which more ranks" in first
+    measured = answered(steps, (8,)).sentences[0]
+    assert "recommended: 16 ranks; measured runtime_s 0.01939 (" in measured
+    assert "(in their 0.3102 s, 16 ranks do 16 x the work of 1 rank)" in measured
+    assert "The runtime_s" not in answered(made(8 / COUNTS)).sentences[0], "one measured run"
+
+
+def test_an_interval_without_repeats_is_that_of_a_usual_measurement():
+    told = "each count has one value, so its scatter is not known: that of a usual measurement is taken, 0.6%"
+    assert told in " ".join(answered(made(8 / COUNTS)).sentences)
+    for own in (made(8 / COUNTS, time_std=0.1), made([8, 8.1, 4, 2], (1, 1, 2, 4))):
+        assert told not in " ".join(answered(own).sentences)
+
+
+def test_the_count_that_does_not_fit_the_others_is_named():
+    ranks = 2.0 ** np.arange(6)
+    told = " ".join(answered(made(8 / ranks * [1, 1, 1, 0.5, 1, 1], ranks.astype(int)), (64,)).sentences)
+    assert "the time on 8 ranks is " in told
+    assert " from what the other counts predict there: the points are noisy" in told
+
+
+def test_a_price_is_of_a_node_hour():
+    words = answer(made(8 / COUNTS), (16,), goals.load("fastest", 2.5)).sentences
+    assert "costs are at 2.5 per node-hour, in the currency of that price" in words
+    assert not any("node-hour" in each for each in answered(made(8 / COUNTS)).sentences)
+
+
+def test_without_work_the_command_names_its_values_with_their_meaning(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["predict.py", "points.csv"])
+    with pytest.raises(SystemExit):
+        predict.main()
+    told = capsys.readouterr().err
+    assert "--work is required: fixed (strong scaling), per_rank (weak scaling" in told
+    assert "epochs (the papers'" in told
 
 
 def test_without_a_recommended_count_the_next_measurement_does_not_speak_of_one():

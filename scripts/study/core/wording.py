@@ -68,3 +68,14 @@ def signal_in_words(number: int) -> str:
 def counted(number: object, noun: str) -> str:
     """A number with its noun: ``1 run``, ``2 runs``."""
     return f"{number} {noun}" + ("" if str(number) == "1" else "s")
+
+
+def alike_blocks(blocks: int, worth: float) -> str:
+    """How an interval counts blocks, of which each resembles the one before; empty if it counts all of them.
+
+    worth: of `study.core.statistics.independent_number`; NaN where there is no interval.
+    """
+    if not worth < blocks:
+        return ""
+    number = as_clear(worth, [blocks], 1, lambda digits: f"{worth:.{digits}f}")
+    return f"counted as {number}, because successive blocks are alike"

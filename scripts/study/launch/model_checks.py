@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from study import workloads
 from study.core import commands, environment
 from study.core.paths import SCRIPTS
 from study.core.wording import counted
@@ -31,18 +32,16 @@ KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step"
 
 def refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:
     """(Reasons why runs of own benchmarks cannot be trained, warnings of those that could not be checked)."""
-    runs = _representatives(study)
+    shapes = [(run, _shape(run.dataset)) for run in _representatives(study)]
+    checked = [run for run, shape in shapes if shape]
     cases = [
-        {"definition": inputs.handed_over(inputs.define(run, machine, data_dir)), "shape": _shape(run.dataset)}
-        for run in runs
-        if _shape(run.dataset)
+        {"definition": inputs.handed_over(inputs.define(run, machine, data_dir)), "shape": shape}
+        for run, shape in shapes
+        if shape
     ]
-    names = sorted({run.dataset.benchmark for run in runs if not _shape(run.dataset)})
-    warnings = [f"the model of {name} is checked when its runs start: the size of its data is not known yet"
-                for name in names]  # fmt: skip
+    warnings = list(dict.fromkeys(_not_checked(run.dataset) for run, shape in shapes if not shape))
     if not cases:
         return [], warnings
-    checked = [run for run in runs if _shape(run.dataset)]
     found, why = _asked(cases, machine)
     if why:
         return [], [*warnings, f"models are checked when their runs start: {why}"]
@@ -74,7 +73,35 @@ def _alike(run: PlannedRun) -> str:
 
 
 def _shape(dataset: Dataset) -> dict[str, int] | None:
-    return dataset.shape or ({"features": 0} if "image" in dataset.definition["source"] else None)
+    """The size of a dataset as far as a model depends on it; None if it is not known yet."""
+    if "image" in dataset.definition["source"]:
+        return dataset.shape or {"features": 0}
+    return dataset.shape or _of_own_files(dataset)
+
+
+def _of_own_files(dataset: Dataset) -> dict[str, int] | None:
+    """The number of features by the width of the user's files; None without them, or if they do not agree on it."""
+    workload = workloads.get(dataset.benchmark, dataset.spec)
+    found = set()
+    for file, form in dataset.spec["files"].items():
+        if (columns := dataset.columns(file)) is not None and "split" in form:
+            features = columns - len(form.get("codes", [])) - len(form.get("drop", []))
+            shape = {"train_samples": 0, "test_samples": 0, "features": features}
+            found.add(features if workload.expected_shape(file, shape)[1] == columns else 0)
+    return {"features": found.pop()} if len(found) == 1 and min(found) > 0 else None
+
+
+def _not_checked(dataset: Dataset) -> str:
+    """That a model is not checked before its runs, since the number of features is not known, and how it can be."""
+    name = dataset.benchmark
+    if dataset.definition["source"] == "url":
+        how = f"give shape in config/benchmarks/{name}.yaml"
+    else:
+        how = "make a dry run of a study with source: synthetic and as many features"
+    return (
+        f"the model of {name} is checked when its runs start, since the number of features of dataset {dataset.key} is "
+        f"not known yet; to check it before, {how}"
+    )
 
 
 def _asked(cases: list[dict[str, Any]], machine: dict[str, Any]) -> tuple[list[Any], str | None]:

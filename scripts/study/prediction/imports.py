@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.foreign_csv import read_foreign_csv
+from study.core.foreign_csv import ForeignTable, read_foreign_csv
 from study.core.wording import counted
 from study.prediction import settings
 from study.prediction.jobs import jobs_of
@@ -136,9 +136,25 @@ def _of_table(
     table, known = with_ranks(table, known)
     ours = {plain(name) for name in table.frame}
     is_contract = "ranks" in ours and any(name in ours for name in (*TIMES, THROUGHPUT))
-    if is_contract or "ranks" not in known or measured is None:
-        return read_points(path, work, ranks_per_node, unit)  # whose message says what is missing
+    if is_contract:
+        return read_points(path, work, ranks_per_node, unit)
+    if "ranks" not in known or measured is None:
+        raise StudyError(f"{path}: line {table.header}: {_lacking(table, known, measured)}; {REMEDY}")
     return of_export(path, table, known, measured, work, ranks_per_node, unit)
+
+
+def _lacking(table: ForeignTable, known: dict[str, str], measured: str | None) -> str:
+    """What a table of points lacks, by what names it would be known, and what the table has instead."""
+    lacking = []
+    if "ranks" not in known:
+        lacking.append("there is no column 'ranks' (or GPUs, world_size, num_nodes and gpus_per_node)")
+    if measured is None:
+        lacking.append(
+            "no column with times or a throughput is known: name it time_per_step_s, time_per_epoch_s, runtime_s or "
+            "throughput (with --unit img/s)"
+        )
+    read = ", ".join(f"{known[name]!r} is read as {name}" for name in ("ranks", measured) if name in known)
+    return f"{', and '.join(lacking)}{read and f'; {read}'}; the file has {', '.join(table.frame)}"
 
 
 def _of_runs(path: Path, work: str) -> list[Series]:

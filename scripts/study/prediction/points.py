@@ -6,7 +6,7 @@ of all ranks together where these share a fixed work; without a batch size, or w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def read_points(
     found = series_of(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
     unread = table.frame[[name for name in table.frame if name not in known.values()]]
     keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
-    told = list(_unread(unread, keys))
+    told = [*not_read(unread), *_apart(unread, keys)]
     return [replace(each, notes=[*each.notes, *told]) for each in found]
 
 
@@ -167,13 +167,16 @@ def _known(table: ForeignTable, path: Path) -> dict[str, str]:
     return known
 
 
-def _unread(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
-    """A sentence on the columns that are not read, and on those in which rows that are alike in ``keys`` differ."""
-    if columns.empty:
-        return
+def not_read(names: Iterable[str]) -> Iterator[str]:
+    """A sentence on the columns of a file that are not read; none without one."""
+    if names := list(names):
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
+
+
+def _apart(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
+    """A sentence on the columns that are not read in which rows that are alike in ``keys`` differ."""
     names = list(columns)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
     texts = columns[[name for name in names if jobs.is_setting(columns[name])]].astype(str)
     if apart := jobs.differing(texts, keys):
         yield (
@@ -289,7 +292,7 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
         if pd.isna(text):
             found.append(None)
         elif quantity != THROUGHPUT:
-            if units.time_in_seconds(text) != 1 and not _is_throughput(text):
+            if units.time_in_seconds(text) != 1 and not units.is_throughput(text):
                 raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
             found.append(None)
         else:
@@ -302,15 +305,6 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
         what = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
         raise StudyError(f"{path}: column 'unit': one series has {what}; one unit is expected (column series)")
     return rows.assign(_unit=found)
-
-
-def _is_throughput(unit: str) -> bool:
-    """Whether a unit is one of a throughput: beside times it may be of another column, or meant for another file."""
-    try:
-        units.throughput(unit)
-    except ValueError:
-        return False
-    return True
 
 
 def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node: int | None, origin: str) -> Series:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.wording import counted, share_of_draws
+from study.core.wording import counted, share_of_draws, significant
 from study.prediction.goals import Goal
 from study.prediction.model import Model, Prediction
 from study.prediction.points import Series
@@ -74,7 +74,7 @@ def answer(
     model = series.model()
     if model is None:
         best = best_measured(_Job(series, series.counts, amount).measured(), goal) if len(series.points) > 1 else None
-        words = [*_other_work(series), *_too_few(series, goal, best), *series.notes]
+        words = [*_other_work(series), *_too_few(series, goal, best), *_price(goal), *series.notes]
         return SeriesAnswer(series, _measured(series), words, None, None, best)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
     if len(counts) > MOST_COUNTS:
@@ -87,26 +87,51 @@ def answer(
     found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
     knee = _knee(series, model, least_efficiency, amount)
     knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
-    sentences = [*_other_work(series), f"goal {goal.name}: {found.reason}", knee_words, *_shape(series)]
+    sentences = [*_other_work(series), _goal_words(series, goal, found, amount), knee_words, *_shape(series)]
     sentences += [*_doubts(series, model, counts), *_next(series, found, goal)]
     if series.per_node is None:
         averaged = ", ".join(map(str, declared()["ranks_per_node"]))
         sentences.append(
             f"the ranks of a node are not known, so predictions average over {averaged}; give --ranks-per-node"
         )
-    sentences += _job_words(series, smallest, amount)
+    sentences += [*_usual_noise(series), *_price(goal)]
     return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
 
 
-def _job_words(series: Series, smallest: int, amount: float) -> Iterator[str]:
-    """What the job is whose runtime and cost the answer has; nothing where it is one measured run."""
-    if not series.is_fixed:
-        yield (
-            f"the job is {amount:.10g} x the work of {counted(smallest, 'rank')} in {_time_of(series)} (--amount); "
-            "runtime_s on more ranks is the time in which they share it"
+def _goal_words(series: Series, goal: Goal, found: Recommendation, amount: float) -> str:
+    """The recommendation, and what the job is whose runtime and cost it has, unless that is one measured run."""
+    told, smallest = f"goal {goal.name}: {found.reason}", int(series.counts[0])
+    if series.is_fixed:
+        if series.quantity == "runtime_s" and amount == 1:
+            return told
+        return f"{told}. The runtime_s is that of a job of {amount:.10g} x {_time_of(series)} (--amount)"
+    first = counted(smallest, "rank")
+    told += (
+        f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_time_of(series)} (--amount), "
+        "which more ranks share"
+    )
+    if found.pick is not None and found.pick in series.counts:
+        time = float(series.points["time"][series.counts == found.pick].iloc[0])
+        told += (
+            f" (in their {significant(time, digits=4)} s, {counted(found.pick, 'rank')} do {found.pick / smallest:.4g} "
+            f"x the work of {first})"
         )
-    elif series.quantity != "runtime_s" or amount != 1:
-        yield f"the job is {amount:.10g} x {_time_of(series)} (--amount)"
+    return told
+
+
+def _usual_noise(series: Series) -> Iterator[str]:
+    """Where the interval of a measured count comes from, if no count has repeats or a deviation."""
+    if (series.points["repeats"] == 1).all() and (series.points["scatter"] == 0).all():
+        yield (
+            "each count has one value, so its scatter is not known: that of a usual measurement is taken, "
+            f"{declared()['noise']:.1%} (repeats, or a column time_std, tell that of yours)"
+        )
+
+
+def _price(goal: Goal) -> Iterator[str]:
+    """What the price is of, where there is one."""
+    if goal.price:
+        yield f"costs are at {goal.price:g} per node-hour, in the currency of that price"
 
 
 def _other_work(series: Series) -> Iterator[str]:
@@ -264,11 +289,11 @@ def _shape(series: Series) -> Iterator[str]:
 
 
 def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterator[str]:
-    misfit = model.misfit()
+    misfit, count = model.misfit()
     if misfit > MISFIT:
         yield (
-            f"a measured count is {misfit:.0%} from what the others predict there: the points are noisy, or a limit "
-            "begins at it"
+            f"the time on {counted(int(count), 'rank')} is {misfit:.0%} from what the other counts predict there: the "
+            "points are noisy, or a limit begins at it"
         )
     if counts[0] < series.counts[0]:
         yield f"counts below {series.counts[0]:.0f}, the smallest measured one, are shown, and not recommended"

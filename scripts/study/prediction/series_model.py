@@ -164,14 +164,16 @@ class SeriesModel:
         below, above = (median - low) / (raw[1] - raw[0]), (high - median) / (raw[2] - raw[1])
         return self._times(median[:, None] + found * np.where(found < 0, below[:, None], above[:, None]), counts)
 
-    def misfit(self) -> float:
-        """The largest relative distance of a fitted point from the model's median without it; 0 with three points.
+    def misfit(self) -> tuple[float, float]:
+        """The largest relative distance of a fitted point from the model's median without it, and its count.
 
-        The fit follows its own points closely, so that it cannot tell their noise; leaving one out can.
+        Both are 0 with three points. The fit follows its own points closely, so that it cannot tell their noise;
+        leaving one out can.
         """
         inner = np.arange(1, len(self.ranks) - 1) if len(self.ranks) > LEAST_COUNTS else np.array([], dtype=int)
         places = inner if len(inner) <= MOST_LEFT_OUT else inner[:: -(-len(inner) // MOST_LEFT_OUT)]
-        return max((abs(self._left_out(int(place))) for place in places), default=0.0)
+        found = [(abs(self._left_out(int(place))), float(self.ranks[place])) for place in places]
+        return max(found, default=(0.0, 0.0))
 
     def _left_out(self, place: int) -> float:
         kept = np.arange(len(self.ranks)) != place

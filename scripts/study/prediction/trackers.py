@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,17 @@ from study.core.foreign_csv import ForeignTable
 from study.core.wording import counted
 from study.prediction import jobs, units
 from study.prediction.logs import Found, log_text
-from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, column_of, series_of
+from study.prediction.points import (
+    COLUMNS,
+    MOST_NAMED,
+    THROUGHPUT,
+    TIMES,
+    Series,
+    Where,
+    column_of,
+    not_read,
+    series_of,
+)
 
 # Units of names that do not tell them alone: of torchtitan, Lightning and Composer.
 UNITS = {
@@ -46,7 +56,8 @@ ALIASES = {
 }  # fmt: skip
 # Our names and other programs' for them, but those which may be a setting.
 KNOWN = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*NOT_CLEAR}
-ENDS = {"_ms": 1e-3, "(ms)": 1e-3}
+TITLES_OF_TIMES = {name for ours, names in ALIASES.items() if ours in TIMES for name in names}  # without a unit
+ENDS = {"_ms": 1e-3}
 PREFIX = re.compile(
     r"^(config|summary|params|metrics|tags|train|perf|system|throughput|throughput_metrics|time_metrics)[./]"
 )
@@ -181,16 +192,41 @@ def of_export(
     columns[measured] = _values(rest, known[measured], measured, path)
     _check_nodes(columns, known, path)
     if measured == THROUGHPUT and unit is None and "unit" not in columns:
-        unit = _unit_of(known[measured])
+        unit = _unit_of(known[measured], f"{path}: line {table.header}, column {known[measured]!r}")
     told = _name_jobs(columns, rest, known, path)
     where = Where(rest.lines, rest.header, known)
     found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
     of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
     read = ", ".join(f"{known[name]} as {name}" for name in columns if name in known)
-    told = [f"read {read}{of_one_node}", *told]
+    told = [
+        f"read {read}{of_one_node}",
+        *told,
+        *_unused(rest, [known[name] for name in columns if name in known], known),
+    ]
     if not kept.all():
         told.append(f"{counted(int((~kept).sum()), 'row')} of runs that did not finish or lack a value left out")
     return [dataclasses.replace(each, notes=[*each.notes, *told]) for each in found]
+
+
+def _unused(table: ForeignTable, read: Iterable[str], known: dict[str, str]) -> Iterator[str]:
+    """Sentences on the columns of a table of runs that give no number, but for its state.
+
+    read: the file's names of the columns that do. known: as in `of_export`.
+    """
+    used = {*read}
+    if (of_node := known.get("ranks_per_node")) and known["ranks"].endswith(f" x {of_node}"):
+        used.add(of_node)
+    rest = [name for name in table.frame if name not in used and bare(name) not in STATES]
+    telling = {*_settings(table, known.values())} if "series" not in known else set()
+    apart = [name for name in rest if bare(name) in telling and not _is_of_the_run(name)]
+    if apart:
+        more = f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
+        sizes = (
+            "; a batch size is used if the columns have the names ranks, batch_size and that of a time or throughput"
+        )
+        is_batch = any("batch" in bare(name) for name in apart)
+        yield (f"columns that only tell jobs apart: {', '.join(apart[:MOST_NAMED])}{more}{sizes if is_batch else ''}")
+    yield from not_read(name for name in rest if name not in apart)
 
 
 def with_ranks(table: ForeignTable, known: dict[str, str]) -> tuple[ForeignTable, dict[str, str]]:
@@ -272,7 +308,9 @@ def history(path: Path, table: ForeignTable, known: dict[str, str], measured: st
     if len(alike) > 1:
         raise StudyError(f"{path}: line {table.header}: {', '.join(alike)} may each be {measured}; keep one")
     values = _values(table, name, measured, path)
-    return _of_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
+    found = _of_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
+    unread = not_read(each for each in table.frame if each != name and not each.lower().endswith(SPANS))
+    return dataclasses.replace(found, told="; ".join([found.told, *unread]))
 
 
 def _of_steps(values: np.ndarray, name: str, measured: str, place: str) -> Found:
@@ -283,18 +321,20 @@ def _of_steps(values: np.ndarray, name: str, measured: str, place: str) -> Found
     if measured == "runtime_s" and len(values) > 1 and (bare(name) not in SINCE_START or (np.diff(values) < 0).any()):
         raise StudyError(f"{place}: has several values that are not the seconds since the start; one is expected")
     value = float(values[-1] if measured == "runtime_s" else np.median(values[len(values) // 2 :]))
-    unit = _unit_of(name) if measured == THROUGHPUT else None
+    unit = _unit_of(name, place) if measured == THROUGHPUT else None
     how = "" if measured == "runtime_s" else ", the median of the later half"
     return Found(measured, value, None, unit, f"read {name} as {measured}{how}")
 
 
 def bare(name: str) -> str:
-    """The name of a column or metric as `ALIASES` has it, such as step_time_ms of ``run 8 - train/Step Time (ms)``."""
+    """The name of a column or metric as `ALIASES` has it, such as step_time of ``run 8 - train/Step Time (ms)``."""
     found = re.sub(r"[ -]", "_", name.rpartition(" - ")[2].strip().lower())
-    found = re.sub(r"_?\((ms|s)\)$", r"_\1", found)
     while (shorter := PREFIX.sub("", found)) != found:
         found = shorter
-    return found
+    titled = units.of_time_title(found)
+    if titled and titled[0] in TITLES_OF_TIMES:
+        return titled[0]
+    return re.sub(r"_?[(\[](ms|s)[)\]]$", r"_\1", found)
 
 
 def renamed(names: Iterable[str]) -> dict[str, str]:
@@ -309,23 +349,38 @@ def renamed(names: Iterable[str]) -> dict[str, str]:
             if other in there:
                 found[ours] = there[other]
                 break
+    if THROUGHPUT not in found and (title := _titled(there, has_times=any(name in found for name in TIMES))):
+        found[THROUGHPUT] = there[title]
     return found
 
 
-def _unit_of(name: str) -> str | None:
-    """The unit in the name of a column such as train_tokens_per_sec_per_gpu; None if it names none."""
+def _titled(names: Iterable[str], has_times: bool) -> str | None:
+    """Of bare names, the first one whose title has the unit of a throughput; an unknown unit only without times."""
+    titles = {name: unit for name in names if (unit := units.of_throughput_title(name)) is not None}
+    known = [name for name, unit in titles.items() if units.is_throughput(unit)]
+    return next(iter([*known, *([] if has_times else titles)]), None)
+
+
+def _unit_of(name: str, place: str) -> str | None:
+    """The unit in the name of a column such as train_tokens_per_sec_per_gpu or Throughput (img/s); None without one.
+
+    Raises `StudyError` with the ``place`` if the title of a throughput has a unit that is not known.
+    """
     text = bare(name)
-    if text in UNITS:
-        return UNITS[text]
+    unit = UNITS.get(text) or units.of_throughput_title(text)
+    if unit is None:
+        return text if units.is_throughput(text) else None
     try:
-        units.throughput(text)
-    except ValueError:
-        return None
-    return text
+        units.throughput(unit)
+    except ValueError as error:
+        raise StudyError(f"{place}: {error}; rename it throughput and give its unit, such as --unit img/s") from None
+    return unit
 
 
 def _factor(name: str) -> float:
     """Seconds of the unit that ends the name of a column of times."""
+    if titled := units.of_time_title(name):
+        return titled[1]
     return next((seconds for end, seconds in ENDS.items() if name.strip().lower().endswith(end)), 1.0)
 
 

@@ -24,6 +24,16 @@ MULTIPLES = ("k", "m", "g", "b", "kilo", "mega", "giga", "thousand", "million", 
 IN_ONE_WORD = re.compile(r"[kmg](tok|image|img|sample|frame|seq|word|quer)")  # such as ktokens
 BRACKETS = re.compile(r"\s*\((.*?)\)")
 EXPECTED = "a throughput such as images/s (of all ranks) or tokens/s/GPU (of one) is expected"
+# What a title without the word throughput counts, such as img/s.
+ITEMS = ("image", "img", "sample", "token", "tok", "sequence", "seq", "frame", "sentence", "example", "record", "word",
+         "document", "query", *TOGETHER)  # fmt: skip
+IN_BRACKETS = r"[(\[]([^()\[\]]*)[)\]]"
+TIME_TITLE = re.compile(rf"(.+?)[\s_]*{IN_BRACKETS}", re.S)
+MINIMUM = "min"  # in brackets: minutes or the least value
+OF_TRAINING = r"(?:(?:train|training|total|overall|global|mean|average|avg|measured)[\s_]+)*"
+THROUGHPUT_TITLE = re.compile(rf"{OF_TRAINING}throughput(?![a-z])(.*)", re.S)
+UNIT_TITLE = re.compile(rf"{OF_TRAINING}([a-z]+)[\s_]*(?:/|per[\s_]).*", re.S)
+UNIT_IN_BRACKETS = re.compile(rf"(.*?){IN_BRACKETS}(.*)", re.S)
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,46 @@ def throughput(unit: str) -> Throughput:
         raise ValueError(f"{unit!r} counts many at once; convert the numbers: {EXPECTED}")
     words = re.split(r"[^a-z]+", item)
     return Throughput(_singular(words[-1]), str(per[0]) if per else "all", seconds[0])
+
+
+def is_throughput(unit: str) -> bool:
+    """Whether a unit is one of a throughput."""
+    try:
+        throughput(unit)
+    except ValueError:
+        return False
+    return True
+
+
+def of_time_title(title: str) -> tuple[str, float] | None:
+    """The name and the seconds of the unit in a title such as ``epoch time (hours)``; None without a known unit.
+
+    A title that ends with (min) has none, since that may be the least value.
+    """
+    match = TIME_TITLE.fullmatch(title.strip().lower())
+    if match is None or match[2].strip() == MINIMUM:
+        return None
+    seconds = time_in_seconds(match[2])
+    return None if seconds is None else (match[1], seconds)
+
+
+def of_throughput_title(title: str) -> str | None:
+    """The unit in the title of a throughput: img/s of ``throughput (img/s)``, ``throughput_img_per_s`` or ``img/s``.
+
+    `throughput` may not know it if the title has the word throughput. None for other titles, and without a unit.
+    """
+    text = title.strip().lower()
+    counted = UNIT_TITLE.fullmatch(text)
+    if counted and _singular(counted[1]) in ITEMS and is_throughput(text):
+        return text
+    named = THROUGHPUT_TITLE.fullmatch(text)
+    if named is None:
+        return None
+    rest = named[1].strip(" \t\r\n_:,=-")
+    parts = UNIT_IN_BRACKETS.fullmatch(rest)
+    if parts and (not parts[1] or is_throughput(parts[2])):  # else the brackets have a remark such as (per GPU)
+        rest = " ".join(part.strip(" _") for part in (parts[2], parts[1], parts[3])).strip()
+    return rest or None
 
 
 def _remark(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from study.core.wording import counted, significant
+from study.core.wording import alike_blocks, counted, significant
 from study.experiment.study import growth_of_work
 from study.records import disturbed, pairing, targets
 from study.records.names import split_records
@@ -34,12 +34,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Step:
-    """From one measured number of ranks to the next. gain: speedup per doubling, with its interval."""
+    """From one measured number of ranks to the next. gain: speedup per doubling, with its interval.
+
+    worth: how many independent blocks the interval counts.
+    """
 
     ranks: int
     next_ranks: int
     speedup: tuple[float, float, float]  # of the whole step: estimate, low, high
     blocks: int
+    worth: float
 
     @property
     def _doublings(self) -> float:
@@ -125,7 +129,7 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], list[in
             not_compared.append(int(other["gpus"]))
             continue
         speedup = (found.ratio * work, found.low * work, found.high * work)
-        steps.append(_Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks))
+        steps.append(_Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks, found.worth))
         one = other
     return steps, sorted(not_compared)
 
@@ -135,8 +139,9 @@ def _sentence(ranks: int, step: _Step, most: int) -> str:
     used = (estimate - 1) / (step.next_ranks / step.ranks - 1)
     has_interval = math.isfinite(low) and math.isfinite(high)
     limits = [1.0, LEAST_GAIN]
+    told = ", ".join(filter(None, [counted(step.blocks, "block"), alike_blocks(step.blocks, step.worth)]))
     interval = (
-        f"95 % interval {significant(low, limits)} to {significant(high, limits)}, {counted(step.blocks, 'block')}"
+        f"95 % interval {significant(low, limits)} to {significant(high, limits)}, {told}"
         if has_interval
         else f"{counted(step.blocks, 'block')}, too few for an interval"
     )

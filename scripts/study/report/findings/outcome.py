@@ -12,7 +12,7 @@ import pandas as pd
 
 from study.core import paths
 from study.core.files import number_or_none
-from study.core.wording import counted, significant
+from study.core.wording import alike_blocks, counted, significant
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
 from study.records import comparable, disturbed, looks
@@ -97,6 +97,7 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
     verdict, sentence = _stated(finding, found, _doubt(finding, rows, found, why_not))
     if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
         found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
+    told += _alike(found)
     return Outcome(
         name=finding.name,
         title=finding.title,
@@ -290,6 +291,12 @@ def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:
     rows = pd.concat(used.values())
     told = [what for column, what in comparable.ALIKE.items() if _varies(rows, column)]
     return [f"Its blocks are of {' and '.join(told)}."] if told else []
+
+
+def _alike(found: Estimate) -> list[str]:
+    """That the interval counts the blocks as fewer, if it does."""
+    told = alike_blocks(found.blocks, found.worth) if has_interval(found) else ""
+    return [f"In the interval, its {found.blocks} blocks are {told}."] if told else []
 
 
 def _varies(rows: pd.DataFrame, column: str) -> bool:
