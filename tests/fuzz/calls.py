@@ -198,6 +198,7 @@ NOT_FUZZED = {
             "study.backends.pytorch.operations:TorchProfiler.found",
             "study.backends.tensorflow.operations:TensorFlowProfiler.found",
             "study.training.program:Program._line",
+            "study.workflow.passes:all_of",
             "study.training.program:Program._meeting",
             "study.training.program_results:_with_earlier",
             "study.training.program_results:assemble",
