@@ -6,7 +6,7 @@ of all ranks together where these share a fixed work; without a batch size, or w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -170,8 +170,13 @@ def _known(table: ForeignTable, path: Path) -> dict[str, str]:
 def not_read(names: Iterable[str]) -> Iterator[str]:
     """A sentence on the columns of a file that are not read; none without one."""
     if names := list(names):
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        yield f"columns that are not read: {', '.join(names[:MOST_NAMED])}{more}"
+        yield f"columns that are not read: {first_of(names)}"
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _apart(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:

@@ -17,12 +17,12 @@ from study.prediction import jobs, units
 from study.prediction.logs import Found, log_text
 from study.prediction.points import (
     COLUMNS,
-    MOST_NAMED,
     THROUGHPUT,
     TIMES,
     Series,
     Where,
     column_of,
+    first_of,
     not_read,
     series_of,
 )
@@ -220,12 +220,11 @@ def _unused(table: ForeignTable, read: Iterable[str], known: dict[str, str]) -> 
     telling = {*_settings(table, known.values())} if "series" not in known else set()
     apart = [name for name in rest if bare(name) in telling and not _is_of_the_run(name)]
     if apart:
-        more = f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
         sizes = (
             "; a batch size is used if the columns have the names ranks, batch_size and that of a time or throughput"
         )
         is_batch = any("batch" in bare(name) for name in apart)
-        yield (f"columns that only tell jobs apart: {', '.join(apart[:MOST_NAMED])}{more}{sizes if is_batch else ''}")
+        yield f"columns that only tell jobs apart: {first_of(apart)}{sizes if is_batch else ''}"
     yield from not_read(name for name in rest if name not in apart)
 
 

@@ -86,6 +86,11 @@ def unlike(runs: pd.DataFrame, free: Collection[str] = ()) -> str | None:
     return next((what for whats in found.values() for what in whats), None)
 
 
+def unlike_blocks(rows: pd.DataFrame) -> list[Any]:
+    """The blocks of which `unlike` has a reason. rows: with the blocks as index."""
+    return list(_several(rows.rename_axis(_BLOCK).reset_index(), ()))
+
+
 def has_several(runs: pd.DataFrame) -> bool:
     """Whether runs differ in anything that `unlike` looks at: if not, the repeats of each of their points are alike."""
     return any(name in runs and runs[name].nunique() > 1 for name in (*ALIKE, "steering"))

@@ -159,10 +159,8 @@ def unlike_blocks(one: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
     For what follows from the seeds: neither a host nor what else it did changes a loss. See
     `study.records.comparable.unlike`; arguments as for `ratio`.
     """
-    rows = pd.concat([by_block(_narrow(each[each["status"] == "ok"], "block")) for each in (one, other)])
-    if not comparable.has_several(rows):
-        return []
-    return [block for block, runs in rows.groupby(level=0) if comparable.unlike(runs)]
+    arms = (_narrow(each) for each in (one, other))
+    return comparable.unlike_blocks(pd.concat([by_block(each[each["status"] == "ok"]) for each in arms]))
 
 
 def by_block(runs: pd.DataFrame) -> pd.DataFrame:
@@ -244,9 +242,9 @@ def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     return by_block(runs[(runs["status"] == "ok") & (runs[measure] > 0)])
 
 
-def _narrow(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+def _narrow(runs: pd.DataFrame, *measures: str) -> pd.DataFrame:
     """The columns that a comparison reads: the others, which are hundreds, would be copied several times."""
-    read = dict.fromkeys(("block", "status", "power_source", measure, *comparable.READ))
+    read = dict.fromkeys(("block", "status", "power_source", *measures, *comparable.READ))
     return runs[[name for name in read if name in runs]]
 
 

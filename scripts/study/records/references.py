@@ -133,7 +133,7 @@ def calibrated_unit(quantity: str) -> str | None:
     None for all others, such as an accuracy, MB or W: how fast cores are says nothing about them.
     """
     own = units.of_column(quantity) or ""
-    if own.endswith(PER_S):
+    if _is_rate(quantity):
         return f"{own.removesuffix(PER_S)} per calibration"
     return CALIBRATIONS if own == "s" else None
 
@@ -143,8 +143,11 @@ def relative_to(calibration_s: Any, values: Any, quantity: str) -> Any:
 
     calibration_s, values: numbers or series, the latter of the column ``quantity``.
     """
-    is_rate = (units.of_column(quantity) or "").endswith(PER_S)
-    return values * calibration_s if is_rate else values / calibration_s
+    return values * calibration_s if _is_rate(quantity) else values / calibration_s
+
+
+def _is_rate(quantity: str) -> bool:
+    return (units.of_column(quantity) or "").endswith(PER_S)
 
 
 def has_limits(entry: Any) -> bool:

@@ -20,8 +20,8 @@ IDENTITY = ("machine", "memory_mode", *schemas.separating())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
-# Columns that are of the epochs after the first, or of the only one.
-STEP_TIMES = ("time_per_step_s", "step_time_median_s", "step_time_p95_s", "step_time_jitter")
+SINGLE_STEPS = ("step_time_median_s", "step_time_p95_s", "step_time_jitter")
+STEP_TIMES = ("time_per_step_s", *SINGLE_STEPS)  # columns of the epochs after the first, or of the only one
 TOLD = ["repeats_ok", "repeats_resumed", "repeats_failed", "failures", "may_fail", "power_source", "power_reason",
         "oversubscribed", "code_is_current", "repeats_unlike",
         "records"]  # fmt: skip

@@ -11,17 +11,15 @@ from study.experiment.study import PlannedRun
 from study.records import arms
 from study.records.names import join_records
 from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY, counted_kinds, notes, steady
-from study.report.tables.summary import STEP_TIMES as OF_LATER_EPOCHS
+from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, notes, steady
 
 NEEDS = "a grid with tuning"
-STEP_TIMES = OF_LATER_EPOCHS[1:]  # of single steps
 SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
          "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
-         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *STEP_TIMES, "pairing",
+         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *SINGLE_STEPS, "pairing",
          "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike", "failures",
          "oversubscribed"]  # fmt: skip
-OPTIONAL = (*STEP_TIMES, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike",
+OPTIONAL = (*SINGLE_STEPS, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike",
             "failures", "oversubscribed")  # fmt: skip
 CAPTION = (
     "Each arm against its baseline, paired within blocks. throughput_ratio: steady throughput of all ranks, arm / "
@@ -85,7 +83,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "sent_ratio": compared.sent,
         "time_per_step_s": _mean(own, "time_per_step_s"),
         "baseline_time_per_step_s": _mean(steady(compared.baseline), "time_per_step_s"),
-        **{name: _mean(own, name) for name in STEP_TIMES},
+        **{name: _mean(own, name) for name in SINGLE_STEPS},
         "pairing": speed.pairing,
         "repeats_ok": int((compared.runs["status"] == "ok").sum()),
         "repeats_failed": len(failed),
