@@ -44,6 +44,8 @@ def test_git_state_of_another_user_s_clone(tmp_path, monkeypatch):
     """GIT_TEST_ASSUME_DIFFERENT_OWNER is by what git's own tests have it refuse a folder as of another user."""
     for name in ("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):  # a user's own may call every folder safe
+        monkeypatch.setenv(name, os.devnull)
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
         subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
