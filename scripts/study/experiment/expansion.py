@@ -196,18 +196,16 @@ def _grid_runs(
     if number > MOST_RUNS:
         raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
     for point in itertools.product(*axes.values()):
-        given = dict(zip(axes, point, strict=True))
-        found = dataset_of(given, datasets, place)
+        given = {**dict(zip(axes, point, strict=True)), "repeat": 1}
+        planned = functools.partial(_planned, given, dataset_of(given, datasets, place), grid, members)
+        try:
+            first = list(tuning.compared(planned, declared, place))
+        except feasibility.UnsharedEpochs:
+            if not is_available or given["gpus"] == 1:
+                raise
+            continue
         for repeat in repeats:
-            repeated = {**given, "repeat": repeat}
-            planned = functools.partial(_planned, repeated, found, grid, members)
-            try:
-                of_point = list(tuning.compared(planned, declared, place))
-            except feasibility.UnsharedEpochs:
-                if not is_available or given["gpus"] == 1:
-                    raise
-                continue
-            yield from of_point
+            yield from (run.repeated(repeat) for run in first)
 
 
 def _planned(

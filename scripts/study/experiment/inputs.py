@@ -231,10 +231,11 @@ def paper_workloads(study: Study) -> dict[str, dict[str, Any]]:
 
 def paper_values(study: Study) -> dict[str, dict[str, Any]]:
     """The papers' values of each grid key in which a run of the study differs from a paper, for comparing tables."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
+    points = [run for run in study.runs if run.repeat == 1]  # every point has a first repeat
     for name in PARAMETERS:
         of_papers = methods.of_key(name)
-        given = {(run[name], run["benchmark"]) for run in study.runs}
+        given = {(run[name], run["benchmark"]) for run in points}
         if any(not value.fits(*each) for value in of_papers.values() for each in given):
             found[name] = {paper: dataclasses.asdict(value) for paper, value in of_papers.items()}
     return found

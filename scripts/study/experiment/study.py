@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,6 +168,10 @@ class PlannedRun:
     def repeat(self) -> int:
         """The number of the repeat, from 1; also its block, see `study.experiment.run_order`."""
         return self["repeat"]
+
+    def repeated(self, repeat: int) -> PlannedRun:
+        """The same point's repeat of another number; no other key depends on the number."""
+        return dataclasses.replace(self, parameters={**self.parameters, "repeat": repeat})
 
     @property
     def epochs_per_rank(self) -> int:

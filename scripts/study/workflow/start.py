@@ -156,7 +156,7 @@ def _slow_loader(planned: Plan) -> list[str]:
 
 def _missing_frameworks(planned: Plan) -> list[str]:
     """Why runs cannot train here; a command has its own environment, and so may ranks have."""
-    ours = (
+    ours = dict.fromkeys(
         (run["framework"], run["strategy"])
         for run in planned.study.runs
         if not command.is_command(run.spec) and run["environment"] == environments.OWN
