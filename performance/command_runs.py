@@ -4,6 +4,8 @@ Power is modelled from the use of the processor, in both runs of NT3.
 """
 
 import contextlib
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,11 +13,13 @@ import time
 from functools import partial
 from pathlib import Path
 
+from measured import measured
 from ratios import alternate, compared
 from small_runs import NT3, define, record_of
 
 from study.core.files import read_json
 from study.core.paths import SCRIPTS
+from study.launch import batch_job
 from study.machines import machine
 
 PAIRS = 5
@@ -29,6 +33,7 @@ def command_ratios(folder):
     """The ratios of this part."""
     yield from _of_nt3(folder)
     yield from _of_nothing(folder)
+    yield from _of_a_batch_job(folder)
 
 
 def _of_nt3(folder):
@@ -60,10 +65,31 @@ def _of_nothing(folder):
         yield compared(f"an empty command by {launcher}: job with its record", found["job"], "1 s", [1.0] * PAIRS, "s")
 
 
+def _of_a_batch_job(folder):
+    """What a batch job costs its node beside the run's own command, of the same run."""
+    given = (folder / "empty_command" / "local_processes.yaml").resolve()
+    line, job = _line(given), given.with_name("job.json")
+    command = shlex.join(map(str, [sys.executable, *line]))
+    batch_job.BatchJob(str(given.parent), command, [str(given)], [], [], 0).write(job)
+    lines = {"alone": line, "batch job": [SCRIPTS / "run_job.py", job]}
+    found = alternate("batch job", PAIRS, {how: partial(_cpu_s, given, line) for how, line in lines.items()})
+    beside = [job_s - alone_s for job_s, alone_s in zip(found["batch job"], found["alone"], strict=True)]
+    yield compared("an empty command: its batch job, beside the command", beside, "1 CPU s", [1.0] * PAIRS, "CPU s")
+
+
+def _cpu_s(given, line):
+    shutil.rmtree(given.with_suffix(""), ignore_errors=True)
+    return measured(line, given.parent, os.environ)["cpu_s"]
+
+
+def _line(given):
+    return [SCRIPTS / "launch_training.py", "--run", given, "--outcome", given.with_suffix("") / "outcome.json"]
+
+
 def _seconds_of_job(given):
     folder = given.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)
-    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", given, "--outcome", folder / "outcome.json"]
+    line = [sys.executable, *_line(given)]
     begun = time.perf_counter()
     subprocess.run(line, check=True)
     seconds = time.perf_counter() - begun

@@ -226,6 +226,7 @@ NOT_FUZZED = {
             "study.ensembles.ring:Ring.__init__",
             "study.ensembles.ring:shared",
             "study.experiment.ensemble:members_of",
+            "study.launch.batch_job:BatchJob.read",
         ),
         MEMORY,
     ),

@@ -5,10 +5,12 @@ import contextlib
 from pathlib import Path
 
 import pytest
+import snakemake_executor_plugin_cluster_generic as cluster_generic
 from snakemake import api, jobs
 from snakemake.resources import Resource, Resources
 from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
 from snakemake.settings import types as settings
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from study.workflow import snakemake_internals
 
@@ -51,6 +53,8 @@ onstart:
     SEEN["touches"] = snakemake_internals.only_touches(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
+    if "submitted" in SEEN:
+        snakemake_internals.submit_commands(workflow, ["make"], Path(SEEN["ours"]).resolve(), SEEN["submitted"])
     for early in SEEN.get("early", []):
         Path(early).touch()
         snakemake_internals.expect_early_output(workflow, "make")
@@ -91,15 +95,18 @@ def write(folder, rules):
 
 def run(
     executor="local", groups=None, per_second=10, methods=(), mode=settings.ExecMode.DEFAULT, forced=False,
-    resources=None, **config
+    resources=None, submit=None, shared=None, **config
 ):  # fmt: skip
     """Have Snakemake run the Snakefile in this folder."""
     with api.SnakemakeApi(settings.OutputSettings(dryrun=executor == "dryrun", quiet={settings.Quietness.ALL})) as it:
         workflow = it.workflow(
-            resource_settings=settings.ResourceSettings(cores=1, default_resources=resources),
+            resource_settings=settings.ResourceSettings(
+                cores=1, nodes=2 if submit else None, default_resources=resources
+            ),
             config_settings=settings.ConfigSettings(**config),
             workflow_settings=settings.WorkflowSettings(exec_mode=mode),
             deployment_settings=settings.DeploymentSettings(deployment_method=set(methods)),
+            storage_settings=settings.StorageSettings(shared_fs_usage=shared or settings.SharedFSUsage.all()),
             snakefile=Path("Snakefile"),
         )
         limit = settings.MaxJobsPerTimespan.parse_choice(f"{per_second}/1s")
@@ -108,7 +115,15 @@ def run(
             scheduling_settings=settings.SchedulingSettings(scheduler="greedy", max_jobs_per_timespan=limit),
             scheduler_settings=GreedySettings(),
             group_settings=settings.GroupSettings(group_components=groups or {}),
+            **(_of_batch(submit) if submit else {}),
         )
+
+
+def _of_batch(submit):
+    return {
+        "executor_settings": cluster_generic.ExecutorSettings(submit_cmd=submit),
+        "remote_execution_settings": settings.RemoteExecutionSettings(seconds_between_status_checks=0.1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -282,6 +297,66 @@ def test_the_executor_is_the_plugin_s(seen):
     run()
     assert type(seen["executor"]).__module__.startswith("snakemake.executors.local")
     assert callable(seen["executor"].run_job)
+
+
+SUBMIT = {"executor": "cluster-generic", "submit": "bash"}  # a batch system that runs each job at once
+
+
+@pytest.fixture
+def submitted(seen, tmp_path):
+    """Run the workflow on a batch system; the jobs whose own commands were submitted, with their folders."""
+    (tmp_path / "Snakefile").write_text((tmp_path / "Snakefile").read_text().replace("    group: group\n", ""))
+    found = []
+
+    def line_of(job, folder):
+        found.append((job, folder))
+        return ["bash", "-c", f"{job.command}; echo ours >> said by ours"]
+
+    def submit(ours="Snakefile", **others):
+        seen.update(ours=ours, submitted=line_of)
+        run(**{**SUBMIT, **others})
+        assert (tmp_path / "1.txt").exists() and (tmp_path / "2.txt").exists()
+        return found
+
+    return submit
+
+
+def test_a_batch_job_s_own_command_is_submitted(submitted, tmp_path):
+    """And Snakemake knows that it has ended; what it is told stands for its own line, within the executor's."""
+    found = sorted(submitted(), key=lambda each: each[0].command)
+    assert [job.command for job, _ in found] == ["touch 1.txt", "touch 2.txt"]
+    assert [(job.inputs, job.outputs, job.logs) for job, _ in found] == [([], [f"{n}.txt"], []) for n in (1, 2)]
+    assert {job.number.partition(".")[2] for job, _ in found} == {"1"}, "the first attempt"
+    assert {folder.parent for _, folder in found} == {tmp_path / ".snakemake"}
+    assert (tmp_path / "said").read_text().split("\n") == ["ours by ours"] * 2 + [""]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"ours": "another"},
+        {"shared": frozenset(settings.SharedFSUsage.all() - {settings.SharedFSUsage.SOURCE_CACHE})},
+    ],
+    ids=["a user's Snakefile", "files that are not shared"],
+)
+def test_a_snakemake_is_submitted_where_the_command_alone_would_be_wrong(submitted, others, monkeypatch):
+    monkeypatch.setattr(
+        RemoteExecutor, "format_job_exec", lambda self, job: f"{job.shellcmd} && {self.get_job_exec_suffix(job)}"
+    )
+    assert submitted(**others) == []
+
+
+def test_packed_jobs_are_submitted_as_ever(seen, monkeypatch):
+    of_groups = []
+
+    def as_snakemake(self, job):
+        of_groups.append(job.is_group())
+        return " && ".join([*(f"touch {name}" for name in job.output), self.get_job_exec_suffix(job)])
+
+    monkeypatch.setattr(RemoteExecutor, "format_job_exec", as_snakemake)
+    seen.update(ours="Snakefile", submitted=lambda job, folder: pytest.fail("a packed job's own command"))
+    run(**SUBMIT)
+    assert of_groups == [True]
 
 
 def test_the_limit_of_jobs_per_second_can_be_taken_away(seen, tmp_path):

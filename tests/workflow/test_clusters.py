@@ -147,6 +147,10 @@ class Site:
                 said += path.read_text()
         return said
 
+    def said_by_jobs(self):
+        """What the batch jobs have said, that of runs and what started them."""
+        return "".join(path.read_text() for path in self.project.root.glob(".cluster/*/job.output"))
+
     @property
     def results(self):
         return self.project.root / "results" / self.machine
@@ -196,6 +200,7 @@ def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
     runs = there.runs()
     assert runs.status.tolist() == ["ok"], runs.failure_message.tolist()
     assert len(there.calls(submit)) == 1 + 1, "a run and a loading measurement, nothing run twice"
+    assert "Building DAG" not in there.said_by_jobs(), "a job starts its own command, not a Snakemake"
     started = [" ".join(line) for line in there.calls(launcher)]
     assert sum(script in line for line in started) == 1
     on_a_node = 1 if launcher in ("jsrun", "aprun") else 0  # elsewhere the job's script is on a node itself

@@ -8,11 +8,14 @@ plugin for Slurm is in `study.machines.slurm_plugin`.
 import builtins
 import dataclasses
 import itertools
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from snakemake import ioutils
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
 ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
 Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
@@ -176,6 +179,49 @@ def executor(workflow: Workflow) -> Any:
     For `study.machines.slurm_plugin.mend`. Tried with 9.27.1.
     """
     return workflow.scheduler._executor
+
+
+@dataclasses.dataclass(frozen=True)
+class ShellJob:
+    """A job that is one shell command. number: of the job, and of its attempt. latency_s: to wait for inputs."""
+
+    number: str
+    command: str
+    inputs: list[str]
+    outputs: list[str]
+    logs: list[str]
+    latency_s: float
+
+
+def submit_commands(
+    workflow: Workflow, rules: Collection[str], snakefile: Path, line_of: Callable[[ShellJob, Path], list[str]]
+) -> None:
+    """Have the executor submit ``line_of(job, folder)`` for each single job of ``rules``; to be called in a handler.
+
+    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs, where files are not
+    shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes ``snakefile``: it
+    may put a prefix before all shell commands. folder: of the executor's job scripts, which is there as long as its
+    jobs. Tried with 9.27.1.
+    """
+    by = executor(workflow)
+    storage = workflow.storage_settings
+    is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
+    is_ours = Path(workflow.main_snakefile) == snakefile
+    if not (isinstance(by, RemoteExecutor) and is_shared and is_ours) or deployment_methods(workflow):
+        return
+    as_snakemake = by.format_job_exec
+
+    def formatted(job: Any) -> str:
+        if job.is_group() or job.rule.name not in rules or job.rule.shellcmd is None:
+            return str(as_snakemake(job))
+        single = ShellJob(
+            f"{job.jobid}.{job.attempt}", job.shellcmd, list(map(str, job.input)), list(map(str, job.output)),
+            list(map(str, job.log)), workflow.execution_settings.latency_wait,
+        )  # fmt: skip
+        line = shlex.join(line_of(single, Path(by.tmpdir)))
+        return " && ".join(filter(None, (by.get_job_exec_prefix(job), line, by.get_job_exec_suffix(job))))
+
+    by.format_job_exec = formatted
 
 
 def stop_rate_limit(workflow: Workflow) -> None:

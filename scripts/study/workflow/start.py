@@ -15,7 +15,7 @@ from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
 from study.instruments import machine_state
-from study.launch import model_checks, own_name
+from study.launch import batch_job, model_checks, own_name
 from study.machines import environments, launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
@@ -135,6 +135,14 @@ def _require_runnable(planned: Plan) -> None:
             raise StudyErrors(why)
         _require_models(planned)
         slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
+        snakemake_internals.submit_commands(planned.workflow, TIMED_RULES, paths.ROOT / "Snakefile", _line_of_job)
+
+
+def _line_of_job(job: snakemake_internals.ShellJob, folder: Path) -> list[str]:
+    """The command line of a batch job, which reads the job's own command from a file."""
+    file = folder / f"{job.number}.json"
+    batch_job.BatchJob(str(Path.cwd()), job.command, job.inputs, job.outputs, job.logs, job.latency_s).write(file)
+    return [sys.executable, str(paths.SCRIPTS / "run_job.py"), str(file)]
 
 
 def _require_frameworks(planned: Plan) -> None:

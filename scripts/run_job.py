@@ -1,0 +1,26 @@
+"""Run the command of a batch job; the profiles submit this, see `study.launch.batch_job`."""
+
+import argparse
+import os
+from pathlib import Path
+
+from study.core import environment, isolation
+from study.core.errors import exit_with_message
+from study.launch import batch_job
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("job", type=Path, help="the job's file, which Snakemake has written")
+    arguments = parser.parse_args()
+    kept = batch_job.without_defaults(os.environ)
+    for name in set(os.environ) - set(kept):
+        del os.environ[name]
+    isolation.require()
+    environment.prepare_for_jobs(account=None, is_main_process=False)
+    batch_job.start(arguments.job)
+
+
+if __name__ == "__main__":
+    exit_with_message(main)

@@ -1,0 +1,90 @@
+"""The command of a batch job, in a file that the job reads, and what is done in the job before the command starts.
+
+A run's batch job starts the run's own command. A Snakemake in the job would read the rules and plan the job once more,
+which takes seconds of its node's time, and longer where many nodes read the environment's files from one file system.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from study.core.errors import StudyError
+from study.core.files import read_json, write_json
+
+SHELL = ("bash", "-c")
+STRICT = "set -euo pipefail; "  # as in all of Snakemake's shell commands
+POLL_S = 1.0
+# Slurm's variables that say which job this is. The others of a job are defaults for the commands in it: an srun would
+# take the job's numbers for its own. Snakemake's plugin for Slurm drops them too.
+OF_THIS_JOB = frozenset({
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST",
+})  # fmt: skip
+DEFAULTS = ("SLURM_", "SRUN_", "SBATCH_")
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchJob:
+    """What a batch job runs.
+
+    Args:
+        folder: in which the command starts, an absolute path; the other paths are relative to it.
+        command: a shell command.
+        inputs: files that must be there; those that another node wrote may be seen late.
+        outputs: files that the command makes; those of an earlier job are removed.
+        logs: files that the command may write; their folders are made.
+        latency_s: seconds to wait for the inputs.
+    """
+
+    folder: str
+    command: str
+    inputs: list[str]
+    outputs: list[str]
+    logs: list[str]
+    latency_s: float
+
+    def write(self, path: Path) -> None:
+        """Write the job's file."""
+        write_json(path, dataclasses.asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "BatchJob":
+        """The job in a file that `write` has written; raises `StudyError` if it is not there."""
+        return cls(**read_json(path))
+
+    def prepare(self) -> None:
+        """Wait for the inputs, remove old outputs, and make folders; raises `StudyError` if an input stays missing."""
+        until = time.monotonic() + self.latency_s
+        while (missing := [name for name in self.inputs if not Path(name).exists()]) and time.monotonic() < until:
+            time.sleep(POLL_S)
+        if missing:
+            raise StudyError(
+                f"{', '.join(missing)}: not there after {self.latency_s:g} s; if the file system shows files of other "
+                "nodes later than this, set latency-wait in the profile"
+            )
+        for name in self.outputs:
+            Path(name).unlink(missing_ok=True)
+        for name in (*self.outputs, *self.logs):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def words(self) -> list[str]:
+        """The command as words of a command line."""
+        return [*SHELL, STRICT + self.command]
+
+
+def without_defaults(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` of a job of Slurm without the `DEFAULTS` that are not `OF_THIS_JOB`; others' as they are."""
+    if "SLURM_JOB_ID" not in variables:
+        return dict(variables)
+    return {name: value for name, value in variables.items() if name in OF_THIS_JOB or not name.startswith(DEFAULTS)}
+
+
+def start(path: Path) -> None:
+    """Become the command in a job's file; raises `StudyError` as `BatchJob.prepare`."""
+    job = BatchJob.read(path)
+    os.chdir(job.folder)
+    job.prepare()
+    os.execvp(job.words[0], job.words)  # noqa: S606  signals to the job's process reach the command

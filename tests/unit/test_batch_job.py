@@ -1,0 +1,111 @@
+"""The command of a batch job, without a Snakemake in the job."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from study.core.errors import StudyError
+from study.core.paths import SCRIPTS
+from study.launch import batch_job
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """``job("echo 1", inputs=["a"])``: a job in the test's folder, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(command="true", inputs=(), outputs=(), logs=(), latency_s=0.0):
+        return batch_job.BatchJob(str(tmp_path), command, list(inputs), list(outputs), list(logs), latency_s)
+
+    return make
+
+
+def line_of(job, folder):
+    """The command line of a batch job, in a file."""
+    job.write(folder / "job.json")
+    return [sys.executable, str(SCRIPTS / "run_job.py"), str(folder / "job.json")]
+
+
+def run(job, folder, **variables):
+    """Run it from another folder."""
+    line = line_of(job, folder)
+    return subprocess.run(line, cwd="/", env={**os.environ, **variables}, capture_output=True, text=True)
+
+
+def test_a_file_gives_the_job_back(job, tmp_path):
+    there = job('echo "it\'s" $1 `x` \\n é', ["a b"], ["c"], ["d"], 2.5)
+    there.write(tmp_path / "job.json")
+    assert batch_job.BatchJob.read(tmp_path / "job.json") == there
+
+
+def test_the_command_runs_in_its_folder_and_its_status_is_the_job_s(job, tmp_path):
+    done = run(job('pwd; echo "$SCRIPTS"; exit 7'), tmp_path)
+    assert (done.stdout.split(), done.returncode) == ([str(tmp_path), str(SCRIPTS)], 7)
+
+
+@pytest.mark.parametrize("command", ["false | true", "false; true", 'echo "$UNSET"; true'])
+def test_a_part_that_fails_fails_the_job(job, tmp_path, command):
+    assert run(job(command), tmp_path).returncode != 0
+
+
+def test_a_missing_input_is_named(job, tmp_path):
+    done = run(job("touch done", ["there", "data/lost.npy"], latency_s=0.1), tmp_path / "")
+    assert done.returncode == 1 and not (tmp_path / "done").exists()
+    assert "data/lost.npy: not there after 0.1 s" in done.stderr.replace("there, ", "")
+    assert "latency-wait" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_input_may_be_seen_late(job, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_job, "POLL_S", 0.02)
+    late = threading.Timer(0.1, (tmp_path / "late").touch)
+    late.start()
+    job(inputs=["late"], latency_s=30).prepare()
+    late.join()
+    with pytest.raises(StudyError, match="never: not there after"):
+        job(inputs=["late", "never"], latency_s=0.05).prepare()
+
+
+def test_old_outputs_are_gone_and_folders_are_there_when_the_command_starts(job, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "outcome.json").write_text("of an earlier job")
+    done = run(job("ls run logs", outputs=["run/outcome.json"], logs=["logs/train.log"]), tmp_path)
+    assert done.stdout.split() == ["logs:", "run:"], done.stderr
+
+
+def test_what_steers_does_not_reach_the_command(job, tmp_path):
+    """As `study.core.environment.prepare_for_jobs` says; the job's own variables of Slurm stay."""
+    shell = {"HOROVOD_FUSION_THRESHOLD": "1", "OMP_NUM_THREADS": "3", "SITE": "here"}
+    of_slurm = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SBATCH_QOS": "debug"}
+    told = 'echo "${HOROVOD_FUSION_THRESHOLD-} ${OMP_NUM_THREADS-} $SITE $SLURM_JOB_ID ${SLURM_NTASKS-}'
+    done = run(job(told + ' ${SRUN_CPUS_PER_TASK-} ${SBATCH_QOS-}"'), tmp_path, **shell, **of_slurm)
+    assert done.stdout.split() == ["here", "5"], done.stderr
+
+
+def test_slurm_s_variables_stay_where_slurm_has_not_started_the_job():
+    variables = {"SLURM_CONF": "/etc/slurm.conf", "SRUN_DEBUG": "1", "HOME": "/"}
+    assert batch_job.without_defaults(variables) == variables
+    assert batch_job.without_defaults({**variables, "SLURM_JOB_ID": "5"}) == {"SLURM_JOB_ID": "5", "HOME": "/"}
+
+
+def test_where_slurm_s_daemons_are_is_known_in_the_job(job, tmp_path):
+    """The variable travels under another name, too."""
+    of_job = {"SLURM_JOB_ID": "5", "SLURM_CONF": "/x", "STUDY_CARRIED_SLURM_CONF": "/etc/own.conf"}
+    done = run(job('echo "$SLURM_CONF"'), tmp_path, **of_job)
+    assert done.stdout.split() == ["/etc/own.conf"], done.stderr
+
+
+def test_a_signal_to_the_job_reaches_the_command(job, tmp_path):
+    """A batch system may tell one process only; no other stands between it and the command."""
+    command = 'trap "echo told; exit 3" TERM; touch begun; while true; do sleep 0.05; done'
+    process = subprocess.Popen(line_of(job(command), tmp_path), stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 30
+    while not (tmp_path / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0].split() == ["told"]
+    assert process.returncode == 3
