@@ -728,6 +728,9 @@ def test_claims_of_p1b3(frame):
     failed = found.loc[("failed_pct", "linear")].set_index("gpus")
     assert failed.low[192] == 100
     assert failed.missing[384] == "runs of p1b3, batch scaling, batch_scaling: linear, with read_csv on 384 ranks"
+    # Runs that were lost with a host say nothing of the claim: without them there is no repeat that failed.
+    lost = TABLES["icpp2019_claims"].make(table.assign(failure_kind="host_lost"), NO_LOADING).frame
+    assert lost.loc[lost["quantity"].eq("failed_pct") & lost["gpus"].eq(192), "low"].isna().all()
 
 
 @pytest.mark.slow

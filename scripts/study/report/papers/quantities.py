@@ -9,7 +9,8 @@ datasets, input pipelines or learning rates. A quantity that compares machines h
 - growth, growth_pct: the measure on the claim's number of ranks / that on ``fewest`` ranks (by default the fewest that
   were run), and 100 x that less 1
 - speedup_of_loads: other / one of loading the training file alone, from loading measurements
-- failed_pct: 100 x repeats that failed / all, of one kind of ``failure`` or of any
+- failed_pct: 100 x repeats that failed / all, of one kind of ``failure`` or of any; repeats that were lost with a host
+  or a batch job are not counted
 
 Other quantities are functions that a paper's module registers in `QUANTITIES`.
 """
@@ -23,7 +24,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.registry import Registry
-from study.records import pairing
+from study.records import comparable, pairing
 from study.records.names import runs_of
 from study.report.papers.declaration import Claim
 from study.report.papers.formulas import of_ratio
@@ -254,9 +255,13 @@ def _share_of_failures(case: Case, kind: str | None) -> Found:
     chosen = chosen[chosen["gpus"] == case.claim.at["gpus"]] if "gpus" in case.claim.at else chosen
     if chosen.empty:
         return Found()
-    shares = []
+    shares, numbers = list[float](), list[int]()
     for records in chosen["records"]:
         repeats = runs_of(case.runs, records)
+        repeats = repeats[repeats["status"].eq("ok") | comparable.own_failures(repeats)]
+        numbers.append(len(repeats))
+        if repeats.empty:
+            continue
         failed = repeats["failure_kind"].eq(kind) if kind else repeats["status"].ne("ok")
         shares.append(100 * float(failed.mean()))
-    return Found(*_range(shares), points=chosen, blocks=int((chosen["repeats_ok"] + chosen["repeats_failed"]).min()))
+    return Found(*_range(shares), points=chosen, blocks=min(numbers)) if shares else Found()

@@ -11,6 +11,7 @@ from study.core.wording import counted, significant
 from study.experiment.study import Study
 from study.records import arms, tuner
 from study.records.arms import FASTER, SLOWER, Compared
+from study.records.comparable import LOST
 from study.records.names import join_records
 from study.records.pairing import UNPAIRED, Ratio
 from study.records.tuner import Answer
@@ -49,7 +50,7 @@ def _row(answer: Answer) -> dict[str, Any]:
     }
     numbers = {
         "blocks": held_out.speed.blocks,
-        "repeats_failed": answer.failed,
+        "repeats_failed": int((held_out.runs["status"] != "ok").sum()),
         "throughput_ratio": held_out.speed.ratio,
         "throughput_ratio_low": held_out.speed.low,
         "throughput_ratio_high": held_out.speed.high,
@@ -76,6 +77,9 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
         lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
+    if answer.lost:
+        was = "was" if answer.lost == 1 else "were"
+        lines.append(f"{counted(answer.lost, 'run')} of the held-out blocks {was} {LOST}")
     if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
         lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
     if answer.added:
