@@ -17,7 +17,7 @@ import pandas as pd
 from study.core import checked, code_version, fields, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
-from study.core.wording import counted
+from study.core.wording import alike_blocks, counted
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
@@ -417,6 +417,8 @@ def _row(series: Series, own: Accepted | None, problem: str | None, error: float
         comparable.lost_in_words(series.lost, series.attempts + series.lost),
         series.reason,
     ]
+    alike = alike_blocks(len(series.values), sample.n) if sample else ""
+    row |= {"blocks_alike": f"{counted(len(series.values), 'repeat')} {alike}" if alike else None}
     row |= {"repeats_failed": len(series.failed) + series.lost, "reason": "; ".join(filter(None, told)) or None}
     if problem or own is None or sample is None:
         return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}

@@ -67,6 +67,7 @@ class Found:
         points: those that were used.
         blocks: the fewest repeats behind one value, if that is not the points' number of repeats.
         pairing: whether two arms were run interleaved, for ratios.
+        alike: that an interval counts its blocks as fewer.
         load_share_pct: the largest share of loading in the base runs, %.
         missing: why there is no value; None for the usual reason, that runs are missing.
     """
@@ -80,6 +81,7 @@ class Found:
     pairing: str | None = None
     load_share_pct: float = math.nan
     missing: str | None = None
+    alike: str | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def _of_two_loaders(case: Case, measure: str, optimized_loader: str, base_loader
         used,
         min(ratio.blocks for ratio in ratios.values()),
         pairing.PAIRED if together else pairing.UNPAIRED,
+        alike="; ".join(dict.fromkeys(ratio.alike for ratio in ratios.values() if ratio.alike)) or None,
     )
 
 
@@ -246,7 +249,7 @@ def _growth(case: Case, measure: str, fewest: int | None, form: str) -> Found:
     many, one = (end.iloc[0] for end in ends)
     ratio = pairing.between(case.runs, many["records"], one["records"], measure)
     value, low, high = (of_ratio(form, end) for end in ratio.numbers)
-    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing)
+    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing, alike=ratio.alike)
 
 
 def _share_of_failures(case: Case, kind: str | None) -> Found:
