@@ -171,6 +171,15 @@ def _read_unlike(runs: pd.DataFrame) -> list[Any]:
     return list(states[states > 1].index)
 
 
+def read_unlike(arms: Sequence[pd.DataFrame], column: str) -> list[Any]:
+    """The blocks of which some runs read from storage and others from the page cache, if ``column`` includes loading.
+
+    arms: rows, with their ``block``.
+    """
+    rows = pd.concat(arms)
+    return _read_unlike(rows.assign(**{_BLOCK: rows["block"]})) if _includes_loading([column]) else []
+
+
 def _run_again_apart(runs: pd.DataFrame) -> list[Any]:
     """The blocks of which a disturbed run was run again without the others: for a study that has only some of them.
 

@@ -36,7 +36,8 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
              "oversubscribed"]  # fmt: skip
     caption = (
         f"Each result divided by that of {base}: ratio of geometric means and its 95 % interval. There is no ratio of "
-        "runs that are no repeats of each other (why_not), and no interval where the faster one failed more often. "
+        "runs that are no repeats of each other, or of which some read their files from storage and others from the "
+        "page cache (why_not), and no interval where the faster one failed more often. "
         "time_per_step_s: of the epochs after the first, so runs with one epoch have none. "
         "calibrated: both were made on one host, and each run is divided by the calibration timed beside it (Welch's "
         "interval). paired: within blocks that ran interleaved. unpaired: neither of these, so the ratio includes "
@@ -58,10 +59,18 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     one, other = (each[(each["status"] == "ok") & (each[quantity] > 0)] for each in (one, other))
     if one.empty or other.empty:
         return None
+    if cold := comparable.read_unlike([one, other], quantity):
+        used = [each[~each["block"].isin(cold)] for each in (one, other)]
+        if any(each.empty for each in used):
+            why_not = comparable.PAGE_CACHE
+        else:
+            one, other = used
     both = pd.concat([one, other])
     compare = _calibrated if _are_calibrated(both) else _blocks
     how, numbers, alike = compare(one, other, quantity)
-    if mixed := comparable.unlike(one) or comparable.unlike(other):
+    if why_not:
+        numbers = (math.nan,) * 3
+    elif mixed := comparable.unlike(one) or comparable.unlike(other):
         why_not, numbers = mixed, (math.nan,) * 3
     elif comparable.overlapped(both).any():
         why_not, numbers = comparable.AT_ONCE, (math.nan,) * 3
@@ -74,6 +83,7 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
         "how": how,
         "differs": ", ".join(comparable.differences(one, other)) or None,
         "why_not": why_not,
+        "blocks_unlike": "; ".join(f"{block}: its block has {comparable.PAGE_CACHE}" for block in cold) or None,
         "blocks_alike": None if math.isnan(numbers[1]) else alike,
         "repeats_failed": failed[0],
         "base_failed": failed[1],
