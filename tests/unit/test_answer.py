@@ -15,7 +15,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_run, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), lost=None, **keys):
+    def of(times, disturbed=0, failed=(), lost=None, some=(), kind="oom", **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -24,6 +24,9 @@ def answers(make_run, tmp_path):
             write_json(folder / "record.json", make_record(folder))
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
+        for gpus, repeat in some:
+            one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
+            runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
         if lost:  # the repeat in which an ensemble lost a member
             runs["members_failed"] = (runs["repeat"] == lost).astype(float)
         return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
@@ -89,6 +92,29 @@ def test_ranks_whose_runs_failed_do_not_end_it(answers):
     assert found.ranks == 2 and "4 ranks get the work done 1.33 times as fast as 2" in found.sentence
     assert found.sentence.endswith(" Nothing is said about 1, 8: no successful runs to compare.")
     assert answers(times, failed=[1, 2, 4], loader="parallel") == []
+
+
+def test_ranks_that_fail_more_often_are_not_called_worth_it(answers):
+    """4 ranks are 12 / 7 = 1.71 times as fast as 2, but only in the two of three runs that did not fail.
+
+    8 take 4 s, so 3 times less than 2, and none fails: two doublings of 1.73. A host that was lost is no failure.
+    """
+    times = {1: [20.0] * 3, 2: [12.0] * 3, 4: [7.0] * 3}
+    (found,) = answers(times, some=[(4, 2)])
+    assert found.ranks == 2
+    assert found.sentence.startswith("2 ranks get the work done 1.67 times as fast as 1")
+    assert found.sentence.endswith("Not 4, whatever its times: 4 ranks failed in 1 of 3 runs (oom in train).")
+    (found,) = answers({**times, 8: [4.0] * 3}, some=[(4, 2)], loader="chunked")
+    assert found.ranks == 8 and found.sentence.startswith("8 ranks get the work done 3 times as fast as 2")
+    (found,) = answers(times, some=[(4, 2)], kind="host_lost", loader="parallel")
+    assert found.ranks == 4 and "failed" not in found.sentence
+
+
+def test_the_fewer_ranks_are_said_to_fail_more_often(answers):
+    """2 ranks are 20 / 16 = 1.25 times as fast as 1, which is not worth it, but 1 rank failed once."""
+    (found,) = answers({1: [20.0] * 3, 2: [16.0] * 3}, some=[(1, 3)])
+    assert found.ranks == 1
+    assert found.sentence.endswith("But 1 rank failed in 1 of 3 runs (oom in train).")
 
 
 def test_a_run_that_lost_a_member_is_in_no_ratio(answers):

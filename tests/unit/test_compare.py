@@ -14,6 +14,7 @@ from study.experiment.study import Study
 from study.records import versions
 from study.records.record import make_record
 from study.records.tidy import loading_frame, runs_frame
+from study.report.tables import comparison
 
 
 @pytest.fixture
@@ -127,6 +128,40 @@ def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, 
     assert 1.07 < row["ratio_low"] < 1.1 < row["ratio_high"] < 1.13
     assert table.loc["load_s", "ratio"] == 1
     assert set(pd.read_csv(tmp_path / "both" / "scaling.csv")["machine"]) == {"old", "new"}
+
+
+def of_caches(make_run, tmp_path, cold):
+    """The comparison of two results whose loads take 9 s from storage and 3 s from the page cache, by quantity.
+
+    cold: of each result the repeats that read from storage.
+    """
+    made = []
+    for machine, repeats in zip(("local", "local_mpi"), cold, strict=True):
+        runs = expand(gpus=1, repeats=3)
+        for run in runs:
+            load, place = 9.0 if run.repeat in repeats else 3.0, len(made) * 3 + run.repeat
+            folder = make_run(run, load=(load,), train=5.0, started=place * 10**12, machine=machine)
+            write_json(folder / "record.json", make_record(folder))
+        frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine).assign(shared_read_mb=5.0, calibration_s=0.2)
+        frame["storage_read_mb"] = [5.0 if run.repeat in repeats else 0.0 for run in runs]
+        made.append(frame.assign(record=f"../{machine}/" + frame["record"], calibration_version="1"))
+    return comparison.comparison(pd.concat(made, ignore_index=True), "local").frame.set_index("quantity")
+
+
+def test_loads_from_storage_are_not_compared_with_those_from_the_page_cache(make_run, tmp_path):
+    """All of the base's runs were cold, none of the new ones: 3 s / 9 s says nothing of the version. Training does."""
+    found = of_caches(make_run, tmp_path, cold=((1, 2, 3), ()))
+    assert pd.isna(found.loc["load_s", "ratio"]) and pd.isna(found.loc["runtime_s", "ratio"])
+    assert found.loc["load_s", "why_not"] == "runs that read their files from storage, and others from the page cache"
+    assert found.loc["train_s", "ratio"] == pytest.approx(1)
+
+
+def test_only_the_block_with_a_cold_run_is_left_out_of_a_comparison(make_run, tmp_path):
+    """The base's first run was cold: of blocks 2 and 3 the ratio is 3 s / 3 s. All three give (1/3)^(1/3) = 0.69."""
+    found = of_caches(make_run, tmp_path, cold=((1,), ()))
+    assert found.loc["load_s", "ratio"] == pytest.approx(1)
+    assert (found.loc["load_s", "repeats"], found.loc["load_s", "base_repeats"]) == (2, 2)
+    assert found.loc["load_s", "blocks_unlike"].startswith("1: its block has runs that read their files from storage")
 
 
 @pytest.mark.slow

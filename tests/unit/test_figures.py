@@ -439,6 +439,13 @@ def test_what_must_be_known_of_the_runs_is_above_the_panels():
     assert all(note in draw(data).get_suptitle() for note in data.notes)
 
 
+def test_a_mean_of_the_repeats_that_did_not_fail_is_said_to_be():
+    """2 of 3 repeats on 4 ranks are out of memory: their place has the time of the third. All on 6 failed: a cross."""
+    repeats = [failed(gpus=4), failed(gpus=4, repeat=2), {"gpus": 4, "repeat": 3, "runtime_s": 5.0}, failed(gpus=6)]
+    data = selected("figure6", {"gpus": 1}, *repeats)
+    assert data.notes == ("failed repeats are in no mean: 2 (2 x oom), 4 ranks",)
+
+
 @pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
     for folder, size in (("a", 10), ("b", 20)):

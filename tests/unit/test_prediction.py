@@ -345,6 +345,21 @@ def test_a_count_whose_runs_fail_is_not_recommended_nor_any_larger_one():
     assert candidates["narrows_interval_by"][[24, 48]].isna().all()
 
 
+@pytest.mark.parametrize("message", [None, "its batch job 7 was lost (no exit status), as an earlier one was"])
+def test_runs_that_were_lost_with_a_host_say_nothing_of_their_rank_count(message):
+    """As in findings. 3 of 3 on 24 ranks were lost: 24 and 48 may be recommended, and the answer tells what is missing.
+
+    Of 2 lost and 1 out of memory, the latter is 1 of 1.
+    """
+    kind = "killed" if message else "host_lost"
+    lost = failed(24, (1, 2, 3), kind).assign(failure_message=message)
+    frame = pd.concat([runs((1, 2, 6, 12)), lost], ignore_index=True)
+    assert recommended(frame, FASTEST).candidates.set_index("ranks")["excluded_by"][[24, 48]].isna().all()
+    assert settings.select(frame).left_out == {f"lost with a host or a batch job ({kind} 3) on 24 ranks": 3}
+    frame.loc[frame["repeat"].eq(3) & frame["gpus"].eq(24), ["failure_kind", "failure_message"]] = ["oom", None]
+    assert "Excluded: 24, as 1 of 1 run on 24 ranks failed (oom 1)." in recommended(frame, FASTEST).reason
+
+
 @pytest.mark.parametrize(("bad", "pick"), [(9, False), (2, False), (1, True)])
 def test_a_count_is_recommended_if_its_runs_succeed_as_often_as_the_goal_demands(bad, pick):
     """Of ten runs on 24 ranks one may fail where the limits must hold with a probability of 0.9."""

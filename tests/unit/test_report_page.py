@@ -1,6 +1,7 @@
 """The report tells findings, failures, machine, tables and runs; every number leads to its runs; texts stay texts."""
 
 import json
+import math
 import os
 import re
 from html.parser import HTMLParser
@@ -17,7 +18,7 @@ from study.machines import machine
 from study.records import tidy
 from study.records.record import make_record
 from study.report import units
-from study.report.page import embedding, findings, page, tables
+from study.report.page import assets, embedding, findings, page, tables
 from study.report.page import machine as machine_of_page
 from study.report.page.links import Records
 from study.report.tables.layout import Table
@@ -253,6 +254,23 @@ def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
     ]
     assert (view.caption, view.notes) == ("a caption", ["a note"])
     assert (view.caption_text, view.terms) == ("a caption", [])
+
+
+def test_every_number_has_what_it_is_sorted_by(tmp_path):
+    """The script looks at the first row only, which has no speedup here: 0.05 would be after 0.125, as 05000 > 1250."""
+    numbers = [math.nan, 0.125, 0.05, 2.0, math.inf]
+    frame = pd.DataFrame({"loader": list("abcde"), "speedup": numbers})
+    Table("some", "a caption", frame, list(frame)).write_to(tmp_path)
+    space = embedding.Embedding(tmp_path, 1)
+    view = tables.from_files(tmp_path, "some", "Title", "", Records(pd.DataFrame(), pd.DataFrame()), space)
+    cells = [row.cells[1] for row in view.rows]
+    assert [cell.text for cell in cells] == ["–", "0.1250", "0.05000", "2.000", "inf"]
+    assert [cell.order for cell in cells[:4]] == ["", "0.125", "0.05", "2"] and float(cells[4].order) > 1e308
+    template = assets.environment().from_string('{% from "table.html" import show %}{{ show(view) }}')
+    made = Seen(template.render(view=view))
+    assert [of["data-order"] for tag, of in made.elements if tag == "td" and of.get("class") == "number"][:4] == [
+        cell.order for cell in cells[:4]
+    ]
 
 
 def test_the_terms_of_a_caption_are_a_list():

@@ -728,6 +728,9 @@ def test_claims_of_p1b3(frame):
     failed = found.loc[("failed_pct", "linear")].set_index("gpus")
     assert failed.low[192] == 100
     assert failed.missing[384] == "runs of p1b3, batch scaling, batch_scaling: linear, with read_csv on 384 ranks"
+    # Runs that were lost with a host say nothing of the claim: without them there is no repeat that failed.
+    lost = TABLES["icpp2019_claims"].make(table.assign(failure_kind="host_lost"), NO_LOADING).frame
+    assert lost.loc[lost["quantity"].eq("failed_pct") & lost["gpus"].eq(192), "low"].isna().all()
 
 
 @pytest.mark.slow
@@ -985,6 +988,25 @@ def test_speedups_say_how_sure_they_are(frame):
     assert table.loc[2].speedup == pytest.approx(2)
     assert (table.loc[2].speedup_low, table.loc[2].speedup_high) == pytest.approx((2, 2)), "each block's ratio is 2"
     assert (table.loc[2].pairing, table.loc[1].pairing) == ("paired", None)
+
+
+def test_an_interval_that_counts_blocks_as_fewer_says_so(frame):
+    """The speedup of 2 grows by 2 % from block to block: 8 alike blocks count as 3, with 2 degrees of freedom.
+
+    The logarithms' standard deviation is ln 1.02 x root of 6; half of the interval is 4.3027 of it / root of 3: 0.1205.
+    """
+    runs = expand(gpus=[1, 2], epochs=4, repeats=8)
+    facts = [
+        {"runtime": 10.0 * 1.02**run.repeat if run.gpus == 1 else 5.0, "started": 2 * run.repeat + run.gpus}
+        for run in runs
+    ]
+    table = TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING)
+    row = by_gpus(table).loc[2]
+    assert row.speedup == pytest.approx(2 * 1.02**4.5)
+    assert (row.speedup_low, row.speedup_high) == pytest.approx((1.938, 2.466), abs=1e-3)
+    told = "speedup: 8 blocks counted as 3.0, because successive blocks are alike"
+    assert row.blocks_alike == told
+    assert f"- intervals that count their blocks as fewer: {told}; see blocks_alike" in table.markdown()
 
 
 @pytest.mark.parametrize(("second", "speedup"), [(20, 2.5), (8, None)])

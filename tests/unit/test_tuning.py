@@ -330,6 +330,19 @@ def test_an_arm_that_failed_in_a_held_out_block_is_not_turned(tuned):
     assert (row["held_out_blocks"], row["blocks"], row["repeats_failed"]) == ("4 to 7", 3, 1)
 
 
+@pytest.mark.parametrize(("block", "screening"), [(1, 4), (7, 3)])
+def test_a_lost_host_says_nothing_of_an_arm(tuned, block, screening):
+    """One of four blocks, screening or held-out, lost a host: its run is missing, and no failure of the arm."""
+    study, runs = tuned({"arrays": 1.2, "sharded": 1.0}, blocks=7, screening_blocks=screening)
+    lost = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] == block)
+    runs.loc[lost, ["status", "failure_kind"]] = ["failed", "host_lost"]
+    answer, told = answer_of(study, runs)
+    assert (answer.pick.arm, answer.verdict, answer.failed) == ("arrays", tuner.TURN, 0)
+    (row,) = tuner_table(study, [answer]).frame.to_dict("records")
+    assert (row["blocks"], row["repeats_failed"]) == ((3, 1) if block == 7 else (3, 0))
+    assert ("1 run of the held-out blocks was lost with a host or a batch job" in told) == (block == 7)
+
+
 def test_held_out_blocks_that_did_not_run_one_after_the_other_confirm_nothing(tuned):
     study, runs = tuned({"arrays": 1.2, "sharded": 1.0}, blocks=7)
     later = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] > 4)

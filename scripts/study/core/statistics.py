@@ -134,7 +134,7 @@ def exact(value: float) -> LogSample:
     return LogSample(math.inf, math.log(value), 0.0)
 
 
-def from_interval(n: int, low: float, high: float, error: float) -> LogSample:
+def from_interval(n: float, low: float, high: float, error: float) -> LogSample:
     """The `LogSample` whose `LogSample.interval` is (low, high)."""
     half = (math.log(high) - math.log(low)) / 2
     return LogSample(n, (math.log(high) + math.log(low)) / 2, half * math.sqrt(n) / student(n - 1, error))

@@ -48,7 +48,8 @@ class Selection:
         left_out: {reason: number of runs}.
         problems: a line per contradictory run or point.
         failed: rows of the failed runs that would have been used, and of those that missed the target quality, which
-            others reached. They take part in the recommendation.
+            others reached. They take part in the recommendation. Those that were lost with a host or a batch job are
+            not among them, as in findings: they say nothing of their rank count.
     """
 
     used: pd.DataFrame
@@ -72,10 +73,13 @@ def select(runs: pd.DataFrame) -> Selection:
     left_out |= {why: int(number) for why, number in why_unlike.value_counts().items()}
     rest = rest[why_unlike.isna()]
     has_failed = rest["status"] != "ok"
-    failed, rest = rest[has_failed], rest[~has_failed]
+    is_own = comparable.own_failures(rest)
+    failed, lost, rest = rest[is_own], rest[has_failed & ~is_own], rest[~has_failed]
     missed = rest[_missed_target(rest)] if len(rest) else rest
     if len(failed):
         left_out[_failures_in_words(failed)] = len(failed)
+    if len(lost):
+        left_out[_failures_in_words(lost, comparable.LOST)] = len(lost)
     if rest.empty:
         return Selection(rest, left_out, [], failed)
     problems = rest.apply(_problem, axis=1)
@@ -162,10 +166,10 @@ def _missed_target(runs: pd.DataFrame) -> pd.Series:
     return runs["target_reached"].eq(False) & others
 
 
-def _failures_in_words(failed: pd.DataFrame) -> str:
+def _failures_in_words(failed: pd.DataFrame, how: str = "failed") -> str:
     """``failed (oom 3) on 24 ranks``."""
     counts = ", ".join(map(str, sorted(set(failed["gpus"].astype(int)))))
-    return f"failed ({failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
+    return f"{how} ({failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
 
 
 def failure_kinds(failed: pd.DataFrame) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from study.core import checked, code_version, fields, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
-from study.core.wording import counted
+from study.core.wording import alike_blocks, counted
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
@@ -60,6 +60,7 @@ class Series:
         failed: how the other repeats failed, which missed the target of the quantity among them.
         failed_runs: a digest of each of these runs, in the same order; none of loads.
         besides: how many more repeats succeeded, whose values are left out, of those among which ``failed`` were.
+        lost: how many repeats were lost with a host or a batch job, which is no failure of theirs.
         may_fail: whether the study expects failures of this point.
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
@@ -88,6 +89,7 @@ class Series:
     failed: tuple[str, ...] = ()
     failed_runs: tuple[str, ...] = ()
     besides: int = 0
+    lost: int = 0
     may_fail: bool = False
 
     @property
@@ -269,11 +271,17 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         return empty
     of_point = frame[frame["point"] == point]
     hows = [comparable.failure(row, [quantity]) for row in of_point.to_dict("records")]
-    is_failed = [how is not None for how in hows]
+    own = [comparable.is_its_own(row) for row in of_point.to_dict("records")]
+    is_failed = [how is not None and is_own for how, is_own in zip(hows, own, strict=True)]
     expected = of_point["may_fail"].any() if "may_fail" in of_point else False
     empty = dataclasses.replace(
         empty,
-        failed=tuple(_shortly(how, row) for how, row in zip(hows, of_point.to_dict("records"), strict=True) if how),
+        failed=tuple(
+            _shortly(str(how), row)
+            for how, row, counts in zip(hows, of_point.to_dict("records"), is_failed, strict=True)
+            if counts
+        ),
+        lost=len(own) - sum(own),
         failed_runs=_digests(of_point[is_failed]),
         may_fail=bool(expected),
         records=join_records(of_point["record"]),
@@ -404,8 +412,14 @@ def _row(series: Series, own: Accepted | None, problem: str | None, error: float
     sample = log_sample(series.values) if series.values else None
     row |= _columns("measured", sample) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
-    told = comparable.counted_failures(series.failed, series.attempts)
-    row |= {"repeats_failed": len(series.failed), "reason": "; ".join(filter(None, [told, series.reason])) or None}
+    told = [
+        comparable.counted_failures(series.failed, series.attempts),
+        comparable.lost_in_words(series.lost, series.attempts + series.lost),
+        series.reason,
+    ]
+    alike = alike_blocks(len(series.values), sample.n) if sample else ""
+    row |= {"blocks_alike": f"{counted(len(series.values), 'repeat')} {alike}" if alike else None}
+    row |= {"repeats_failed": len(series.failed) + series.lost, "reason": "; ".join(filter(None, told)) or None}
     if problem or own is None or sample is None:
         return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
     ratio, low, high = ratio_interval(sample, own.sample, error)
@@ -451,6 +465,7 @@ def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> It
             low=own.low if own else None,
             high=own.high if own else None,
             repeats=len(series.values),
+            worth=references.rounded(sample.n) if sample.n < len(series.values) else None,
             failed=len(series.failed),
             interval=[references.rounded(end) for end in sample.interval(FALSE_ALARM)],
             calibration=series.calibration,

@@ -26,6 +26,7 @@ from study.core import cores, fields, units
 from study.core.environment import RANKS_GO_ON, tells
 from study.core.errors import StudyError
 from study.core.files import parsed_json
+from study.core.wording import counted
 from study.experiment import autotuning
 from study.experiment.parameters import PARAMETERS
 from study.launch.variables import SWITCHES
@@ -63,6 +64,7 @@ LEAST_APART = 3  # blocks on different hosts, without turns on them, that can sh
 TIED = 0.5  # of an arm's uses of hosts: up to so many may repeat hosts that the other arm is not on as often
 SLEW = 1e-3  # of a duration: by how much a wall clock that is adjusted slowly (at most 500 ppm, adjtime) may be off
 FIRST_TIME_NS = 10**6  # starts below are no times of a clock but places in an order, as of tables made by hand
+LOST = "lost with a host or a batch job"  # what `is_its_own` is not
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
 OF_FAILURES = (
     "block",
@@ -167,6 +169,15 @@ def _read_unlike(runs: pd.DataFrame) -> list[Any]:
     known = (asked > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
     states = (stored > COLD * asked)[known].groupby(runs.loc[known, _BLOCK]).nunique()
     return list(states[states > 1].index)
+
+
+def read_unlike(arms: Sequence[pd.DataFrame], column: str) -> list[Any]:
+    """The blocks of which some runs read from storage and others from the page cache, if ``column`` includes loading.
+
+    arms: rows, with their ``block``.
+    """
+    rows = pd.concat(arms)
+    return _read_unlike(rows.assign(**{_BLOCK: rows["block"]})) if _includes_loading([column]) else []
 
 
 def _run_again_apart(runs: pd.DataFrame) -> list[Any]:
@@ -344,6 +355,19 @@ def is_its_own(run: Mapping[str, Any]) -> bool:
     message = run.get("failure_message")
     lost = isinstance(message, str) and LOST_JOB in message
     return run["status"] == "ok" or not (run.get("failure_kind") in NOT_ITS_OWN or lost)
+
+
+def own_failures(runs: pd.DataFrame) -> pd.Series:
+    """Which runs failed in a way that may be due to their arm or rank count, see `is_its_own`."""
+    told = runs[[name for name in ("status", "failure_kind", "failure_message") if name in runs]].to_dict("records")
+    return pd.Series([run["status"] != "ok" and is_its_own(run) for run in told], index=runs.index, dtype=bool)
+
+
+def lost_in_words(lost: int, runs: int) -> str | None:
+    """``2 of 3 runs were lost with a host or a batch job``; None if none was."""
+    if not lost:
+        return None
+    return f"{lost} of {counted(runs, 'run')} {'was' if lost == 1 else 'were'} {LOST}"
 
 
 def failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] = ()) -> dict[Any, list[str]]:

@@ -5,7 +5,7 @@ than the ratio of two means. This holds only if the blocks ran one after the oth
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from study.core.statistics import (
     student,
     worth_of_pairs,
 )
+from study.core.wording import alike_blocks, counted
 from study.records import comparable
 from study.records.names import runs_of
 from study.records.power import has_no_mean
@@ -68,6 +69,21 @@ class Ratio:
     def unlike(self) -> str | None:
         """Column ``blocks_unlike``: the blocks that are not compared, ``2: why; 5: why``; None if there are none."""
         return "; ".join(f"{block}: {why}" for block, why in self.left_out.items()) or None
+
+    @property
+    def alike(self) -> str | None:
+        """That the interval counts the blocks as fewer, in words; None if it counts all of them."""
+        told = "" if math.isnan(self.low) else alike_blocks(self.blocks, self.worth)
+        return f"{counted(self.blocks, 'block')} {told}" if told else None
+
+
+def blocks_alike(ratios: Mapping[str, Ratio]) -> str | None:
+    """Column ``blocks_alike``: which intervals of a row count their blocks as fewer; None if none does.
+
+    ratios: by the name of the row's column.
+    """
+    told = {name: each.alike for name, each in ratios.items() if each.alike}
+    return "; ".join(f"{name}: {why}" for name, why in told.items()) or None
 
 
 @dataclass(frozen=True)

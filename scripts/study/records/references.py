@@ -27,8 +27,9 @@ HEAD = """# Accepted values of the performance references of study {study} on ma
 class Accepted:
     """An accepted value, as in the file; see config/schemas/references.schema.yaml.
 
-    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. failed: how
-    many further repeats failed; None in older files, where none may. runs: a digest of each of these runs, by which
+    value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. worth: as
+    how many the interval counts them, if fewer, see `study.core.statistics.independent_number`. failed: how many
+    further repeats failed; None in older files, where none may. runs: a digest of each of these runs, by which
     they are told from later ones; None for loads, and in older files. failed_runs: likewise of those that failed; None
     also if none did. hardware: of their hosts; None likewise.
     """
@@ -40,6 +41,7 @@ class Accepted:
     low: float | None = None
     high: float | None = None
     repeats: int | None = None
+    worth: float | None = None
     failed: int | None = None
     interval: list[float] | None = None
     calibration: str | None = None
@@ -61,7 +63,8 @@ class Accepted:
         if not self.repeats or not self.interval:
             return exact(self.value)
         low, high = self.interval
-        return dataclasses.replace(from_interval(self.repeats, low, high, FALSE_ALARM), mean=exact(self.value).mean)
+        found = from_interval(self.worth or self.repeats, low, high, FALSE_ALARM)
+        return dataclasses.replace(found, mean=exact(self.value).mean)
 
 
 def path_of(machine: str, study: str) -> Path:

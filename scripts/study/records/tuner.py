@@ -15,7 +15,7 @@ import pandas as pd
 from study.core.statistics import smallest_gain
 from study.core.wording import counted
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
-from study.records import arms, looks, pairing
+from study.records import arms, comparable, looks, pairing
 from study.records.arms import Compared
 from study.records.noise_of_runs import ASSUMED, Noise
 
@@ -61,13 +61,21 @@ class Answer:
 
     @property
     def failed(self) -> int:
-        """How many runs of the pick failed in the held-out blocks."""
-        return 0 if self.confirmed is None else int((self.confirmed.runs["status"] != "ok").sum())
+        """How many runs of the pick failed in the held-out blocks, by themselves: not with a host that was lost."""
+        return 0 if self.confirmed is None else int(comparable.own_failures(self.confirmed.runs).sum())
 
     @property
     def baseline_failed(self) -> int:
-        """How many runs of the baseline failed in the held-out blocks."""
-        return 0 if self.confirmed is None else int((self.confirmed.baseline["status"] != "ok").sum())
+        """How many runs of the baseline failed in the held-out blocks; as `failed`."""
+        return 0 if self.confirmed is None else int(comparable.own_failures(self.confirmed.baseline).sum())
+
+    @property
+    def lost(self) -> int:
+        """How many runs of the pick and of the baseline were lost with a host or a batch job in these blocks."""
+        if self.confirmed is None:
+            return 0
+        both = (self.confirmed.runs, self.confirmed.baseline)
+        return sum(int((each["status"] != "ok").sum() - comparable.own_failures(each).sum()) for each in both)
 
     @property
     def verdict(self) -> str:
@@ -223,7 +231,7 @@ def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names:
 
 def _why_not(arm: Compared) -> str | None:
     """Why an arm cannot be picked."""
-    if failed := int((arm.runs["status"] != "ok").sum()):
+    if failed := int(comparable.own_failures(arm.runs).sum()):
         return f"{failed} of {counted(len(arm.runs), 'run')} failed in the screening blocks"
     if arm.speed.pairing == pairing.UNPAIRED:
         return "its screening blocks did not run one after the other"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ import pandas as pd
 
 from study.core.wording import alike_blocks, counted, significant
 from study.experiment.study import growth_of_work
-from study.records import disturbed, pairing, targets
-from study.records.names import split_records
+from study.records import comparable, disturbed, pairing, targets
+from study.records.names import runs_of, split_records
 from study.report.tables import TABLES
 from study.report.tables.kinds import selected
 from study.report.tables.scaling import SERIES
@@ -18,7 +19,8 @@ from study.report.tables.scaling import SERIES
 LEAST_GAIN = 1.5  # speedup of a doubling that is worth its ranks: half of the added ones is used
 RULE = (
     f"The largest measured number of ranks up to which each doubling gets the work done at least {LEAST_GAIN:g} times "
-    "as fast, so that at least half of the added ranks is used. Times are of the whole run, with start-up and loading."
+    "as fast, so that at least half of the added ranks is used. Times are of the whole run, with start-up and loading. "
+    "A number of ranks on which more runs failed than on fewer is left out."
 )
 
 
@@ -36,7 +38,8 @@ class Answer:
 class _Step:
     """From one measured number of ranks to the next. gain: speedup per doubling, with its interval.
 
-    worth: how many independent blocks the interval counts.
+    worth: how many independent blocks the interval counts. survivors: where the added ranks are not worth it, that the
+    fewer ones failed more often; else None.
     """
 
     ranks: int
@@ -44,6 +47,7 @@ class _Step:
     speedup: tuple[float, float, float]  # of the whole step: estimate, low, high
     blocks: int
     worth: float
+    survivors: str | None = None
 
     @property
     def _doublings(self) -> float:
@@ -88,7 +92,7 @@ def _names(groups: list[pd.DataFrame]) -> list[str]:
 
 
 def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
-    steps, not_compared = _steps(rows, runs)
+    steps, skipped = _steps(rows, runs)
     if not steps:
         return None
     taken = next((place for place, step in enumerate(steps) if not step.is_worth), len(steps))
@@ -97,8 +101,11 @@ def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
     records = [record for text in rows["records"] for record in split_records(text)]
     used = runs[runs["record"].isin(records)]
     told = [_sentence(ranks, judged, int(rows["gpus"].max()))]
-    if not_compared:
+    if judged.survivors:
+        told.append(f"But {judged.survivors}.")
+    if not_compared := sorted(count for count, why in skipped.items() if why is None):
         told.append(f"Nothing is said about {', '.join(map(str, not_compared))}: no successful runs to compare.")
+    told += [f"Not {count}, whatever its times: {why}." for count, why in sorted(skipped.items()) if why]
     told += _to_target(used)
     told += disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run")
     return Answer(name, ranks, " ".join(told), records)
@@ -111,13 +118,15 @@ def _to_target(used: pd.DataFrame) -> list[str]:
     return [f"{number} of {counted(len(used), 'run')} stopped at the target: the work is the way to it."]
 
 
-def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], list[int]]:
+def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[int, str | None]]:
     """The steps from each number of ranks to the next one that can be compared with it, and the numbers that cannot.
 
-    Without those whose runs all failed: one beyond them may be worth its ranks.
+    The latter with the reason if they would be worth their ranks but failed more often than the fewer ones: a failed
+    run counts as the worst value, as in findings. One beyond them may be worth its ranks.
     """
     has_runs = rows["runtime_s"].notna()
-    steps, not_compared = list[_Step](), rows.loc[~has_runs, "gpus"].astype(int).tolist()
+    steps = list[_Step]()
+    skipped: dict[int, str | None] = dict.fromkeys(rows.loc[~has_runs, "gpus"].astype(int))
     one: pd.Series | None = None
     for _, other in rows[has_runs].iterrows():
         if one is None:
@@ -126,12 +135,19 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], list[in
         found = pairing.between(runs, one["records"], other["records"], "runtime_s")
         work = growth_of_work(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
         if not found.blocks or not math.isfinite(found.ratio):
-            not_compared.append(int(other["gpus"]))
+            skipped[int(other["gpus"])] = None
             continue
         speedup = (found.ratio * work, found.low * work, found.high * work)
-        steps.append(_Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks, found.worth))
+        step = _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks, found.worth)
+        arms = {counted(int(each["gpus"]), "rank"): runs_of(runs, each["records"]) for each in (one, other)}
+        fewer, more = arms
+        survivors = comparable.survivors_only(arms, more if step.is_worth else fewer, ["runtime_s"])
+        if survivors and step.is_worth:
+            skipped[int(other["gpus"])] = survivors
+            continue
+        steps.append(dataclasses.replace(step, survivors=survivors))
         one = other
-    return steps, sorted(not_compared)
+    return steps, skipped
 
 
 def _sentence(ranks: int, step: _Step, most: int) -> str:

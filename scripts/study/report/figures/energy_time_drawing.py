@@ -18,7 +18,8 @@ from study.report.tables.energy_time import FRONT, WORK, energy_time, of_equal_w
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
-IN_TITLES = ("program_parameters", "members", "halving_epochs")  # of `WORK`; those without words of their own
+# Of `WORK`, those that have no own place in a panel's title.
+IN_TITLES = ("sharding", "program_parameters", "members", "halving_epochs")
 COLUMNS = 2
 WIDTH, AXES, LINE = 1.4 * style.PANEL_WIDTH, 2.9, 0.13  # inches: of a panel, its height without the list, a line of it
 CHARACTERS = 72  # of a line of the list

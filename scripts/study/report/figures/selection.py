@@ -19,7 +19,7 @@ from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, Labels, columns, draws, filters
 from study.report.figures.published_points import published_rows
 from study.report.tables.kinds import selected
-from study.report.tables.summary import POINT
+from study.report.tables.summary import POINT, counted_kinds
 
 NOT_MEASURED = "no run of this study has it"
 
@@ -119,6 +119,12 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     crowded = sorted(rows.loc[rows["oversubscribed"].astype(bool), "gpus"].unique())
     if crowded:
         notes.append(f"oversubscribed (ranks had fewer cores than they should): {', '.join(map(str, crowded))} ranks")
+    at_point = rows["status"].eq("ok").groupby([rows[name] for name in POINT if name in rows], dropna=False)
+    survivors = rows[at_point.transform("any") & rows["status"].ne("ok")]
+    if len(survivors):
+        ranks = ", ".join(map(str, sorted(survivors["gpus"].unique())))
+        notes.append(f"failed repeats are in no mean: {len(survivors)} ({counted_kinds(survivors['failure_kind'])}), "
+                     f"{ranks} ranks")  # fmt: skip
     notes += modelled_note(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")

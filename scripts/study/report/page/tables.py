@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +41,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says, and the number to sort it by where that is not the same."""
+    """What a cell says, and the number to sort it by, which is empty of a text and of a missing number.
+
+    The page's script looks at the first row: if a number there has nothing to sort by, all are sorted as texts.
+    """
 
     text: str
     order: str = ""
@@ -202,8 +207,8 @@ def _number(value: Any, interval: Any, compared: Iterable[float]) -> Cell:
     if pd.isna(value):
         return Cell(text(value), is_number=True)
     said = text(value, limits=compared) if pd.isna(interval) else f"{text(value)} ± {text(interval, 2)}"
-    exact = f"{value:.9g}"
-    return Cell(said, "" if exact == said else exact, is_number=True)
+    order = value if math.isfinite(value) else math.copysign(sys.float_info.max, value)  # "inf" would be a text
+    return Cell(said, f"{order:.9g}" if math.isfinite(value) else repr(order), is_number=True)
 
 
 def _runs(frame: pd.DataFrame, rows: int, links: Links) -> list[list[Link]]:

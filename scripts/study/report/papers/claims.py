@@ -44,7 +44,8 @@ SCALE = {"value": 1, "value_pct": 100}
 OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
 NOTHING: dict[str, Any] = {
     "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
-    "pairing": None, "repeats": None, "repeats_failed": None, "series": None, "workload_difference": None,
+    "pairing": None, "blocks_alike": None,
+    "repeats": None, "repeats_failed": None, "series": None, "workload_difference": None,
     "code_is_current": True, "oversubscribed": False, "power_source": None, "records": None, "missing": None,
     NOT_STATED: None, "machine": None,
 }  # fmt: skip
@@ -54,7 +55,7 @@ NOTHING: dict[str, Any] = {
 class Found:
     """A claim's number from the runs of one experiment, with its 95 % interval (NaN without repeats, and of survivors).
 
-    failed: how many further repeats failed.
+    failed: how many further repeats failed. alike: that the interval counts its blocks as fewer.
     """
 
     value: float
@@ -64,6 +65,7 @@ class Found:
     runs: pd.DataFrame
     pairing: str | None = None
     failed: int = 0
+    alike: str | None = None
 
 
 def recomputed(paper: Declared, runs: pd.DataFrame) -> pd.DataFrame:
@@ -109,6 +111,7 @@ def _numbers(found: list[Found], paper: Declared, claim: Claim) -> dict[str, Any
         "pairing": "; ".join(sorted({each.pairing for each in found if each.pairing})) or None,
         "repeats": min(each.repeats for each in found),
         "repeats_failed": sum(each.failed for each in found),
+        "blocks_alike": None if several or math.isnan(found[0].low) else found[0].alike,
         "series": len(found) if several else None,
         "workload_difference": differences(paper.paper, used.assign(repeats_ok=1)),
         "machine": "; ".join(sorted(used["machine"].unique())),
@@ -217,7 +220,7 @@ def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -
         return None
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
     value, low, high = (formulas.of_ratio(form, each, ranks) for each in ratio.numbers)
-    return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing)
+    return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing, alike=ratio.alike)
 
 
 def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found | None:

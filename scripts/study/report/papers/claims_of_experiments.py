@@ -167,6 +167,7 @@ class _Study:
             "interval_high": found.interval_high,
             "load_share_pct": found.load_share_pct,
             "pairing": found.pairing,
+            "blocks_alike": found.alike if pd.notna(found.interval_low) else None,
             "repeats": repeats,
             "repeats_failed": int(used["repeats_failed"].sum()) if len(used) else None,
             NOT_STATED: not_stated((row for _, row in good.iterrows()), self.paper.paper),

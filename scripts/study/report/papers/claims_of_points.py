@@ -180,7 +180,7 @@ def _interval(claim: Claim, pairs: pd.DataFrame, source: Points, runs: pd.DataFr
     pair = pairs.iloc[0]
     found = pairing.between(runs, pair["records"], pair["records_other"], column, judged=True)
     low, high = (formulas.of_ratio(claim.form, end) for end in (found.low, found.high))
-    return {"interval_low": low, "interval_high": high, "pairing": found.pairing}
+    return {"interval_low": low, "interval_high": high, "pairing": found.pairing, "blocks_alike": found.alike}
 
 
 def _missing(claim: Claim, source: Points, points: pd.DataFrame) -> str:

@@ -31,7 +31,7 @@ CABINET, POWER = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv
 LARGEST_16_BIT = 2**15 - 1
 DIFFERENCE = workload_difference("pittman2018")
 TIMES = ["mean_s", "std_s", "min_s", "max_s"]
-INTERVAL = ["low", "high", "pairing"]
+INTERVAL = ["low", "high", "pairing", "blocks_alike"]
 OF_SHARING = ("input_sharing", "preprocessing_ranks")
 
 
@@ -204,7 +204,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     ours = points(several, ["node_power_w"]) if len(several) else _no_points("input_sharing", "node_power_w")
     base = ours[ours["input_sharing"] == DUPLICATED]
     saved = [_saved(_against(row, base, several, OF_SHARING, "node_power_w")) for _, row in ours.iterrows()]
-    names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing"]
+    names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing", "blocks_alike"]
     ours = ours.join(pd.DataFrame(saved, columns=names, index=ours.index))
     measures = ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]
     table = beside(ours, POWER, ["input_sharing", "benchmark"], measures, DIFFERENCE)
@@ -280,12 +280,12 @@ def _against(
     """Ratio, interval and pairing of a point to the base that differs in the columns ``free`` only; NaN without one."""
     others = like(bases, row, free)
     if others.empty or row["records"] in set(others["records"]):
-        return math.nan, math.nan, math.nan, None
+        return math.nan, math.nan, math.nan, None, None
     found = pairing.between(runs, row["records"], others.iloc[0]["records"], measure)
-    return *found.numbers, found.pairing
+    return *found.numbers, found.pairing, found.alike
 
 
 def _saved(ratio: tuple[Any, ...]) -> tuple[Any, ...]:
     """The ratio of power to the base's as what is saved of it in %, with its interval."""
-    value, low, high, kind = ratio
-    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), kind
+    value, low, high, *told = ratio
+    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), *told

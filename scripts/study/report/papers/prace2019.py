@@ -71,7 +71,8 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
         return {**dict.fromkeys(SPEEDUP, math.nan), "pairing": None}
     found = pairing.between(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    return dict(zip(SPEEDUP, (*found.numbers, found.pairing), strict=True)) | {"blocks_unlike": found.unlike}
+    told = {"blocks_unlike": found.unlike, "blocks_alike": pairing.blocks_alike({"speedup": found})}
+    return dict(zip(SPEEDUP, (*found.numbers, found.pairing), strict=True)) | told
 
 
 def _differences(row: pd.Series) -> str:

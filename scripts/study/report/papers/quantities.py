@@ -9,7 +9,8 @@ datasets, input pipelines or learning rates. A quantity that compares machines h
 - growth, growth_pct: the measure on the claim's number of ranks / that on ``fewest`` ranks (by default the fewest that
   were run), and 100 x that less 1
 - speedup_of_loads: other / one of loading the training file alone, from loading measurements
-- failed_pct: 100 x repeats that failed / all, of one kind of ``failure`` or of any
+- failed_pct: 100 x repeats that failed / all, of one kind of ``failure`` or of any; repeats that were lost with a host
+  or a batch job are not counted
 
 Other quantities are functions that a paper's module registers in `QUANTITIES`.
 """
@@ -23,7 +24,7 @@ from typing import Any
 import pandas as pd
 
 from study.core.registry import Registry
-from study.records import pairing
+from study.records import comparable, pairing
 from study.records.names import runs_of
 from study.report.papers.declaration import Claim
 from study.report.papers.formulas import of_ratio
@@ -66,6 +67,7 @@ class Found:
         points: those that were used.
         blocks: the fewest repeats behind one value, if that is not the points' number of repeats.
         pairing: whether two arms were run interleaved, for ratios.
+        alike: that an interval counts its blocks as fewer.
         load_share_pct: the largest share of loading in the base runs, %.
         missing: why there is no value; None for the usual reason, that runs are missing.
     """
@@ -79,6 +81,7 @@ class Found:
     pairing: str | None = None
     load_share_pct: float = math.nan
     missing: str | None = None
+    alike: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ def _of_two_loaders(case: Case, measure: str, optimized_loader: str, base_loader
         used,
         min(ratio.blocks for ratio in ratios.values()),
         pairing.PAIRED if together else pairing.UNPAIRED,
+        alike="; ".join(dict.fromkeys(ratio.alike for ratio in ratios.values() if ratio.alike)) or None,
     )
 
 
@@ -245,7 +249,7 @@ def _growth(case: Case, measure: str, fewest: int | None, form: str) -> Found:
     many, one = (end.iloc[0] for end in ends)
     ratio = pairing.between(case.runs, many["records"], one["records"], measure)
     value, low, high = (of_ratio(form, end) for end in ratio.numbers)
-    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing)
+    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing, alike=ratio.alike)
 
 
 def _share_of_failures(case: Case, kind: str | None) -> Found:
@@ -254,9 +258,13 @@ def _share_of_failures(case: Case, kind: str | None) -> Found:
     chosen = chosen[chosen["gpus"] == case.claim.at["gpus"]] if "gpus" in case.claim.at else chosen
     if chosen.empty:
         return Found()
-    shares = []
+    shares, numbers = list[float](), list[int]()
     for records in chosen["records"]:
         repeats = runs_of(case.runs, records)
+        repeats = repeats[repeats["status"].eq("ok") | comparable.own_failures(repeats)]
+        numbers.append(len(repeats))
+        if repeats.empty:
+            continue
         failed = repeats["failure_kind"].eq(kind) if kind else repeats["status"].ne("ok")
         shares.append(100 * float(failed.mean()))
-    return Found(*_range(shares), points=chosen, blocks=int((chosen["repeats_ok"] + chosen["repeats_failed"]).min()))
+    return Found(*_range(shares), points=chosen, blocks=min(numbers)) if shares else Found()

@@ -72,6 +72,7 @@ def _nothing() -> dict[str, Any]:
 
 def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """A series with its columns of comparison, for energy and for runtime."""
+    alike: list[dict[str, pairing.Ratio]] = [{} for _ in range(len(series))]
     for measure, what in OF.items():
         if series[measure].isna().all():
             series = series.assign(**{f"{what}{end}": np.nan for end in ENDS[:-1]}, **{f"{what}_verdict": None})
@@ -84,7 +85,9 @@ def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             **{f"{what}_to_lowest_low": low, f"{what}_to_lowest_high": high},
             **{f"{what}_verdict": _verdicts(series[measure], low, series.index == best.name)},
         )
-    return series
+        for of_row, ratio, own in zip(alike, ratios, itself, strict=True):
+            of_row |= {} if own else {f"{what}_to_lowest": ratio}
+    return series.assign(blocks_alike=[pairing.blocks_alike(of_row) for of_row in alike])
 
 
 def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[pairing.Ratio]]:

@@ -62,6 +62,8 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
         for verdict, meaning in NOTES.items()
         if verdict in counts
     ]
+    if "blocks_alike" in rows and (alike := list(dict.fromkeys(rows["blocks_alike"].dropna()))):
+        notes.append(f"intervals that count their repeats as fewer: {'; '.join(alike)}; see blocks_alike")
     old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0
     if old:
         notes.append(f"{old} rows are of runs or loads by another version of the code than the present one")

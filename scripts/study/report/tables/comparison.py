@@ -7,7 +7,7 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.core.statistics import ERROR_PER_SIDE, log_sample, ratio_interval
-from study.core.wording import counted
+from study.core.wording import alike_blocks, counted
 from study.records import comparable, pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table
@@ -36,7 +36,8 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
              "oversubscribed"]  # fmt: skip
     caption = (
         f"Each result divided by that of {base}: ratio of geometric means and its 95 % interval. There is no ratio of "
-        "runs that are no repeats of each other (why_not), and no interval where the faster one failed more often. "
+        "runs that are no repeats of each other, or of which some read their files from storage and others from the "
+        "page cache (why_not), and no interval where the faster one failed more often. "
         "time_per_step_s: of the epochs after the first, so runs with one epoch have none. "
         "calibrated: both were made on one host, and each run is divided by the calibration timed beside it (Welch's "
         "interval). paired: within blocks that ran interleaved. unpaired: neither of these, so the ratio includes "
@@ -58,9 +59,18 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     one, other = (each[(each["status"] == "ok") & (each[quantity] > 0)] for each in (one, other))
     if one.empty or other.empty:
         return None
+    if cold := comparable.read_unlike([one, other], quantity):
+        used = [each[~each["block"].isin(cold)] for each in (one, other)]
+        if any(each.empty for each in used):
+            why_not = comparable.PAGE_CACHE
+        else:
+            one, other = used
     both = pd.concat([one, other])
-    how, numbers = _calibrated(one, other, quantity) if _are_calibrated(both) else _blocks(one, other, quantity)
-    if mixed := comparable.unlike(one) or comparable.unlike(other):
+    compare = _calibrated if _are_calibrated(both) else _blocks
+    how, numbers, alike = compare(one, other, quantity)
+    if why_not:
+        numbers = (math.nan,) * 3
+    elif mixed := comparable.unlike(one) or comparable.unlike(other):
         why_not, numbers = mixed, (math.nan,) * 3
     elif comparable.overlapped(both).any():
         why_not, numbers = comparable.AT_ONCE, (math.nan,) * 3
@@ -73,6 +83,8 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
         "how": how,
         "differs": ", ".join(comparable.differences(one, other)) or None,
         "why_not": why_not,
+        "blocks_unlike": "; ".join(f"{block}: its block has {comparable.PAGE_CACHE}" for block in cold) or None,
+        "blocks_alike": None if math.isnan(numbers[1]) else alike,
         "repeats_failed": failed[0],
         "base_failed": failed[1],
         "oversubscribed": bool(both["oversubscribed"].any()),
@@ -81,18 +93,25 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     }
 
 
-def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
-    first, second = (log_sample(each[quantity] / each["calibration_s"]) for each in (one, other))
-    return CALIBRATED, ratio_interval(first, second, ERROR_PER_SIDE)
+Compared = tuple[str, tuple[float, float, float], str | None]  # how, the ratio with its interval, column blocks_alike
 
 
-def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tuple[str, tuple[float, float, float]]:
+def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> Compared:
+    samples = [log_sample(each[quantity] / each["calibration_s"]) for each in (one, other)]
+    counts = [
+        (len(each), alike_blocks(len(each), sample.n)) for each, sample in zip((one, other), samples, strict=True)
+    ]
+    alike = "; ".join(f"{counted(number, 'block')} {told}" for number, told in counts if told)
+    return CALIBRATED, ratio_interval(samples[0], samples[1], ERROR_PER_SIDE), alike or None
+
+
+def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> Compared:
     """From the blocks that both have; without one, the ratio of all repeats."""
     found = pairing.ratio(one, other, quantity, free=tuple(comparable.ALIKE) + ("steering",))
     if math.isnan(found.ratio):
         ratio = log_sample(one[quantity]).middle / log_sample(other[quantity]).middle
-        return pairing.UNPAIRED, (ratio, math.nan, math.nan)
-    return found.pairing or pairing.UNPAIRED, found.numbers
+        return pairing.UNPAIRED, (ratio, math.nan, math.nan), None
+    return found.pairing or pairing.UNPAIRED, found.numbers, found.alike
 
 
 def _are_calibrated(runs: pd.DataFrame) -> bool:

@@ -12,17 +12,17 @@ from study.report.tables.layout import Table
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points, to_target
 
 # Keys that make work another, beside the ranks; of a command, its own parameters may. Not compared.
-WORK = ["benchmark", "dataset", "scaling", "epochs", "ensemble", "program_parameters", "members", "halving_epochs",
-        "power_source"]  # fmt: skip
+WORK = ["benchmark", "dataset", "scaling", "sharding", "epochs", "ensemble", "program_parameters", "members",
+        "halving_epochs", "power_source"]  # fmt: skip
 FRONT = "on_pareto_front"
 VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
           "cpu_governor")  # fmt: skip
 CAPTION = (
     "Time from load to evaluate, and energy of the job in this time: means over the repeats. on_pareto_front: no other "
     "point of the same work has a lower mean of one and no higher mean of the other. The work is the same with equal "
-    "benchmark, dataset, parameters of a program, scaling mode, epochs, and members of an ensemble and their halving. "
-    "Where the work changes with the ranks, as under weak scaling, it also needs the same number of ranks. Measured "
-    "and modelled energies are not compared."
+    "benchmark, dataset, parameters of a program, scaling mode, sharding, epochs, and members of an ensemble and "
+    "their halving. Where the work changes with the ranks, as under weak scaling, it also needs the same number of "
+    "ranks. Measured and modelled energies are not compared."
 )
 
 

@@ -73,5 +73,6 @@ def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
     epoch, startup = (pairing.between(runs, row["records"], base["records"], name) for name in (STEADY, "startup_s"))
     found |= dict(zip(RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
     found |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
+    found["blocks_alike"] = pairing.blocks_alike({"epoch_ratio": epoch, "startup_ratio": startup})
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     return found | dict(zip(LOSS, pairing.difference(own, of_base, "test_loss"), strict=True))

@@ -93,4 +93,5 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         efficiency=ratio * work / ranks,
         pairing=[each.pairing if place else None for place, each in enumerate(paired)],
         blocks_unlike=[each.unlike for each in paired],
+        blocks_alike=[pairing.blocks_alike({"speedup": each}) for each in paired],
     )

@@ -66,7 +66,9 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.astype({"input_sharing": str})
     table = table.join(pd.DataFrame([_rates(row, runs) for _, row in table.iterrows()], columns=RATES))
     gains = [_gains(row, table, trained) for _, row in table.iterrows()]
-    table = table.join(_judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike"])))
+    table = table.join(
+        _judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike", "blocks_alike"]))
+    )
     shown = ["benchmark", "compute", "ensemble", "core_limit", "input_sharing", "preprocessing_ranks", *COSTS, *RATES,
              *(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "training_s", "ranks_cpu_s",
              "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
@@ -216,12 +218,14 @@ def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[st
 def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
     found: dict[str, Any] = dict.fromkeys(_gain_columns())
+    ratios: dict[str, pairing.Ratio] = {}
     if (service := _another(row, table, SERVICE)) is not None:
         ratio = pairing.between(runs, service["records"], row["records"], "training_s")
         found |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
+        ratios["over_service"] = ratio
     base = _another(row, table, DUPLICATED)
     if base is None:
-        return found
+        return found | {"blocks_alike": pairing.blocks_alike(ratios)}
     rates = Rates(*(float(row[name]) for name in RATES))
     found["predicted_time_gain"] = rates.gain
     if row["input_sharing"] != SERVICE:  # whose own threads are in no column
@@ -232,7 +236,8 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
         found |= dict(zip(_of_gain(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
         found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
         found[P_OF.format(gain)] = _p_value(ratio)
-    return found
+        ratios[f"{gain}_gain"] = ratio
+    return found | {"blocks_alike": pairing.blocks_alike(ratios)}
 
 
 def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:

@@ -52,8 +52,7 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.sort_values(order, ignore_index=True).astype({"strategy": str}).copy()
     lost = runs.groupby("record")["workers_lost"].first()
     table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
-    table = table.join(pd.DataFrame([_against_horovod(row, table, runs) for _, row in table.iterrows()]))
-    table = table.join(pd.DataFrame([_against_one_server(row, table, runs) for _, row in table.iterrows()]))
+    table = table.join(pd.DataFrame([_compared(row, table, runs) for _, row in table.iterrows()]))
     shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
              "throughput_ratio_low", "throughput_ratio_high", *TO_ONE_SERVER, *LOSS, "test_loss_against_horovod",
              "repeats_ok", "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
@@ -75,6 +74,13 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     return Table("strategies", caption, table, shown, optional, notes(table, "values"), IDENTITY)
 
 
+def _compared(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """A point against Horovod's, and against that with one server."""
+    found = [_against_horovod(row, table, runs), _against_one_server(row, table, runs)]
+    alike = filter(None, [each.pop("blocks_alike", None) for each in found])
+    return {**found[0], **found[1], "blocks_alike": "; ".join(alike) or None}
+
+
 def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Ratio of steady throughputs and difference of the loss, of a point to Horovod's on the same data and ranks."""
     found: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
@@ -88,6 +94,7 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     base = _nearest(alike[is_base], row, "learning_rate_scaling")
     ratio = pairing.between(runs, row["records"], base["records"], STEADY)
     found |= dict(zip(RATIO, (*ratio.numbers, ratio.pairing), strict=True)) | {"blocks_unlike": ratio.unlike}
+    found["blocks_alike"] = pairing.blocks_alike({"throughput_ratio": ratio})
     error = ERROR_PER_SIDE / (~is_base).sum()  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     loss = pairing.difference(own, of_base, "test_loss", error)
@@ -104,7 +111,8 @@ def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
         return found
     base = _nearest(of_one, row, "server_placement")
     ratio = pairing.between(runs, base["records"], row["records"], "time_per_step_s")
-    return dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
+    found["blocks_alike"] = pairing.blocks_alike({"ratio_to_one_server": ratio})
+    return found | dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
 
 
 def _nearest(bases: pd.DataFrame, row: pd.Series, key: str) -> pd.Series:

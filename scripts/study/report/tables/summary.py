@@ -136,6 +136,8 @@ def notes(table: pd.DataFrame, what: str, share_runs: bool = False) -> list[str]
     if "blocks_unlike" in table and (unlike := list(table["blocks_unlike"].dropna())):
         whys = (each.partition(": ")[2] for text in unlike for each in text.split("; "))
         found.append(f"blocks that are not compared: {_joined(whys)}; see blocks_unlike")
+    if "blocks_alike" in table and len(alike := table["blocks_alike"].dropna()):
+        found.append(f"intervals that count their blocks as fewer: {_joined(alike)}; see blocks_alike")
     if "oversubscribed" in table and table["oversubscribed"].any():
         found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
     if "code_is_current" in table and not table["code_is_current"].all():

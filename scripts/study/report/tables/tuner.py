@@ -11,11 +11,12 @@ from study.core.wording import counted, significant
 from study.experiment.study import Study
 from study.records import arms, tuner
 from study.records.arms import FASTER, SLOWER, Compared
+from study.records.comparable import LOST
 from study.records.names import join_records
-from study.records.pairing import UNPAIRED, Ratio
+from study.records.pairing import UNPAIRED, Ratio, blocks_alike
 from study.records.tuner import Answer
 from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY
+from study.report.tables.summary import IDENTITY, notes
 
 SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",
          "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
@@ -32,7 +33,8 @@ CAPTION = (
 def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
     """One row per baseline of the study."""
     frame = pd.DataFrame([_row(answer) for answer in found])
-    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), [], IDENTITY)
+    told = [note for note in notes(frame, "values") if "blocks_alike" in note]
+    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), told, IDENTITY)
 
 
 def _row(answer: Answer) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def _row(answer: Answer) -> dict[str, Any]:
     }
     numbers = {
         "blocks": held_out.speed.blocks,
-        "repeats_failed": answer.failed,
+        "repeats_failed": int((held_out.runs["status"] != "ok").sum()),
         "throughput_ratio": held_out.speed.ratio,
         "throughput_ratio_low": held_out.speed.low,
         "throughput_ratio_high": held_out.speed.high,
@@ -57,6 +59,7 @@ def _row(answer: Answer) -> dict[str, Any]:
         "detectable_pct": 100 * (held_out.detectable - 1),
         "test_loss_difference": held_out.loss.mean,
         "test_loss_difference_ci95": held_out.loss.ci95,
+        "blocks_alike": blocks_alike({"throughput_ratio": held_out.speed}),
         "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
     } if held_out else dict.fromkeys((*SHOWN[8:16], "test_loss_difference_ci95"), math.nan)  # fmt: skip
     return row | numbers
@@ -76,6 +79,9 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
         lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
+    if answer.lost:
+        was = "was" if answer.lost == 1 else "were"
+        lines.append(f"{counted(answer.lost, 'run')} of the held-out blocks {was} {LOST}")
     if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
         lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
     if answer.added:

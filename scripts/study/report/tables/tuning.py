@@ -8,7 +8,7 @@ import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
-from study.records import arms
+from study.records import arms, pairing
 from study.records.names import join_records
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, notes, steady
@@ -90,6 +90,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
         "blocks_unlike": speed.unlike,
+        "blocks_alike": pairing.blocks_alike({"throughput_ratio": speed}),
         "failures": counted_kinds(failed["failure_kind"]),
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),

@@ -303,6 +303,7 @@ def _sides() -> dict[str, str]:
 def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
     """The change of each measure from base to optimised, %, with its interval; NaN where one has no mean."""
     found: dict[str, Any] = {"pairing": None}
+    ratios: dict[str, pairing.Ratio] = {}
     for measured, (_, _, change) in POWER.items():
         names = [change, *_ends(change)]
         found |= dict.fromkeys(names, math.nan)
@@ -311,7 +312,8 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
             found |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
             found["pairing"] = found["pairing"] or ratio.pairing
             found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
-    return found
+            ratios[change] = ratio
+    return found | {"blocks_alike": pairing.blocks_alike(ratios)}
 
 
 @kinds.table(
