@@ -15,9 +15,10 @@ import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
+from study.core.statistics import pooled_variance
 from study.core.wording import counted
 from study.prediction import jobs, same_work, units
-from study.prediction.series_model import LEAST_COUNTS, SeriesModel, fit_series
+from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared, fit_series
 
 WORKS = ("fixed", "per_rank", "epochs")
 TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
@@ -87,30 +88,43 @@ class Series:
         """The counts, ascending."""
         return self.points["ranks"].to_numpy(float)
 
-    @property
-    def load_s(self) -> float:
-        """Seconds of loading beside the times: those of the largest count that has any, 0 if the times include it."""
-        loads = self.points["load_s"].dropna()
-        return float(loads.iloc[-1]) if len(loads) and self.quantity != "runtime_s" else 0.0
+    def loads(self, counts: np.ndarray) -> np.ndarray:
+        """Seconds of loading beside the times at each count, (counts,); 0 where no row has any or the times include it.
+
+        Those of a count are its own, between counts that have some they are interpolated in the logarithm of the ranks,
+        and beyond them they are those of the nearest one.
+        """
+        known = self.points[self.points["load_s"].notna()]
+        if known.empty or self.quantity == "runtime_s":
+            return np.zeros(len(counts))
+        return np.interp(np.log(counts), np.log(known["ranks"].to_numpy(float)), known["load_s"].to_numpy(float))
 
     @property
     def scatter_of_a_run(self) -> float:
-        """Relative variance of single runs around their mean, pooled over the counts; 0 where none is known."""
-        known = self.points[(self.points["repeats"] > 1) | (self.points["scatter"] > 0)]
-        if known.empty:
-            return 0.0
-        freedom = np.maximum(known["repeats"] - 1, 1)
-        return float(np.average(known["scatter"] * known["repeats"], weights=freedom))
+        """Relative variance of single runs around their mean, pooled over all counts; 0 where none is known.
+
+        It has also the counts that are apart (`study.core.statistics.pooled_variance`): a run may be disturbed again.
+        """
+        own, freedom = self._own_variances
+        return float(np.average(own, weights=freedom)) if freedom.any() else 0.0
+
+    @property
+    def _own_variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Relative variance of a single run at each count, and its degrees of freedom; 0 where nothing was repeated."""
+        scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
+        return scatter * repeats, np.maximum(repeats - 1, scatter > 0)
 
     @property
     def variances(self) -> np.ndarray:
         """Relative variance of a single run at each count: pooled, or its own where that is given or much larger.
 
-        Few repeats may agree by chance, and a count without repeats is no surer than those that have some.
+        Few repeats may agree by chance, and a count without repeats is no surer than those that have some. One whose
+        repeats are apart, such as with a disturbed one, says nothing about the others.
         """
-        scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
-        own, pooled = scatter * repeats, self.scatter_of_a_run
-        is_given = (repeats == 1) & (scatter > 0)
+        own, freedom = self._own_variances
+        pooled, known = pooled_variance(own, freedom, declared()["noise"] ** 2)
+        pooled = pooled if known else 0.0
+        is_given = ((self.points["repeats"] == 1) & (self.points["scatter"] > 0)).to_numpy()
         return np.where(is_given | (own > MUCH_LARGER * pooled), own, pooled)
 
     def model(self) -> SeriesModel | None:
@@ -327,7 +341,7 @@ def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node
     )
     points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
     left += _without_effect(rows, comparable.quantity)
-    notes = [*comparable.told, *left, *_scattered(points), *_doubtful_power(points), *notes]
+    notes = [*comparable.told, *left, *_copies(rows), *_scattered(points), *_doubtful_power(points), *notes]
     return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
 
 
@@ -393,6 +407,17 @@ def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
         yield (
             f"are energy_j and power_w those of all ranks together? The power is {power.iloc[0]:.4g} W on "
             f"{ranks.iloc[0]:.0f} and {power.iloc[1]:.4g} W on {ranks.iloc[1]:.0f}"
+        )
+
+
+def _copies(rows: pd.DataFrame) -> Iterator[str]:
+    """A sentence on rows that are the same as an earlier one in all that is read; they count as repeats."""
+    read = [name for name in rows if not str(name).startswith("_")]
+    if number := int(rows.duplicated(read).sum()):
+        are = "is" if number == 1 else "are"
+        yield (
+            f"{counted(number, 'row')} {are} the same as an earlier one in all columns that are read, and counted as "
+            "repeats: remove what was copied, since copies make the scatter look better known than it is"
         )
 
 
