@@ -1037,3 +1037,20 @@ def test_copied_rows_are_told():
     assert "2 rows are the same as an earlier one" in " ".join(series.notes)
     assert "repeats do not differ: that of a usual measurement is taken" in " ".join(answered(series).sentences)
     assert "the same as" not in " ".join(made([8, 4, 4, 2], (1, 2, 2, 4), repeat=[1, 1, 2, 1]).notes)
+
+
+def test_the_energy_of_one_repeat_is_that_of_the_mean_time():
+    """100 W for 100 s; the other repeat took 200 s, and its energy is not known."""
+    columns = {"energy_j": [10000.0, np.nan, 12000, 14000]}
+    points = made([100, 200, 60, 33], (1, 1, 2, 4), **columns).points
+    assert points["energy_j"].tolist() == pytest.approx([100 * 150, 12000, 14000])
+    both = made([100, 300, 60, 33], (1, 1, 2, 4), energy_j=[10000.0, 50000, 12000, 14000]).points
+    assert both["energy_j"][0] == pytest.approx(30000), "the mean"
+
+
+def test_an_energy_and_a_power_of_two_jobs_are_told():
+    told = " ".join(made([100, 60], (1, 2), energy_j=[10000.0, 12000], power_w=[300.0, 200]).notes)
+    assert "on 1 rank energy_j is that of 100 W, and power_w is 300 W; energy_j is used" in told
+    scaled = {"column": "time_per_step_s", "work": "per_rank", "batch_size": [32.0, 64], "energy_j": [100.0, 400]}
+    assert "differ" not in " ".join(made([1, 2], (1, 2), power_w=[100.0, 200], **scaled).notes)
+    assert "is time_std in the unit of the times?" in " ".join(made([0.3, 0.2], (1, 2), time_std=[3.0, 2]).notes)

@@ -33,6 +33,7 @@ LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still
 MOST_RANKS = 10**9
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
+CONTRARY = 0.1  # relative difference of energy / time and power that is told
 MOST_NAMED = 8  # columns that are not read
 MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
 MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
@@ -341,7 +342,13 @@ def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node
     )
     points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
     left += _without_effect(rows, comparable.quantity)
-    notes = [*comparable.told, *left, *_copies(rows), *_scattered(points), *_doubtful_power(points), *notes]
+    doubts = [
+        *_copies(rows),
+        *_scattered(points),
+        *_contrary_power(rows, comparable.times / comparable.factor),
+        *_doubtful_power(points),
+    ]
+    notes = [*comparable.told, *left, *doubts, *notes]
     return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
 
 
@@ -388,6 +395,23 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
     return full, notes
 
 
+def _contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
+    """A sentence on the first row whose energy and power are not those of one job; the energy is used.
+
+    times: as measured, in s.
+    """
+    if not {"energy_j", "power_w"} <= {*rows}:
+        return
+    watts, given = rows["energy_j"] / times, rows["power_w"]
+    odd = (watts / given - 1).abs() > CONTRARY
+    if odd.any():
+        place = odd.idxmax()
+        yield (
+            f"energy_j and power_w differ: on {counted(int(rows['ranks'][place]), 'rank')} energy_j is that of "
+            f"{watts[place]:.4g} W, and power_w is {given[place]:.4g} W; energy_j is used"
+        )
+
+
 def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
     known = points[points["energy_j"].notna()]
@@ -426,7 +450,10 @@ def _scattered(points: pd.DataFrame) -> Iterator[str]:
     spread = np.sqrt(points["scatter"] * points["repeats"])
     if spread.max() > SCATTERED:
         ranks = points["ranks"][spread.idxmax()]
-        yield f"times on {counted(int(ranks), 'rank')} scatter by {spread.max():.0%}: measure again without disturbance"
+        remedy = "measure again without disturbance"
+        if spread.max() >= 1 and points["repeats"][spread.idxmax()] == 1:
+            remedy = "is time_std in the unit of the times?"
+        yield f"times on {counted(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
 
 
 def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
@@ -443,5 +470,14 @@ def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
         "scatter": min(scatter, MOST_SCATTER),
         "repeats": number,
         "load_s": float(rows["load_s"].mean()),
-        "energy_j": float(rows["energy_j"].mean()),
+        "energy_j": _power(rows) * time,
     }
+
+
+def _power(rows: pd.DataFrame) -> float:
+    """Mean power of the rows of one count that have an energy, in W; NaN without one.
+
+    The energy of the mean time follows from it: that of a few repeats is not of the mean time of all.
+    """
+    known = rows[rows["energy_j"].notna()]
+    return float(known["energy_j"].sum() / known["time"].sum()) if len(known) else np.nan

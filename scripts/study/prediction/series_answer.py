@@ -349,7 +349,7 @@ def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterat
     if counts[-1] > FARTHEST_SHOWN * model.largest:
         yield (
             f"counts above {FARTHEST_SHOWN * model.largest:.0f} are more than {FARTHEST_SHOWN} times the largest "
-            "measured one: they are shown, and not recommended"
+            "measured one: they are shown, and not recommended, and their intervals hold less often"
         )
     if model.per_node and model.largest <= model.per_node < counts[-1]:
         yield "all points are within one node, so predictions of several nodes rest on other people's jobs; measure two"
