@@ -1017,6 +1017,8 @@ def test_epochs_are_not_divided_among_more_ranks_than_there_are():
     assert found.recommendation.pick == found.knee[0] == 8
     assert "counts above 8 are not recommended" in " ".join(found.sentences)
     assert answer(series, (), goals.load("fastest"), amount=4).recommendation.pick == 4
+    one_and_a_half = " ".join(answer(series, (), goals.load("fastest"), amount=1.5).sentences)
+    assert "counts above 1 are not recommended" in one_and_a_half
     two = made([10, 10.5], (1, 4), work="epochs", column="time_per_epoch_s")
     assert answer(two, (), goals.load("fastest"), amount=3).pick == 1
     assert answer(series, (16, 32), goals.load("fastest")).recommendation.pick == 32, "the time of an epoch only"

@@ -97,7 +97,7 @@ def answer(
     sentences = [*first, _goal_words(series, goal, found, amount), knee_words, *_shape(series)]
     if counts[-1] > most:
         sentences.append(
-            f"counts above {most:.0f} are not recommended: of --amount {amount:.10g} on {counted(smallest, 'rank')}, "
+            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on {counted(smallest, 'rank')}, "
             "each of their ranks would have less than one epoch"
         )
     sentences += [*_doubts(series, model, counts), *_next(series, found, goal)]
