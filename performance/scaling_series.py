@@ -103,6 +103,7 @@ def read(path: Path) -> tuple[list[Series], list[str]]:
     frame["mode"] = frame["mode"].str.strip().str.lower()
     told = frame["unit"].fillna("").map(_factor)
     is_known = frame["mode"].isin(MODES) & told.notna()
+    knows = frame.groupby("series")["gpus_per_node"].transform("max").between(1, np.inf, inclusive="left")
     kinds = frame[["mode", "unit"]].where(is_known)
     firsts = kinds.groupby(frame["series"]).transform("first")  # of each series
     reasons = {
@@ -111,6 +112,7 @@ def read(path: Path) -> tuple[list[Series], list[str]]:
         "value must be above 0": ~((frame["value"] > 0) & np.isfinite(frame["value"])),
         "ranks must be a whole number above 0": ~((frame["ranks"] >= 1) & (frame["ranks"] % 1 == 0)),
         "the unit is not known": told.isna(),
+        "the unit is of a node, and gpus_per_node is not known": frame["unit"].fillna("").map(_is_of_a_node) & ~knows,
         "mode or unit is another than in the series' first row": (kinds != firsts).any(axis=1),
     }
     odd = pd.Series("", frame.index)
@@ -128,6 +130,11 @@ def _factor(unit: str) -> float | None:
         return units.time_in_seconds(unit) or units.throughput(unit).seconds
     except ValueError:
         return None
+
+
+def _is_of_a_node(unit: str) -> bool:
+    """Whether a unit is that of the throughput of one node, which tells that of all only with the number of nodes."""
+    return units.is_throughput(unit) and units.throughput(unit).per == "node"
 
 
 def _series(name: str, rows: pd.DataFrame) -> Series:

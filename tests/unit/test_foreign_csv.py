@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from study.core.foreign_csv import UNCLEAR, marks_at_fault, number
+from study.core.foreign_csv import UNCLEAR, marks_at_fault, number, read_foreign_csv
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from study.core.foreign_csv import UNCLEAR, marks_at_fault, number
         ("1,234,567", ",", None),
         ("4,250", UNCLEAR, None),
         ("950", UNCLEAR, 950),
+        ("1.234", UNCLEAR, None),
+        ("1.2345", UNCLEAR, 1.2345),
         ("1e3", ",", 1000),
     ],
 )
@@ -31,8 +33,30 @@ def test_a_number_has_one_meaning_or_none(text, decimal, value):
 
 @pytest.mark.parametrize(
     ("text", "decimal", "told"),
-    [("4,250", UNCLEAR, "may be a decimal one"), ("12.5", ",", "have decimal commas"), ("x", ",", ""), ("x", ".", "")],
+    [
+        ("4,250", UNCLEAR, "its comma may be a decimal one"),
+        ("4.250", UNCLEAR, "its point may be a decimal one"),
+        ("12.5", ",", "have decimal commas"),
+        ("x", ",", ""),
+        ("x", ".", ""),
+    ],
 )
 def test_marks_that_are_at_fault_are_told(text, decimal, told):
     assert told in marks_at_fault(text, decimal)
     assert bool(told) == bool(marks_at_fault(text, decimal))
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (("1.234", "654"), (None, 654)),  # 1234 in languages whose files have semicolons
+        (("1.234", "2.345"), (None, None)),
+        (("1.234", "0.654"), (1.234, 0.654)),  # no thousands begin with 0
+        (("1.234", "6.5"), (1.234, 6.5)),
+        (("1.234,5", "654,2"), (1234.5, 654.2)),
+    ],
+)
+def test_points_of_a_file_with_semicolons_may_divide_thousands(tmp_path, cells, values):
+    (tmp_path / "a.csv").write_text("".join(f"{line}\n" for line in ("ranks;runtime_s", *(f"1;{x}" for x in cells))))
+    found = read_foreign_csv(tmp_path / "a.csv", "").numbers("runtime_s")
+    assert found == pytest.approx([np.nan if value is None else value for value in values], nan_ok=True)

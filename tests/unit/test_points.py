@@ -967,3 +967,92 @@ def test_an_allocation_says_what_is_assumed_and_what_is_missing(tmp_path):
     assert "<img src='curves.svg'" in written["html"] and "a&lt;b" in written["html"]
     assert r"{curves.pdf}" in written["tex"] and r"a\textless{}b c" in written["tex"]
     assert "e+" not in "".join(written.values())
+
+
+def test_a_disturbed_repeat_at_one_count_does_not_decide_about_the_others():
+    """Of 12 runs one took ten times as long: the others' 100, 31 and 20 s are as sure as without it."""
+    ranks = np.repeat(COUNTS, 3).astype(int)
+    series = made([100, 101, 99, 54, 55, 540, 31, 30.5, 31.5, 20, 20.5, 19.5], ranks)
+    pooled = (0.01**2 + 0.5**2 / 31**2 + 0.5**2 / 20**2) / 3  # of the three counts; their deviations are 1, 0.5, 0.5 s
+    own = np.var([54, 55, 540], ddof=1) / np.mean([54, 55, 540]) ** 2
+    assert series.variances == pytest.approx([pooled, own, pooled, pooled])
+    found = answered(series)
+    assert found.recommendation.pick == 8, "62 % of the efficiency of one rank; it was 1 rank, with 1 to 242 s"
+    assert found.predictions.set_index("ranks")["median"][[1, 4, 8]].tolist() == pytest.approx([100, 31, 20], rel=0.01)
+    assert "times on 2 ranks scatter by 130%" in " ".join(found.sentences)
+    assert series.scatter_of_a_run == pytest.approx((3 * pooled + own) / 4), "a further run may be disturbed too"
+
+
+def test_each_count_has_its_own_loading():
+    """An epoch and its loading: 100 + 10, 54 + 20, 31 + 30 and 20 + 40 s."""
+    times = {"times": [100, 54, 31, 20], "column": "time_per_epoch_s"}
+    series = made(**times, load_s=[10.0, 20, 30, 40])
+    found = answered(series, (16,))
+    rows = found.recommendation.candidates.set_index("ranks")
+    assert rows["measured_runtime_s"][[1, 2, 4, 8]].tolist() == [110, 74, 61, 60]
+    assert found.recommendation.pick == 2, "110 / 61 / 4 is below one half"
+    table = allocation_table([found], 2.0).frame.set_index("ranks")
+    assert table["node_hours"][[1, 2, 4, 8]].tolist() == pytest.approx(
+        [110 / 3600, 74 / 3600, 61 / 3600, 2 * 60 / 3600]
+    )
+    loads = series.loads(np.array([0.5, 3, 16]))
+    assert loads == pytest.approx([10, 20 + 10 * np.log(1.5) / np.log(2), 40])
+    assert made(**times, load_s=[np.nan, 20, np.nan, np.nan]).loads(COUNTS).tolist() == [20] * 4
+
+
+def test_a_job_of_one_step_that_mostly_loads_is_asked_about():
+    steps = made([0.3, 0.16, 0.09, 0.05], column="time_per_step_s", load_s=36.0)
+    first = answered(steps).sentences[0]
+    assert first.startswith(
+        "is --amount 1 meant? On 1 rank this job loads for 36 s and then takes 0.3 s (1 x one step)"
+    )
+    long = answer(steps, (16,), goals.load("fastest"), amount=1000).sentences
+    assert not any("is --amount" in each for each in long), "300 s of steps"
+
+
+def test_epochs_are_not_divided_among_more_ranks_than_there_are():
+    """8 epochs on one rank: 8 ranks have one each, and 16 would have half of one."""
+    series = made([10, 10.5, 11, 12], work="epochs", column="time_per_epoch_s")
+    found = answer(series, (16, 32), goals.load("fastest"), amount=8)
+    assert found.recommendation.pick == found.knee[0] == 8
+    assert "counts above 8 are not recommended" in " ".join(found.sentences)
+    assert answer(series, (), goals.load("fastest"), amount=4).recommendation.pick == 4
+    one_and_a_half = " ".join(answer(series, (), goals.load("fastest"), amount=1.5).sentences)
+    assert "counts above 1 are not recommended" in one_and_a_half
+    two = made([10, 10.5], (1, 4), work="epochs", column="time_per_epoch_s")
+    assert answer(two, (), goals.load("fastest"), amount=3).pick == 1
+    assert answer(series, (16, 32), goals.load("fastest")).recommendation.pick == 32, "the time of an epoch only"
+
+
+def test_what_a_node_is_taken_to_be_is_told_where_it_costs():
+    (series,) = series_of(pd.DataFrame({"ranks": [1, 2, 4], "runtime_s": [8, 4, 2.0]}), "x.csv", "fixed")
+    told = "each rank is counted as a node, so costs"
+    assert any(each.startswith(told) for each in answer(series, (), goals.load("fastest", 2.0)).sentences)
+    assert not any(each.startswith(told) for each in answer(series, (), goals.load("fastest")).sentences)
+    assert not any(
+        each.startswith(told) for each in answer(made([8, 4, 2, 1]), (), goals.load("fastest", 2.0)).sentences
+    )
+
+
+def test_copied_rows_are_told():
+    series = made([8, 4, 4, 4, 2], (1, 2, 2, 2, 4))
+    assert "2 rows are the same as an earlier one" in " ".join(series.notes)
+    assert "repeats do not differ: that of a usual measurement is taken" in " ".join(answered(series).sentences)
+    assert "the same as" not in " ".join(made([8, 4, 4, 2], (1, 2, 2, 4), repeat=[1, 1, 2, 1]).notes)
+
+
+def test_the_energy_of_one_repeat_is_that_of_the_mean_time():
+    """100 W for 100 s; the other repeat took 200 s, and its energy is not known."""
+    columns = {"energy_j": [10000.0, np.nan, 12000, 14000]}
+    points = made([100, 200, 60, 33], (1, 1, 2, 4), **columns).points
+    assert points["energy_j"].tolist() == pytest.approx([100 * 150, 12000, 14000])
+    both = made([100, 300, 60, 33], (1, 1, 2, 4), energy_j=[10000.0, 50000, 12000, 14000]).points
+    assert both["energy_j"][0] == pytest.approx(30000), "the mean"
+
+
+def test_an_energy_and_a_power_of_two_jobs_are_told():
+    told = " ".join(made([100, 60], (1, 2), energy_j=[10000.0, 12000], power_w=[300.0, 200]).notes)
+    assert "on 1 rank energy_j is that of 100 W, and power_w is 300 W; energy_j is used" in told
+    scaled = {"column": "time_per_step_s", "work": "per_rank", "batch_size": [32.0, 64], "energy_j": [100.0, 400]}
+    assert "differ" not in " ".join(made([1, 2], (1, 2), power_w=[100.0, 200], **scaled).notes)
+    assert "is time_std in the unit of the times?" in " ".join(made([0.3, 0.2], (1, 2), time_std=[3.0, 2]).notes)

@@ -48,6 +48,16 @@ def test_energies_scatter_as_often_as_there_are_some(joules, deviation, freedom)
     assert _of_repeats(model, "energy") == pytest.approx(rest)
 
 
+def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
+    """Deviations of 1 % on 1 and 6 ranks; on 2, one of three runs took ten times the energy."""
+    frame = three_repeats((99.0, 100.0, 101.0))
+    frame.loc[(frame["gpus"] == 2) & (frame["repeat"] == 3), "energy_job_j"] = 2 * 1000.0
+    found = settings.observations(frame)
+    own = np.std([99, 100, 1000], ddof=1) / np.mean([99, 100, 1000])
+    told = [_deviation(Model({}, None, found, 0.0), "energy_per_rank_j", row) for _, row in found.iterrows()]
+    assert told == [(pytest.approx(0.01), 4), (pytest.approx(own), 2), (pytest.approx(0.01), 4)]
+
+
 def test_an_energy_of_one_repeat_is_not_taken_for_certain():
     """Its interval is that of the fit; it had no width."""
     frame = with_energy(runs((1, 2, 6)))

@@ -72,6 +72,18 @@ def test_the_fullest_node_and_the_first_known_kind_hold_for_a_series(tmp_path):
     assert series.ranks.tolist() == [2, 4, 8, 16]
 
 
+def test_a_throughput_of_a_node_needs_the_nodes(tmp_path):
+    """On nodes of 4: 1, 1, 1, 2 and 4 nodes, so that each rank's sample takes ranks / (value x nodes)."""
+    values = (10, 19, 36, 35, 34)
+    rows = [("a", "weak", "images/s/node", ranks, value) for ranks, value in zip((1, 2, 4, 8, 16), values, strict=True)]
+    (series,), left_out = read(tmp_path, rows, gpus_per_node=4)
+    assert series.times == pytest.approx([1 / 10, 2 / 19, 4 / 36, 8 / 70, 16 / 136])
+    assert not left_out
+    found, left_out = read(tmp_path, rows)
+    assert not found, "each rank was taken for a node"
+    assert len(left_out) == 5 and "the unit is of a node, and gpus_per_node is not known" in left_out[0]
+
+
 def test_priors_without_a_source_need_a_second_one(tmp_path, monkeypatch):
     read(tmp_path, WEAK)
     monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv"), "--leave-out"])

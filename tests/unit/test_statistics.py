@@ -13,6 +13,7 @@ from study.core.statistics import (
     holm,
     log_sample,
     p_value,
+    pooled_variance,
     ratio_interval,
     smallest_detectable,
     summarize,
@@ -118,3 +119,21 @@ def test_the_smallest_detectable_effect_beside_a_printed_one():
     assert math.log(smallest_detectable(LogSample(33.367, 0.0, 1.0), 0.05)) == pytest.approx(0.5, abs=1e-3)
     assert math.isnan(smallest_detectable(log_sample([1.1]), 0.05))
     assert smallest_detectable(LogSample(10, 0.0, 0.0), 0.05) == 1
+
+
+@pytest.mark.parametrize(
+    ("variances", "freedom", "floor", "expected"),
+    [
+        ([], [], 0.0, (math.nan, 0)),
+        ([4.0, 9.0], [0, 0], 0.0, (math.nan, 0)),
+        ([4.0, 1.0, 9.0], [1, 3, 0], 0.0, (7 / 4, 4)),
+        ([1.0, 2.0, 6.0, 1.0], [2, 2, 2, 2], 0.0, (2.5, 8)),  # 6 is 4.5 times the others: F(2, 6) exceeds it by 6 %
+        ([1.0, 2.0, 600.0, 1.0], [2, 2, 2, 2], 0.0, (4 / 3, 6)),  # F(2, 6) exceeds 27.0 by 0.1 %
+        ([1.0, 500.0, 600.0, 1.0], [2, 2, 2, 2], 0.0, (275.5, 8)),  # none is apart from the other three
+        ([0.0, 0.0, 600.0], [2, 2, 2], 0.0, (200, 6)),
+        ([0.0, 0.0, 600.0], [2, 2, 2], 1.0, (0, 4)),
+        ([1.0, 600.0], [1, 1], 0.0, (300.5, 2)),  # F(1, 1) exceeds 600 by 2.6 %
+    ],
+)
+def test_a_group_that_is_apart_says_nothing_about_the_others(variances, freedom, floor, expected):
+    assert pooled_variance(variances, freedom, floor) == pytest.approx(expected, nan_ok=True)

@@ -17,7 +17,8 @@ SEPARATOR = re.compile(r'"?sep=([,;\t])"?[ ]*(?=\r|\n)', re.I)  # the first line
 THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
 DECIMAL_COMMA = re.compile(r"[-+]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
 DECIMAL_POINT = re.compile(r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)\.[0-9]+([eE][-+]?[0-9]+)?")
-UNCLEAR = "?"  # a decimal mark: commas that may be decimal ones or divide thousands
+POINTS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")  # thousands, or three digits behind a decimal point
+UNCLEAR = "?"  # a decimal mark: commas or points that may be decimal ones or divide thousands
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def number(text: str, decimal: str = ".") -> float:
         text = text.replace(".", "").replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
     elif decimal == "." and THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
+    elif decimal == UNCLEAR and POINTS.fullmatch(text):
+        return float("nan")
     try:
         return float(text) if re.fullmatch(r"[-+.0-9eE]+|[-+]?inf", text) else float("nan")
     except ValueError:
@@ -60,6 +63,8 @@ def marks_at_fault(text: str, decimal: str) -> str:
     """Why a cell that looks like a number is none, as the end of a sentence; empty if its marks are not at fault."""
     if decimal == UNCLEAR and THOUSANDS.fullmatch(text):
         return ", since its comma may be a decimal one or divide thousands: write it without, or with a decimal point"
+    if decimal == UNCLEAR and POINTS.fullmatch(text):
+        return ", since its point may be a decimal one or divide thousands: write it without, or with a further digit"
     if decimal == "," and np.isfinite(number(text)):
         return ", since other numbers of the file have decimal commas: write all in the same way"
     return ""
@@ -97,15 +102,20 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
 
 
 def _decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
-    """The decimal mark of a table's numbers, see `ForeignTable`; 8,5 tells it, and 4,250 does not."""
+    """The decimal mark of a table's numbers, see `ForeignTable`; 8,5 tells it, and 4,250 does not.
+
+    Semicolons are of languages with decimal commas, whose points divide thousands: there 4.250 does not tell it either.
+    """
     if delimiter == ",":
         return "."
     cells = [str(cell) for cell in frame.to_numpy().ravel()]
     with_comma = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
     if any(not THOUSANDS.fullmatch(cell) for cell in with_comma):
         return ","
-    has_point = any(DECIMAL_POINT.fullmatch(cell) for cell in cells)
-    return UNCLEAR if with_comma and not has_point else "."
+    with_point = [cell for cell in cells if DECIMAL_POINT.fullmatch(cell)]
+    if delimiter == ";" and not with_comma and with_point and all(POINTS.fullmatch(cell) for cell in with_point):
+        return UNCLEAR
+    return UNCLEAR if with_comma and not with_point else "."
 
 
 def _text(path: Path) -> str:

@@ -17,6 +17,7 @@ RESEMBLING = 0.1  # error of the test for that
 MOST_RESEMBLING = 0.7  # correlation with the one before; more cannot be told from a few measurements
 LEAST_WORTH = 3
 LARGEST_LOGARITHM = 700  # of a number that a float can hold
+APART = 0.001  # error of the test that a group of repeats scatters more than all the others
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,44 @@ def summarize(values: Iterable[float | None]) -> Sample:
         spread = 0.0  # else equal values would have an interval
     half = special.stdtrit(n - 1, 1 - ERROR_PER_SIDE) * spread / math.sqrt(n)
     return Sample(n, float(known.mean()), float(half))
+
+
+def pooled_variance(variances: Any, freedom: Any, floor: float = 0.0) -> tuple[float, float]:
+    """The variance of single measurements, pooled over groups of repeats without those that are apart.
+
+    A group is apart if its variance is larger than that pooled over the others by an F test (`APART`), the clearest one
+    first: a single disturbed repeat says nothing about the other groups.
+
+    Args:
+        variances: of each group.
+        freedom: degrees of freedom of each, as many; groups with 0 do not count.
+        floor: variance that every group has besides; without it, others that agree exactly leave no group apart.
+
+    Returns: the variance, NaN without a group, and its degrees of freedom.
+    """
+    known = [(float(variance), float(number)) for variance, number in zip(variances, freedom, strict=True) if number]
+    while len(known) > 1:
+        errors = [_error_of_apart(known, place, floor) for place in range(len(known))]
+        if min(errors) >= APART:
+            break
+        known.pop(int(np.argmin(errors)))
+    return _pooled(known) if known else (math.nan, 0.0)
+
+
+def _pooled(groups: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean variance of groups, and the sum of their degrees of freedom."""
+    freedom = sum(number for _, number in groups)
+    return sum(variance * number for variance, number in groups) / freedom, freedom
+
+
+def _error_of_apart(groups: Sequence[tuple[float, float]], place: int, floor: float) -> float:
+    """The probability that a group's variance is this much larger than the others' if they scatter alike."""
+    from scipy import special  # imported late, as in `summarize`
+
+    (own, number), rest = groups[place], [*groups[:place], *groups[place + 1 :]]
+    others, freedom = _pooled(rest)
+    others += floor
+    return float(special.fdtrc(number, freedom, (own + floor) / others)) if others else 1.0
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from study.core.statistics import pooled_variance
 from study.core.wording import counted, significant
 from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import SERIES, failure_kinds
 
 SEED = 2021
+MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
 LEAST_MISFIT = 0.1  # relative: smaller differences between the model and repeated measurements do not matter
 
 
@@ -100,19 +102,19 @@ def _scatter(
 def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]:
     """Relative standard deviation of single runs at a point, and its degrees of freedom; (NaN, 0) without repeats.
 
-    Pooled over the repeats of all points, or of the point's own repeats where they scatter more.
+    Pooled over the repeats of all points without those apart, or of the point's own repeats where they scatter more.
     """
     rows = model.measured
     if f"{quantity}_spread" not in rows:
         return math.nan, 0
     rows = rows[rows[quantity].notna()]
-    freedom = int((rows[f"{quantity}_repeats"] - 1).sum())
+    of_each = rows[f"{quantity}_repeats"].to_numpy(float) - 1
+    pooled, freedom = pooled_variance(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(of_each, 1), of_each)
     if not freedom:
         return math.nan, 0
-    pooled = float(rows[f"{quantity}_spread"].sum()) / freedom
     of_point = int(row[f"{quantity}_repeats"]) - 1
     own = float(row[f"{quantity}_spread"]) / max(of_point, 1)
-    return (math.sqrt(own), of_point) if own > 4 * pooled else (math.sqrt(pooled), freedom)
+    return (math.sqrt(own), of_point) if own > MUCH_LARGER * pooled else (math.sqrt(pooled), int(freedom))
 
 
 def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:

@@ -15,9 +15,10 @@ import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
+from study.core.statistics import pooled_variance
 from study.core.wording import counted
 from study.prediction import jobs, same_work, units
-from study.prediction.series_model import LEAST_COUNTS, SeriesModel, fit_series
+from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared, fit_series
 
 WORKS = ("fixed", "per_rank", "epochs")
 TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
@@ -32,6 +33,7 @@ LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still
 MOST_RANKS = 10**9
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
+CONTRARY = 0.1  # relative difference of energy / time and power that is told
 MOST_NAMED = 8  # columns that are not read
 MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
 MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
@@ -87,30 +89,43 @@ class Series:
         """The counts, ascending."""
         return self.points["ranks"].to_numpy(float)
 
-    @property
-    def load_s(self) -> float:
-        """Seconds of loading beside the times: those of the largest count that has any, 0 if the times include it."""
-        loads = self.points["load_s"].dropna()
-        return float(loads.iloc[-1]) if len(loads) and self.quantity != "runtime_s" else 0.0
+    def loads(self, counts: np.ndarray) -> np.ndarray:
+        """Seconds of loading beside the times at each count, (counts,); 0 where no row has any or the times include it.
+
+        Those of a count are its own, between counts that have some they are interpolated in the logarithm of the ranks,
+        and beyond them they are those of the nearest one.
+        """
+        known = self.points[self.points["load_s"].notna()]
+        if known.empty or self.quantity == "runtime_s":
+            return np.zeros(len(counts))
+        return np.interp(np.log(counts), np.log(known["ranks"].to_numpy(float)), known["load_s"].to_numpy(float))
 
     @property
     def scatter_of_a_run(self) -> float:
-        """Relative variance of single runs around their mean, pooled over the counts; 0 where none is known."""
-        known = self.points[(self.points["repeats"] > 1) | (self.points["scatter"] > 0)]
-        if known.empty:
-            return 0.0
-        freedom = np.maximum(known["repeats"] - 1, 1)
-        return float(np.average(known["scatter"] * known["repeats"], weights=freedom))
+        """Relative variance of single runs around their mean, pooled over all counts; 0 where none is known.
+
+        It has also the counts that are apart (`study.core.statistics.pooled_variance`): a run may be disturbed again.
+        """
+        own, freedom = self._own_variances
+        return float(np.average(own, weights=freedom)) if freedom.any() else 0.0
+
+    @property
+    def _own_variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Relative variance of a single run at each count, and its degrees of freedom; 0 where nothing was repeated."""
+        scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
+        return scatter * repeats, np.maximum(repeats - 1, scatter > 0)
 
     @property
     def variances(self) -> np.ndarray:
         """Relative variance of a single run at each count: pooled, or its own where that is given or much larger.
 
-        Few repeats may agree by chance, and a count without repeats is no surer than those that have some.
+        Few repeats may agree by chance, and a count without repeats is no surer than those that have some. One whose
+        repeats are apart, such as with a disturbed one, says nothing about the others.
         """
-        scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
-        own, pooled = scatter * repeats, self.scatter_of_a_run
-        is_given = (repeats == 1) & (scatter > 0)
+        own, freedom = self._own_variances
+        pooled, known = pooled_variance(own, freedom, declared()["noise"] ** 2)
+        pooled = pooled if known else 0.0
+        is_given = ((self.points["repeats"] == 1) & (self.points["scatter"] > 0)).to_numpy()
         return np.where(is_given | (own > MUCH_LARGER * pooled), own, pooled)
 
     def model(self) -> SeriesModel | None:
@@ -327,7 +342,13 @@ def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node
     )
     points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
     left += _without_effect(rows, comparable.quantity)
-    notes = [*comparable.told, *left, *_scattered(points), *_doubtful_power(points), *notes]
+    doubts = [
+        *_copies(rows),
+        *_scattered(points),
+        *_contrary_power(rows, comparable.times / comparable.factor),
+        *_doubtful_power(points),
+    ]
+    notes = [*comparable.told, *left, *doubts, *notes]
     return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
 
 
@@ -374,6 +395,23 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
     return full, notes
 
 
+def _contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
+    """A sentence on the first row whose energy and power are not those of one job; the energy is used.
+
+    times: as measured, in s.
+    """
+    if not {"energy_j", "power_w"} <= {*rows}:
+        return
+    watts, given = rows["energy_j"] / times, rows["power_w"]
+    odd = (watts / given - 1).abs() > CONTRARY
+    if odd.any():
+        place = odd.idxmax()
+        yield (
+            f"energy_j and power_w differ: on {counted(int(rows['ranks'][place]), 'rank')} energy_j is that of "
+            f"{watts[place]:.4g} W, and power_w is {given[place]:.4g} W; energy_j is used"
+        )
+
+
 def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
     known = points[points["energy_j"].notna()]
@@ -396,12 +434,26 @@ def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
         )
 
 
+def _copies(rows: pd.DataFrame) -> Iterator[str]:
+    """A sentence on rows that are the same as an earlier one in all that is read; they count as repeats."""
+    read = [name for name in rows if not str(name).startswith("_")]
+    if number := int(rows.duplicated(read).sum()):
+        are = "is" if number == 1 else "are"
+        yield (
+            f"{counted(number, 'row')} {are} the same as an earlier one in all columns that are read, and counted as "
+            "repeats: remove what was copied, since copies make the scatter look better known than it is"
+        )
+
+
 def _scattered(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on the repeats that scatter most, if they scatter by more than `SCATTERED`."""
     spread = np.sqrt(points["scatter"] * points["repeats"])
     if spread.max() > SCATTERED:
         ranks = points["ranks"][spread.idxmax()]
-        yield f"times on {counted(int(ranks), 'rank')} scatter by {spread.max():.0%}: measure again without disturbance"
+        remedy = "measure again without disturbance"
+        if spread.max() >= 1 and points["repeats"][spread.idxmax()] == 1:
+            remedy = "is time_std in the unit of the times?"
+        yield f"times on {counted(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
 
 
 def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
@@ -418,5 +470,14 @@ def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
         "scatter": min(scatter, MOST_SCATTER),
         "repeats": number,
         "load_s": float(rows["load_s"].mean()),
-        "energy_j": float(rows["energy_j"].mean()),
+        "energy_j": _power(rows) * time,
     }
+
+
+def _power(rows: pd.DataFrame) -> float:
+    """Mean power of the rows of one count that have an energy, in W; NaN without one.
+
+    The energy of the mean time follows from it: that of a few repeats is not of the mean time of all.
+    """
+    known = rows[rows["energy_j"].notna()]
+    return float(known["energy_j"].sum() / known["time"].sum()) if len(known) else np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -73,8 +73,10 @@ def answer(
     """
     model = series.model()
     if model is None:
-        best = best_measured(_Job(series, series.counts, amount).measured(), goal) if len(series.points) > 1 else None
-        words = [*_other_work(series), *_too_few(series, goal, best), *_price(goal), *series.notes]
+        shared = _shared(series, amount)
+        best = best_measured(_Job(shared, shared.counts, amount).measured(), goal) if len(series.points) > 1 else None
+        words = [*_other_work(series), *_mostly_loading(series, amount), *_too_few(series, goal, best)]
+        words += [*_price(goal), *_unknown_nodes(series, goal), *series.notes]
         return SeriesAnswer(series, _measured(series), words, None, None, best)
     counts = sorted({*(int(count) for count in series.counts), *(asked or _doublings(model))})
     if len(counts) > MOST_COUNTS:
@@ -83,19 +85,43 @@ def answer(
             "expected"
         )
     smallest = int(series.counts[0])  # the base of efficiency, below which nothing is recommended
-    job = _Job(series, np.array([count for count in counts if count >= smallest], dtype=float), amount)
+    most = _most_ranks(series, amount)
+    job = _Job(
+        _shared(series, amount), np.array([count for count in counts if smallest <= count <= most], dtype=float), amount
+    )
     found = recommend(Model({}, None, job.measured(), 0.0), job.prediction(model), goal)
     knee = _knee(series, model, least_efficiency, amount)
-    knee_words = _knee_words(knee, least_efficiency, FARTHEST_SHOWN * model.largest)
-    sentences = [*_other_work(series), _goal_words(series, goal, found, amount), knee_words, *_shape(series)]
+    farthest = FARTHEST_SHOWN * model.largest
+    knee_words = _knee_words(knee, least_efficiency, farthest if farthest <= most else np.inf)
+    first = [*_other_work(series), *_mostly_loading(series, amount)]
+    sentences = [*first, _goal_words(series, goal, found, amount), knee_words, *_shape(series)]
+    if counts[-1] > most:
+        sentences.append(
+            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on {counted(smallest, 'rank')}, "
+            "each of their ranks would have less than one epoch"
+        )
     sentences += [*_doubts(series, model, counts), *_next(series, found, goal)]
     if series.per_node is None:
         averaged = ", ".join(map(str, declared()["ranks_per_node"]))
         sentences.append(
             f"the ranks of a node are not known, so predictions average over {averaged}; give --ranks-per-node"
         )
-    sentences += [*_usual_noise(series), *_price(goal)]
+    sentences += [*_usual_noise(series), *_price(goal), *_unknown_nodes(series, goal)]
     return SeriesAnswer(series, _predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+
+
+def _most_ranks(series: Series, amount: float) -> float:
+    """On how many ranks each still has one of the job's epochs, which are divided whole; infinite for other work.
+
+    amount: of epochs on the smallest count. 1 is the default, of whoever asks for the time of an epoch only.
+    """
+    is_divided = series.work == "epochs" and series.quantity == "time_per_epoch_s" and amount > 1
+    return amount * float(series.counts[0]) if is_divided else np.inf
+
+
+def _shared(series: Series, amount: float) -> Series:
+    """The series without the counts that are too many for the job, see `_most_ranks`."""
+    return replace(series, points=series.points[series.points["ranks"] <= _most_ranks(series, amount)])
 
 
 def _goal_words(series: Series, goal: Goal, found: Recommendation, amount: float) -> str:
@@ -120,10 +146,12 @@ def _goal_words(series: Series, goal: Goal, found: Recommendation, amount: float
 
 
 def _usual_noise(series: Series) -> Iterator[str]:
-    """Where the interval of a measured count comes from, if no count has repeats or a deviation."""
-    if (series.points["repeats"] == 1).all() and (series.points["scatter"] == 0).all():
+    """Where the interval of a measured count comes from, if no count has repeats that differ, or a deviation."""
+    if (series.points["scatter"] == 0).all():
+        is_once = (series.points["repeats"] == 1).all()
+        why = "each count has one value, so its scatter is not known" if is_once else "repeats do not differ"
         yield (
-            "each count has one value, so its scatter is not known: that of a usual measurement is taken, "
+            f"{why}: that of a usual measurement is taken, "
             f"{declared()['noise']:.1%} (repeats, or a column time_std, tell that of yours)"
         )
 
@@ -132,6 +160,27 @@ def _price(goal: Goal) -> Iterator[str]:
     """What the price is of, where there is one."""
     if goal.price:
         yield f"costs are at {goal.price:g} per node-hour, in the currency of that price"
+
+
+def _unknown_nodes(series: Series, goal: Goal) -> Iterator[str]:
+    """What a node is taken to be, where the goal depends on it and nobody says."""
+    depends = {"cost", "node_hours"} & {goal.minimise, *(limit.quantity for limit in goal.limits)}
+    if series.per_node is None and (depends or goal.price):
+        yield (
+            "each rank is counted as a node, so costs and node-hours are too high if nodes have more ranks "
+            "(--ranks-per-node)"
+        )
+
+
+def _mostly_loading(series: Series, amount: float) -> Iterator[str]:
+    """A sentence where loading takes longer than the rest of the job on its smallest count, as of a job of one step."""
+    load, rest = series.loads(series.counts)[0], series.points["time"].iloc[0] * amount
+    if load > rest:
+        yield (
+            f"is --amount {amount:.10g} meant? On {counted(int(series.counts[0]), 'rank')} this job loads for "
+            f"{significant(load, digits=4)} s and then takes {significant(rest, digits=4)} s ({amount:.10g} x "
+            f"{_time_of(series)}); --amount is the number of steps or epochs of the whole job"
+        )
 
 
 def _other_work(series: Series) -> Iterator[str]:
@@ -300,7 +349,7 @@ def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterat
     if counts[-1] > FARTHEST_SHOWN * model.largest:
         yield (
             f"counts above {FARTHEST_SHOWN * model.largest:.0f} are more than {FARTHEST_SHOWN} times the largest "
-            "measured one: they are shown, and not recommended"
+            "measured one: they are shown, and not recommended, and their intervals hold less often"
         )
     if model.per_node and model.largest <= model.per_node < counts[-1]:
         yield "all points are within one node, so predictions of several nodes rest on other people's jobs; measure two"
@@ -314,7 +363,7 @@ def _knee(series: Series, model: SeriesModel, least: float, amount: float) -> tu
     """
     smallest = int(series.counts[0])
     counts = [smallest]
-    while counts[-1] * 2 <= FARTHEST_SHOWN * model.largest:
+    while counts[-1] * 2 <= min(FARTHEST_SHOWN * model.largest, _most_ranks(series, amount)):
         counts.append(counts[-1] * 2)
     job = _Job(series, np.array(counts, dtype=float), amount)
     runtime = job.runtime(model, np.random.default_rng(SEED))
@@ -341,7 +390,7 @@ class _Job:
         self.series, self.counts = series, counts
         first = series.counts[0]
         self.share = np.full(len(counts), amount) if series.is_fixed else amount * first / counts
-        self.load = series.load_s
+        self.load = series.loads(counts)
 
     def _settings(self, counts: np.ndarray) -> pd.DataFrame:
         nodes = np.ceil(counts / (self.series.per_node or 1))
@@ -354,7 +403,7 @@ class _Job:
         noise = declared()["noise"] ** 2
         repeats = np.maximum(points["repeats"].to_numpy(), 2)  # of one point the noise is known too
         return self._settings(self.series.counts).assign(
-            runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load,
+            runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load[place],
             energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
             runtime_s_repeats=repeats,
             energy_per_rank_j_repeats=repeats,
@@ -365,7 +414,7 @@ class _Job:
 
     def runtime(self, model: SeriesModel, rng: np.random.Generator) -> np.ndarray:
         """Draws of the whole job's mean runtime at all counts, with its loading, (counts, draws)."""
-        return model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load
+        return model.draws(self.counts, DRAWS, rng) * self.share[:, None] + self.load[:, None]
 
     def prediction(self, model: SeriesModel) -> Prediction:
         """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
@@ -376,7 +425,7 @@ class _Job:
         if len(points) >= 2:
             power = (points["energy_j"] / points["time"] / points["ranks"]).to_numpy(float)
             watts = np.interp(np.log(self.counts), np.log(points["ranks"].to_numpy(float)), power)[:, None]
-            per_rank = watts * (runtime - self.load)  # as the measured energy, which is without loading
+            per_rank = watts * (runtime - self.load[:, None])  # as the measured energy, which is without loading
             job = self.counts[:, None] * per_rank
             means |= {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": watts + 0 * runtime}
         of_a_run = np.sqrt(declared()["noise"] ** 2 + np.log1p(model.single))

@@ -43,7 +43,7 @@ def allocation_table(
         "90 % interval (low, high). speedup, efficiency: of time_s for the same work, against the smallest measured "
         "count. node_hours: of the whole job"
     )
-    if any(each.series.load_s for each in found):
+    if any(each.series.loads(each.series.counts).any() for each in found):
         caption += ", with its loading, which time_s and energy_kwh are without"
     has_energy = bool(frame["energy_kwh"].notna().any())
     if has_energy:
@@ -66,7 +66,7 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
     speedup = first_time / time * (1.0 if series.is_fixed else ranks / first)
     nodes = np.ceil(ranks / (series.per_node or 1.0))
     job_s = time * _share(series, ranks, amount)
-    hours = (job_s + series.load_s) / 3600
+    hours = (job_s + series.loads(ranks)) / 3600
     watts = _watts_per_rank(series.points, ranks)
     energy = watts * ranks * job_s / JOULES_PER_KWH
     columns: dict[str, Any] = {
@@ -123,9 +123,10 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     hours = row["node_hours"] / row["nodes"]
     span = ""
     if pd.notna(row["time_low_s"]):
-        share = _share(found.series, np.array([float(pick)]), amount)[0]
+        at = np.array([float(pick)])
+        share, load = _share(found.series, at, amount)[0], found.series.loads(at)[0]
         ends = (row["time_low_s"], row["time_high_s"])
-        low, high = (significant((end * share + found.series.load_s) / 3600) for end in ends)
+        low, high = (significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
     cost = f" ({significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
     known = found.series.per_node is not None
