@@ -1130,6 +1130,43 @@ def test_phases_follow_one_another_and_validation_after_an_epoch_belongs_to_it()
     assert told == [1, 2]
 
 
+def told(*given):
+    """Progress after events, each (seconds, key) or (seconds, key, value), of a process that began at 0 s."""
+    progress = events.Progress(Log(), (0, 0))
+    for seconds, key, *value in given:
+        progress.take({"key": key, **({"value": value[0]} if value else {})}, (int(seconds * 1e9),) * 2)
+    progress.end((10**12, 10**12))
+    return progress
+
+
+def test_a_validation_before_the_first_epoch_is_no_test():
+    first = [(1, "run_start"), (2, "eval_start"), (3, "eval_accuracy", 0.1), (3, "eval_stop"),
+             (3, "tracked_stats", {"val_loss": 9.0, "test_f1": 0.3})]  # fmt: skip
+    trained = told(*first, (4, "epoch_start"), (6, "epoch_stop"), (7, "eval_accuracy", 0.7), (8, "run_stop"))
+    assert trained.test == {"f1": 0.3} and trained.epochs[0].metrics == {"val_accuracy": 0.7}
+    assert trained.epochs[0].steps_s == 2
+    assert told(*first).test == {"accuracy": 0.1, "loss": 9.0, "f1": 0.3}, "without an epoch there is no other place"
+
+
+def test_a_program_that_trains_in_two_runs_validates_in_the_second_one_too():
+    stage = [(1, "run_start"), (2, "epoch_start"), (3, "epoch_stop"), (4, "eval_accuracy", 0.5), (5, "run_stop")]
+    second = [(seconds + 10, *rest) for seconds, *rest in stage]
+    two = told(*stage, *second, (20, "eval_accuracy", 0.4))
+    assert [each.metrics for each in two.epochs] == [{"val_accuracy": 0.5}] * 2 and two.test == {"accuracy": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "seconds", "steps_s"),
+    [(14, 16, 10, 8), (18, 22, 12, 8), (20, 23, 13, 10), (21, 23, 13, 10), (8, 12, 10, 8)],
+    ids=["within", "over its end", "at its end", "after it", "over its begin"],
+)
+def test_the_time_of_an_epoch_s_steps_is_without_validation_wherever_that_is(begun, ended, seconds, steps_s):
+    """An epoch from 10 to 20 s. What is between its end and the end of its validation belongs to the validation."""
+    every = [(1, "run_start"), (10, "epoch_start"), (20, "epoch_stop"), (begun, "eval_start"), (ended, "eval_stop")]
+    (epoch,) = told(*sorted(every, key=lambda each: each[0]), (30, "run_stop")).epochs
+    assert (epoch.seconds, epoch.steps_s) == (seconds, steps_s)
+
+
 @pytest.mark.parametrize("line", [b"", b"text", b":::MLLOG no json", b':::MLLOG {"key": "run_start"}', b":::MLLOG [1]"])
 def test_other_lines_are_no_events(line):
     assert events.parsed(line) is None

@@ -4,7 +4,7 @@ The two have separate columns and are never mixed. A value that the sensor canno
 (`study.instruments.power.doubts`), is None with a reason; nothing is estimated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,16 +42,17 @@ class Energy:
         return self.trapezoid_j if self.counter_j is None else self.counter_j
 
 
-def mean_utilisation(devices: list[Series], spans: dict[str, tuple[float, float]]) -> float | None:
+def mean_utilisation(devices: list[Series], spans: Mapping[str, Sequence[tuple[float, float]]]) -> float | None:
     """Mean utilisation (%) of GPUs over their readings; None without a reading, or without one of some GPU.
 
-    spans: {host: (begin, end)}, monotonic seconds. NVML's utilisation is the share of time in which a kernel ran,
+    spans: {host: [(begin, end), ...]}, monotonic seconds. NVML's utilisation is the share of time in which a kernel ran,
     whatever part of the GPU it used.
     """
     means = []
     for device in devices:
-        begin, end = spans.get(device.host, (np.inf, -np.inf))
-        inside = (device.seconds >= begin) & (device.seconds <= end)
+        inside = np.zeros(len(device.seconds), bool)
+        for begin, end in spans.get(device.host, ()):
+            inside |= (device.seconds >= begin) & (device.seconds <= end)
         readings = np.array([]) if device.utilization_pct is None else device.utilization_pct[inside]
         if np.isnan(readings).all():  # also of none
             return None

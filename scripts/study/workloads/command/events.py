@@ -7,7 +7,7 @@
     run_start, run_stop                 phase train; metadata status of run_stop: success if it has reached its target
     epoch_start, epoch_stop             an epoch; metadata epoch_num of epoch_start: its number, from whatever first one
     eval_start, eval_stop               validation within the run, phase evaluate after it
-    eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run
+    eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run or without any epoch
     tracked_stats                       {loss: 0.1, learning_rate: 0.01}: metrics of the epoch
     train_samples, eval_samples         sizes of the sets
     model_parameters                    number of the model's parameters
@@ -76,6 +76,7 @@ class Progress:
         self._phase: str | None = "startup"
         self._epoch: Epoch | None = None
         self._eval: Moment | None = None
+        self._untrained: dict[str, float] = {}  # of a validation before the first epoch
         self._has_run = self._last_was_told = False
 
     def take(self, event: dict[str, Any], at: Moment) -> None:
@@ -127,6 +128,8 @@ class Progress:
         if self.number and self._phase:
             self._phases.edge(self._phase, "end", at)
             self._phase = None
+        if not self.epochs:
+            self.test = self._untrained | self.test
         self._tell_last()
 
     def _of_phase(self, name: str, edge: str, at: Moment) -> None:
@@ -138,7 +141,8 @@ class Progress:
             self._phase = None
         elif name == "run":
             raise StudyError("event run_stop: there was no run_start")
-        self._has_run |= phase == "train" and edge == "stop"
+        if phase == "train":  # it may run again, such as to fine-tune what it has trained
+            self._has_run = edge == "stop"
 
     def _told_of(self, key: str, metadata: Any) -> None:
         """Take what the metadata of an edge say."""
@@ -184,10 +188,11 @@ class Progress:
                 self._phases.edge("evaluate", "end", at)
                 self._phase = None
             elif self._epoch:
-                self._epoch.eval_ns += at[1] - self._eval[1]
+                self._epoch.eval_ns += at[1] - max(self._eval[1], self._epoch.begin[1])
             elif self.epochs:  # validation after the epoch's end belongs to it, as it does in ours
                 last = self.epochs[-1]
-                last.eval_ns, last.end = last.eval_ns + at[1] - last.end[1], at
+                begun = max(min(self._eval[1], last.end[1]), last.begin[1])
+                last.eval_ns, last.end = last.eval_ns + at[1] - begun, at
             self._eval = None
 
     def _stats(self, stats: dict[str, float]) -> None:
@@ -206,8 +211,10 @@ class Progress:
         self.losses |= {
             f"val_{name}" if is_validation else name: metrics[name] for name in ("loss",) if name in metrics
         }
-        if is_validation and (is_test or epoch is None):
+        if is_validation and is_test:
             self.test |= metrics
+        elif is_validation and epoch is None:
+            self._untrained |= metrics
         elif epoch:
             prefix = "val_" if is_validation else ""
             epoch.metrics |= {f"{prefix}{name}": value for name, value in metrics.items()}
