@@ -595,6 +595,34 @@ def test_what_a_program_leaves_behind_is_ended(project):
     assert not at_work()
 
 
+LEAVES_WORKERS = """
+    import signal
+    def worker():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        begun = time.process_time()
+        while time.process_time() < begun + 0.5:
+            pass
+    if os.fork() == 0:  # a daemon, which ends by itself
+        if os.fork() == 0:
+            worker()
+        os._exit(0)
+    if os.fork() == 0:  # a loader's worker, which nobody ends
+        worker()
+        time.sleep(100)
+    time.sleep(3)
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_what_a_program_does_not_wait_for_counts(project):
+    """Two processes of 0.5 s each, and less than 0.4 s for Python itself."""
+    (run,) = project(LEAVES_WORKERS)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert 1.0 <= record["program"]["cpu_time_s"] < 1.4
+
+
 @pytest.mark.slow
 def test_a_later_attempt_resumes(project):
     """The program finds its checkpoint, and the epochs of both attempts are in the history."""

@@ -149,13 +149,14 @@ class Program:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 ended, ended_s = now(), time.monotonic()
                 process_tree.kill(process_tree.below(os.getpid()) - others)
+                left_s = process_tree.waited_cpu_s(others, GRACE_S)
                 for stream in streams:
                     stream.join(GRACE_S)
             self._end_following()
             self._check(process.returncode, streams, words)
             self._finish(ended)
             peak_mb = self._peak_mb(used.ru_maxrss * 1024 / 1e6, ended_s)
-            self._write(words, variables, streams, used.ru_utime + used.ru_stime, peak_mb)
+            self._write(words, variables, streams, used.ru_utime + used.ru_stime + left_s, peak_mb)
         return 0
 
     # Before the program
