@@ -129,7 +129,12 @@ def number_stopped(runs: pd.DataFrame) -> int:
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:
-    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
+    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs.
+
+    Of a command, the rank whose epochs count; an older record does not tell it.
+    """
+    if (told := (record["program"] or {}).get("rank")) is not None:
+        return int(told)
     members = (record["ensemble"] or {}).get("members", [])
     return min((each["rank"] for each in members if results.trained_to_the_end({"member": each})), default=0)
 

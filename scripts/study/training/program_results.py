@@ -41,7 +41,10 @@ def assemble(folder: Path, run: RunDefinition) -> None:
             "resumed_after_epoch": resumed_after,
             "test": {name: tested.get(name) for name in names},
             "parameters": _size("model_parameters", told),
-            "program": _program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
+            "program": {
+                **_program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
+                "rank": own if epochs else None,
+            },
             "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
         },
     )
