@@ -354,7 +354,8 @@ SHARDS = [(0, "load", 2, 5), (0, "train", 5, 9), (0, "load", 9, 11), (0, "train"
 
 def test_phases_that_a_program_begins_again_have_the_energy_of_each_time(run):
     """It loads for 3 and 2 s and trains for 4 and 8 s: 100 W while it trains, 30 W while it loads."""
-    loads = {"spoil": lambda row, at: {"power_w": 30 if at < 5 or 9 <= at < 11 else 100, "energy_j": ""}}
+    loads = {"spoil": lambda row, at: {"power_w": 30 if at < 5 or 9 <= at < 11 else 100, "energy_j": "",
+                                       "average_power_w": 65}}  # fmt: skip
     busy = {"busy": lambda at: 0 if at < 5 or 9 < at < 11 else 80}
     power = run({("n1", "nvml", "gpu"): 100}, told=again(SHARDS), **loads, **busy)
     parts = {phase: part["gpu"]["energy_j"] for phase, part in power["phases"].items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 from study.core.wording import counted
 from study.instruments.power.doubts import Doubt, doubt
+from study.instruments.power.kinds import lag_s
 from study.instruments.power.series import GAP_TICKS, Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
@@ -82,6 +83,8 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
     counter = series.counted_j(begin, end) if counted_on.is_known else None
     trapezoid, unread = _integral(series, window, tick, power_read)
+    if trapezoid is not None and not counted_on.has_readings and (late := _late(series, window, trapezoid)):
+        trapezoid, unread = None, late
     updates = _updates(series, begin, end)
     if doubted := doubt(series, window, counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
@@ -147,6 +150,26 @@ def _integral(
         told = f"no reading of power for {unread_s:.3g} of {length_s:.3g} s"
         return None, f"{told}, in which it changed: {share} of the energy is uncertain"
     return found, None
+
+
+def _late(series: Series, window: tuple[float, float], integral_j: float) -> str | None:
+    """Why the integral of a power that is a mean over the last moments is not that of the window, or None.
+
+    It has half the energy of so long a time before the window's begin, and lacks half of that before its end.
+    """
+    late = lag_s(series.sensor)
+    seconds, power = series.readings(series.power_w)
+    if series.average_power_w is not None:
+        told = ~np.isnan(series.power_w) & ~np.isnan(series.average_power_w)
+        if told.any() and (series.power_w != series.average_power_w)[told].mean() > 1 / 2:
+            late = 0.0  # the sensor tells the mean too, and this is another one
+    first, last = np.interp(window, seconds, power)
+    wrong_j = late / 2 * abs(float(last - first))
+    if wrong_j <= MOST_GAP * abs(integral_j):
+        return None
+    share = f"{100 * wrong_j / abs(integral_j):.0f} %" if integral_j else "all"
+    told_s = f"{window[1] - window[0]:.3g} s"
+    return f"power is a mean over {late:g} s, and changed: {share} of the energy in {told_s} is uncertain"
 
 
 def _unsure(series: Series, window: tuple[float, float], tick: float) -> tuple[float, float]:
