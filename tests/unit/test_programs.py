@@ -1158,6 +1158,34 @@ def test_phases_follow_one_another_and_validation_after_an_epoch_belongs_to_it()
     assert told == [1, 2]
 
 
+def test_events_that_two_ranks_have_printed_into_one_line_are_both_taken():
+    first, second = ({"key": "epoch_start", "time_ms": 5, "rank": rank} for rank in (0, 1))
+    lines = [f"[0] :::MLLOG {json.dumps(each)}" for each in (first, second)]
+    assert events.marked("".join(lines).encode()) == [first, second]
+    assert events.marked("".join(lines).replace("[0] ", "").encode()) == [first, second]
+    assert events.marked(f"{lines[0]}loss 0.5".encode()) == [], "as before: nobody knows what it is"
+    assert events.marked(lines[0].encode()) == [first] and events.marked(b"no event") == []
+    quoted = {**first, "value": ":::MLLOG {}"}
+    assert events.marked(f":::MLLOG {json.dumps(quoted)}".encode()) == [quoted]
+
+
+PRINTS_AT_ONCE = """
+    for piece in ("img/s: 99\\n", "img/s: 100", "2026-11-28 img/s: 101", "\\n", "\\n"):
+        os.write(1, piece.encode())
+"""
+
+
+@pytest.mark.parametrize(("starts", "ranks", "number"), [("job", 2, 99), ("job", 1, 1002026)])
+@pytest.mark.slow
+def test_a_number_that_another_rank_has_printed_into_does_not_count(project, starts, ranks, number):
+    """Of one rank, nobody else can print: the first match in the last line counts, whatever it is."""
+    pattern = {"throughput_samples_per_s": "img/s: ([0-9.]+)"}
+    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["training"]["throughput_samples_per_s"] == number
+
+
 def told(*given):
     """Progress after events, each (seconds, key) or (seconds, key, value), of a process that began at 0 s."""
     progress = events.Progress(Log(), (0, 0))

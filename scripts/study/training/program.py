@@ -129,6 +129,7 @@ class Program:
         self._phases: dict[int, PhaseLog] = {}
         self._patterns = {name: re.compile(each.encode()) for name, each in self._spec.get("metrics", {}).items()}
         self._found: dict[str, tuple[float | None, str | None]] = {}  # of each pattern, or why it is no number
+        self._single: set[str] = set()  # patterns that have matched once in some line
         self._earlier: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -310,11 +311,16 @@ class Program:
         self._read_events(is_over=True)
 
     def _line_came(self, line: bytes) -> None:
-        if event := events.parsed(line):
+        for event in events.marked(line):
             self._take(event)
+        is_shared = len(self._place.ranks) > 1
         for name, pattern in self._patterns.items():
             if found := pattern.search(line):
-                self._found[name] = patterns.number_of(found)
+                # Two ranks that print at once may print into one line, and digits of one follow those of the other.
+                is_single = not (is_shared and pattern.search(line, max(found.end(), found.start() + 1)))
+                if is_single or name not in self._single:
+                    self._found[name] = patterns.number_of(found)
+                self._single |= {name} if is_single else set()
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take what was written to the file of events since the last time; a line without an end if that is_over."""

@@ -239,6 +239,19 @@ def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
     return event if has_time and isinstance(event.get("key"), str) else None
 
 
+def marked(line: bytes) -> list[dict[str, Any]]:
+    """The events in a line of output; two ranks that print at once may print theirs into one line."""
+    if MARK not in line:
+        return []
+    if event := parsed(line):
+        return [event]
+    _, *parts = line.split(MARK)
+    *whole, last = parts
+    # Behind an event that is not the last one may be what the other rank prints before its own, such as a tag.
+    texts = [*(part[: part.rfind(b"}") + 1] for part in whole), last]
+    return [event for text in texts if (event := parsed(text, is_marked=False))]
+
+
 def moment(event: dict[str, Any]) -> Moment:
     """When it happened, by this host's clocks."""
     wall = int(event["time_ns"] if _is_time(event.get("time_ns")) else event["time_ms"] * 1_000_000)
