@@ -118,6 +118,19 @@ def test_the_clock_is_that_of_the_rank_that_wrote_the_history(make_run):
     assert found["training_to_target_s"] == pytest.approx(2.0 + 7)
 
 
+def test_without_a_name_of_its_own_a_host_has_no_time_since_the_launch(make_run):
+    """Two machines are named n1, and nobody knows whose monotonic clock is the launching host's."""
+    (run,) = expand(gpus=1)
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=TRAIN, started=STARTED)
+    found = make_record(folder)
+    samplers = [{"host": "n1", "boot_id": boot, "devices": [], "reasons": {}} for boot in ("a", "b")]
+    write_json(folder / "sensors.json", samplers)
+    target = to_target(folder, found, ACCURACY)
+    assert (target["launch_to_target_s"], target["load_to_target_j"]) == (None, None)
+    assert target["target_reason"].startswith("launch_to_target_s: several machines are named n1")
+    assert target["training_to_target_s"] == pytest.approx(2.25), "by one clock"
+
+
 def test_the_clock_is_that_of_the_rank_whose_epochs_a_command_told(make_run):
     """Rank 1 told them: it began to train 0.25 s before the first epoch, and rank 0 0.5 s before it."""
     (run,) = expand(gpus=1)
