@@ -595,6 +595,28 @@ def test_what_a_program_leaves_behind_is_ended(project):
     assert not at_work()
 
 
+BEGINS_AGAIN = """
+    import study_events as events
+    events.event("run_start")
+    with events.phase("epoch"):
+        time.sleep(0.01)
+    with events.phase("init"):  # it has failed after the first epoch, and goes on from a checkpoint
+        time.sleep(0.01)
+    with events.phase("run"), events.phase("epoch"):
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [BEGINS_AGAIN, EPOCHS])
+def test_a_program_that_began_again_after_an_error_is_told(project, source):
+    (run,) = project(source)
+    record = launched(run)
+    assert record["status"] == "ok" and record["program"]["epochs"] == 2
+    is_told = "a rank began its run again once, without run_stop" in record["program"]["reason"]
+    assert is_told == (source is BEGINS_AGAIN)
+
+
 LEAVES_WORKERS = """
     import signal
     def worker():

@@ -433,6 +433,7 @@ class Program:
                 "test": _finite(progress.test),
                 "sizes": progress.sizes,
                 "events": progress.number,
+                "runs_left": progress.runs_left,
             }
             for rank, progress in self._progress.items()
         }

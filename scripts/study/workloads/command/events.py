@@ -76,6 +76,8 @@ class Progress:
         self._phase: str | None = "startup"
         self._epoch: Epoch | None = None
         self._eval: Moment | None = None
+        self.runs_left = 0  # run_start that had no run_stop before the next one
+        self._is_in_run = False
         self._untrained: dict[str, float] = {}  # of a validation before the first epoch
         self._has_run = self._last_was_told = False
 
@@ -134,6 +136,9 @@ class Progress:
 
     def _of_phase(self, name: str, edge: str, at: Moment) -> None:
         phase = PHASES[name]
+        if name == "run":
+            self.runs_left += self._is_in_run and edge == "start"
+            self._is_in_run = edge == "start"
         if edge == "start":
             self._enter(phase, at)
         elif phase == self._phase:
