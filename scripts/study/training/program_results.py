@@ -78,8 +78,8 @@ def _program(
     if left := max((each.get("runs_left", 0) for each in told.values()), default=0):
         again = "once" if left == 1 else f"{left} times"
         reasons.append(
-            f"a rank began its run again {again}, without run_stop: if the program was started again after an error, as "
-            "torchrun does with --max-restarts, its runtime, energy and processor time are of all attempts"
+            f"a rank began its run again {again}, without run_stop: if the program was started again after an error, "
+            "as torchrun does with --max-restarts, its runtime, energy and processor time are of all attempts"
         )
     return {
         "has_epochs": bool(epochs),

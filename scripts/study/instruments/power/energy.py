@@ -46,8 +46,8 @@ class Energy:
 def mean_utilisation(devices: list[Series], spans: Mapping[str, Sequence[tuple[float, float]]]) -> float | None:
     """Mean utilisation (%) of GPUs over their readings; None without a reading, or without one of some GPU.
 
-    spans: {host: [(begin, end), ...]}, monotonic seconds. NVML's utilisation is the share of time in which a kernel ran,
-    whatever part of the GPU it used.
+    spans: {host: [(begin, end), ...]}, monotonic seconds. NVML's utilisation is the share of time in which a kernel
+    ran, whatever part of the GPU it used.
     """
     means = []
     for device in devices:
