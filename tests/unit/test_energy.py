@@ -1,5 +1,7 @@
 """Energy of a window, worked out by hand, and what is refused to be told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -138,6 +140,30 @@ def test_an_integral_over_a_long_gap_is_a_guess():
     assert between(device, 0.0, 10.0, RATE).reason is None, "a tenth is taken"
     with_counter = series(lambda t: np.nan if 3.05 < t < 6.95 else 100, lambda t: 100 * t)
     assert between(with_counter, 1.0, 9.0, RATE).best_j == pytest.approx(800), "a counter goes on counting"
+
+
+def mean_power(change_s):
+    """100 W until ``change_s``, then 300 W, as a sensor tells it whose power is the mean over the last second."""
+    return series(lambda t: 100 + 200 * min(1.0, max(0.0, t - change_s)))
+
+
+def test_power_that_is_a_mean_over_a_second_has_no_energy_of_a_short_window_in_which_it_changed():
+    """300 W from 3 s on: 300 J until 4 s, of which the means tell 200 J, and 2,100 J until 10 s but told as 2,000."""
+    late = mean_power(3.0)
+    assert late.integral_j(3.0, 4.0) == pytest.approx(200)
+    short = between(late, 3.0, 4.0, RATE)
+    told = "power is a mean over 1 s, and changed: 50 % of the energy in 1 s is uncertain"
+    assert (short.best_j, short.reason) == (None, told)
+    assert between(late, 3.0, 10.0, RATE).best_j == pytest.approx(2000)
+    assert between(late, 5.0, 6.0, RATE).best_j == pytest.approx(300), "it did not change"
+    instant = replace(late, average_power_w=np.full(len(late.seconds), 150.0))
+    assert between(instant, 3.0, 4.0, RATE).best_j == pytest.approx(200), "the mean is another column"
+    same = replace(late, average_power_w=late.power_w)
+    assert between(same, 3.0, 4.0, RATE).best_j is None
+    quick = replace(late, sensor="occ")
+    assert between(quick, 3.0, 4.0, RATE).best_j == pytest.approx(200), "its power is that of the moment"
+    counted = replace(late, energy_j=np.interp(late.seconds, [0, 3, 10], [0, 300, 2400]))
+    assert between(counted, 3.0, 4.0, RATE).best_j == pytest.approx(300), "a counter has no lag"
 
 
 def test_telemetry_is_read_back(tmp_path):

@@ -23,7 +23,8 @@ from study.records import comparable
      "LC_NUMERIC", "OMP_NUM_THREADS", "NPY_DISABLE_CPU_FEATURES", "PANDAS_COPY_ON_WRITE", "JSIMD_FORCENONE",
      "GLIBC_TUNABLES", "CUDA_LAUNCH_BLOCKING", "GRPC_POLL_STRATEGY", "RAYON_NUM_THREADS", "NCCL_CONF_FILE",
      "MIOPEN_FIND_MODE", "ROCBLAS_INTERNAL_FP16_ALT_IMPL", "ITEX_FP32_MATH_MODE", "CUDA_DEVICE_MAX_CONNECTIONS",
-     "MIMALLOC_LARGE_OS_PAGES", "PILLOW_BLOCK_SIZE"],
+     "MIMALLOC_LARGE_OS_PAGES", "PILLOW_BLOCK_SIZE", "JAX_ENABLE_X64", "ACCELERATE_MIXED_PRECISION", "PET_MAX_RESTARTS",
+     "TORCHELASTIC_USE_AGENT_STORE"],
 )  # fmt: skip
 def test_a_variable_that_steers_is_cleared_for_every_process_that_measures(name):
     assert name not in environment.measuring({name: "/elsewhere"})

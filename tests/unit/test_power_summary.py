@@ -337,6 +337,51 @@ def test_a_host_that_tells_no_phase_draws_power_in_it_too(run, untold):
     assert power["power_per_gpu_training_w"] == pytest.approx(200)
 
 
+def again(told, hosts=("n1",), ahead_s=1000.0):
+    """Edges of a command that tells its phases as often as it likes: (rank, phase, begin, end) in seconds."""
+    program = [(rank, "program", 2, 20) for rank in range(len(hosts))]
+    every = [
+        {"phase": phase, "edge": edge, "rank": rank, "host": hosts[min(rank, len(hosts) - 1)], "wall_ns": int(at * 1e9),
+         "monotonic_ns": int((at + ahead_s * (rank if len(hosts) > 1 else 0)) * 1e9)}
+        for rank, phase, begin, end in [*program, *told]
+        for edge, at in (("begin", begin), ("end", end))
+    ]  # fmt: skip
+    return sorted(every, key=lambda edge: edge["wall_ns"])
+
+
+SHARDS = [(0, "load", 2, 5), (0, "train", 5, 9), (0, "load", 9, 11), (0, "train", 11, 19)]
+
+
+def test_phases_that_a_program_begins_again_have_the_energy_of_each_time(run):
+    """It loads for 3 and 2 s and trains for 4 and 8 s: 100 W while it trains, 30 W while it loads."""
+    loads = {"spoil": lambda row, at: {"power_w": 30 if at < 5 or 9 <= at < 11 else 100, "energy_j": "",
+                                       "average_power_w": 65}}  # fmt: skip
+    busy = {"busy": lambda at: 0 if at < 5 or 9 < at < 11 else 80}
+    power = run({("n1", "nvml", "gpu"): 100}, told=again(SHARDS), **loads, **busy)
+    parts = {phase: part["gpu"]["energy_j"] for phase, part in power["phases"].items()}
+    edge_j = 0.1 / 2 * 70  # power changes between two readings: at the end of both loads, and of the first training
+    assert parts == pytest.approx({"load": 30 * 5 + 2 * edge_j, "train": 100 * 12 - edge_j})
+    assert power["power_per_gpu_training_w"] == pytest.approx(100, rel=5e-3)
+    assert power["gpu_utilisation_pct"] == pytest.approx(80)
+    assert power["energy_window_s"] == pytest.approx(18)
+
+
+def test_times_of_a_phase_that_overlap_are_one(run):
+    """Another rank is in one long phase meanwhile, on the same host, or on another one with another clock."""
+    long = [*SHARDS, (1, "load", 2, 5), (1, "train", 5, 19)]
+    for hosts in (("n1",), ("n1", "n2")):
+        devices = {(host, "nvml", "gpu"): 100 for host in hosts}
+        power = run(devices, ranks=2, hosts=hosts, told=again(long, hosts))
+        assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(100 * 14 * len(hosts))
+        assert power["phases"]["load"]["gpu"]["energy_j"] == pytest.approx(100 * 5 * len(hosts))
+
+
+def test_a_time_of_a_phase_that_is_too_short_for_its_energy_leaves_the_phase_without(run):
+    power = run({("n1", "nvml", "gpu"): 100}, told=again([(0, "load", 2, 5), (0, "load", 9, 9.15)]))
+    load = power["phases"]["load"]["gpu"]
+    assert load["energy_j"] is None and load["reason"] == "unresolved: 1 update of the sensor in 0.15 s"
+
+
 def test_a_host_of_the_run_without_any_phase_makes_the_sum_unknown(run):
     devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
     power = run(devices, ranks=2, hosts=("n1", "n2"), told=edges())

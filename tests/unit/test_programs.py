@@ -595,6 +595,56 @@ def test_what_a_program_leaves_behind_is_ended(project):
     assert not at_work()
 
 
+BEGINS_AGAIN = """
+    import study_events as events
+    events.event("run_start")
+    with events.phase("epoch"):
+        time.sleep(0.01)
+    with events.phase("init"):  # it has failed after the first epoch, and goes on from a checkpoint
+        time.sleep(0.01)
+    with events.phase("run"), events.phase("epoch"):
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [BEGINS_AGAIN, EPOCHS])
+def test_a_program_that_began_again_after_an_error_is_told(project, source):
+    (run,) = project(source)
+    record = launched(run)
+    assert record["status"] == "ok" and record["program"]["epochs"] == 2
+    is_told = "a rank began its run again once, without run_stop" in record["program"]["reason"]
+    assert is_told == (source is BEGINS_AGAIN)
+
+
+LEAVES_WORKERS = """
+    import signal
+    def worker():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        begun = time.process_time()
+        while time.process_time() < begun + 0.5:
+            pass
+    if os.fork() == 0:  # a daemon, which ends by itself
+        if os.fork() == 0:
+            worker()
+        os._exit(0)
+    if os.fork() == 0:  # a loader's worker, which nobody ends
+        worker()
+        time.sleep(100)
+    time.sleep(3)
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_what_a_program_does_not_wait_for_counts(project):
+    """Two processes of 0.5 s each, and less than 0.4 s for Python itself."""
+    (run,) = project(LEAVES_WORKERS)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert 1.0 <= record["program"]["cpu_time_s"] < 1.4
+
+
 @pytest.mark.slow
 def test_a_later_attempt_resumes(project):
     """The program finds its checkpoint, and the epochs of both attempts are in the history."""
@@ -1128,6 +1178,71 @@ def test_phases_follow_one_another_and_validation_after_an_epoch_belongs_to_it()
     assert [phase for phase, edge in log.edges if edge == "begin"] == ["load", "preprocess", "train", "evaluate"]
     assert [(each.seconds, each.steps_s) for each in progress.epochs] == [(3, 1), (1, 1)]
     assert told == [1, 2]
+
+
+def test_events_that_two_ranks_have_printed_into_one_line_are_both_taken():
+    first, second = ({"key": "epoch_start", "time_ms": 5, "rank": rank} for rank in (0, 1))
+    lines = [f"[0] :::MLLOG {json.dumps(each)}" for each in (first, second)]
+    assert events.marked("".join(lines).encode()) == [first, second]
+    assert events.marked("".join(lines).replace("[0] ", "").encode()) == [first, second]
+    assert events.marked(f"{lines[0]}loss 0.5".encode()) == [], "as before: nobody knows what it is"
+    assert events.marked(lines[0].encode()) == [first] and events.marked(b"no event") == []
+    quoted = {**first, "value": ":::MLLOG {}"}
+    assert events.marked(f":::MLLOG {json.dumps(quoted)}".encode()) == [quoted]
+
+
+PRINTS_AT_ONCE = """
+    for piece in ("img/s: 99\\n", "img/s: 100", "2026-11-28 img/s: 101", "\\n", "\\n"):
+        os.write(1, piece.encode())
+"""
+
+
+@pytest.mark.parametrize(("starts", "ranks", "number"), [("job", 2, 99), ("job", 1, 1002026)])
+@pytest.mark.slow
+def test_a_number_that_another_rank_has_printed_into_does_not_count(project, starts, ranks, number):
+    """Of one rank, nobody else can print: the first match in the last line counts, whatever it is."""
+    pattern = {"throughput_samples_per_s": "img/s: ([0-9.]+)"}
+    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["training"]["throughput_samples_per_s"] == number
+
+
+def told(*given):
+    """Progress after events, each (seconds, key) or (seconds, key, value), of a process that began at 0 s."""
+    progress = events.Progress(Log(), (0, 0))
+    for seconds, key, *value in given:
+        progress.take({"key": key, **({"value": value[0]} if value else {})}, (int(seconds * 1e9),) * 2)
+    progress.end((10**12, 10**12))
+    return progress
+
+
+def test_a_validation_before_the_first_epoch_is_no_test():
+    first = [(1, "run_start"), (2, "eval_start"), (3, "eval_accuracy", 0.1), (3, "eval_stop"),
+             (3, "tracked_stats", {"val_loss": 9.0, "test_f1": 0.3})]  # fmt: skip
+    trained = told(*first, (4, "epoch_start"), (6, "epoch_stop"), (7, "eval_accuracy", 0.7), (8, "run_stop"))
+    assert trained.test == {"f1": 0.3} and trained.epochs[0].metrics == {"val_accuracy": 0.7}
+    assert trained.epochs[0].steps_s == 2
+    assert told(*first).test == {"accuracy": 0.1, "loss": 9.0, "f1": 0.3}, "without an epoch there is no other place"
+
+
+def test_a_program_that_trains_in_two_runs_validates_in_the_second_one_too():
+    stage = [(1, "run_start"), (2, "epoch_start"), (3, "epoch_stop"), (4, "eval_accuracy", 0.5), (5, "run_stop")]
+    second = [(seconds + 10, *rest) for seconds, *rest in stage]
+    two = told(*stage, *second, (20, "eval_accuracy", 0.4))
+    assert [each.metrics for each in two.epochs] == [{"val_accuracy": 0.5}] * 2 and two.test == {"accuracy": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "seconds", "steps_s"),
+    [(14, 16, 10, 8), (18, 22, 12, 8), (20, 23, 13, 10), (21, 23, 13, 10), (8, 12, 10, 8)],
+    ids=["within", "over its end", "at its end", "after it", "over its begin"],
+)
+def test_the_time_of_an_epoch_s_steps_is_without_validation_wherever_that_is(begun, ended, seconds, steps_s):
+    """An epoch from 10 to 20 s. What is between its end and the end of its validation belongs to the validation."""
+    every = [(1, "run_start"), (10, "epoch_start"), (20, "epoch_stop"), (begun, "eval_start"), (ended, "eval_stop")]
+    (epoch,) = told(*sorted(every, key=lambda each: each[0]), (30, "run_stop")).epochs
+    assert (epoch.seconds, epoch.steps_s) == (seconds, steps_s)
 
 
 @pytest.mark.parametrize("line", [b"", b"text", b":::MLLOG no json", b':::MLLOG {"key": "run_start"}', b":::MLLOG [1]"])

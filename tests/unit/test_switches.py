@@ -500,10 +500,26 @@ def test_threads_are_bound_and_the_library_s_apart(monkeypatch):
     assert bound.pop(os.getpid()) == [3]
     assert all(cores == [2] for cores in bound.values()) and bound
     assert binding.bind(define(expand()[0]), ranks) is None
-    given = {"host": binding.socket.gethostname()}
-    ranks.gathered = [[{**given, "allowed": [0, 1]}, {**given, "allowed": [2, 3]}]]
+    given = [binding.socket.gethostname(), binding.boot_id()]
+    ranks.gathered = [[[*given, [0, 1]], [*given, [2, 3]]]]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
     assert binding.bind(run, ranks) == {"compute": [2], "communication": [3]}, "the launcher has bound them"
+
+
+def test_ranks_that_share_a_socket_have_cores_of_their_own(monkeypatch):
+    """Four ranks with two cores each, of which a launcher has bound two to each socket; a host of the same name."""
+    run = define(expand(binding="core")[0])
+    run = dataclasses.replace(run, machine={**run.machine, "cores_per_rank": 2})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    host, boot, sockets = binding.socket.gethostname(), binding.boot_id(), ([0, 1, 2, 3], [4, 5, 6, 7])
+    given = [[host, "other", sockets[0]], *([host, boot, sockets[place]] for place in (0, 0, 1, 1))]
+    found = []
+    for rank in range(1, 5):
+        ranks = FakeCommunicator(size=5, rank=rank)
+        ranks.gathered = [given]
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, rank=rank: set(given[rank][2]))
+        found.append(binding.bind(run, ranks)["compute"])
+    assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_threads():

@@ -118,6 +118,30 @@ def test_the_clock_is_that_of_the_rank_that_wrote_the_history(make_run):
     assert found["training_to_target_s"] == pytest.approx(2.0 + 7)
 
 
+def test_without_a_name_of_its_own_a_host_has_no_time_since_the_launch(make_run):
+    """Two machines are named n1, and nobody knows whose monotonic clock is the launching host's."""
+    (run,) = expand(gpus=1)
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=TRAIN, started=STARTED)
+    found = make_record(folder)
+    samplers = [{"host": "n1", "boot_id": boot, "devices": [], "reasons": {}} for boot in ("a", "b")]
+    write_json(folder / "sensors.json", samplers)
+    target = to_target(folder, found, ACCURACY)
+    assert (target["launch_to_target_s"], target["load_to_target_j"]) == (None, None)
+    assert target["target_reason"].startswith("launch_to_target_s: several machines are named n1")
+    assert target["training_to_target_s"] == pytest.approx(2.25), "by one clock"
+
+
+def test_the_clock_is_that_of_the_rank_whose_epochs_a_command_told(make_run):
+    """Rank 1 told them: it began to train 0.25 s before the first epoch, and rank 0 0.5 s before it."""
+    (run,) = expand(gpus=1)
+    edges = [("train", "begin", 1, -0.25), ("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
+    folder = make_run(run, validation=LEARNT, times=[0.75] * 4, more_edges=edges, started=STARTED)
+    found, program = make_record(folder), {"cpu_time_s": 1.0, "events": 9, "epochs": 4, "reason": None}
+    for rank, seconds in ((1, 2.0), (0, 2.25), (None, 2.25)):
+        target = to_target(folder, {**found, "program": {**program, "rank": rank}}, ACCURACY)
+        assert target["training_to_target_s"] == pytest.approx(seconds)
+
+
 @pytest.mark.parametrize("step_s", [-30, 10])
 def test_a_clock_that_was_set_during_the_run_leaves_no_times(derived, step_s):
     """The phase train ends 5 s after its begin, and by the wall clock 5 s and the step after it."""

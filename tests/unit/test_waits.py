@@ -34,7 +34,8 @@ ENDS = {
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
         machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
         communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
-        training.process_tree:end training.program:Program._end_following training.program:Program._meeting
+        training.process_tree:end training.process_tree:waited_cpu_s
+        training.program:Program._end_following training.program:Program._meeting
         workloads.command.output:Copied.join
     """,
     "the run's limits, which study.launch.supervision holds": """

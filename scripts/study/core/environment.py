@@ -25,6 +25,8 @@ STEERING = (
     "MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES",
     # The same of AMD's, Arm's and Intel's libraries, and of those that decode images.
     "MIOPEN_", "ROCBLAS_", "HIPBLAS", "HIP_LAUNCH_BLOCKING", "AOCL_", "ARMPL_", "ITEX_", "PILLOW_", "OPENCV_",
+    # Of what starts a user's command: precision, accumulation, devices and restarts (torchrun reads PET_).
+    "JAX_", "ACCELERATE_", "DEEPSPEED_", "DS_", "FSDP_", "NVTE_", "TORCHELASTIC_", "PET_",
     "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_", "CUDA_AUTO_BOOST",
 )  # fmt: skip
 NOT_CLEARED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # they change no number

@@ -612,6 +612,7 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         "cpu_time_s": None if unseen else told["cpu_s"],
         "events": told["events"],
         "epochs": told.get("epochs"),
+        "rank": told.get("rank"),
         "reason": "; ".join(filter(None, whys)) or None,
     }
 

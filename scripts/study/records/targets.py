@@ -19,7 +19,7 @@ from study.core.lazy import pandas as pd
 from study.ensembles import results
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
-from study.instruments import phases
+from study.instruments import phases, samplers
 from study.instruments.power import summary
 from study.records.nodes import unseen_nodes
 
@@ -129,7 +129,12 @@ def number_stopped(runs: pd.DataFrame) -> int:
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:
-    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs."""
+    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs.
+
+    Of a command, the rank whose epochs count; an older record does not tell it.
+    """
+    if (told := (record["program"] or {}).get("rank")) is not None:
+        return int(told)
     members = (record["ensemble"] or {}).get("members", [])
     return min((each["rank"] for each in members if results.trained_to_the_end({"member": each})), default=0)
 
@@ -159,6 +164,9 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     started = {"host": record["provenance"]["host"], "monotonic_ns": begun_ns} if begun_ns is not None else None
     launched = phases.launch_ns(own, outcome["started_wall_ns"], started)[host]
     found = _durations(own, ended_ns, launched, record["runtime_s"], rank)
+    if unclear := samplers.of_one_name(folder):  # the launching host's clock may be another machine's
+        reasons = "; ".join(filter(None, [found["target_reason"], f"launch_to_target_s: {unclear}"]))
+        found |= {"launch_to_target_s": None, "target_reason": reasons}
     run = RunDefinition.read(folder / "run.yaml")
     if unseen := unseen_nodes(run):
         return found | {"target_energy_reason": unseen}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from study.communication.collectives import Collectives
 from study.core import cores
+from study.core.boot import boot_id
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 
@@ -24,10 +25,12 @@ def bind(run: RunDefinition, communicator: Collectives) -> dict[str, list[int]] 
     binding = run.parameters.get("binding", "none")
     if binding == "none":
         return None
-    allowed, local, ranks = cores.allowed(), communicator.local_rank, communicator.local_size
-    everyone = communicator.gather({"host": socket.gethostname(), "allowed": allowed})
-    if any(each["allowed"] != allowed for each in everyone if each["host"] == socket.gethostname()):
-        local, ranks = 0, 1  # the launcher has given each rank cores of its own
+    allowed = cores.allowed()
+    # A launcher may have given each rank cores of its own, or several ranks those of a socket; containers of one
+    # machine, and machines of one name, have other cores or another boot.
+    everyone = communicator.gather([socket.gethostname(), boot_id(), allowed])
+    own = everyone[communicator.rank]
+    local, ranks = everyone[: communicator.rank].count(own), everyone.count(own)
     if binding == "numa":
         own_by_kind = {"compute": numa_node(allowed, local, ranks)}
     else:

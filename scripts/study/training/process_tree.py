@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -52,6 +52,31 @@ def peak_mb(processes: Iterable[int]) -> float:
                 if line.startswith("VmHWM:"):
                     found.append(int(line.split()[1]) * 1024 / 1e6)
     return max(found)
+
+
+def waited_cpu_s(others: Collection[int], limit_s: float) -> float:
+    """Wait for this process's children, without ``others``, that have been ended; returns their processor seconds.
+
+    A process whose parent has ended is a child of this one (PR_SET_CHILD_SUBREAPER), and what it used is in no other
+    process's count. At most ``limit_s`` seconds: one that hangs in a driver cannot be ended.
+    """
+    used_s, deadline = 0.0, time.monotonic() + limit_s
+    while left := _children(os.getpid()).difference(others):
+        for process in left:
+            with contextlib.suppress(ChildProcessError):
+                ended, _, usage = os.wait4(process, os.WNOHANG)
+                used_s += usage.ru_utime + usage.ru_stime if ended else 0.0
+        if time.monotonic() > deadline:
+            break
+        if left & _children(os.getpid()):
+            time.sleep(LOOK_S / 10)
+    return used_s
+
+
+def _children(parent: int) -> set[int]:
+    """The ids of a process's children, with those that have ended and that it has not waited for."""
+    names = (name for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  as above
+    return {int(name) for name in names if (fields := _stat(name)) and int(fields[1]) == parent}
 
 
 def killed_for_memory() -> int:

@@ -129,6 +129,7 @@ class Program:
         self._phases: dict[int, PhaseLog] = {}
         self._patterns = {name: re.compile(each.encode()) for name, each in self._spec.get("metrics", {}).items()}
         self._found: dict[str, tuple[float | None, str | None]] = {}  # of each pattern, or why it is no number
+        self._single: set[str] = set()  # patterns that have matched once in some line
         self._earlier: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -149,13 +150,14 @@ class Program:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 ended, ended_s = now(), time.monotonic()
                 process_tree.kill(process_tree.below(os.getpid()) - others)
+                left_s = process_tree.waited_cpu_s(others, GRACE_S)
                 for stream in streams:
                     stream.join(GRACE_S)
             self._end_following()
             self._check(process.returncode, streams, words)
             self._finish(ended)
             peak_mb = self._peak_mb(used.ru_maxrss * 1024 / 1e6, ended_s)
-            self._write(words, variables, streams, used.ru_utime + used.ru_stime, peak_mb)
+            self._write(words, variables, streams, used.ru_utime + used.ru_stime + left_s, peak_mb)
         return 0
 
     # Before the program
@@ -309,11 +311,16 @@ class Program:
         self._read_events(is_over=True)
 
     def _line_came(self, line: bytes) -> None:
-        if event := events.parsed(line):
+        for event in events.marked(line):
             self._take(event)
+        is_shared = len(self._place.ranks) > 1
         for name, pattern in self._patterns.items():
             if found := pattern.search(line):
-                self._found[name] = patterns.number_of(found)
+                # Two ranks that print at once may print into one line, and digits of one follow those of the other.
+                is_single = not (is_shared and pattern.search(line, max(found.end(), found.start() + 1)))
+                if is_single or name not in self._single:
+                    self._found[name] = patterns.number_of(found)
+                self._single |= {name} if is_single else set()
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take what was written to the file of events since the last time; a line without an end if that is_over."""
@@ -426,6 +433,7 @@ class Program:
                 "test": _finite(progress.test),
                 "sizes": progress.sizes,
                 "events": progress.number,
+                "runs_left": progress.runs_left,
             }
             for rank, progress in self._progress.items()
         }

@@ -41,7 +41,10 @@ def assemble(folder: Path, run: RunDefinition) -> None:
             "resumed_after_epoch": resumed_after,
             "test": {name: tested.get(name) for name in names},
             "parameters": _size("model_parameters", told),
-            "program": _program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
+            "program": {
+                **_program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
+                "rank": own if epochs else None,
+            },
             "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
         },
     )
@@ -72,6 +75,12 @@ def _program(
         unused = [name for name in by_epochs if patterns.get(name) is not None]
         reasons += [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
     reasons += refused
+    if left := max((each.get("runs_left", 0) for each in told.values()), default=0):
+        again = "once" if left == 1 else f"{left} times"
+        reasons.append(
+            f"a rank began its run again {again}, without run_stop: if the program was started again after an error, "
+            "as torchrun does with --max-restarts, its runtime, energy and processor time are of all attempts"
+        )
     return {
         "has_epochs": bool(epochs),
         "epochs": len(epochs) or None,

@@ -4,13 +4,14 @@ The two have separate columns and are never mixed. A value that the sensor canno
 (`study.instruments.power.doubts`), is None with a reason; nothing is estimated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from study.core.wording import counted
 from study.instruments.power.doubts import Doubt, doubt
+from study.instruments.power.kinds import lag_s
 from study.instruments.power.series import GAP_TICKS, Series, Values
 
 UPDATES = 3  # fewer updates in a window are too few for its energy
@@ -42,16 +43,17 @@ class Energy:
         return self.trapezoid_j if self.counter_j is None else self.counter_j
 
 
-def mean_utilisation(devices: list[Series], spans: dict[str, tuple[float, float]]) -> float | None:
+def mean_utilisation(devices: list[Series], spans: Mapping[str, Sequence[tuple[float, float]]]) -> float | None:
     """Mean utilisation (%) of GPUs over their readings; None without a reading, or without one of some GPU.
 
-    spans: {host: (begin, end)}, monotonic seconds. NVML's utilisation is the share of time in which a kernel ran,
-    whatever part of the GPU it used.
+    spans: {host: [(begin, end), ...]}, monotonic seconds. NVML's utilisation is the share of time in which a kernel
+    ran, whatever part of the GPU it used.
     """
     means = []
     for device in devices:
-        begin, end = spans.get(device.host, (np.inf, -np.inf))
-        inside = (device.seconds >= begin) & (device.seconds <= end)
+        inside = np.zeros(len(device.seconds), bool)
+        for begin, end in spans.get(device.host, ()):
+            inside |= (device.seconds >= begin) & (device.seconds <= end)
         readings = np.array([]) if device.utilization_pct is None else device.utilization_pct[inside]
         if np.isnan(readings).all():  # also of none
             return None
@@ -81,6 +83,8 @@ def between(series: Series, begin: float, end: float, rate_hz: float) -> Energy:
         return Energy(None, None, None, 0, gap, "the sampler does not cover it")
     counter = series.counted_j(begin, end) if counted_on.is_known else None
     trapezoid, unread = _integral(series, window, tick, power_read)
+    if trapezoid is not None and not counted_on.has_readings and (late := _late(series, window, trapezoid)):
+        trapezoid, unread = None, late
     updates = _updates(series, begin, end)
     if doubted := doubt(series, window, counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
@@ -146,6 +150,26 @@ def _integral(
         told = f"no reading of power for {unread_s:.3g} of {length_s:.3g} s"
         return None, f"{told}, in which it changed: {share} of the energy is uncertain"
     return found, None
+
+
+def _late(series: Series, window: tuple[float, float], integral_j: float) -> str | None:
+    """Why the integral of a power that is a mean over the last moments is not that of the window, or None.
+
+    It has half the energy of so long a time before the window's begin, and lacks half of that before its end.
+    """
+    late = lag_s(series.sensor)
+    seconds, power = series.readings(series.power_w)
+    if series.average_power_w is not None:
+        told = ~np.isnan(series.power_w) & ~np.isnan(series.average_power_w)
+        if told.any() and (series.power_w != series.average_power_w)[told].mean() > 1 / 2:
+            late = 0.0  # the sensor tells the mean too, and this is another one
+    first, last = np.interp(window, seconds, power)
+    wrong_j = late / 2 * abs(float(last - first))
+    if wrong_j <= MOST_GAP * abs(integral_j):
+        return None
+    share = f"{100 * wrong_j / abs(integral_j):.0f} %" if integral_j else "all"
+    told_s = f"{window[1] - window[0]:.3g} s"
+    return f"power is a mean over {late:g} s, and changed: {share} of the energy in {told_s} is uncertain"
 
 
 def _unsure(series: Series, window: tuple[float, float], tick: float) -> tuple[float, float]:

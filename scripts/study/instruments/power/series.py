@@ -16,7 +16,7 @@ from study.core.lazy import pandas as pd
 # Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
 COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
            "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
-MORE = ("freshness", "utilization_pct", "memory_mb")
+MORE = ("freshness", "utilization_pct", "memory_mb", "average_power_w")
 LATER = dict.fromkeys(MORE, FINITE)
 
 GAP_TICKS = 3  # a longer distance between two readings than so many usual ones is a gap
@@ -38,6 +38,7 @@ class Series:
     freshness: Values
     utilization_pct: Values | None = None  # of a GPU
     memory_mb: Values | None = None  # of a GPU, in use
+    average_power_w: Values | None = None  # over the sensor's own window, where it tells this too
 
     def readings(self, values: Values) -> tuple[Values, Values]:
         """(seconds, values) of the ticks in which ``values``, one of this series' columns, was read."""
@@ -90,10 +91,10 @@ def _series(device: tuple[str, str, str, str], columns: Columns, rows: NDArray[n
     """The readings of a device. rows: their places in the file."""
     rows = rows[np.argsort(columns["monotonic_ns"][rows])]
     unknown = np.full(len(rows), np.nan)
-    power, energy, freshness, busy, memory = (
+    power, energy, freshness, busy, memory, average = (
         columns[name][rows].astype(float) if name in columns else unknown for name in ("power_w", "energy_j", *MORE)
     )
-    return Series(*device, columns["monotonic_ns"][rows] / 1e9, power, energy, freshness, busy, memory)
+    return Series(*device, columns["monotonic_ns"][rows] / 1e9, power, energy, freshness, busy, memory, average)
 
 
 def readings_in(path: AnyPath) -> pd.DataFrame:

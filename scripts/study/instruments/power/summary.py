@@ -51,7 +51,8 @@ class _Used(NamedTuple):
 
 
 Window = tuple[float, float]  # begin, end: monotonic seconds of a host
-Windows = dict[tuple[str, str], Window]  # by host and name
+Windows = dict[tuple[str, str], Window]  # by host and name; of a phase's later times ``train#1``, ``train#2``, ...
+AGAIN = "#"
 
 NOTHING: dict[str, Any] = {"energy_j": None, "trapezoid_j": None, "one_hz_j": None, "gap_s": None, "reason": None,
                            "doubtful": None}  # fmt: skip
@@ -285,7 +286,10 @@ def _gpu_use(
     """
     kept, _ = counted(series, machine["power_sensors"], *used)
     name = "train" if any(window == "train" for _, window in windows) else PROGRAM
-    spans = {host: span for (host, window), span in windows.items() if window == name}
+    spans: dict[str, list[Window]] = {}
+    for (host, window), span in windows.items():
+        if _phase_of(window) == name:
+            spans.setdefault(host, []).append(span)
     gpus = [each for each in kept if each.kind == "gpu"]
     return energy.mean_utilisation(gpus, spans), energy.most_memory_mb(gpus)
 
@@ -352,21 +356,54 @@ def _with_gpus(machine: dict[str, Any], used: _Used) -> dict[str, Any]:
 def _windows(edges: Iterable[dict[str, Any]]) -> Windows:
     """{(host, window): (begin, end)}, monotonic seconds: the run, and each phase from its first to its last rank.
 
-    A host whose processes do not tell a phase, such as one of a parameter server's workers, has that of the others.
+    A phase that the ranks begin again, as a program may, has a window for each time, without what is between them. A
+    host whose processes do not tell a phase, such as one of a parameter server's workers, has that of the others.
     """
     edges = list(edges)
-    begun: dict[tuple[str, str], tuple[float, float | None]] = {}
-    for edge in edges:
-        key, at = (edge["host"], edge["phase"]), edge["monotonic_ns"] / 1e9
-        begin, end = begun.get(key, (at, None))
-        begun[key] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
-    windows: Windows = {key: (begin, end) for key, (begin, end) in begun.items() if end is not None}
+    zeros = zeros_ns(edges)
+    windows = _each_time(edges, zeros)
     for host in {host for host, _ in windows}:
         if (host, PROGRAM) in windows:  # it may tell no phases, or on one host only
             windows[host, RUN] = windows[host, PROGRAM]
         elif (host, "load") in windows and (host, "evaluate") in windows:
-            windows[host, RUN] = windows[host, "load"][0], windows[host, "evaluate"][1]
-    return windows | _of_the_others(windows, zeros_ns(edges))
+            last = max(end for (of, name), (_, end) in windows.items() if of == host and _phase_of(name) == "evaluate")
+            windows[host, RUN] = windows[host, "load"][0], last
+    return windows | _of_the_others(windows, zeros)
+
+
+def _each_time(edges: Iterable[dict[str, Any]], zeros: Mapping[str, int]) -> Windows:
+    """The windows of the phases: of the first time under the phase's name, of later ones with their number.
+
+    Times that overlap, where a rank is in the phase again before another one has left it, are one. zeros: as below.
+    """
+    begun: dict[str, dict[int, dict[str, tuple[float, float | None]]]] = {}  # by phase, time and host
+    ended: Counter[tuple[int, str]] = Counter()  # how many times a rank has left a phase
+    for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
+        host, phase, at = edge["host"], edge["phase"], edge["monotonic_ns"] / 1e9
+        spans = begun.setdefault(phase, {}).setdefault(ended[edge["rank"], phase], {})
+        begin, end = spans.get(host, (at, None))
+        spans[host] = (min(begin, at), end) if edge["edge"] == "begin" else (begin, max(end or at, at))
+        ended[edge["rank"], phase] += edge["edge"] == "end"
+    found: Windows = {}
+    for phase, times in begun.items():
+        number, latest = -1, -np.inf
+        for _, spans in sorted(times.items()):
+            whole = {host: (begin, end) for host, (begin, end) in spans.items() if end is not None}
+            first = min((begin + zeros[host] / 1e9 for host, (begin, _) in whole.items()), default=np.inf)
+            number += first > latest and bool(whole)
+            latest = max([latest, *(end + zeros[host] / 1e9 for host, (_, end) in whole.items())])
+            for host, (begin, end) in whole.items():
+                before = found.get((host, _named(phase, number)), (begin, end))
+                found[host, _named(phase, number)] = min(before[0], begin), max(before[1], end)
+    return found
+
+
+def _named(phase: str, time: int) -> str:
+    return f"{phase}{AGAIN}{time}" if time > 0 else phase
+
+
+def _phase_of(window: str) -> str:
+    return window.partition(AGAIN)[0]
 
 
 def _of_the_others(windows: Windows, zeros: Mapping[str, int]) -> Windows:
@@ -386,7 +423,7 @@ def _of_the_others(windows: Windows, zeros: Mapping[str, int]) -> Windows:
 
 
 def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: dict[str, str]) -> dict[str, Any]:
-    """{window: {kind: energies summed over all hosts' devices of that kind}}."""
+    """{window: {kind: energies summed over all hosts' devices of that kind}}, of a phase over all its times."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for _, name in windows):
         spans = {host: span for (host, window), span in windows.items() if window == name}
@@ -396,7 +433,26 @@ def _by_window(series: list[Series], windows: Windows, rate_hz: float, reasons: 
             else _component([each for each in series if each.kind == kind], spans, rate_hz, kind)
             for kind in KINDS
         }
+    for name in [name for name in found if AGAIN in name]:
+        first, again = found[_phase_of(name)], found.pop(name)
+        found[_phase_of(name)] = {kind: _together(first[kind], again[kind]) for kind in KINDS}
     return found
+
+
+def _together(first: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """A component in two windows that have no moment in common."""
+    both = first, again
+    known = [each["gap_s"] for each in both if each["gap_s"] is not None]
+    return {
+        **{name: _total(each[name] for each in both) for name in ("energy_j", "trapezoid_j", "one_hz_j")},
+        "gap_s": sum(known) if known else None,
+        "reason": next((each["reason"] for each in sorted(both, key=_has_joules) if each["reason"]), None),
+        "doubtful": [*(first["doubtful"] or []), *(again["doubtful"] or [])] or None,
+    }
+
+
+def _has_joules(component: dict[str, Any]) -> bool:
+    return component["energy_j"] is not None
 
 
 def _unread_s(kind: str, series: list[Series], spans: dict[str, Window]) -> float | None:
@@ -525,4 +581,8 @@ def _mean_power(joules: float | None, windows: Windows, name: str, ranks: int) -
 
 def _length(windows: Windows, name: str) -> float:
     """Length of a window, s: that of the longest host, since all wait for it; 0 without such a window."""
-    return max((end - begin for (_, window), (begin, end) in windows.items() if window == name), default=0)
+    lengths: dict[str, float] = {}
+    for (host, window), (begin, end) in windows.items():
+        if _phase_of(window) == name:
+            lengths[host] = lengths.get(host, 0.0) + end - begin
+    return max(lengths.values(), default=0)

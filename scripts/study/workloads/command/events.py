@@ -7,7 +7,7 @@
     run_start, run_stop                 phase train; metadata status of run_stop: success if it has reached its target
     epoch_start, epoch_stop             an epoch; metadata epoch_num of epoch_start: its number, from whatever first one
     eval_start, eval_stop               validation within the run, phase evaluate after it
-    eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run
+    eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run or without any epoch
     tracked_stats                       {loss: 0.1, learning_rate: 0.01}: metrics of the epoch
     train_samples, eval_samples         sizes of the sets
     model_parameters                    number of the model's parameters
@@ -76,6 +76,9 @@ class Progress:
         self._phase: str | None = "startup"
         self._epoch: Epoch | None = None
         self._eval: Moment | None = None
+        self.runs_left = 0  # run_start that had no run_stop before the next one
+        self._is_in_run = False
+        self._untrained: dict[str, float] = {}  # of a validation before the first epoch
         self._has_run = self._last_was_told = False
 
     def take(self, event: dict[str, Any], at: Moment) -> None:
@@ -127,10 +130,15 @@ class Progress:
         if self.number and self._phase:
             self._phases.edge(self._phase, "end", at)
             self._phase = None
+        if not self.epochs:
+            self.test = self._untrained | self.test
         self._tell_last()
 
     def _of_phase(self, name: str, edge: str, at: Moment) -> None:
         phase = PHASES[name]
+        if name == "run":
+            self.runs_left += self._is_in_run and edge == "start"
+            self._is_in_run = edge == "start"
         if edge == "start":
             self._enter(phase, at)
         elif phase == self._phase:
@@ -138,7 +146,8 @@ class Progress:
             self._phase = None
         elif name == "run":
             raise StudyError("event run_stop: there was no run_start")
-        self._has_run |= phase == "train" and edge == "stop"
+        if phase == "train":  # it may run again, such as to fine-tune what it has trained
+            self._has_run = edge == "stop"
 
     def _told_of(self, key: str, metadata: Any) -> None:
         """Take what the metadata of an edge say."""
@@ -184,10 +193,11 @@ class Progress:
                 self._phases.edge("evaluate", "end", at)
                 self._phase = None
             elif self._epoch:
-                self._epoch.eval_ns += at[1] - self._eval[1]
+                self._epoch.eval_ns += at[1] - max(self._eval[1], self._epoch.begin[1])
             elif self.epochs:  # validation after the epoch's end belongs to it, as it does in ours
                 last = self.epochs[-1]
-                last.eval_ns, last.end = last.eval_ns + at[1] - last.end[1], at
+                begun = max(min(self._eval[1], last.end[1]), last.begin[1])
+                last.eval_ns, last.end = last.eval_ns + at[1] - begun, at
             self._eval = None
 
     def _stats(self, stats: dict[str, float]) -> None:
@@ -206,8 +216,10 @@ class Progress:
         self.losses |= {
             f"val_{name}" if is_validation else name: metrics[name] for name in ("loss",) if name in metrics
         }
-        if is_validation and (is_test or epoch is None):
+        if is_validation and is_test:
             self.test |= metrics
+        elif is_validation and epoch is None:
+            self._untrained |= metrics
         elif epoch:
             prefix = "val_" if is_validation else ""
             epoch.metrics |= {f"{prefix}{name}": value for name, value in metrics.items()}
@@ -230,6 +242,19 @@ def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
         return None
     has_time = isinstance(event, dict) and any(_is_time(event.get(name)) for name in ("time_ms", "time_ns"))
     return event if has_time and isinstance(event.get("key"), str) else None
+
+
+def marked(line: bytes) -> list[dict[str, Any]]:
+    """The events in a line of output; two ranks that print at once may print theirs into one line."""
+    if MARK not in line:
+        return []
+    if event := parsed(line):
+        return [event]
+    _, *parts = line.split(MARK)
+    *whole, last = parts
+    # Behind an event that is not the last one may be what the other rank prints before its own, such as a tag.
+    texts = [*(part[: part.rfind(b"}") + 1] for part in whole), last]
+    return [event for text in texts if (event := parsed(text, is_marked=False))]
 
 
 def moment(event: dict[str, Any]) -> Moment:
