@@ -38,6 +38,7 @@ def meant(*typed, files=()):
         ("data_dir=[1]", "data_dir", "[1]"),
         ("keep_versions=True", "keep_versions", True),
         ("keep_versions=false", "keep_versions", False),
+        ("repeat_disturbed=0", "repeat_disturbed", 0),
     ],
 )
 def test_a_text_is_taken_as_it_was_typed(typed, key, value):
