@@ -12,6 +12,7 @@ import pytest
 import show_findings
 from examples import STUDY
 from snakemake_interface_logger_plugins.common import LogEvent
+from tracked import ours
 
 from study import plan
 from study.core import checked, code_version, configuration
@@ -28,7 +29,7 @@ from study.report.findings.kinds import ALONG, KINDS, VALUE
 
 LOCAL = machine.load("local")
 
-NAMES = sorted(path.stem for path in (configuration.CONFIG / "findings").glob("*.yaml"))
+NAMES = [path.stem for path in ours((configuration.CONFIG / "findings").glob("*.yaml"))]
 NT3 = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "loader": "read_csv"}
 FASTER = {
     "title": "chunked is faster",
@@ -406,7 +407,7 @@ def test_a_verdict_without_an_interval_is_refused(verdict):
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_findings_are_valid_and_used(name):
     declaration.load(name)
-    text = "".join(path.read_text() for path in (ROOT / "config" / "studies").glob("*.yaml"))
+    text = "".join(path.read_text() for path in ours((ROOT / "config" / "studies").glob("*.yaml")))
     assert name in text
 
 

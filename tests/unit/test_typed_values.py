@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from snakemake.cli import parse_config
+from tracked import ours
 
 from study.core import configuration, number_types
 from study.core.errors import StudyError
@@ -107,9 +108,8 @@ def test_plain_numbers():
 
 
 def test_no_script_takes_python_s_own_numbers():
-    wrong = [
-        path.name for path in SCRIPTS.glob("*.py") if "type=int" in path.read_text() or "type=float" in path.read_text()
-    ]
+    texts = {path.name: path.read_text() for path in ours(SCRIPTS.glob("*.py"))}
+    wrong = [name for name, text in texts.items() if "type=int" in text or "type=float" in text]
     assert wrong == []
 
 
