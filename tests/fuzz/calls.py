@@ -136,6 +136,7 @@ NOT_FUZZED = {
             "pack_wheels:constraints",
             "patch_horovod:main",
             "make_reference:main",
+            "study.report.editor_schemas:_with_programs",
             "study.report.editor_schemas:with_schema",
             "study.core.fields:sections",
             "study.report.command_lines:_laboratory",
