@@ -7,6 +7,7 @@ from study.core import checked, command_line, paths
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
+from study.experiment.undeclared import undeclared
 from study.records import failures, tidy
 from study.report import answer, terminal
 
@@ -27,21 +28,27 @@ def main() -> None:
         raise StudyError(f"{checked.shown(runs_csv)} is not there; run the study first: {how}")
     for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
         print(line)
-    _print_findings(arguments.study, folder / "findings.json")
+    findings = folder / "findings.json"
+    is_stale = findings in undeclared(folder)
+    _print_findings(arguments.study, findings, is_stale)
     _print_failures(runs_csv, checked.shown(results))
     shown = checked.shown(folder)
     print(f"\nWhere to look, in {shown}/:")
     print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
-    if (folder / "findings.json").exists():
+    if findings.exists() and not is_stale:
         print("  findings.md   the findings with the runs behind each")
     print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
     print("  runs.csv      one row per run; the column record names its folder")
     _require_a_success(arguments.study, _rows(runs_csv))
 
 
-def _print_findings(study: str, path: Path) -> None:
-    found = checked.load_json(path, "study_findings")["findings"] if path.exists() else []
+def _print_findings(study: str, path: Path, is_stale: bool = False) -> None:
+    """Print the findings in the file. is_stale: whether the study no longer declares any."""
+    is_used = path.exists() and not is_stale
+    found = checked.load_json(path, "study_findings")["findings"] if is_used else []
     print(f"\nFindings of study {study}:" if found else f"\nStudy {study} declares no findings.")
+    if is_stale:
+        print(f"{checked.shown(path)} is of an earlier version of the study, and is not used; delete it.")
     for line in terminal.findings(found):
         print(line)
 

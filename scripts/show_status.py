@@ -7,7 +7,7 @@ that go on, or of the last one.
 import argparse
 import collections
 
-from study.core import command_line
+from study.core import command_line, configuration
 from study.core.errors import exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--openmetrics", action="store_true", help="as text that Prometheus and others read")
     arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
-    on = load(arguments.machine)
+    on = attempts.asked_for(load(arguments.machine), configuration.settings())
     study = load_study(arguments.study, on)
     folder = f"{arguments.results_dir}/{arguments.machine}"
     if arguments.openmetrics:

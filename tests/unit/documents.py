@@ -3,10 +3,10 @@
 import ast
 import functools
 import re
-import subprocess
 
 import yaml
 from snakemake.cli import get_argument_parser
+from tracked import tracked
 
 from study import cli
 from study.core import checked, fields
@@ -64,13 +64,6 @@ COMMANDS = ("make", "snakemake", "python", "study")
 ON_REQUEST = ("recommendation", "prediction", "prediction_check", "prediction_curves", "performance_check", "tuner")
 OUTPUTS = ("results", "data", ".cluster", ".venv", "checkpoints", "recommendation", "tuner", "check", "tables",
            "figures")  # fmt: skip
-
-
-@functools.cache
-def tracked(*patterns):
-    """Tracked files, relative to the repository."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", *patterns], capture_output=True, text=True, check=True)
-    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import pytest
 from examples import STUDY, define
 
 from study import plan
-from study.core import checked
+from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import write_sealed
 from study.experiment import earlier_attempts, expansion, identity, inputs
@@ -169,6 +169,17 @@ def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path,
 )  # fmt: skip
 def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, more, times):
     assert attempts.further(machine.load(name) | more) == times
+
+
+@pytest.mark.parametrize(("of_machine", "given", "times"), [({}, 0, 0), ({}, 3, 3), (ONCE, 0, 0), (NEVER, 2, 2)])
+def test_a_call_may_ask_for_another_number_than_the_machine(of_machine, given, times):
+    on = machine.load("local") | of_machine
+    checked.check({**configuration.settings(), "repeat_disturbed": given}, "config", "--config")
+    asked = attempts.asked_for(on, {"repeat_disturbed": given})
+    assert attempts.further(asked) == times
+    assert attempts.asked_for(on, {}) == on
+    with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
+        checked.check({**configuration.settings(), "repeat_disturbed": 11}, "config", "--config")
 
 
 def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tracked import ours
 
 ROOT = Path(__file__).parents[2]
 # What gives a wall time, as source text: clocks, times of files, and our own names of such values.
@@ -120,7 +121,7 @@ def subtracts_wall(function, attributes=()):
 
 def places():
     library = ROOT / "scripts" / "study"
-    for path in sorted((ROOT / "scripts").rglob("*.py")):
+    for path in ours((ROOT / "scripts").rglob("*.py")):
         name = path.relative_to(library).as_posix() if library in path.parents else f"../{path.name}"
         of_file = functions(path)
         attributes = {each for _, node in of_file for each in tainted(node) if "." in each}

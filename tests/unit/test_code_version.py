@@ -1,6 +1,7 @@
 """The digest of the code changes with what a script imports, and with nothing else."""
 
 import pytest
+from tracked import ours
 
 from study.core import code_version
 from study.data.images.formats import FORMATS
@@ -188,7 +189,7 @@ def test_every_loader_format_and_sensor_is_found_by_how_it_is_registered():
     forget()
     known = {
         part.registered
-        for path in (code_version.SCRIPTS / "study").rglob("*.py")
+        for path in ours((code_version.SCRIPTS / "study").rglob("*.py"))
         for part in code_version._source(path).parts
     }
     assert known == {name for name, each in LOADERS_KNOWN.items() if each.reads != "format"} | {*FORMATS, *SENSORS}

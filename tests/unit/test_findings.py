@@ -12,6 +12,7 @@ import pytest
 import show_findings
 from examples import STUDY
 from snakemake_interface_logger_plugins.common import LogEvent
+from tracked import ours
 
 from study import plan
 from study.core import checked, code_version, configuration
@@ -28,7 +29,7 @@ from study.report.findings.kinds import ALONG, KINDS, VALUE
 
 LOCAL = machine.load("local")
 
-NAMES = sorted(path.stem for path in (configuration.CONFIG / "findings").glob("*.yaml"))
+NAMES = [path.stem for path in ours((configuration.CONFIG / "findings").glob("*.yaml"))]
 NT3 = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "loader": "read_csv"}
 FASTER = {
     "title": "chunked is faster",
@@ -290,7 +291,7 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
     study = study_of({**GRID, "epochs": epochs, "gpus": ranks, "loader": "read_csv" if epochs > 1 else GRID["loader"]})
     found = declared(quantity={"column": column}, points=points)
     monkeypatch.setattr(declaration, "load", lambda name: found)
-    lines = plan.without_value(dataclasses.replace(study, findings=("test",)))
+    lines = plan._without_value(dataclasses.replace(study, findings=("test",)))
     start = f"finding test: {short} of 6 runs can have no {column}, which is that of the epochs after the first"
     assert [line.split(":")[0] for line in lines] == (["finding test"] if short else [])
     assert not short or lines[0].startswith(start)
@@ -299,7 +300,8 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
 @pytest.mark.parametrize(
     ("scheduler", "condition"), [({}, "if runs"), ({"scheduler": "slurm"}, "if they run one after")]
 )
-def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition):
+def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition, monkeypatch):
+    monkeypatch.setattr(declaration, "load", lambda name: declared())
     study = dataclasses.replace(study_of(GRID), findings=("test",))
     told = plan.summary(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
     assert f"findings: with 3 blocks, {condition}" in told
@@ -405,7 +407,7 @@ def test_a_verdict_without_an_interval_is_refused(verdict):
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_findings_are_valid_and_used(name):
     declaration.load(name)
-    text = "".join(path.read_text() for path in (ROOT / "config" / "studies").glob("*.yaml"))
+    text = "".join(path.read_text() for path in ours((ROOT / "config" / "studies").glob("*.yaml")))
     assert name in text
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tracked import ours
 
 from study.core import checked, configuration
 from study.core.errors import StudyError
@@ -156,7 +157,7 @@ def test_a_point_s_name_has_what_differs_from_the_defaults():
     assert second.directory == first.directory + "+repeat~2"
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (configuration.CONFIG / "studies").glob("*.yaml")))
+@pytest.mark.parametrize("name", [path.stem for path in ours((configuration.CONFIG / "studies").glob("*.yaml"))])
 def test_no_wildcard_holds_a_comma(name):
     """Snakemake splits the wildcards of a batch job at commas."""
     found = expansion.load_study(name, machine.load("local"))
@@ -166,7 +167,7 @@ def test_no_wildcard_holds_a_comma(name):
 def test_every_grid_key_is_used_by_a_study():
     """By a grid, an arm or an axis; a key that no study gives is one that nobody has planned with."""
     used = set()
-    for path in (configuration.CONFIG / "studies").glob("*.yaml"):
+    for path in ours((configuration.CONFIG / "studies").glob("*.yaml")):
         for grid in checked.read(path)[0].get("runs", []):
             used |= {*grid, *(key for arm in grid.get("tuning", {}).values() for key in arm)}
     # Repeats are counted, a command's file says what its ranks divide, and environments are those of a user's machine.

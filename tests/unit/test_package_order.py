@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+from tracked import ours
 
 from study.core.paths import ROOT
 
@@ -12,7 +13,7 @@ LIBRARY = ROOT / "scripts" / "study"
 ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
          "ensembles", "launch", "records", "prediction", "report", "plan", "workflow", "cli")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
-MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
+MODULES = sorted(path.relative_to(LIBRARY) for path in ours(LIBRARY.rglob("*.py")))
 
 
 def imported(path):
@@ -44,9 +45,8 @@ MAY_IMPORT = re.compile(r"study/backends/\w+/.*|study/workloads/(\w+/)*(tensorfl
 
 def test_only_backends_and_models_import_a_framework():
     scripts = LIBRARY.parent
-    importing = [
-        path.relative_to(scripts).as_posix() for path in scripts.rglob("*.py") if FRAMEWORK.search(path.read_text())
-    ]
+    files = ours(scripts.rglob("*.py"))
+    importing = [path.relative_to(scripts).as_posix() for path in files if FRAMEWORK.search(path.read_text())]
     assert len(importing) > 20, "this test would see them"
     assert not [path for path in importing if not MAY_IMPORT.fullmatch(path)]
 

@@ -65,12 +65,12 @@ RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; 
         ("my-net.yaml", "my-net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
         ("my-net.yaml", "my_net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
         ("my net.yaml", "my net", f"config/benchmarks/my net.yaml {RULE} my_net.yaml"),
-        ("mine.yml", "mine", f"config/benchmarks/mine.yml {RULE} mine.yaml"),
-        ("mine.YAML", "mine", f"config/benchmarks/mine.YAML {RULE} mine.yaml"),
-        ("mine.yaml.txt", "mine", f"config/benchmarks/mine.yaml.txt {RULE} mine.yaml"),
-        ("mine.json", "mine", f"config/benchmarks/mine.json {RULE} mine.yaml"),
+        ("absent.yml", "absent", f"config/benchmarks/absent.yml {RULE} absent.yaml"),
+        ("absent.YAML", "absent", f"config/benchmarks/absent.YAML {RULE} absent.yaml"),
+        ("absent.yaml.txt", "absent", f"config/benchmarks/absent.yaml.txt {RULE} absent.yaml"),
+        ("absent.json", "absent", f"config/benchmarks/absent.json {RULE} absent.yaml"),
         ("mine.v2.yaml", "mine.v2", "there is no config/benchmarks/mine.v2.yaml"),
-        ("Mine.yaml", "mine", "there is no config/benchmarks/mine.yaml; did you mean 'Mine'?"),
+        ("Absent.yaml", "absent", "there is no config/benchmarks/absent.yaml; did you mean 'Absent'?"),
     ],
 )
 def test_a_file_that_is_there_but_not_read_is_named(tmp_path, monkeypatch, file, asked, said):

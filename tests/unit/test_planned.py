@@ -44,8 +44,8 @@ def plan(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["snakemake"])
     folders = {"data_dir": "data", "results_dir": str(tmp_path)}
 
-    def make(study, machine, of=None):
-        config = {"study": study, "machine": machine, **folders}
+    def make(study, machine, of=None, **given):
+        config = {"study": study, "machine": machine, **folders, **given}
         of = of or workflow()
         return planned.Plan(asked.load(config, of), config, of)
 
@@ -72,6 +72,11 @@ def test_a_study_s_files(plan, tmp_path):
     assert found.records(found.study.runs[:1], on="theta") == [
         f"{tmp_path}/theta/runs/{found.study.runs[0].directory}/record.json"
     ]
+
+
+def test_what_config_says_of_disturbed_blocks_goes_before_the_machine(plan):
+    assert plan("smoke", "local").machine.get("repeat_disturbed") is None
+    assert plan("smoke", "local", repeat_disturbed=0).machine["repeat_disturbed"] == 0
 
 
 def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan):

@@ -567,11 +567,16 @@ def test_durations_have_their_own_unit(tmp_path):
 OF_ALL = [
     "throughput (img/s)", "throughput (images/s)", "throughput (samples/s)", "throughput [img/s]", "throughput[img/s]",
     "throughput img/s", "throughput_img_per_s", "throughput in img/s", "images/sec", "img/s", "img_per_s",
-    "Train Throughput (imgs / sec)", "throughput (total) img/s", "tok/s",
+    "Train Throughput (imgs / sec)", "throughput (total) img/s", "tok/s", "total throughput (img/s)",
+    "aggregate throughput (samples/s)", "median throughput (img/s)", "throughput/samples_per_sec",
 ]  # fmt: skip
 OF_ONE = [
     "throughput (img/s/GPU)", "throughput per GPU (img/s)", "throughput (img/s per GPU)", "Throughput (img/s) per GPU",
-    "throughput img/s (per GPU)", "throughput_img_per_s_per_gpu", "img/s/GPU",
+    "throughput img/s (per GPU)", "throughput_img_per_s_per_gpu", "img/s/GPU", "throughput/GPU (img/s)",
+    "Throughput per GPU [images/sec]", "samples/s/GPU", "img/s per device", "tokens/s/GPU",
+    "train/throughput/GPU (img/s)",
+    "throughput [per GPU] (img/s)", "throughput (per GPU) [img/s]", "per-GPU throughput (img/s)", "per_device img/s",
+    "img/(s GPU)", "tokens per GPU-second", "throughput/device/samples_per_sec",
 ]  # fmt: skip
 
 
@@ -584,7 +589,32 @@ def test_the_unit_in_the_title_of_a_throughput_means_what_the_option_means(tmp_p
     assert series.owner == owner
     assert series.points["time"].tolist() == pytest.approx([1 / 100, (8 if owner == "all" else 1) / 400])
     (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit="img/min")
-    assert series.points["time"].tolist() == pytest.approx([60 / 100, 8 * 60 / 400]), "--unit goes before a title"
+    times = [60 / 100, (8 if owner == "all" else 1) * 60 / 400]
+    assert series.points["time"].tolist() == pytest.approx(times), "--unit goes before a title, whose owner stays"
+
+
+@pytest.mark.parametrize(
+    "title", ["throughput per GPU", "throughput/GPU", "per_gpu_throughput", "throughput (per GPU)"]
+)
+def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, title):
+    """Of each rank one sample, 400/s of each on 8 ranks: 1 / 400 s."""
+    text = f"GPUs,{title}\n1,100\n8,400\n"
+    with pytest.raises(StudyError, match="rename it throughput and give its unit, such as --unit img/s/GPU$"):
+        of_export(tmp_path, text)
+    for option in ("img/s", "img/s/GPU"):
+        (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit=option)
+        assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
+    for option in ("img/s/node", "img/s (total)"):
+        with pytest.raises(StudyError, match="is not that of one GPU, as the title of the column says; correct one"):
+            read_any([str(tmp_path / "export.csv")], "per_rank", unit=option)
+    series = of_export(tmp_path, f"GPUs,{title},unit\n1,100,img/s\n8,400,img/s\n")
+    assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
+
+
+@pytest.mark.parametrize("title", ["GPU throughput (img/s)", "local throughput (img/s)", "GPU img/s"])
+def test_titles_that_may_be_of_one_gpu_or_of_all_are_refused(tmp_path, title):
+    with pytest.raises(StudyError, match=r"\(with --unit img/s, or img/s/GPU if it is that of one GPU\)"):
+        of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
 
 
 @pytest.mark.parametrize("title", ["throughput (furlongs)", "throughput_std", "throughput (kimg/s)", "throughput [%]"])

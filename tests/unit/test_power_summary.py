@@ -128,6 +128,19 @@ def test_the_whole_run_s_window_is_that_of_its_processes(run, begin, end, proces
     assert power["energy_per_gpu_j"] == pytest.approx(1800, rel=2e-3), "from load to evaluate"
 
 
+def test_the_whole_run_of_a_program_that_tells_no_phase_begins_with_its_process(run):
+    """Startup begins at 0 s and has no end; the program ends at 20 s. 40 W until 2 s, then 100 W."""
+    program = [{**edge, "phase": "program"} for edge in edges(last="load") if edge["phase"] == "load"]
+    program[1]["monotonic_ns"] = 20 * 10**9
+    told = [*edges(last="startup")[:1], *program]
+    samplers = [sampler("n1", -3, 20.4, 20.3)]
+    power = run({("n1", "nvml", "gpu"): 100}, told=told, seconds=(-4, 26), samplers=samplers,
+                spoil=draws_more_after_2_s)  # fmt: skip
+    assert power["whole_run"]["window_s"] == pytest.approx(20.3)
+    assert power["whole_run"]["energy_per_gpu_j"] == pytest.approx(40 * 2 + 100 * 18.3 + 0.05 * 60)
+    assert power["energy_by_phase_j"] == {} and power["energy_window_s"] == pytest.approx(18), "of the program"
+
+
 def test_the_whole_run_on_two_nodes_each_by_its_own_clock(run):
     """The second node's clock began 1000 s earlier; its sampler was there 1 s later. Energies add up."""
     devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}

@@ -40,11 +40,11 @@ from study.machines import guard, launchers, machine
 from study.prediction import goals, imports, settings
 from study.prediction.answers import answers
 from study.prediction.recommend import recommend
-from study.records import own_keys, targets, versions
+from study.records import own_keys, targets, tidy, versions
 from study.records import record as records
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
-from study.report import answer
+from study.report import answer, trace
 from study.report.exports import mllog
 from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
@@ -335,6 +335,29 @@ def test_an_empty_command_costs_less_than_a_second_beyond_its_own(project):
 # What is read
 
 
+@pytest.mark.parametrize(
+    ("source", "events"),
+    [("print('hello')", 0), ("import study_events as e\ne.event('train_samples', 100)\ne.metrics(loss=0.3)", 2)],
+    ids=["no event", "no event of a phase"],
+)
+@pytest.mark.slow
+def test_a_program_that_tells_no_phase_has_no_times_of_phases(project, source, events):
+    """Where its start-up ends is not known: its whole time is neither start-up nor other."""
+    (run,) = project(f"time.sleep(0.3)\n{source}")
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["program"]["events"] == events and record["phases"].keys() == {"program"}
+    why = "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
+    assert why in record["program"]["reason"].split("; ", 1)[1]
+    assert tidy._other_s(record) is None
+    edges = phases.read("run/phases.jsonl")
+    assert phases.last(edges) == ("after program", 0) and phases.furthest_behind(edges) == (None, None)
+    assert phases.last(edges[:-1]) == phases.furthest_behind(edges[:-1]) == ("program", 0), "while it runs"
+    trace.write("run", "trace.json")
+    shown = [each["name"] for each in json.loads(Path("trace.json").read_text())["traceEvents"] if each["ph"] == "X"]
+    assert "program" in shown and not [name for name in shown if name.startswith("startup")]
+
+
 @pytest.mark.parametrize("where", ["file", "output"])
 @pytest.mark.slow
 def test_events_become_phases_epochs_and_metrics(project, where):
@@ -346,6 +369,9 @@ def test_events_become_phases_epochs_and_metrics(project, where):
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert {"startup", "load", "train", "program"} <= record["phases"].keys()
+    told = record["phases"]
+    parts = sum(told[name]["rank_0_s"] for name in ("startup", "load", "train", "evaluate") if name in told)
+    assert tidy._other_s(record) == pytest.approx(record["runtime_s"] - parts)
     assert record["quality"] == {"loss": 0.5, "validation_loss": None, "test_loss": None, "accuracy": None,
                                  "validation_accuracy": 0.6, "test_accuracy": 0.9}  # fmt: skip
     training = record["training"]
@@ -371,7 +397,8 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     assert record["quality"] == {"perplexity": 3.25, "absent": None, "cut": None}, "998 is not the last match"
     assert record["program"]["reason"] == (
         "the program wrote no events (docs/commands.md); metrics.absent: its pattern found no number; "
-        "metrics.cut: its pattern takes '1' of '1,002'"
+        "metrics.cut: its pattern takes '1' of '1,002'; startup_s, other_s and the times of phases: the program "
+        "reported no phase; see docs/commands.md, events"
     )
     assert 200 < record["memory"]["peak_memory_mb"] < 300 and record["program"]["cpu_time_s"] > 0
     assert record["phases"].keys() == {"program"}
@@ -677,7 +704,7 @@ def test_a_resumed_program_without_events_has_no_times(project):
     assert launched(run)["status"] == "failed"
     record = launched(run)
     assert record["status"] == "ok" and record["resumed_after_epoch"] == 0
-    assert record["program"]["reason"] == "it resumed, and the epochs of an earlier attempt are not known"
+    assert record["program"]["reason"].startswith("it resumed, and the epochs of an earlier attempt are not known; ")
 
 
 def told_epochs(*values, numbers=None):
@@ -805,7 +832,7 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
     run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=nodes), machine={"launcher": launcher})
     of_program = {"cpu_s": 2.0, "events": 0, "reason": None}
     metrics = {"program": of_program, "ranks": [{"peak_memory_mb": 3.0}], "workload": {"train_samples": 1}}
-    found, memory = records._program(run, metrics), records._memory(run, metrics)
+    found, memory = records._program(run, metrics, []), records._memory(run, metrics)
     assert (found["cpu_time_s"], memory) == ((None, None) if told else (2.0, {"peak_memory_mb": 3.0}))
     assert told in found["reason"] if told else found["reason"] is None
     on = hosts_of_ranks(run, {"host": {"name": "n1"}}, [{"host": "n1", "rank": 0}])
@@ -884,7 +911,7 @@ def test_memory_that_is_not_known_is_empty_with_its_reason():
     ranks = [{"peak_memory_mb": 3.0}, {"peak_memory_mb": None}]
     metrics = {"program": {"cpu_s": 2.0, "events": 0, "reason": None}, "ranks": ranks, "workload": {"train_samples": 1}}
     assert records._memory(run, metrics) is None
-    assert records._program(run, metrics)["reason"].startswith("peak_memory_mb: the program ended too soon")
+    assert records._program(run, metrics, [])["reason"].startswith("peak_memory_mb: the program ended too soon")
 
 
 def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):

@@ -7,6 +7,7 @@ import jsonschema
 import make_reference
 import pytest
 from examples import expand
+from tracked import ours
 
 from study.core import checked, fields, units
 from study.core.files import write_json
@@ -25,8 +26,9 @@ def test_pages_are_current(name):
 
 
 @pytest.mark.parametrize("kind", editor_schemas.SCHEMAS)
-def test_editors_accept_every_file_of_ours_and_refuse_an_unknown_key(kind):
+def test_editors_accept_every_file_of_ours_and_refuse_an_unknown_key(kind, monkeypatch):
     written = editor_schemas.path(kind).read_text(encoding="utf-8")
+    monkeypatch.setattr(editor_schemas, "files", lambda kind, found=editor_schemas.files: ours(found(kind)))
     assert written == editor_schemas.text(kind), "make reference writes it anew"
     schema = jsonschema.Draft202012Validator(json.loads(written))
     assert editor_schemas.files(kind)
@@ -47,6 +49,16 @@ def test_editors_accept_parameters_of_programs_only(benchmark, is_accepted):
         grid = {"benchmark": benchmark, "scaling": "strong", "gpus": 1, **more}
         study = {"description": "x", "runs": [grid], "tables": ["scaling"]}
         assert schema.is_valid(study) == is_accepted, more
+
+
+def test_editors_accept_parameters_of_a_program_in_the_clone(tmp_path, monkeypatch):
+    (tmp_path / "benchmarks").mkdir()
+    for name, text in (("absent", "kind: command\n"), ("own_model", "title: x\n")):
+        (tmp_path / "benchmarks" / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(editor_schemas, "CONFIG", tmp_path)
+    schema = json.loads(editor_schemas.text("studies"))
+    (named,) = {json.dumps(schema["$defs"]["grid"]["if"]["properties"]["benchmark"])}
+    assert '"own_model"' in named and '"absent"' not in named
 
 
 def test_every_declared_staging_is_obeyed():

@@ -91,7 +91,7 @@ def made(make_run, tmp_path):
     """The page of a study of two runs, one of which failed: ``made(**facts of that run)``."""
     folder = tmp_path / "local" / "studies" / "test"
 
-    def make(text="a small study", found=None, profile=False, message="no memory", **facts):
+    def make(text="a small study", found=None, declares=True, profile=False, message="no memory", **facts):
         runs = expand(gpus=[1, 2], may_fail="the paper's ran out of memory", profile=profile)
         for run, more in zip(runs, ({}, {"status": "failed", **facts}), strict=True):
             of_run = make_run(run, **more)
@@ -110,7 +110,9 @@ def made(make_run, tmp_path):
         table.write_to(folder / "tables")
         if found is not None:
             write_json(folder / "findings.json", of_study(found))
-        return page.page(Study("test", text, {}, tuple(runs), tables=("scaling",)), MACHINE, folder)
+        declared = tuple(each["name"] for each in found or () if declares)
+        study = Study("test", text, {}, tuple(runs), tables=("scaling",), findings=declared)
+        return page.page(study, MACHINE, folder)
 
     return make
 
@@ -187,6 +189,13 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
 @pytest.mark.slow
 def test_a_study_without_findings_says_so(made):
     assert "This study declares no findings" in Seen(made()).text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stale", [FINDING, {"name": "of another form"}], ids=["readable", "unreadable"])
+def test_findings_of_an_earlier_version_of_the_study_are_not_shown(made, stale):
+    told = Seen(made(found=[stale], declares=False)).text
+    assert "This study declares no findings" in told and FINDING["sentence"] not in told
 
 
 @pytest.mark.slow

@@ -153,6 +153,10 @@ def test_the_committed_table_is_of_this_model():
         ("images/s (per GPU)", "image", "rank", 1),
         ("samples/s (mean)", "sample", "all", 1),
         ("queries/s/process", "query", "rank", 1),
+        ("img/(s GPU)", "img", "rank", 1),
+        ("img/(min*node)", "img", "node", 60),
+        ("tokens/GPU-second", "token", "rank", 1),
+        ("images/s, per GPU", "image", "rank", 1),
     ],
 )
 def test_units_of_throughputs(unit, item, per, seconds):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from snakemake.cli import parse_config
+from tracked import ours
 
 from study.core import configuration, number_types
 from study.core.errors import StudyError
@@ -38,6 +39,7 @@ def meant(*typed, files=()):
         ("data_dir=[1]", "data_dir", "[1]"),
         ("keep_versions=True", "keep_versions", True),
         ("keep_versions=false", "keep_versions", False),
+        ("repeat_disturbed=0", "repeat_disturbed", 0),
     ],
 )
 def test_a_text_is_taken_as_it_was_typed(typed, key, value):
@@ -106,9 +108,8 @@ def test_plain_numbers():
 
 
 def test_no_script_takes_python_s_own_numbers():
-    wrong = [
-        path.name for path in SCRIPTS.glob("*.py") if "type=int" in path.read_text() or "type=float" in path.read_text()
-    ]
+    texts = {path.name: path.read_text() for path in ours(SCRIPTS.glob("*.py"))}
+    wrong = [name for name, text in texts.items() if "type=int" in text or "type=float" in text]
     assert wrong == []
 
 

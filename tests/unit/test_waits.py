@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+from tracked import ours
 
 from study.core.paths import ROOT
 
@@ -71,7 +72,7 @@ ENDS = {
 def waits():
     """{module:function} of every waiting call in the library."""
     found = set()
-    for path in sorted((SCRIPTS / "study").rglob("*.py")):
+    for path in ours((SCRIPTS / "study").rglob("*.py")):
         module = ".".join(path.relative_to(SCRIPTS / "study").with_suffix("").parts)
         found |= {f"{module}:{function}" for function in _in(ast.parse(path.read_text(encoding="utf-8")), "")}
     return found
@@ -101,7 +102,7 @@ def test_programs_have_a_limit():
     """`subprocess.run` waits for all that a program starts; `study.core.commands.run` does not."""
     found = [
         f"{path.name}: {ast.unparse(call)[:60]}"
-        for path in sorted((SCRIPTS / "study").rglob("*.py"))
+        for path in ours((SCRIPTS / "study").rglob("*.py"))
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
         and ast.unparse(call.func) == "subprocess.run"

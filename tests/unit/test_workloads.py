@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from examples import expand
+from tracked import ours
 
 from study import workloads
 from study.core import configuration
@@ -35,12 +36,12 @@ def own(tmp_path, monkeypatch):
     """``own(text)``: the name of a benchmark whose single module has this text."""
     monkeypatch.setattr(workloads, "__path__", [*workloads.__path__, str(tmp_path)])
 
-    def write(text, name="wave"):
+    def write(text, name="absent"):
         (tmp_path / f"{name}.py").write_text(text)
         return name
 
     yield write
-    for name in [name for name in sys.modules if name.startswith("study.workloads.wave")]:
+    for name in [name for name in sys.modules if name.startswith("study.workloads.absent")]:
         del sys.modules[name]
 
 
@@ -50,18 +51,18 @@ def test_an_own_model_may_be_one_module(own):
     benchmark = workloads.with_model(name, {})
     assert benchmark.build_model((3,)) == (3,)
     assert benchmark.metrics() == ["mae"]
-    assert workloads.file_of(name) == "scripts/study/workloads/wave.py"
+    assert workloads.file_of(name) == "scripts/study/workloads/absent.py"
 
 
 def test_a_module_without_a_complete_class_is_refused(own):
     name = own(OWN.replace("build_model", "make_model"))
-    with pytest.raises(StudyError, match=r"scripts/study/workloads/wave\.py has no complete class Benchmark"):
+    with pytest.raises(StudyError, match=r"scripts/study/workloads/absent\.py has no complete class Benchmark"):
         workloads.with_model(name, {})
 
 
 def test_a_benchmark_without_a_module_is_refused():
-    with pytest.raises(StudyError, match=r"wave\.yaml has no scripts/study/workloads/wave\.py beside it"):
-        workloads.get("wave", {})
+    with pytest.raises(StudyError, match=r"absent\.yaml has no scripts/study/workloads/absent\.py beside it"):
+        workloads.get("absent", {})
 
 
 def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
@@ -74,23 +75,23 @@ def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
 def test_a_single_module_names_its_framework(own):
     name = own(OWN)
     assert workloads.missing(name, "tensorflow") is None
-    assert workloads.missing(name, "pytorch") == "wave has a model in tensorflow only; give framework: tensorflow"
-    with pytest.raises(StudyError, match="wave.yaml: wave has a model in tensorflow only"):
+    assert workloads.missing(name, "pytorch") == "absent has a model in tensorflow only; give framework: tensorflow"
+    with pytest.raises(StudyError, match="absent.yaml: absent has a model in tensorflow only"):
         workloads.with_model(name, {}, "pytorch")
 
 
 def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own, tmp_path):
-    (tmp_path / "wave").mkdir()
-    (tmp_path / "wave" / "__init__.py").write_text(
+    (tmp_path / "absent").mkdir()
+    (tmp_path / "absent" / "__init__.py").write_text(
         OWN.replace("class Benchmark(base.Benchmark)", "class Workload(base.Workload)")
     )
     (run,) = expand()
     assert run["framework"] == "tensorflow" and "framework" not in run.key
-    run = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, benchmark="wave"))
-    wrong = r"t\.yaml\.framework: wave has no model in tensorflow: there is no \S+/workloads/wave/tensorflow\.py"
+    run = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, benchmark="absent"))
+    wrong = r"t\.yaml\.framework: absent has no model in tensorflow: there is no \S+/workloads/absent/tensorflow\.py"
     with pytest.raises(StudyError, match=wrong):
         feasibility.check(run, "t.yaml")
-    (tmp_path / "wave" / "tensorflow.py").write_text("")
+    (tmp_path / "absent" / "tensorflow.py").write_text("")
     feasibility.check(run, "t.yaml")
 
 
@@ -103,7 +104,7 @@ def test_a_package_s_workload_has_no_model():
 @pytest.mark.slow
 def test_data_of_a_workload_load_no_framework():
     """Neither a workload nor a model's shared modules, which a user's own module imports in the plan."""
-    names = sorted(path.parent.name for path in FOLDER.glob("*/tensorflow.py"))
+    names = [path.parent.name for path in ours(FOLDER.glob("*/tensorflow.py"))]
     lines = ["import sys", *(f"import study.workloads.{name}" for name in names),
              "import study.workloads.tensorflow, study.workloads.images.tensorflow",
              f"assert not {FRAMEWORKS!r} & set(sys.modules)"]  # fmt: skip

@@ -8,6 +8,7 @@ import fork_server
 import pytest
 import yaml
 from project import BIN, ROOT, WAIT_S
+from tracked import tracked
 
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.machine import load
@@ -16,8 +17,8 @@ from study.machines.machine import load
 @pytest.mark.parametrize(
     "line",
     [
-        "ruff check .",
-        "ruff format --check .",
+        "ruff check",
+        "ruff format --check",
         "mypy",
         "snakefmt --check Snakefile rules workflow",
         "snakemake --lint",
@@ -25,7 +26,12 @@ from study.machines.machine import load
     ],
 )
 def test_clean(line):
+    """As `ruff check .` and `mypy` in a clone without files of the user's own, which may be of another form."""
     tool, *arguments = line.split()
+    if tool == "ruff":
+        arguments += tracked("*.py", "*.ipynb")
+    if tool == "mypy":
+        arguments += tracked("scripts/study/*.py")
     if tool == "snakemake":
         done = fork_server.run(arguments, ROOT, os.environ, WAIT_S)
     else:
@@ -33,19 +39,14 @@ def test_clean(line):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def tracked():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
-
-
 def test_no_file_is_large():
-    assert [path for path in tracked() if path.stat().st_size > 1_000_000] == []
+    assert [name for name in tracked() if (ROOT / name).stat().st_size > 1_000_000] == []
 
 
 def test_no_file_names_a_registry():
     """A lock with an index's address would send others to that index."""
     words = [b"pypi" + b".org", b"pythonhosted" + b".org", b"--index" + b"-url", b"--find" + b"-links"]
-    assert [path for path in tracked() for word in words if word in path.read_bytes()] == []
+    assert [name for name in tracked() for word in words if word in (ROOT / name).read_bytes()] == []
 
 
 def test_hooks_and_the_workflow_of_github_call_what_is_here():

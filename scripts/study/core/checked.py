@@ -20,12 +20,12 @@ from study.core.errors import StudyError
 from study.core.file_kinds import kind_of
 from study.core.files import read_json
 from study.core.paths import CONFIG, ROOT, within
+from study.core.wording import LONGEST_VALUE, one_line
 
 LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
 MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
 NOT_READ = (ValueError, LookupError, AttributeError, TypeError, OverflowError)  # what PyYAML raises besides its own
-LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 MOST_KNOWN = 500  # files that are parsed once, and contents that are checked once, however often they are read
 EXPECTED = "x-expected"  # in a schema: what a message says was expected, such as "a name of letters, digits and _"
 
@@ -124,11 +124,11 @@ def _parser_words(error: Exception) -> str:
     problem = getattr(error, "problem", None)
     if problem is None:
         words = str(error).replace('in "<unicode string>", position', "at position")
-        return f"not valid YAML: {_short(words)}"
+        return f"not valid YAML: {one_line(words)}"
     mark, begin, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark", "context"))
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     began = f" that begins on line {begin.line + 1}" if begin else ""
-    return f"{place}not valid YAML: {_short(problem)}" + (f" ({_short(context)}{began})" if context else "")
+    return f"{place}not valid YAML: {one_line(problem)}" + (f" ({one_line(context)}{began})" if context else "")
 
 
 _trees: dict[tuple[str, bool], tuple[yaml.Node | None, bytes]] = {}  # {(text, earlier): tree, marshalled content}
@@ -269,12 +269,12 @@ def _describe(error: ValidationError, path: Sequence[str | int]) -> str:
     if error.validator == "enum":
         known = [as_written(value) for value in error.validator_value]
         meant = nearest(str(error.instance)[:LONGEST_VALUE], known)
-        return f"{key}: {_short(repr(error.instance))} is not one of {', '.join(known)}{meant}"
+        return f"{key}: {one_line(repr(error.instance))} is not one of {', '.join(known)}{meant}"
     if error.validator == "uniqueItems":
-        return f"{key}: {_short(str(error.instance))} has a value twice"
+        return f"{key}: {one_line(str(error.instance))} has a value twice"
     hint = error.schema.get("description")
     if expected := error.schema.get(EXPECTED, hint if error.validator == "pattern" else None):
-        return f"{key}: {_short(repr(error.instance))}: expected {expected}"
+        return f"{key}: {one_line(repr(error.instance))}: expected {expected}"
     return f"{key}: {_explained(error)}" + (f" ({hint})" if hint else "")
 
 
@@ -297,8 +297,8 @@ def _explained(error: ValidationError) -> str:
     if error.validator == "type" and error.validator_value in ("number", "integer") and _is_numeral(error.instance):
         return f"{error.instance!r} is a text; write a number such as 0.001 or 1.0e-3, without quotes"
     if error.validator == "type" and error.validator_value == "boolean":
-        return f"{_short(repr(error.instance))}: expected true or false"
-    return _short(error.message)
+        return f"{one_line(repr(error.instance))}: expected true or false"
+    return one_line(error.message)
 
 
 def _is_numeral(text: object) -> bool:
@@ -306,12 +306,6 @@ def _is_numeral(text: object) -> bool:
         return isinstance(text, str) and math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _short(text: str) -> str:
-    """``text`` on one line; the middle of a very long text is left out."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE // 2]} ... {text[-LONGEST_VALUE // 2 :]}"
 
 
 def _key_at_fault(error: ValidationError) -> Any:

@@ -5,6 +5,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 
+from study.core.wording import one_line
+
 LONGEST = 1200  # characters of a message
 OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?")  # in TensorFlow's messages
 
@@ -14,7 +16,7 @@ class StudyError(Exception):
 
     def __str__(self) -> str:
         """On one line and shortened: messages of other libraries may have line ends or be very long."""
-        return _short(super().__str__())
+        return one_line(super().__str__(), LONGEST)
 
     @property
     def lines(self) -> list[str]:
@@ -26,18 +28,13 @@ class StudyErrors(StudyError):
     """Several errors, found together; each is one line."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = [_short(line) for line in lines]
+        self._lines = [one_line(line, LONGEST) for line in lines]
         super().__init__("; ".join(self._lines))
 
     @property
     def lines(self) -> list[str]:
         """One line per error."""
         return self._lines
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def exit_with_message(main: Callable[[], object]) -> None:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterable
 
+LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 MOST_DIGITS = 17  # which tell any two floats apart
 
 
@@ -42,6 +43,12 @@ def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sig
         return f"{value:{sign}.{number}g}"
 
     return as_clear(value, limits, digits, write)
+
+
+def one_line(text: str, longest: int = LONGEST_VALUE) -> str:
+    """``text`` on one line; of one with more characters than ``longest``, the middle is left out."""
+    text = " ".join(text.split())
+    return text if len(text) <= longest else f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
 
 
 def share_of_draws(share: float) -> str:

@@ -18,7 +18,8 @@ PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
 # checkpoint, in train: copying checkpoints, and waiting for the last one.
 # program, of a command: from the start of the user's program to its end, over the phases that it tells.
-PARTS = ("stage", "checkpoint", "program")
+PROGRAM = "program"
+PARTS = ("stage", "checkpoint", PROGRAM)
 # A rank in an earlier phase keeps the others waiting: in load the rank that reads for them, in checkpoint rank 0.
 KEYS = {"phase": str, "edge": str, "rank": int, "host": str, "wall_ns": int, "monotonic_ns": int}
 STEP_NS = 1_000_000  # by less, the offset of two clocks that are read one after the other may differ by chance
@@ -171,6 +172,11 @@ def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
     return result
 
 
+def ends_all(edge: Mapping[str, Any]) -> bool:
+    """Whether its rank is in no phase afterwards: a program has ended, of which no phase may have an end."""
+    return bool(edge["phase"] == PROGRAM and edge["edge"] == "end")
+
+
 def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
     """The rank that others wait for: (phase, rank) of the earliest phase, by `ORDER`, among the innermost open ones.
 
@@ -181,6 +187,8 @@ def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | 
         stack = open_phases.setdefault(edge["rank"], [])
         if edge["edge"] == "begin":
             stack.append((place, edge["phase"]))
+        elif ends_all(edge):
+            stack.clear()
         else:
             stack[:] = [each for each in stack if each[1] != edge["phase"]]
     innermost = [(ORDER.index(stack[-1][1]), stack[-1][0], rank) for rank, stack in open_phases.items() if stack]
@@ -199,7 +207,8 @@ def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
         if edge["edge"] == "begin":
             open_edges[key] = place
         else:
-            open_edges.pop(key, None)
+            for other in [each for each in open_edges if each == key or (ends_all(edge) and each[1] == key[1])]:
+                del open_edges[other]
             latest = f"after {key[0]}", key[1]
     return max(open_edges, key=lambda key: open_edges[key]) if open_edges else latest
 

@@ -151,7 +151,7 @@ def _lacking(table: ForeignTable, known: dict[str, str], measured: str | None) -
     if measured is None:
         lacking.append(
             "no column with times or a throughput is known: name it time_per_step_s, time_per_epoch_s, runtime_s or "
-            "throughput (with --unit img/s)"
+            "throughput (with --unit img/s, or img/s/GPU if it is that of one GPU)"
         )
     read = ", ".join(f"{known[name]!r} is read as {name}" for name in ("ranks", measured) if name in known)
     return f"{', and '.join(lacking)}{read and f'; {read}'}; the file has {', '.join(table.frame)}"

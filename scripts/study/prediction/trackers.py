@@ -58,8 +58,9 @@ ALIASES = {
 KNOWN = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*NOT_CLEAR}
 TITLES_OF_TIMES = {name for ours, names in ALIASES.items() if ours in TIMES for name in names}  # without a unit
 ENDS = {"_ms": 1e-3}
+OF_AN_OWNER = rf"(?!/(?:{units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) is a title, and has no prefix
 PREFIX = re.compile(
-    r"^(config|summary|params|metrics|tags|train|perf|system|throughput|throughput_metrics|time_metrics)[./]"
+    rf"^(config|summary|params|metrics|tags|train|perf|system|throughput{OF_AN_OWNER}|throughput_metrics|time_metrics)[./]"
 )
 OF_CONFIGURATION = re.compile(r"(config|params)[./]")  # the beginning of a setting's name
 SPANS = ("__min", "__max")  # of W&B's charts, beside each value
@@ -191,8 +192,8 @@ def of_export(
     columns = {name: column_of(rest, known[name], name, path) for name in dict.fromkeys(names)}
     columns[measured] = _values(rest, known[measured], measured, path)
     _check_nodes(columns, known, path)
-    if measured == THROUGHPUT and unit is None and "unit" not in columns:
-        unit = _unit_of(known[measured], f"{path}: line {table.header}, column {known[measured]!r}")
+    if measured == THROUGHPUT:
+        unit = _unit_beside(columns, known[measured], unit, f"{path}: line {table.header}, column {known[measured]!r}")
     told = _name_jobs(columns, rest, known, path)
     where = Where(rest.lines, rest.header, known)
     found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
@@ -372,8 +373,30 @@ def _unit_of(name: str, place: str) -> str | None:
     try:
         units.throughput(unit)
     except ValueError as error:
-        raise StudyError(f"{place}: {error}; rename it throughput and give its unit, such as --unit img/s") from None
+        example = {"rank": "img/s/GPU", "node": "img/s/node"}.get(units.owner_in_title(text) or "", "img/s")
+        raise StudyError(
+            f"{place}: {error}; rename it throughput and give its unit, such as --unit {example}"
+        ) from None
     return unit
+
+
+def _unit_beside(columns: dict[str, pd.Series], name: str, unit: str | None, place: str) -> str | None:
+    """The unit of a throughput that was given, or that of its column's title, here with the owner that the title has.
+
+    So a throughput per GPU is never that of all, whatever else says img/s. A column ``unit`` gets the owner too.
+
+    Raises `StudyError` with the ``place`` for a unit that contradicts the title or is not known.
+    """
+    if unit is None and "unit" not in columns:
+        return _unit_of(name, place)
+    owner = units.owner_in_title(bare(name))
+    try:
+        if "unit" in columns:
+            given = columns["unit"]
+            columns["unit"] = given.map(lambda each: each if pd.isna(each) else units.with_owner(each, owner))
+        return None if unit is None else units.with_owner(unit, owner)
+    except ValueError as error:
+        raise StudyError(f"{place}: {error}") from None
 
 
 def _factor(name: str) -> float:

@@ -16,7 +16,7 @@ SECONDS = {
 }
 OF_A_RANK = ("gpu", "rank", "device", "accelerator", "chip", "card", "process", "worker", "npu", "tpu", "gcd", "core")
 OF_A_NODE = ("node", "host", "server", "machine")
-OF_ALL = ("all", "total", "sum", "aggregate", "global", "overall")
+OF_ALL = ("all", "total", "sum", "aggregate", "aggregated", "combined", "global", "overall", "system", "cluster")
 STEPS = ("step", "it", "iter", "iteration", "batch", "minibatch", "update")
 TOGETHER = {**dict.fromkeys(STEPS, "time_per_step_s"), "epoch": "time_per_epoch_s"}  # what all ranks take together
 SHORT = {"tgs": "tokens/s/gpu", "tps": "tokens/s", "fps": "frames/s", "ips": "images/s", "qps": "queries/s"}
@@ -30,10 +30,16 @@ ITEMS = ("image", "img", "sample", "token", "tok", "sequence", "seq", "frame", "
 IN_BRACKETS = r"[(\[]([^()\[\]]*)[)\]]"
 TIME_TITLE = re.compile(rf"(.+?)[\s_]*{IN_BRACKETS}", re.S)
 MINIMUM = "min"  # in brackets: minutes or the least value
-OF_TRAINING = r"(?:(?:train|training|total|overall|global|mean|average|avg|measured)[\s_]+)*"
-THROUGHPUT_TITLE = re.compile(rf"{OF_TRAINING}throughput(?![a-z])(.*)", re.S)
-UNIT_TITLE = re.compile(rf"{OF_TRAINING}([a-z]+)[\s_]*(?:/|per[\s_]).*", re.S)
-UNIT_IN_BRACKETS = re.compile(rf"(.*?){IN_BRACKETS}(.*)", re.S)
+OWNERS = "|".join((*OF_A_RANK, *OF_A_NODE))
+# A word without a slash or per before it names no owner: GPU throughput may be that of one or of all.
+OWNER = re.compile(rf"(?:/|(?<![a-z])per[\s_-])[\s_]*({OWNERS})s?(?![a-z0-9])|^({OWNERS})/")
+OF_TRAINING = rf"(?:(?:{'|'.join(OF_ALL)}|train|training|mean|median|average|avg|measured)[\s_]+)*"
+BEFORE = rf"{OF_TRAINING}(per[\s_-]+(?:{OWNERS})[\s_-]+)?{OF_TRAINING}"
+THROUGHPUT_TITLE = re.compile(rf"{BEFORE}throughput(?![a-z])(.*)", re.S)
+UNIT_TITLE = re.compile(rf"{BEFORE}(([a-z]+)[\s_]*(?:/|per[\s_]).*)", re.S)
+# Two divisors as one: of img/(s GPU), tokens/GPU-second and img/s*GPU.
+PRODUCT = re.compile(r"/\s*\(\s*([a-z]+)[\s_*\u00b7.-]+([a-z]+)\s*\)")
+DIVISORS = re.compile(rf"(?:({OWNERS})[\s_*\u00b7.-]+|([a-z]+)[*\u00b7.-])([a-z]+)")
 
 
 @dataclass(frozen=True)
@@ -68,12 +74,12 @@ def time_in_seconds(unit: str) -> float | None:
 
 def throughput(unit: str) -> Throughput:
     """A unit of throughput; raises ValueError with what is expected."""
-    text = BRACKETS.sub(_remark, unit.strip().lower())
+    text = BRACKETS.sub(_remark, PRODUCT.sub(r"/\1/\2", unit.strip().lower()))
     text = re.sub(r"[-_ ]*\bper[-_ ]+|_per_", "/", text.replace("_per_", " per "))
     text = re.sub(r"[\[\]]", "", text).strip()
-    item, *parts = [part.strip(" _.*") for part in SHORT.get(text, text).split("/")]
+    item, *parts = [part.strip(" _.*,") for part in SHORT.get(text, text).split("/")]
     seconds, per = [], []
-    for part in parts:
+    for part in (divisor for each in parts for divisor in _divisors(each)):
         if part in SECONDS:
             seconds.append(SECONDS[part])
         else:
@@ -114,16 +120,55 @@ def of_throughput_title(title: str) -> str | None:
     """
     text = title.strip().lower()
     counted = UNIT_TITLE.fullmatch(text)
-    if counted and _singular(counted[1]) in ITEMS and is_throughput(text):
-        return text
+    if counted and _singular(counted[3]) in ITEMS and is_throughput(unit := _of_owner(counted[2], counted[1])):
+        return unit
     named = THROUGHPUT_TITLE.fullmatch(text)
     if named is None:
         return None
-    rest = named[1].strip(" \t\r\n_:,=-")
-    parts = UNIT_IN_BRACKETS.fullmatch(rest)
-    if parts and (not parts[1] or is_throughput(parts[2])):  # else the brackets have a remark such as (per GPU)
-        rest = " ".join(part.strip(" _") for part in (parts[2], parts[1], parts[3])).strip()
-    return rest or None
+    rest = named[2].strip(" \t\r\n_:,=-")
+    brackets = list(re.finditer(IN_BRACKETS, rest))  # the unit, or a remark such as (per GPU)
+    first = re.match(IN_BRACKETS, rest)
+    if found := next((each for each in brackets if is_throughput(each[1])), first):
+        parts = (found[1], rest[: found.start()], rest[found.end() :])
+        rest = " ".join(part.strip(" _") for part in parts).strip()
+    return _of_owner(rest, named[1]) or None
+
+
+def owner_in_title(title: str) -> str | None:
+    """Whose a throughput is by its title: ``rank`` of throughput/GPU and img/s per device, ``node``; else None."""
+    unit = of_throughput_title(title)
+    if unit is not None and is_throughput(unit):
+        per = throughput(unit).per
+        return None if per == "all" else per
+    match = OWNER.search(title.lower())
+    return _owner(match[1] or match[2]) if match else None
+
+
+def with_owner(unit: str, owner: str | None) -> str:
+    """A unit that was given beside the title of a throughput, as that of the ``owner`` in this title.
+
+    Raises ValueError for a unit that is not known, and for one of another owner.
+    """
+    per = throughput(unit).per
+    if owner in (None, per):
+        return unit
+    name = "GPU" if owner == "rank" else "node"
+    if per == "all" and not {*OF_ALL}.intersection(re.findall("[a-z]+", unit.lower())):
+        return f"{unit}/{name}"
+    raise ValueError(f"{unit!r} is not that of one {name}, as the title of the column says; correct one of them")
+
+
+def _of_owner(unit: str, per: str | None) -> str:
+    """The unit with the words before it, such as per_gpu_, behind it."""
+    return f"{unit} {per.strip(' _-')}".strip() if per else unit
+
+
+def _divisors(part: str) -> list[str]:
+    """The two of a product such as gpu-second, else the part alone."""
+    match = DIVISORS.fullmatch(part)
+    parts = [match[1] or match[2], match[3]] if match else []
+    is_product = any(each in SECONDS for each in parts) and any(_owner(each) for each in parts)
+    return parts if is_product else [part]
 
 
 def _remark(match: re.Match[str]) -> str:

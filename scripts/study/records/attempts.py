@@ -53,8 +53,13 @@ class Again:
     most: int
 
 
+def asked_for(machine: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine with the number of further attempts that ``config/config.yaml`` or ``--config`` names, if they do."""
+    return {**machine, KEY: config[KEY]} if KEY in config else machine
+
+
 def further(machine: Mapping[str, Any]) -> int:
-    """How many further attempts a block may have: as the machine's file says.
+    """How many further attempts a block may have: as ``--config`` or the machine's file says (`asked_for`).
 
     Where it does not, one on a machine without a batch system, as anything may start beside a run there; none under a
     batch system, which gives a run nodes of its own and charges for them.
@@ -67,8 +72,8 @@ def further(machine: Mapping[str, Any]) -> int:
 def announced(most: int) -> str:
     """What the plan says of further attempts. most: of a block."""
     return (
-        f"a block with a disturbed run is run again at the end, at most {counted(most, 'time')} ({KEY}; 0 turns it "
-        f"off): a machine that is always busy makes the study take {most + 1} times as long, no more"
+        f"a block with a disturbed run is run again at the end, at most {counted(most, 'time')} ({KEY}; --config "
+        f"{KEY}=0 turns it off): a machine that is always busy makes the study take {most + 1} times as long, no more"
     )
 
 

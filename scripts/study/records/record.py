@@ -136,7 +136,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "operations": _operations(folder) if ok else None,
         "model": _model(metrics) if ok and metrics["parameters"] else None,
-        "program": _program(run, metrics) if ok else None,
+        "program": _program(run, metrics, edges) if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
             "loader_sensor_code": provenance.get("loader_sensor_code"),
@@ -602,12 +602,13 @@ def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
 
 
-def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
+def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, Any]]) -> dict[str, Any] | None:
     """What is of a command only; None for our own training."""
     if not command.is_command(run.benchmark):
         return None
     told, unseen = metrics["program"], unseen_nodes(run)
-    whys = [told["reason"], _other_size(run, metrics), unseen, _no_steps(run, told), _no_memory(metrics)]
+    whys = [told["reason"], _no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, told)]
+    whys.append(_no_memory(metrics))
     return {
         "cpu_time_s": None if unseen else told["cpu_s"],
         "events": told["events"],
@@ -615,6 +616,14 @@ def _program(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         "rank": told.get("rank"),
         "reason": "; ".join(filter(None, whys)) or None,
     }
+
+
+def _no_phases(edges: list[dict[str, Any]]) -> str | None:
+    """Why the times of the phases of a program are empty, or None if it told some."""
+    times = phases.durations(edges)
+    if phases.PROGRAM not in times or times.keys() & set(phases.PHASES):
+        return None
+    return "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
 
 
 def _no_steps(run: RunDefinition, told: Mapping[str, Any]) -> str | None:

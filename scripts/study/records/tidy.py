@@ -23,7 +23,7 @@ from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
-from study.instruments.phases import PARTS, PHASES
+from study.instruments.phases import PARTS, PHASES, PROGRAM
 from study.records import checks, comparable, own_keys, power, targets, utilisation
 from study.records.arms import SPEED as STEADY
 from study.records.arms import steady_samples_per_s
@@ -162,7 +162,7 @@ def _run_row(
         "arms": arms_text(run),
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in (*PHASES, *PARTS)},
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
-        "other_s": record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times),
+        "other_s": _other_s(record),
         STEADY: None,  # see `runs_frame`
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(record["quality"] or {}),  # of a model of one's own, these are other columns
@@ -184,6 +184,14 @@ def _run_row(
     ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
     return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
+
+
+def _other_s(record: dict[str, Any]) -> float | None:
+    """The runtime less rank 0's phases; None for a program that told no phase, as all of it would be other."""
+    times = record["phases"]
+    if PROGRAM in times and not times.keys() & set(PHASES):
+        return None
+    return float(record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times))
 
 
 def _is_of_whole_run(name: str) -> bool:

@@ -15,6 +15,7 @@ from study.core.paths import CONFIG, ROOT
 from study.experiment import schemas
 from study.machines import machine
 from study.report.findings import declaration
+from study.workloads import command
 
 FOLDER = ROOT / "docs" / "schemas"
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -49,10 +50,11 @@ def with_schema(file: Path, kind: str) -> str:
 
 
 def _with_programs(schema: dict[str, Any]) -> dict[str, Any]:
-    """Only grids of our own benchmarks alone refuse other keys: those of a program may have its ``parameters``."""
+    """Grids of benchmarks that are no programs refuse other keys: a program's may have its ``parameters``."""
     schema = copy.deepcopy(schema)  # which is made once and shared
     grid, arm = schema["$defs"]["grid"], schema["$defs"]["arm"]
-    ours = {"enum": [file.stem for file in sorted((CONFIG / "benchmarks").glob("*.yaml"))]}
+    own = [file for file in files("benchmarks") if file.parent.parent == CONFIG]
+    ours = {"enum": [file.stem for file in own if not command.is_command(checked.load_yaml(file))]}
     known = [{"propertyNames": {"enum": sorted(each["properties"])}} for each in (grid, arm)]
     for each in (grid, arm):
         del each["additionalProperties"]

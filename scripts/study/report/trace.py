@@ -148,7 +148,7 @@ def _slice(name: str, process: int, thread: int, begin: float, end: float, **arg
 
 
 def _of_phases(edges: Edges, axis: _Axis) -> Iterator[Event]:
-    """A phase that has no end lasts until the last edge, and says so."""
+    """A phase that has no end lasts until the last edge, and says so; but not one of a program that ended."""
     hosts = {edge["rank"]: edge["host"] for edge in edges}
     for rank, host in sorted(hosts.items()):
         yield _named("process_name", f"rank {rank} on {host}", rank)
@@ -161,6 +161,8 @@ def _of_phases(edges: Edges, axis: _Axis) -> Iterator[Event]:
             begun.setdefault(key, []).append(moment)
         elif begun.get(key):
             yield _slice(edge["phase"], edge["rank"], OF_PHASES, begun[key].pop(), moment)
+        if phases.ends_all(edge):
+            begun = {each: moments for each, moments in begun.items() if each[0] != edge["rank"]}
     for (rank, phase), moments in begun.items():
         for begin in moments:
             yield _slice(f"{phase} (no end)", rank, OF_PHASES, begin, last)

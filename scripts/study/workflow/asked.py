@@ -12,6 +12,7 @@ from study.core.errors import StudyError, StudyErrors
 from study.experiment import expansion
 from study.experiment.study import Study
 from study.machines import machine, profile_files
+from study.records import attempts
 from study.workflow import snakemake_internals
 from study.workflow.snakemake_internals import Workflow
 
@@ -80,7 +81,7 @@ def load(config: dict[str, Any], workflow: Workflow) -> Asked:
 
     Raises `StudyError` if a file of theirs is broken.
     """
-    on = machine.load(config["machine"])
+    on = attempts.asked_for(machine.load(config["machine"]), config)
     study, chooser = configuration.study_of(config["machine"])
     if "study" in config:
         by_argument = "study" in snakemake_internals.given(workflow).values

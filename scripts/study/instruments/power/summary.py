@@ -16,7 +16,7 @@ import numpy as np
 from study.core import checked
 from study.core.files import AnyPath
 from study.instruments import phases, samplers
-from study.instruments.phases import PHASES, zeros_ns
+from study.instruments.phases import PHASES, PROGRAM, zeros_ns
 from study.instruments.power import energy, gpu_evidence
 from study.instruments.power.counted import counted, of_first_sensors, of_the_ranks
 from study.instruments.power.kinds import KINDS
@@ -24,7 +24,6 @@ from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series, read_series
 
 RUN = "run"
-PROGRAM = "program"  # phase of a command, and what metrics.json tells of commands only
 PROCESSES = "processes"  # of a node: from its first process's start, with its sampler running, to its last one's end
 NO_GPUS = "ranks have no GPUs of their own, and other sensors measure all ranks of a node together"
 OF_RANK = ("gpu", "gpu_reason")
@@ -69,7 +68,8 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     if unclear := samplers.of_one_name(folder):
         return _power({}, {}, machine, gpus, None, unclear)
     hosts = _machines(folder)
-    windows = _windows(_on_machines(edges, hosts))
+    on_machines = list(_on_machines(edges, hosts))
+    windows = _windows(on_machines)
     if not (folder / "telemetry.csv").exists():
         return _power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
     if not any(name == RUN for _, name in windows) or not (folder / "metrics.json").exists():  # rank 0 writes it last
@@ -77,7 +77,7 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     series = _each_once(read_series(folder / "telemetry.csv"), hosts)
     if not series:
         return _power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
-    of_processes, why_none = _process_windows(folder, windows, hosts)
+    of_processes, why_none = _process_windows(folder, _began(on_machines, windows), hosts)
     windows |= of_processes
     used = _used_gpus(folder, machine, series, edges)
     machine = _with_gpus(machine, used)
@@ -165,7 +165,16 @@ def over_time(folder: AnyPath, machine: dict[str, Any]) -> list[Series]:
     return [*of_the_ranks(measured, machine["power_sensors"], used.gpus), *modelled]
 
 
-def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -> tuple[Windows, str | None]:
+def _began(edges: list[dict[str, Any]], windows: Windows) -> dict[str, float]:
+    """{host: monotonic s at which its first rank began phase startup}, which a program without phases does not end."""
+    found = {host: begin for (host, phase), (begin, _) in windows.items() if phase == "startup"}
+    begins = [edge for edge in edges if edge["phase"] == "startup" and edge["edge"] == "begin"]
+    for edge in sorted(begins, key=lambda edge: -edge["monotonic_ns"]):
+        found[edge["host"]] = edge["monotonic_ns"] / 1e9
+    return found
+
+
+def _process_windows(folder: Path, began: Mapping[str, float], hosts: Mapping[str, str]) -> tuple[Windows, str | None]:
     """({(host, `PROCESSES`): (begin, end)} of all nodes, None), or ({}, the reason why it is not known of one of them).
 
     It begins with the node's first process, or with the first reading of the sampler that this process starts before
@@ -175,9 +184,7 @@ def _process_windows(folder: Path, windows: Windows, hosts: Mapping[str, str]) -
     for each in samplers.of_hosts(folder):
         by_host.setdefault(hosts.get(each.get("host", ""), each.get("host", "")), []).append(each)
     found: Windows = {}
-    for (host, phase), (started, _) in windows.items():
-        if phase != "startup":
-            continue
+    for host, started in began.items():
         of_host = by_host.get(host, [])
         begins = [each["begin_monotonic_ns"] / 1e9 for each in of_host if "begin_monotonic_ns" in each]
         ends = [each["processes_end_monotonic_ns"] / 1e9 for each in of_host if "processes_end_monotonic_ns" in each]

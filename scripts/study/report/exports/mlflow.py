@@ -30,6 +30,7 @@ from study.experiment import applicable
 from study.experiment.definition import RunDefinition
 from study.experiment.identity import filled
 from study.experiment.parameters import PARAMETERS
+from study.experiment.undeclared import undeclared
 from study.records import own_keys, tidy
 from study.report.exports import kinds
 
@@ -80,8 +81,9 @@ def write(study_folder: AnyPath, results: AnyPath, store: AnyPath) -> tuple[Path
     folder, results, store = Path(study_folder), Path(results), Path(store)
     frame = tidy.read_runs(folder / "runs.csv")
     runs = [_of_row(row, results) for row in frame.to_dict("records")]
-    if (folder / "findings.json").is_file():
-        runs.append(_of_findings(folder / "findings.json", runs))
+    findings = folder / "findings.json"
+    if findings.is_file() and findings not in undeclared(folder):
+        runs.append(_of_findings(findings, runs))
     name = f"{results.name}/{folder.name}"
     number = str(10**17 + int(_digest(name), 16) % (9 * 10**17))  # 18 digits, as MLflow's
     experiment = store / number

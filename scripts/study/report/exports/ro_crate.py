@@ -20,6 +20,7 @@ from study.core import archive, checked
 from study.core.csv_files import read_rows
 from study.core.paths import ROOT
 from study.core.wording import counted
+from study.experiment.undeclared import undeclared
 from study.report.exports import kinds
 
 FILE = "ro-crate-metadata.json"
@@ -55,9 +56,11 @@ def export(results: kinds.Results, path: Path) -> str:
 
 
 def _members(results: kinds.Results) -> dict[str, Path | bytes]:
-    """{path in the archive: file}, laid out as the results."""
+    """{path in the archive: file}, laid out as the results, without those that the study no longer declares."""
     folder, root = results.folder, results.of_machine
+    stale = set(undeclared(folder))
     own = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] not in LEFT_OUT]
+    own = [path for path in own if path not in stale]
     names = [row["record"] for name in ("runs.csv", "loading.csv", "attempts.csv") for row in _rows(folder / name)]
     of_runs = [root / name for name in dict.fromkeys(names)]
     for record in list(of_runs):

@@ -94,7 +94,7 @@ def page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | N
         study: the expanded study.
         settings: the machine's YAML with its name.
         folder: the study's results folder, which has ``runs.csv`` and ``loading.csv``; tables, figures, findings and
-            recommendations that are not in it are left out.
+            recommendations that are not in it are left out, and so are those that the study does not declare.
         so_far: while the study runs, what the page shows instead of the files in ``folder``, which may be older.
 
     Raises `StudyError` for a file that cannot be read.
@@ -109,7 +109,9 @@ class _Report:
         self.study, self.settings, self.folder = study, settings, folder
         self.is_whole = so_far is None
         shown = so_far or SoFar(
-            tidy.read_runs(folder / "runs.csv"), tidy.read_loading(folder / "loading.csv"), findings.read(folder)
+            tidy.read_runs(folder / "runs.csv"),
+            tidy.read_loading(folder / "loading.csv"),
+            findings.read(folder) if study.findings else [],
         )
         self.runs, self.loading, self.findings = shown.runs, shown.loading, shown.findings
         self.records = Records(self.runs, self.loading)

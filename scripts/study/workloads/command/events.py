@@ -28,6 +28,7 @@ from study.instruments.phases import PhaseLog, wall_at_zero_ns
 
 MARK = b":::MLLOG "
 PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
+STARTUP = "startup"  # the phase until the first one that is told
 EARLIER_NS = 1_000_000_000  # before the start of the process: a clock of milliseconds may be a little behind
 OF_SETS = ("train_samples", "eval_samples", "model_parameters")
 MOST = 2**62  # of a size, and of a time in ns: 146 years
@@ -73,7 +74,7 @@ class Progress:
         self.has_succeeded = False  # as run_stop told
         self.losses: dict[str, float] = {}  # that were told last, in an epoch or outside of one
         self._phases, self._started, self._told = phases, started, told
-        self._phase: str | None = "startup"
+        self._phase: str | None = STARTUP
         self._epoch: Epoch | None = None
         self._eval: Moment | None = None
         self.runs_left = 0  # run_start that had no run_stop before the next one
@@ -127,7 +128,7 @@ class Progress:
         """
         if self._epoch:
             raise StudyError(f"epoch {len(self.epochs) + 1} has an epoch_start and no epoch_stop")
-        if self.number and self._phase:
+        if self._phase not in (None, STARTUP):  # how long startup took is not known if no phase was told
             self._phases.edge(self._phase, "end", at)
             self._phase = None
         if not self.epochs:

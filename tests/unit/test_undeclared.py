@@ -1,0 +1,83 @@
+"""Results of an earlier version of a study, which its file no longer declares: they are not shown and not packed."""
+
+import json
+import tarfile
+
+import pytest
+import show_findings
+
+from study.core import configuration
+from study.core.files import write_json
+from study.experiment.undeclared import undeclared
+from study.report.exports import mlflow, ro_crate
+from study.report.exports.kinds import Results
+
+OLD_FORM = {"study": "mine", "findings": [{"name": "n"}]}  # lacks what the schema asks for
+STALE = ["figures/loaders.svg", "findings.json", "findings.md", "tables/summary.csv", "tables/summary.md"]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """``study(text)``: the results of a study ``mine`` whose file has this text now."""
+    folder = tmp_path / "local" / "studies" / "mine"
+    for name in (*STALE, "tables/scaling.csv", "figures/network.svg", "runs.csv", "loading.csv", "attempts.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    write_json(folder / "findings.json", OLD_FORM)
+    file = tmp_path / "mine.yaml"
+    files = configuration.files
+    monkeypatch.setattr(configuration, "files", lambda kind: {**files(kind), "mine": file})
+
+    def write(text):
+        file.write_text(text)
+        return folder
+
+    return write
+
+
+def names(folder):
+    return [path.relative_to(folder).as_posix() for path in undeclared(folder)]
+
+
+@pytest.mark.parametrize(
+    ("text", "stale"),
+    [
+        ("tables: [scaling]\nfigures: [network]\n", STALE),
+        ("tables: [scaling]\nfigures: [network]\nfindings: []\n", STALE),
+        ("tables: [scaling]\nfigures: [network]\nfindings: [n]\n", [STALE[0], *STALE[3:]]),
+        ("tables: [scaling, summary]\nfigures: [network, loaders]\nfindings: [n]\n", []),
+        ("tables: [scaling, summary]\n", ["figures/loaders.svg", "figures/network.svg", *STALE[1:3]]),
+        ("tables: 3\nfigures: [network]\nfindings: [n]\n", STALE[:1]),
+        ("tables: [", []),  # not valid YAML
+        ("", []),
+    ],
+)
+def test_what_a_study_no_longer_declares(study, text, stale):
+    assert names(study(text)) == stale
+
+
+def test_of_a_study_without_a_file_nothing_is_known(study, tmp_path):
+    folder = study("tables: []\n").rename(tmp_path / "local" / "studies" / "of_another_clone")
+    assert undeclared(folder) == []
+
+
+def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monkeypatch, capsys):
+    folder = study("tables: [scaling]\n")
+    monkeypatch.setattr(show_findings.answer, "answers", lambda runs: [])
+    monkeypatch.setattr(show_findings.tidy, "read_runs", lambda path: None)
+    monkeypatch.setattr("sys.argv", ["show", "--study", "mine", "--machine", "local", "--results-dir", str(tmp_path)])
+    show_findings.main()
+    said = capsys.readouterr().out
+    assert "Study mine declares no findings." in said and "findings.md" not in said
+    assert f"{folder / 'findings.json'} is of an earlier version of the study, and is not used; delete it." in said
+
+
+def test_exports_have_what_the_study_declares(study, tmp_path):
+    folder = study("tables: [scaling]\nfigures: [network]\n")
+    ro_crate.export(Results("mine", tmp_path / "local"), tmp_path / "mine.tar.gz")
+    with tarfile.open(tmp_path / "mine.tar.gz") as archive:
+        packed = {each.name.partition("/studies/mine/")[2] for each in archive.getmembers()} - {""}
+    assert packed == {"tables/scaling.csv", "figures/network.svg", "runs.csv", "loading.csv", "attempts.csv"}
+    _, runs = mlflow.write(folder, tmp_path / "local", tmp_path / "mlruns")
+    assert runs == 0
+    assert json.loads((folder / "findings.json").read_text()) == OLD_FORM, "nothing is deleted"
