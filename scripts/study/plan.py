@@ -84,8 +84,8 @@ def summary(
     lines += _batch_jobs(study, machine, components, limits)
     lines += _too_long(study, machine, limits)
     lines += _crowded(study, machine)
-    warnings = [*_without_verdict(study), *_without_value(study), *programs.undivided(study.runs)]
-    lines += [f"  Warning: {line}" for line in warnings]
+    lines += _without_verdict(study)
+    lines += [f"  Warning: {line}" for line in programs.undivided(study.runs)]
     in_turn = "" if "scheduler" not in machine else IN_TURN
     lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise, in_turn)]]
     lines += expected
@@ -227,7 +227,7 @@ def _crowded(study: Study, machine: Machine) -> list[str]:
 
 
 def _without_verdict(study: Study) -> list[str]:
-    """Arms that cannot have a verdict, or of which `make tune` can pick none."""
+    """Warnings of arms that cannot have a verdict, or of which `make tune` can pick none."""
     compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
     few = [arm for arm, blocks in collections.Counter((arm.baseline, arm.name) for _, arm in compared).items()
            if blocks < LEAST_BLOCKS]  # fmt: skip
@@ -245,7 +245,7 @@ def _without_verdict(study: Study) -> list[str]:
         )
     if study.screening_blocks and (why := tuner.unanswerable(study)):
         lines.append(why)
-    return lines
+    return [f"  Warning: {line}" for line in lines]
 
 
 def _power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
@@ -260,7 +260,7 @@ def _power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
     ]
 
 
-def _without_value(study: Study) -> list[str]:
+def without_value(study: Study) -> list[str]:
     """Findings whose quantity some of their runs cannot have, since it needs a second epoch."""
     lines = []
     for finding in map(declaration.load, study.findings):

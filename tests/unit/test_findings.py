@@ -291,7 +291,7 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
     study = study_of({**GRID, "epochs": epochs, "gpus": ranks, "loader": "read_csv" if epochs > 1 else GRID["loader"]})
     found = declared(quantity={"column": column}, points=points)
     monkeypatch.setattr(declaration, "load", lambda name: found)
-    lines = plan._without_value(dataclasses.replace(study, findings=("test",)))
+    lines = plan.without_value(dataclasses.replace(study, findings=("test",)))
     start = f"finding test: {short} of 6 runs can have no {column}, which is that of the epochs after the first"
     assert [line.split(":")[0] for line in lines] == (["finding test"] if short else [])
     assert not short or lines[0].startswith(start)
@@ -300,8 +300,7 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
 @pytest.mark.parametrize(
     ("scheduler", "condition"), [({}, "if runs"), ({"scheduler": "slurm"}, "if they run one after")]
 )
-def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition, monkeypatch):
-    monkeypatch.setattr(declaration, "load", lambda name: declared())
+def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition):
     study = dataclasses.replace(study_of(GRID), findings=("test",))
     told = plan.summary(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
     assert f"findings: with 3 blocks, {condition}" in told

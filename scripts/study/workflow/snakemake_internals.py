@@ -204,10 +204,11 @@ def submit_commands(
     jobs. Tried with 9.27.1.
     """
     by = executor(workflow)
+    if not isinstance(by, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
+        return
     storage = workflow.storage_settings
     is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
-    is_ours = Path(workflow.main_snakefile) == snakefile
-    if not (isinstance(by, RemoteExecutor) and is_shared and is_ours) or deployment_methods(workflow):
+    if not is_shared or deployment_methods(workflow):
         return
     as_snakemake = by.format_job_exec
 

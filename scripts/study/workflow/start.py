@@ -46,6 +46,7 @@ def show(planned: Plan) -> None:
         planned.study, planned.machine, planned.packed, planned.limits, expected, planned.chooser, noise
     )
     warnings = [*installed.other_lock(Path(sys.prefix), paths.ROOT), *_slow_loader(planned)]
+    warnings += plan.without_value(planned.study)
     told = [*attempts.lines(planned.again), *(f"Warning: {line}" for line in warnings)]
     print("\n".join([lines, *(f"  {line}" for line in told)]), file=sys.stderr)
     if is_dry:
