@@ -10,6 +10,7 @@ import collections
 from study.core import command_line, configuration
 from study.core.errors import exit_with_message
 from study.core.wording import counted
+from study.experiment import earlier_attempts
 from study.experiment.expansion import load_study
 from study.instruments import machine_state
 from study.machines.machine import load, trains_on_launching_host
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("--openmetrics", action="store_true", help="as text that Prometheus and others read")
     arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
-    on = attempts.asked_for(load(arguments.machine), configuration.settings())
+    on = earlier_attempts.asked_for(load(arguments.machine), configuration.settings())
     study = load_study(arguments.study, on)
     folder = f"{arguments.results_dir}/{arguments.machine}"
     if arguments.openmetrics:

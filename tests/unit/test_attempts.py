@@ -175,9 +175,9 @@ def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, mo
 def test_a_call_may_ask_for_another_number_than_the_machine(of_machine, given, times):
     on = machine.load("local") | of_machine
     checked.check({**configuration.settings(), "repeat_disturbed": given}, "config", "--config")
-    asked = attempts.asked_for(on, {"repeat_disturbed": given})
+    asked = earlier_attempts.asked_for(on, {"repeat_disturbed": given})
     assert attempts.further(asked) == times
-    assert attempts.asked_for(on, {}) == on
+    assert earlier_attempts.asked_for(on, {}) == on
     with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
         checked.check({**configuration.settings(), "repeat_disturbed": 11}, "config", "--config")
 

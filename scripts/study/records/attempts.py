@@ -21,6 +21,7 @@ from study.core import csv_files, paths
 from study.core.errors import StudyError
 from study.core.wording import counted
 from study.experiment import earlier_attempts
+from study.experiment.earlier_attempts import KEY
 from study.experiment.run_order import BLOCK
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
@@ -29,7 +30,6 @@ from study.machines.machine import trains_on_launching_host
 from study.records.checked_records import CheckedRecords
 from study.records.renewal import current_record, has_ended
 
-KEY = "repeat_disturbed"  # of the machine's file: how many further attempts a block may have
 ON_OWN_HOSTS = 1  # where the file does not say it, and there is no batch system
 FILE = "attempts.csv"  # in a study's results: all attempts of the runs that have several
 KINDS = {"record": csv_files.NAME, "block": csv_files.WHOLE, "attempt": csv_files.WHOLE, "counts": csv_files.FLAG,
@@ -53,13 +53,8 @@ class Again:
     most: int
 
 
-def asked_for(machine: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine with the number of further attempts that ``config/config.yaml`` or ``--config`` names, if they do."""
-    return {**machine, KEY: config[KEY]} if KEY in config else machine
-
-
 def further(machine: Mapping[str, Any]) -> int:
-    """How many further attempts a block may have: as ``--config`` or the machine's file says (`asked_for`).
+    """How many further attempts a block may have: as the configuration or the machine's file says.
 
     Where it does not, one on a machine without a batch system, as anything may start beside a run there; none under a
     batch system, which gives a run nodes of its own and charges for them.

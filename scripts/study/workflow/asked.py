@@ -9,10 +9,9 @@ from typing import Any
 
 from study.core import checked, configuration, paths
 from study.core.errors import StudyError, StudyErrors
-from study.experiment import expansion
+from study.experiment import earlier_attempts, expansion
 from study.experiment.study import Study
 from study.machines import machine, profile_files
-from study.records import attempts
 from study.workflow import snakemake_internals
 from study.workflow.snakemake_internals import Workflow
 
@@ -81,7 +80,7 @@ def load(config: dict[str, Any], workflow: Workflow) -> Asked:
 
     Raises `StudyError` if a file of theirs is broken.
     """
-    on = attempts.asked_for(machine.load(config["machine"]), config)
+    on = earlier_attempts.asked_for(machine.load(config["machine"]), config)
     study, chooser = configuration.study_of(config["machine"])
     if "study" in config:
         by_argument = "study" in snakemake_internals.given(workflow).values
