@@ -70,7 +70,7 @@ def _of_a_batch_job(folder):
     given = (folder / "empty_command" / "local_processes.yaml").resolve()
     line, job = _line(given), given.with_name("job.json")
     command = shlex.join(map(str, [sys.executable, *line]))
-    batch_job.BatchJob(str(given.parent), command, [str(given)], [], [], 0).write(job)
+    batch_job.BatchJob(str(given.parent), command, [str(given)], [], []).write(job)
     lines = {"alone": line, "batch job": [SCRIPTS / "run_job.py", job]}
     found = alternate("batch job", PAIRS, {how: partial(_cpu_s, given, line) for how, line in lines.items()})
     beside = [job_s - alone_s for job_s, alone_s in zip(found["batch job"], found["alone"], strict=True)]

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from study.core import environment, isolation
+from study.core import environment, isolation, number_types
 from study.core.errors import exit_with_message
 from study.launch import batch_job
 
@@ -13,13 +13,16 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("job", type=Path, help="the job's file, which Snakemake has written")
+    parser.add_argument(
+        "--latency-s", type=number_types.seconds, default=0.0, help="seconds to wait for files that other nodes write"
+    )
     arguments = parser.parse_args()
     kept = batch_job.without_defaults(os.environ)
     for name in set(os.environ) - set(kept):
         del os.environ[name]
     isolation.require()
     environment.prepare_for_jobs(account=None, is_main_process=False)
-    batch_job.start(arguments.job)
+    batch_job.start(arguments.job, arguments.latency_s)
 
 
 if __name__ == "__main__":

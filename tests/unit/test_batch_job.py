@@ -19,8 +19,8 @@ def job(tmp_path, monkeypatch):
     """``job("echo 1", inputs=["a"])``: a job in the test's folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
 
-    def make(command="true", inputs=(), outputs=(), logs=(), latency_s=0.0):
-        return batch_job.BatchJob(str(tmp_path), command, list(inputs), list(outputs), list(logs), latency_s)
+    def make(command="true", inputs=(), outputs=(), logs=()):
+        return batch_job.BatchJob(str(tmp_path), command, list(inputs), list(outputs), list(logs))
 
     return make
 
@@ -28,7 +28,7 @@ def job(tmp_path, monkeypatch):
 def line_of(job, folder):
     """The command line of a batch job, in a file."""
     job.write(folder / "job.json")
-    return [sys.executable, str(SCRIPTS / "run_job.py"), str(folder / "job.json")]
+    return [sys.executable, str(SCRIPTS / "run_job.py"), "--latency-s", "0.1", str(folder / "job.json")]
 
 
 def run(job, folder, **variables):
@@ -38,7 +38,7 @@ def run(job, folder, **variables):
 
 
 def test_a_file_gives_the_job_back(job, tmp_path):
-    there = job('echo "it\'s" $1 `x` \\n é', ["a b"], ["c"], ["d"], 2.5)
+    there = job('echo "it\'s" $1 `x` \\n é', ["a b"], ["c"], ["d"])
     there.write(tmp_path / "job.json")
     assert batch_job.BatchJob.read(tmp_path / "job.json") == there
 
@@ -54,9 +54,10 @@ def test_a_part_that_fails_fails_the_job(job, tmp_path, command):
 
 
 def test_a_missing_input_is_named(job, tmp_path):
-    done = run(job("touch done", ["there", "data/lost.npy"], latency_s=0.1), tmp_path / "")
+    (tmp_path / "there").touch()
+    done = run(job("touch done", ["there", "data/lost.npy"]), tmp_path)
     assert done.returncode == 1 and not (tmp_path / "done").exists()
-    assert "data/lost.npy: not there after 0.1 s" in done.stderr.replace("there, ", "")
+    assert done.stderr.startswith("error: data/lost.npy: not there after 0.1 s")
     assert "latency-wait" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -64,10 +65,19 @@ def test_an_input_may_be_seen_late(job, tmp_path, monkeypatch):
     monkeypatch.setattr(batch_job, "POLL_S", 0.02)
     late = threading.Timer(0.1, (tmp_path / "late").touch)
     late.start()
-    job(inputs=["late"], latency_s=30).prepare()
+    job(inputs=["late"]).prepare(latency_s=30)
     late.join()
-    with pytest.raises(StudyError, match="never: not there after"):
-        job(inputs=["late", "never"], latency_s=0.05).prepare()
+    with pytest.raises(StudyError, match="^never: not there after 0.05 s"):
+        job(inputs=["late", "never"]).prepare(latency_s=0.05)
+
+
+def test_the_job_s_file_may_be_seen_late_too(tmp_path):
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "run_job.py", "--latency-s", "0.1", tmp_path / "1.json"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path / '1.json'}: not there after 0.1 s")
 
 
 def test_old_outputs_are_gone_and_folders_are_there_when_the_command_starts(job, tmp_path):

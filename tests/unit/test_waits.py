@@ -27,7 +27,7 @@ ENDS = {
         launch.gpu_check.meters:_step launch.gpu_check.meters:sampled launch.gpu_check.torch_work:Matmul.stop
         launch.gpu_check.benchmarks:_Sampled.__exit__ launch.gpu_check.benchmarks:_Sampled._run
         launch.run_limits:_Holder._answer launch.run_limits:_Holder.end
-        launch.batch_job:BatchJob.prepare
+        launch.batch_job:BatchJob.prepare launch.batch_job:start launch.batch_job:wait_for
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
         machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped

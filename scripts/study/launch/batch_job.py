@@ -7,7 +7,7 @@ which takes seconds of its node's time, and longer where many nodes read the env
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from study.core.errors import StudyError
@@ -35,7 +35,6 @@ class BatchJob:
         inputs: files that must be there; those that another node wrote may be seen late.
         outputs: files that the command makes; those of an earlier job are removed.
         logs: files that the command may write; their folders are made.
-        latency_s: seconds to wait for the inputs.
     """
 
     folder: str
@@ -43,7 +42,6 @@ class BatchJob:
     inputs: list[str]
     outputs: list[str]
     logs: list[str]
-    latency_s: float
 
     def write(self, path: Path) -> None:
         """Write the job's file."""
@@ -54,16 +52,9 @@ class BatchJob:
         """The job in a file that `write` has written; raises `StudyError` if it is not there."""
         return cls(**read_json(path))
 
-    def prepare(self) -> None:
-        """Wait for the inputs, remove old outputs, and make folders; raises `StudyError` if an input stays missing."""
-        until = time.monotonic() + self.latency_s
-        while (missing := [name for name in self.inputs if not Path(name).exists()]) and time.monotonic() < until:
-            time.sleep(POLL_S)
-        if missing:
-            raise StudyError(
-                f"{', '.join(missing)}: not there after {self.latency_s:g} s; if the file system shows files of other "
-                "nodes later than this, set latency-wait in the profile"
-            )
+    def prepare(self, latency_s: float) -> None:
+        """Wait for the inputs, remove old outputs, and make folders; raises `StudyError` as `wait_for`."""
+        wait_for(self.inputs, latency_s)
         for name in self.outputs:
             Path(name).unlink(missing_ok=True)
         for name in (*self.outputs, *self.logs):
@@ -82,9 +73,22 @@ def without_defaults(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name in OF_THIS_JOB or not name.startswith(DEFAULTS)}
 
 
-def start(path: Path) -> None:
-    """Become the command in a job's file; raises `StudyError` as `BatchJob.prepare`."""
+def wait_for(files: Iterable[str | Path], latency_s: float) -> None:
+    """Wait for files that another node may have written; raises `StudyError` for what is not there after so long."""
+    until = time.monotonic() + latency_s
+    while (missing := [str(file) for file in files if not Path(file).exists()]) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    if missing:
+        raise StudyError(
+            f"{', '.join(missing)}: not there after {latency_s:g} s; if the file system shows files of other nodes "
+            "later than this, set latency-wait in the profile"
+        )
+
+
+def start(path: Path, latency_s: float) -> None:
+    """Become the command in a job's file; raises `StudyError` as `wait_for`. latency_s: to wait."""
+    wait_for([path], latency_s)
     job = BatchJob.read(path)
     os.chdir(job.folder)
-    job.prepare()
+    job.prepare(latency_s)
     os.execvp(job.words[0], job.words)  # noqa: S606  signals to the job's process reach the command

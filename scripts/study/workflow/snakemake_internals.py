@@ -198,17 +198,18 @@ def submit_commands(
 ) -> None:
     """Have the executor submit ``line_of(job, folder)`` for each single job of ``rules``; to be called in a handler.
 
-    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs, where files are not
-    shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes ``snakefile``: it
-    may put a prefix before all shell commands. folder: of the executor's job scripts, which is there as long as its
-    jobs. Tried with 9.27.1.
+    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs and arrays, where
+    files are not shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes
+    ``snakefile``: it may put a prefix before all shell commands. folder: of the executor's job scripts, which is there
+    as long as its jobs. Tried with 9.27.1.
     """
     by = executor(workflow)
     if not isinstance(by, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
         return
     storage = workflow.storage_settings
     is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
-    if not is_shared or deployment_methods(workflow):
+    is_array = getattr(workflow.executor_settings, "array_jobs", None)  # of Slurm: its jobs' lines get more options
+    if not is_shared or is_array or deployment_methods(workflow):
         return
     as_snakemake = by.format_job_exec
 

@@ -141,8 +141,8 @@ def _require_runnable(planned: Plan) -> None:
 def _line_of_job(job: snakemake_internals.ShellJob, folder: Path) -> list[str]:
     """The command line of a batch job, which reads the job's own command from a file."""
     file = folder / f"{job.number}.json"
-    batch_job.BatchJob(str(Path.cwd()), job.command, job.inputs, job.outputs, job.logs, job.latency_s).write(file)
-    return [sys.executable, str(paths.SCRIPTS / "run_job.py"), str(file)]
+    batch_job.BatchJob(str(Path.cwd()), job.command, job.inputs, job.outputs, job.logs).write(file)
+    return [sys.executable, str(paths.SCRIPTS / "run_job.py"), "--latency-s", f"{job.latency_s:g}", str(file)]
 
 
 def _require_frameworks(planned: Plan) -> None:
