@@ -7,6 +7,7 @@ from pathlib import Path
 from study.core import environment, isolation, number_types
 from study.core.errors import exit_with_message
 from study.launch import batch_job
+from study.machines import job_variables
 
 
 def main() -> None:
@@ -17,9 +18,7 @@ def main() -> None:
         "--latency-s", type=number_types.seconds, default=0.0, help="seconds to wait for files that other nodes write"
     )
     arguments = parser.parse_args()
-    kept = batch_job.without_defaults(os.environ)
-    for name in set(os.environ) - set(kept):
-        del os.environ[name]
+    environment.keep_only(job_variables.without_defaults(os.environ))
     isolation.require()
     environment.prepare_for_jobs(account=None, is_main_process=False)
     batch_job.start(arguments.job, arguments.latency_s)

@@ -12,6 +12,7 @@ import pytest
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.launch import batch_job
+from study.machines import job_variables
 
 
 @pytest.fixture
@@ -98,8 +99,8 @@ def test_what_steers_does_not_reach_the_command(job, tmp_path):
 
 def test_slurm_s_variables_stay_where_slurm_has_not_started_the_job():
     variables = {"SLURM_CONF": "/etc/slurm.conf", "SRUN_DEBUG": "1", "HOME": "/"}
-    assert batch_job.without_defaults(variables) == variables
-    assert batch_job.without_defaults({**variables, "SLURM_JOB_ID": "5"}) == {"SLURM_JOB_ID": "5", "HOME": "/"}
+    assert job_variables.without_defaults(variables) == variables
+    assert job_variables.without_defaults({**variables, "SLURM_JOB_ID": "5"}) == {"SLURM_JOB_ID": "5", "HOME": "/"}
 
 
 def test_where_slurm_s_daemons_are_is_known_in_the_job(job, tmp_path):

@@ -308,8 +308,8 @@ def submitted(seen, tmp_path):
     (tmp_path / "Snakefile").write_text((tmp_path / "Snakefile").read_text().replace("    group: group\n", ""))
     found = []
 
-    def line_of(job, folder):
-        found.append((job, folder))
+    def line_of(job, file, latency_s):
+        found.append((job, file))
         return ["bash", "-c", f"{job.command}; echo ours >> said by ours"]
 
     def submit(ours="Snakefile", **others):
@@ -326,8 +326,8 @@ def test_a_batch_job_s_own_command_is_submitted(submitted, tmp_path):
     found = sorted(submitted(), key=lambda each: each[0].command)
     assert [job.command for job, _ in found] == ["touch 1.txt", "touch 2.txt"]
     assert [(job.inputs, job.outputs, job.logs) for job, _ in found] == [([], [f"{n}.txt"], []) for n in (1, 2)]
-    assert {job.number.partition(".")[2] for job, _ in found} == {"1"}, "the first attempt"
-    assert {folder.parent for _, folder in found} == {tmp_path / ".snakemake"}
+    assert {file.stem.partition(".")[2] for _, file in found} == {"1"}, "the first attempt"
+    assert {file.parent.parent for _, file in found} == {tmp_path / ".snakemake"}
     assert (tmp_path / "said").read_text().split("\n") == ["ours by ours"] * 2 + [""]
 
 
@@ -354,7 +354,7 @@ def test_packed_jobs_are_submitted_as_ever(seen, monkeypatch):
         return " && ".join([*(f"touch {name}" for name in job.output), self.get_job_exec_suffix(job)])
 
     monkeypatch.setattr(RemoteExecutor, "format_job_exec", as_snakemake)
-    seen.update(ours="Snakefile", submitted=lambda job, folder: pytest.fail("a packed job's own command"))
+    seen.update(ours="Snakefile", submitted=lambda *_: pytest.fail("a packed job's own command"))
     run(**SUBMIT)
     assert of_groups == [True]
 

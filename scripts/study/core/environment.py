@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from study.core import cores, isolation
@@ -109,6 +109,12 @@ def _of_files() -> dict[str, str]:
     return found
 
 
+def keep_only(names: Iterable[str]) -> None:
+    """Remove all other variables from this process's environment."""
+    for name in os.environ.keys() - set(names):
+        del os.environ[name]
+
+
 def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
     """Make ``python $SCRIPTS/NAME.py`` in jobs use this Python, unless a conda environment precedes it in PATH.
 
@@ -118,8 +124,7 @@ def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
     """
     _carry(is_main_process)
     clean = measuring(os.environ)
-    for name in set(os.environ) - set(clean):
-        del os.environ[name]
+    keep_only(clean)
     os.environ.update(clean)
     os.environ["PATH"] = search_path()
     os.environ["SCRIPTS"] = str(SCRIPTS)

@@ -17,6 +17,7 @@ RESEMBLING = 0.1  # error of the test for that
 MOST_RESEMBLING = 0.7  # correlation with the one before; more cannot be told from a few measurements
 LEAST_WORTH = 3
 LARGEST_LOGARITHM = 700  # of a number that a float can hold
+MUCH_LARGER = 4  # times the pooled variance: a group whose repeats scatter by their own
 APART = 0.001  # error of the test that a group of repeats scatters more than all the others
 
 

@@ -172,6 +172,11 @@ def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
     return result
 
 
+def tells_none(times: Mapping[str, Any]) -> bool:
+    """Whether a program told none of `PHASES`. times: of a run, by phase."""
+    return PROGRAM in times and not times.keys() & set(PHASES)
+
+
 def ends_all(edge: Mapping[str, Any]) -> bool:
     """Whether its rank is in no phase afterwards: a program has ended, of which no phase may have an end."""
     return bool(edge["phase"] == PROGRAM and edge["edge"] == "end")

@@ -7,7 +7,7 @@ which takes seconds of its node's time, and longer where many nodes read the env
 import dataclasses
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from study.core.errors import StudyError
@@ -16,13 +16,6 @@ from study.core.files import read_json, write_json
 SHELL = ("bash", "-c")
 STRICT = "set -euo pipefail; "  # as in all of Snakemake's shell commands
 POLL_S = 1.0
-# Slurm's variables that say which job this is. The others of a job are defaults for the commands in it: an srun would
-# take the job's numbers for its own. Snakemake's plugin for Slurm drops them too.
-OF_THIS_JOB = frozenset({
-    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN",
-    "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST",
-})  # fmt: skip
-DEFAULTS = ("SLURM_", "SRUN_", "SBATCH_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +57,6 @@ class BatchJob:
     def words(self) -> list[str]:
         """The command as words of a command line."""
         return [*SHELL, STRICT + self.command]
-
-
-def without_defaults(variables: Mapping[str, str]) -> dict[str, str]:
-    """``variables`` of a job of Slurm without the `DEFAULTS` that are not `OF_THIS_JOB`; others' as they are."""
-    if "SLURM_JOB_ID" not in variables:
-        return dict(variables)
-    return {name: value for name, value in variables.items() if name in OF_THIS_JOB or not name.startswith(DEFAULTS)}
 
 
 def wait_for(files: Iterable[str | Path], latency_s: float) -> None:

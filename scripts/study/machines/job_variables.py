@@ -19,6 +19,14 @@ OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIV
 # Of the shell, by which Slurm's commands leave jobs out or write times otherwise (squeue(1), sacct(1)).
 OF_ANSWERS = ("SQUEUE_", "SLURM_TIME_FORMAT")
 
+# Slurm's variables that say which job this is. The others of a job are defaults for the commands in it: an srun would
+# take the job's numbers for its own. Snakemake's plugin for Slurm drops them too.
+OF_SLURM_S_JOB = frozenset({
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST",
+})  # fmt: skip
+OF_COMMANDS = ("SLURM_", "SRUN_", "SBATCH_")
+
 
 def with_plain_answers(variables: Mapping[str, str]) -> dict[str, str]:
     """``variables`` without those of `OF_ANSWERS`: Slurm's commands then answer in full, and as documented."""
@@ -36,3 +44,12 @@ def without_other_jobs(variables: Mapping[str, str], machine: Mapping[str, Any])
     if own is None:
         others += [*OF_LAUNCHERS, "STUDY_JOB_"]
     return {name: value for name, value in variables.items() if not name.startswith(tuple(others))}
+
+
+def without_defaults(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` of a job of Slurm without the `OF_COMMANDS` that are not `OF_SLURM_S_JOB`; others' as they are."""
+    if "SLURM_JOB_ID" not in variables:
+        return dict(variables)
+    return {
+        name: value for name, value in variables.items() if name in OF_SLURM_S_JOB or not name.startswith(OF_COMMANDS)
+    }

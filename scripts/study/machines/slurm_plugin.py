@@ -32,7 +32,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from study.core import commands
+from study.core import commands, environment
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.machines import packing
@@ -75,8 +75,7 @@ def mend(executor: Any) -> None:
     """
     if type(executor).__module__ != PLUGIN:
         return
-    for name in os.environ.keys() - with_plain_answers(os.environ).keys():
-        del os.environ[name]  # also of the plugin's own questions
+    environment.keep_only(with_plain_answers(os.environ))  # also of the plugin's own questions
     found = metadata.version("snakemake-executor-plugin-slurm")
     if found != TESTED:
         print(

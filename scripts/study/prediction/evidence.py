@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import pooled_variance
+from study.core.statistics import MUCH_LARGER, pooled_variance
 from study.core.wording import counted, significant
 from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import SERIES, failure_kinds
 
 SEED = 2021
-MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
 LEAST_MISFIT = 0.1  # relative: smaller differences between the model and repeated measurements do not matter
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
-from study.core.statistics import pooled_variance
+from study.core.statistics import MUCH_LARGER, pooled_variance
 from study.core.wording import counted
 from study.prediction import jobs, same_work, units
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared, fit_series
@@ -35,7 +35,6 @@ SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
 CONTRARY = 0.1  # relative difference of energy / time and power that is told
 MOST_NAMED = 8  # columns that are not read
-MUCH_LARGER = 4  # times the pooled variance: repeats of one count that scatter by their own
 MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
 
 

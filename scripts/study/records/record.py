@@ -620,8 +620,7 @@ def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, 
 
 def _no_phases(edges: list[dict[str, Any]]) -> str | None:
     """Why the times of the phases of a program are empty, or None if it told some."""
-    times = phases.durations(edges)
-    if phases.PROGRAM not in times or times.keys() & set(phases.PHASES):
+    if not phases.tells_none(phases.durations(edges)):
         return None
     return "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
 

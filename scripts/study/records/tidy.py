@@ -23,7 +23,7 @@ from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
-from study.instruments.phases import PARTS, PHASES, PROGRAM
+from study.instruments.phases import PARTS, PHASES, tells_none
 from study.records import checks, comparable, own_keys, power, targets, utilisation
 from study.records.arms import SPEED as STEADY
 from study.records.arms import steady_samples_per_s
@@ -189,7 +189,7 @@ def _run_row(
 def _other_s(record: dict[str, Any]) -> float | None:
     """The runtime less rank 0's phases; None for a program that told no phase, as all of it would be other."""
     times = record["phases"]
-    if PROGRAM in times and not times.keys() & set(PHASES):
+    if tells_none(times):
         return None
     return float(record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times))
 

@@ -17,6 +17,8 @@ from snakemake import ioutils
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
+from study.launch.batch_job import BatchJob
+
 ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
 Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
 
@@ -181,27 +183,17 @@ def executor(workflow: Workflow) -> Any:
     return workflow.scheduler._executor
 
 
-@dataclasses.dataclass(frozen=True)
-class ShellJob:
-    """A job that is one shell command. number: of the job, and of its attempt. latency_s: to wait for inputs."""
-
-    number: str
-    command: str
-    inputs: list[str]
-    outputs: list[str]
-    logs: list[str]
-    latency_s: float
-
-
 def submit_commands(
-    workflow: Workflow, rules: Collection[str], snakefile: Path, line_of: Callable[[ShellJob, Path], list[str]]
+    workflow: Workflow, rules: Collection[str], snakefile: Path, line_of: Callable[[BatchJob, Path, float], list[str]]
 ) -> None:
-    """Have the executor submit ``line_of(job, folder)`` for each single job of ``rules``; to be called in a handler.
+    """Have the executor submit a line of ours for each single job of ``rules``; to be called in a handler.
 
     Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs and arrays, where
     files are not shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes
-    ``snakefile``: it may put a prefix before all shell commands. folder: of the executor's job scripts, which is there
-    as long as its jobs. Tried with 9.27.1.
+    ``snakefile``: it may put a prefix before all shell commands. Tried with 9.27.1.
+
+    line_of: makes the words of the line from the job, a file for it beside the executor's job scripts, which are there
+    as long as its jobs, and the seconds to wait for files of other nodes.
     """
     by = executor(workflow)
     if not isinstance(by, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
@@ -216,11 +208,10 @@ def submit_commands(
     def formatted(job: Any) -> str:
         if job.is_group() or job.rule.name not in rules or job.rule.shellcmd is None:
             return str(as_snakemake(job))
-        single = ShellJob(
-            f"{job.jobid}.{job.attempt}", job.shellcmd, list(map(str, job.input)), list(map(str, job.output)),
-            list(map(str, job.log)), workflow.execution_settings.latency_wait,
-        )  # fmt: skip
-        line = shlex.join(line_of(single, Path(by.tmpdir)))
+        files = (list(map(str, each)) for each in (job.input, job.output, job.log))
+        file = Path(by.tmpdir, f"{job.jobid}.{job.attempt}.json")
+        latency_s = workflow.execution_settings.latency_wait
+        line = shlex.join(line_of(BatchJob(str(Path.cwd()), job.shellcmd, *files), file, latency_s))
         return " && ".join(filter(None, (by.get_job_exec_prefix(job), line, by.get_job_exec_suffix(job))))
 
     by.format_job_exec = formatted

@@ -15,7 +15,8 @@ from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
 from study.instruments import machine_state
-from study.launch import batch_job, model_checks, own_name
+from study.launch import model_checks, own_name
+from study.launch.batch_job import BatchJob
 from study.machines import environments, launchers, machine, slurm_plugin
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
@@ -138,11 +139,10 @@ def _require_runnable(planned: Plan) -> None:
         snakemake_internals.submit_commands(planned.workflow, TIMED_RULES, paths.ROOT / "Snakefile", _line_of_job)
 
 
-def _line_of_job(job: snakemake_internals.ShellJob, folder: Path) -> list[str]:
+def _line_of_job(job: BatchJob, file: Path, latency_s: float) -> list[str]:
     """The command line of a batch job, which reads the job's own command from a file."""
-    file = folder / f"{job.number}.json"
-    batch_job.BatchJob(str(Path.cwd()), job.command, job.inputs, job.outputs, job.logs).write(file)
-    return [sys.executable, str(paths.SCRIPTS / "run_job.py"), "--latency-s", f"{job.latency_s:g}", str(file)]
+    job.write(file)
+    return [sys.executable, str(paths.SCRIPTS / "run_job.py"), "--latency-s", f"{latency_s:g}", str(file)]
 
 
 def _require_frameworks(planned: Plan) -> None:
