@@ -85,8 +85,8 @@ soak: setup-test  ## run POINTS points on a real Slurm of virtual nodes, while f
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/slurm_soak.py \
 	  $(call option,--points,POINTS) $(call option,--seed,SEED)
 
-gpu:  ## check on this host's GPUs whether power, energy, device mapping, limits and training are right; ONLY: some parts; MINUTES: 10 by default
-	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--only,ONLY) $(call option,--minutes,MINUTES)
+gpu:  ## check on this host's GPUs whether meters, device mapping and training are right; ends after MINUTES, 10 by default
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,python) scripts/gpu_check.py $(call option,--minutes,MINUTES)
 
 setup:  ## make or repair .venv, WITH=pytorch also with PyTorch, WITH=test with what tests need; later set-ups keep both
 	@scripts/setup.sh

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import platform
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ import commits
 import pandas as pd
 import rounds
 
-from study.core import number_types
+from study.core import number_types, signals
 from study.core.files import written_aside
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +32,7 @@ def main():
     parser.add_argument("--rounds", type=number_types.count, default=10)
     parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that it ends what it started
+    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
     rows = {row["seed"]: row for row in _before()}
     wanted = range(arguments.seed, arguments.seed + arguments.rounds)
     seeds = [seed for seed in wanted if len(wanted) == 1 or seed not in rows or rows[seed]["outcome"] != "pass"]

@@ -131,7 +131,7 @@ def pytorch_epochs(how, samples, features, epochs):
 def _pytorch_trainer(x, y):
     """A trainer of NT3 on these samples, and the batch size."""
     from study import backends
-    from study.communication.subset import Alone
+    from study.communication.alone import Alone
     from study.data.samples import Arrays
     from study.experiment import expansion, inputs
     from study.machines import machine

@@ -1,4 +1,4 @@
-"""Put faults into real runs, files and downloads, one after the other, and check that each ends as expected.
+"""Put faults into real runs and files, one after the other, and check that each ends as expected.
 
 Each fault's result is a row of performance/faults.csv (outcome, seconds from the fault to its detection, commit), which
 is written after each fault, with the page docs/faults.md. Faults that passed since the last commit that changed more

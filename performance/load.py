@@ -21,7 +21,7 @@ import psutil
 import yaml
 from project import copy_of_project
 
-from study.core import paths
+from study.core import paths, signals
 from study.experiment import expansion
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +81,15 @@ class Load:
             process = subprocess.Popen(
                 self.line(), cwd=self.project.root, env=self.variables, stdout=log, stderr=log, start_new_session=True
             )
+        try:
+            self._watch(process, until)
+        except BaseException:  # Ctrl-C, for example, which does not reach another session
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.wait()
+
+    def _watch(self, process, until):
+        """Measure Snakemake until it ends, and kill it as `run` says."""
         watched, cpu = psutil.Process(process.pid), 0.0
         while process.poll() is None:
             try:
@@ -96,7 +105,6 @@ class Load:
                 until = None
             time.sleep(LOOK_S)
         self.cpu_s += cpu
-        return process.wait()
 
 
 def main():
@@ -106,6 +114,7 @@ def main():
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=8, help="in the queue at a time")
     arguments = parser.parse_args()
+    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
     with tempfile.TemporaryDirectory(prefix="load.") as folder:
         load, begun = Load(Path(folder), arguments.points, arguments.jobs), time.monotonic()
         for kill in range(1, arguments.kills + 1):

@@ -1,10 +1,10 @@
 """A study of many points on four virtual nodes of a real Slurm, while strike after strike hits Slurm and Snakemake.
 
-A stand-in of a few seconds trains in place of Horovod's ranks; Slurm, its plugin, Snakemake and the study's own
-processes are real. First an undisturbed study runs, then the same one under strikes. The seed fixes which strikes hit
-what, in which order and after which pauses; it does not fix how far the study is by then. In the end every point must
-be recorded exactly once, none good that was not trained to its end in that time, and the tables must be those of the
-undisturbed study but for what is measured. Writes a row to performance/slurm_soak.csv.
+A stand-in of a few seconds trains in place of Horovod's ranks; Slurm, Snakemake and the study's own processes are
+real. First an undisturbed study runs, then the same one under strikes. The seed fixes which strikes hit what, in which
+order and after which pauses; it does not fix how far the study is by then. In the end every point must be recorded
+exactly once, none good that was not trained to its end in that time, and the tables must be those of the undisturbed
+study but for what is measured. Writes a row to performance/slurm_soak.csv.
 
 The files are in a folder named after points and seed, in the system's temporary folder. An interrupted soak goes on
 there; it is removed after a soak that passed.
@@ -35,7 +35,7 @@ from slurm_strikes import STRIKES
 from verdict import NOT_COMPARED, is_measured
 from virtual_slurm import MACHINE, VirtualSlurm
 
-from study.core import number_types, paths
+from study.core import number_types, ownership, paths, signals
 from study.core.files import write_json, written_aside
 from study.experiment import expansion
 
@@ -61,6 +61,7 @@ class Soak:
     def __init__(self, folder, points, seed, options):
         self.folder, self.points, self.seed, self.options = folder, points, seed, options
         folder.mkdir(exist_ok=True)
+        os.close(ownership.open_own(folder, os.O_RDONLY | os.O_DIRECTORY))  # what is in it is run
         self.strikes, self.undoings, self.snakemake, self.shown = self._told_before(), [], None, None
         self.trained = folder / "trained.jsonl"  # what the ranks note
         self.slurm = VirtualSlurm(folder / "slurm", silence_s=SILENCE_S, credential_s=CREDENTIAL_S)
@@ -87,10 +88,8 @@ class Soak:
             copy_of_project(project.root)
             project.add_study("soak", text)
             shutil.copy2(ROOT / "tests" / "clusters" / "soak" / "train.py", project.root / "scripts" / "train.py")
-            profile = project.root / "profiles" / "slurm" / "config.yaml"
-            site = ("- constraint", "- qos", "default-resources")
-            lines = [line for line in profile.read_text().splitlines() if not line.strip().startswith(site)]
-            profile.write_text("\n".join(lines).replace("latency-wait: 60", "latency-wait: 10") + "\n")
+            project.change("profiles/slurm/config.yaml", "latency-wait: 60", "latency-wait: 10")
+            project.change("profiles/slurm/config.yaml", "status-checks: 20", "status-checks: 4")
             done.touch()
         (project.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE)
         return project, expansion.expand("soak", yaml.safe_load(text), "soak").runs
@@ -99,8 +98,7 @@ class Soak:
         """Snakemake's command line."""
         return [
             Path(sys.executable).with_name("snakemake"), "--profile", "profiles/slurm", "--jobs",
-            str(self.options.jobs), "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks",
-            "4", "--config", "study=soak", "machine=virtual", *arguments,
+            str(self.options.jobs), "--config", "study=soak", "machine=virtual", *arguments,
         ]  # fmt: skip
 
     def start(self, project):
@@ -363,7 +361,7 @@ def options(arguments=None):
 def main():
     """Read the command line and do it."""
     given = options()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that it ends what it started
+    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
     folder = Path(tempfile.gettempdir()).resolve() / f"soak-{given.points}-{given.seed}"
     soak = Soak(folder, given.points, given.seed, given)
     try:

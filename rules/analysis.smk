@@ -22,7 +22,7 @@ rule update_records:
 
 rule collect_records:
     input:
-        PLAN.timed,
+        lambda wildcards: PLAN.timed,
         ancient(PLAN.updated),
     output:
         runs=f"{OF_STUDY}/runs.csv",

@@ -1,7 +1,6 @@
-# Dataset -> converted dataset. The versions stand for the code: a new one makes the files, and all that follows, anew.
+# Dataset -> converted dataset. Names of converted and scaled files have a digest of their definition and of the versions
+# of the code: with another one, the files are made anew. Their sidecars say the same.
 
-from study.data import conversion, feature_scaling
-from study.data.images import conversion as images
 from study.experiment import run_order
 from study.machines import storage
 
@@ -16,8 +15,8 @@ rule fetch_dataset:
     conda:
         ENVIRONMENT
     resources:
-        # No param: with another server the files are the same, and are not fetched again.
-        origin=lambda wildcards: as_json(PLAN.dataset_of(wildcards).origin),
+        # No param: other studies share the file. The step reads the server from the study, since it may have a secret.
+        study=STUDY.name,
     params:
         definition=lambda wildcards: as_json(PLAN.dataset_of(wildcards).definition),
         version=lambda wildcards: PLAN.dataset_of(wildcards).generator_version,
@@ -29,13 +28,13 @@ rule fetch_dataset:
         "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/fetch_dataset.py" --benchmark {wildcards.benchmark:q} --file {params.file:q}'
-        " --definition {params.definition:q} --origin {resources.origin:q} --checksum {params.checksum:q}"
-        " --output {output:q} 2>&1 | tee {log:q}"
+        " --definition {params.definition:q} --study {resources.study:q} --dataset {wildcards.dataset:q}"
+        " --checksum {params.checksum:q} --output {output:q} 2>&1 | tee {log:q}"
 
 
 rule convert_dataset:
     input:
-        lambda wildcards: PLAN.dataset_of(wildcards).raw(DATA, wildcards.file),
+        lambda wildcards: PLAN.conversion_inputs(wildcards),
     output:
         matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
@@ -46,13 +45,12 @@ rule convert_dataset:
     conda:
         ENVIRONMENT
     resources:
-        # No param: a file of an older version has none, and is not converted again for it.
+        # No param: that a file has a checksum now does not convert it again.
         checksum=lambda wildcards: PLAN.dataset_of(wildcards).checksum(DATA, wildcards.file),
     params:
         # With the token of the file's state, if the file is another than that of the first conversion.
         expected=lambda wildcards: inputs.expected_options(PLAN.dataset_of(wildcards), wildcards.file, DATA),
         form=lambda wildcards: as_json(PLAN.dataset_of(wildcards).spec["files"][wildcards.file]),
-        version=lambda wildcards: conversion.version(PLAN.dataset_of(wildcards).spec["files"][wildcards.file]),
     message:
         "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
@@ -62,7 +60,7 @@ rule convert_dataset:
 
 rule convert_images:
     input:
-        lambda wildcards: inputs.image_files(PLAN.dataset_of(wildcards), DATA, wildcards.file),
+        lambda wildcards: PLAN.conversion_inputs(wildcards, wildcards.format),
     output:
         folder=directory(f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}"),
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}.json",
@@ -77,7 +75,6 @@ rule convert_images:
             inputs.image_param(PLAN.dataset_of(wildcards), DATA, wildcards.file, wildcards.format)
         ),
         images=lambda wildcards: as_json(inputs.image_options(PLAN.dataset_of(wildcards), wildcards.file)),
-        version=images.CONVERTER_VERSION,
     message:
         "Convert {wildcards.benchmark} {wildcards.file} to {wildcards.format}, dataset {wildcards.dataset}"
     shell:
@@ -87,9 +84,10 @@ rule convert_images:
 
 rule fit_scalers:
     input:
-        lambda wildcards: inputs.scaler_files(PLAN.dataset_of(wildcards), DATA).values(),
+        lambda wildcards: PLAN.scaling_inputs(wildcards),
     output:
-        f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
+        scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
+        sidecar=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/fit_scalers.log",
     priority: run_order.PREPARE
@@ -98,35 +96,34 @@ rule fit_scalers:
         ENVIRONMENT
     params:
         files=lambda wildcards: as_json(inputs.scaler_files(PLAN.dataset_of(wildcards), DATA)),
-        version=feature_scaling.SCALING_VERSION,
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/fit_scalers.py" --benchmark {wildcards.benchmark:q} --files {params.files:q}'
-        " --output {output:q} 2>&1 | tee {log:q}"
+        " --output {output.scalers:q} --sidecar {output.sidecar:q} 2>&1 | tee {log:q}"
 
 
 rule scale_file:
     input:
-        matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
-        sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
+        unpack(lambda wildcards: PLAN.file_to_scale(wildcards)),
         scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
+        fitted_on=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.json",
     output:
         numbers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.npy",
         codes=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.codes.npy",
+        sidecar=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/{{file}}.json",
     log:
         f"{DATA}/logs/{{benchmark}}/{{dataset}}/scale_{{file}}.log",
     priority: run_order.PREPARE
     localrule: True
     conda:
         ENVIRONMENT
-    params:
-        version=feature_scaling.SCALING_VERSION,
     message:
         "Scale {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
         'python "$SCRIPTS/scale_file.py" {wildcards.file:q} {input.matrix:q} {input.sidecar:q}'
-        " --scalers {input.scalers:q} --output {output.numbers:q} --codes {output.codes:q} 2>&1 | tee {log:q}"
+        " --scalers {input.scalers:q} --fitted-on {input.fitted_on:q} --output {output.numbers:q}"
+        " --codes {output.codes:q} --scaled-sidecar {output.sidecar:q} 2>&1 | tee {log:q}"
 
 
 # To the machine's shared storage, for runs that read from there; files and, in two rules, folders of files. A copy gets
@@ -137,7 +134,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
         name:
             f"copy_to_{storage_name}"
         input:
-            f"{DATA}/{{path}}",
+            lambda wildcards, folder=storage_folder: PLAN.to_copy(folder, wildcards.path),
         output:
             f"{storage_folder}/{{path}}",
         wildcard_constraints:
@@ -153,7 +150,7 @@ for storage_name, storage_folder in storage.folders(MACHINE).items():
         name:
             f"copy_folder_to_{storage_name}"
         input:
-            f"{DATA}/{{path}}",
+            lambda wildcards, folder=storage_folder: PLAN.to_copy(folder, wildcards.path),
         output:
             directory(f"{storage_folder}/{{path}}"),
         wildcard_constraints:
@@ -173,7 +170,7 @@ for striped_folder, stripes in PLAN.striped.items():
         name:
             f"stripe_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
-            f"{DATA}/{{path}}",
+            lambda wildcards, folder=striped_folder: PLAN.to_copy(folder, wildcards.path),
         output:
             f"{striped_folder}/{{path}}",
         wildcard_constraints:
@@ -192,7 +189,7 @@ for striped_folder, stripes in PLAN.striped.items():
         name:
             f"stripe_folder_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
-            f"{DATA}/{{path}}",
+            lambda wildcards, folder=striped_folder: PLAN.to_copy(folder, wildcards.path),
         output:
             directory(f"{striped_folder}/{{path}}"),
         wildcard_constraints:

@@ -3,7 +3,7 @@
 
 rule measure_loading:
     input:
-        lambda wildcards: inputs.loading_inputs(PLAN.measurement_of(wildcards), DATA),
+        lambda wildcards: PLAN.loading_inputs(wildcards),
     output:
         LOADING,
     log:

@@ -12,6 +12,7 @@ from study.report.figures.description import describe
 from study.report.findings import declaration
 from study.report.page import files as page_files
 from study.report.tables import TABLES
+from study.report.tables.declared import load_declarations
 
 
 rule make_table:
@@ -40,6 +41,7 @@ rule make_table:
         rows=lambda wildcards: PLAN.rows_of(sources.of_table, wildcards.table),
         paper=lambda wildcards: PLAN.paper_workloads,
         declared=lambda wildcards: PLAN.paper_values,
+        declaration=lambda wildcards: as_json(load_declarations().get(wildcards.table)),
         code=code_version.digest("make_table.py"),
     message:
         "Table {wildcards.table}"
@@ -71,6 +73,7 @@ rule make_figure:
         caption=lambda wildcards: describe(wildcards.figure).caption,
         rows=lambda wildcards: PLAN.rows_of(sources.of_figure, wildcards.figure),
         description=lambda wildcards: as_json(dataclasses.asdict(describe(wildcards.figure))),
+        declaration=lambda wildcards: as_json(load_declarations().get(describe(wildcards.figure).kind)),  # of its table
         code=code_version.digest("make_figure.py"),
     message:
         "Figure {wildcards.figure}"
@@ -81,7 +84,7 @@ rule make_figure:
 
 rule make_findings:
     input:
-        PLAN.outcomes(PLAN.of_findings.runs),
+        lambda wildcards: PLAN.outcomes(PLAN.of_findings.runs),
         ancient(PLAN.updated),
     output:
         json=f"{OF_STUDY}/findings.json",

@@ -4,11 +4,14 @@
 
 rule train:
     input:
-        lambda wildcards: inputs.run_inputs(PLAN.run_of(wildcards), MACHINE, DATA),
+        # Neither times nor what Snakemake noted decide whether a finished run trains again: see study.experiment.finished.
+        lambda wildcards: PLAN.run_inputs(wildcards),
     output:
-        f"{RUN}/outcome.json",
+        # The outcome is not removed before its job: another Snakemake may have made it meanwhile.
+        update(f"{RUN}/outcome.json"),
     log:
-        f"{RUN}/train.log",
+        # Why a run could not be started. Its own train.log is a result, which Snakemake must not remove.
+        f"{RESULTS}/logs/train/{{benchmark}}/{{dataset}}/{{point}}.log",
     priority: lambda wildcards: PLAN.priorities[PLAN.run_of(wildcards).directory]
     retries: PLAN.retries
     group:
@@ -19,7 +22,7 @@ rule train:
     resources:
         **PLAN.resources(),
     params:
-        # All that the run needs, without defaults: where it changes, Snakemake trains again.
+        # All that the run needs, without defaults.
         definition=lambda wildcards: PLAN.definition(wildcards),
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
@@ -27,4 +30,4 @@ rule train:
         'python "$SCRIPTS/launch_training.py" --definition {params.definition:q}'
         " --time-limit-s {resources.time_limit_s:q} --stall-limit-s {resources.stall_limit_s:q} --jobs-lost {resources.jobs_lost:q}"
         " --extendable {resources.extendable:q}"
-        " --calibrated {resources.calibrated:q} --outcome {output:q}"
+        " --calibrated {resources.calibrated:q} --outcome {output:q} --log {log:q}"

@@ -1,4 +1,4 @@
-"""Submit, query and cancel Snakemake's jobs on LSF, Cobalt, PBS or Flux; called by the profiles."""
+"""Submit, query and cancel Snakemake's jobs on a batch system; called by the profiles."""
 
 import argparse
 import os
@@ -7,6 +7,7 @@ from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
 from study.machines import packing
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
+from study.machines.batch_systems.base import Job
 from study.machines.machine import load
 
 
@@ -18,6 +19,7 @@ def main() -> None:
     submit.add_argument("--machine", required=True, help="whose scheduler and job_options to use")
     submit.add_argument("--nodes", type=number_types.count, required=True)
     submit.add_argument("--minutes", type=number_types.count, required=True)
+    submit.add_argument("--ranks", type=number_types.count, help="in all; else as many as the nodes can have")
     submit.add_argument("--name", default="job")
     submit.add_argument("script", help="Snakemake's job script")
     status = commands.add_parser("status", help="prints running, success or failed")
@@ -34,9 +36,20 @@ def _submit(given):
         raise StudyError(f"config/machines/{given.machine}.yaml: scheduler: must be one of {', '.join(BATCH_SYSTEMS)}")
     if not account:
         raise StudyError("STUDY_ACCOUNT is not set: which account or project is the job charged to?")
-    options = machine.get("job_options", [])
-    nodes = packing.padded(given.nodes, given.minutes, machine)
-    print(jobs.submit(machine["scheduler"], given.script, given.name, nodes, given.minutes, account, options))
+    most = machine["ranks_per_node"]
+    job = Job(
+        given.name,
+        given.script,
+        output="",
+        nodes=packing.padded(given.nodes, given.minutes, machine),
+        minutes=given.minutes,
+        account=account,
+        options=tuple(machine.get("job_options", ())),
+        ranks_per_node=min(given.ranks or most, most),
+        cores_per_rank=machine["cores_per_rank"],
+        gpus_per_rank=machine["gpus_per_rank"],
+    )
+    print(jobs.submit(machine["scheduler"], job))
 
 
 def _status(given):

@@ -4,6 +4,7 @@
 # With a tag as argument, such as v1.2, it writes nothing unless that tag is the last commit's and its version's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export GIT_CEILING_DIRECTORIES=${PWD%/*} # never a repository of a folder above
 
 fail() { echo "dist: error: $*" >&2; exit 1; }
 

@@ -1,25 +1,23 @@
 """Pack a study's results into one archive: report, tables, figures, findings, and the records of its runs.
 
-The archive is an RO-Crate (ro-crate-metadata.json) with each file's checksum (SHA256SUMS). Archives of the same results
-are the same, bit by bit. With --format mlflow the runs and findings are written into a file store of MLflow instead.
-Starts no run.
+The archive has each file's checksum (SHA256SUMS). Archives of the same results are the same, bit by bit. With --format
+mlflow the runs and findings are written into a file store of MLflow instead. Starts no run.
 """
 
 import argparse
 from pathlib import Path
 
+from study.contrib.exports import EXPORTS
+from study.contrib.exports.kinds import Results
 from study.core import command_line
 from study.core.errors import StudyError, exit_with_message
-from study.report.exports import EXPORTS
-from study.report.exports.kinds import Results
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    # As registered, of a whole study. That of a study that goes on is study status --openmetrics.
     parser.add_argument(
-        "--format", choices=["ro_crate", "mlflow"], default="ro_crate", help="an archive, or a file store of MLflow"
+        "--format", choices=["archive", "mlflow"], default="archive", help="an archive, or a file store of MLflow"
     )
     parser.add_argument("--output", type=Path, help="a file; by default STUDY.tar.gz, in the folder of the studies; of "
                         "mlflow a folder, by default mlruns")  # fmt: skip

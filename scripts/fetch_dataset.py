@@ -8,6 +8,7 @@ from study import backends
 from study.core import configuration
 from study.core.errors import exit_with_message
 from study.data import download
+from study.experiment.expansion import load_planned
 from study.workloads import images, synthetic
 
 
@@ -18,7 +19,8 @@ def main() -> None:
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--file", required=True, help="one of the benchmark's files, by its name in the study")
     parser.add_argument("--definition", required=True, type=json.loads, help="the study's dataset, as JSON")
-    parser.add_argument("--origin", default={}, type=json.loads, help="server and checksums, as JSON")
+    parser.add_argument("--study", help="whose dataset has the server and checksums; the address may have a secret")
+    parser.add_argument("--dataset", help="its name in paths")
     parser.add_argument(
         "--checksum",
         required=True,
@@ -39,10 +41,10 @@ def main() -> None:
             backends.image_codec() if arguments.definition["source"] == "synthetic_images" else None,
         )
     else:
-        server = arguments.origin.get("server", download.CANDLE_SERVER).rstrip("/")
-        url = f"{server}/{spec['url_path']}/{spec['files'][arguments.file]['name']}"
-        known = arguments.origin.get("checksums", {}).get(arguments.file, {})
-        download.fetch(arguments.output, url, arguments.checksum, known)
+        origin = load_planned(arguments.study).datasets[arguments.benchmark, arguments.dataset].origin
+        place = f"{spec['url_path']}/{spec['files'][arguments.file]['name']}"
+        expected = origin.get("checksums", {}).get(arguments.file, {})
+        download.fetch_published(arguments.output, place, origin, arguments.checksum, expected)
 
 
 if __name__ == "__main__":

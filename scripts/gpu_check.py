@@ -1,26 +1,23 @@
-"""Check on this host's GPUs whether power, energy, device mapping, limits and training are right; writes a report.
+"""Check on this host's GPUs whether meters, device mapping, limits and training are right; writes a report.
 
-Needs a Python with PyTorch, NumPy and nvidia-ml-py, and no network; its studies also need the packages of
-pack_wheels.py. Exit codes: 0 no check failed, 1 a check failed, 2 there is no GPU.
+It needs PyTorch with CUDA: make setup WITH=pytorch. Exit codes: 0 no check is not ok, 1 a check is not ok, 2 there is
+no GPU.
 """
 
 import argparse
 
+from study.contrib.gpu_check.check import check_gpus
 from study.core import number_types
 from study.core.errors import exit_with_message
-from study.launch.gpu_check import run
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="parts, with commas between: calls, meters, mapping, limits, benchmarks, study, "
-                        "emulated; by default all")  # fmt: skip
-    parser.add_argument("--minutes", type=number_types.seconds, default=10.0, help="about how long it takes")
+    parser.add_argument("--minutes", type=number_types.seconds, default=10.0, help="its study is ended after so long")
     parser.add_argument("--output", help="a new folder; by default one in results/gpu_check with the time")
-    parser.add_argument("--cpu", action="store_true", help="run the studies on the CPU, small, to try an installation")
-    parser.add_argument("--inside", help=argparse.SUPPRESS)  # of a process that the check starts
-    run.main(parser.parse_args())
+    arguments = parser.parse_args()
+    check_gpus(arguments.output, arguments.minutes)
 
 
 if __name__ == "__main__":

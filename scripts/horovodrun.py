@@ -1,4 +1,4 @@
-"""Horovod's own launcher, with seven changes.
+"""Horovod's own launcher, with six changes.
 
 - It does not check whether Horovod was built with Gloo. For this check horovodrun imports TensorFlow in a separate
   process, which takes three seconds. The set-up checks once, and a rank without Gloo reports the problem itself.
@@ -8,21 +8,18 @@
 - It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
 - Its rendezvous server listens on the interface of the run only, not on all of this host's: it knows no key.
 - The working directory is on no command line, where Horovod does not quote it: the guard on the host changes to it.
-- In an ensemble whose members go on without one that fails, it does not end them: a failed rank counts as ended well.
 
     horovodrun.py [--interfaces HOST=NAME,...] HOROVODRUN'S ARGUMENTS
 
 --interfaces: the network interface of each host, which need not have the same name on all.
 """
 
-import os
 import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from study.core.environment import RANKS_GO_ON
 from study.machines import remote
 
 # Horovod is imported in functions: for each rank it spawns a Python that watches it, which imports this file once more.
@@ -67,10 +64,7 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
         name = interfaces[slot.hostname]  # of `study.machines.hosts.INTERFACE`, so no character of the shell
         command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)
     own = shlex.join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
-    line = f"env {own} {command}"
-    if RANKS_GO_ON in os.environ:
-        line += f' || echo "rank {slot.rank} has ended with exit code $?, the others continue" >&2'
-    return line
+    return f"env {own} {command}"
 
 
 def _through_remote(local_command: str, host: str, **_: Any) -> str:

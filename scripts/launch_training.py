@@ -13,13 +13,13 @@ from pathlib import Path
 
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
-from study.core.files import read_json
-from study.core.paths import TIMED_OUT, is_same
+from study.core.files import read_json, write_text
+from study.core.paths import OUTCOME, TIMED_OUT, is_same
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.instruments import disturbance
 from study.instruments.heartbeats import LIMIT_S
-from study.launch.launch import give_up, has_ended, keep, launch, set_aside
+from study.launch.launch import give_up, launch, set_aside
 from study.machines import machine, queues
 from study.records import renewal
 from study.workloads import command
@@ -50,10 +50,22 @@ def main() -> None:
         default=0,
         help="1: the time limit was estimated; a run that reaches it is no result, and runs again with more time",
     )
-    parser.add_argument("--outcome", required=True, type=Path, help="outcome.json; its folder is emptied first")
+    parser.add_argument(
+        "--outcome", required=True, type=Path, help="outcome.json; what a run without an outcome left there is removed"
+    )
+    parser.add_argument("--log", type=Path, help="the file that says why the run could not be started")
     arguments = parser.parse_args()
-    if arguments.outcome.name != "outcome.json":
-        raise StudyError(f"--outcome: {arguments.outcome} must be named outcome.json, in a folder of its own")
+    try:
+        _train(arguments)
+    except StudyError as error:
+        if arguments.log:
+            write_text(arguments.log, "\n".join((*error.lines, "")))
+        raise
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    if arguments.outcome.name != OUTCOME:
+        raise StudyError(f"--outcome: {arguments.outcome} must be named {OUTCOME}, in a folder of its own")
     if arguments.run and is_same(arguments.run.parent, arguments.outcome.parent):
         raise StudyError(f"--outcome: {arguments.outcome.parent} is the folder of the run itself; give a new one")
     if arguments.run:
@@ -61,9 +73,6 @@ def main() -> None:
     else:
         run = inputs.taken_over(arguments.definition)
     folder = arguments.outcome.parent
-    if arguments.jobs_lost and has_ended(run, folder):
-        renewal.make_at_end(folder)
-        return
     begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
     if arguments.jobs_lost and not begun_again and give_up(run, folder, arguments.jobs_lost):
         set_aside(folder, arguments.extendable)
@@ -72,12 +81,13 @@ def main() -> None:
     job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
     left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
-    launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated))
+    if not launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated)):
+        print(f"{arguments.outcome}: is there already, of this run; nothing is trained", file=sys.stderr)
+        renewal.restore([folder / renewal.FILE])
+        return
     _tell_disturbance(run, folder)
     _tell_patterns(run, folder)
     set_aside(folder, arguments.extendable)
-    if job:
-        keep(folder)  # before the record, during which the job may reach its walltime
     renewal.make_at_end(folder)
 
 

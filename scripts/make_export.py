@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
+from study.contrib.exports import EXPORTS, declared
 from study.core import paths
 from study.core.errors import exit_with_message
 from study.experiment.expansion import load_planned
-from study.report.exports import EXPORTS, declared
 
 
 def main() -> None:

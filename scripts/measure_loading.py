@@ -12,13 +12,16 @@ from study.core.errors import exit_with_message
 from study.data.images.formats import FORMATS
 from study.data.loader_timing import LIMIT_S, measure
 from study.data.loaders import LOADERS
+from study.experiment import conversions
 from study.machines import machine, machine_lock, queues
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form}} as JSON")
+    parser.add_argument(
+        "--files", required=True, type=json.loads, help="{file: {raw, npy, sidecar, form, made}} as JSON"
+    )
     parser.add_argument("--loader", required=True, nargs="+", choices=[*LOADERS, *(set(FORMATS) - set(LOADERS))])
     parser.add_argument("--page-cache", required=True, nargs="+", choices=["warm", "cold"])
     parser.add_argument("--repeats", required=True, type=number_types.count)
@@ -27,6 +30,9 @@ def main() -> None:
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
+    for paths in arguments.files.values():
+        for sidecar in [f"{each}.json" for each in paths.get("folders", {}).values()] or [paths["sidecar"]]:
+            conversions.check_file(sidecar, paths["made"])
     in_job = queues.job(os.environ, machine.declared(arguments.machine)) is not None
     lock = (
         contextlib.nullcontext()

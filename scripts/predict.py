@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from study.contrib.readers.imports import read_any
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text, written_aside
 from study.core.wording import significant
 from study.prediction import goals
-from study.prediction.imports import read_any
 from study.prediction.points import WORKS
 from study.prediction.series_answer import SeriesAnswer, answer
 from study.report.figures import series_drawing

@@ -5,7 +5,6 @@ LaTeX and HTML.
 """
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
@@ -47,8 +46,10 @@ def _run(study: str, arguments: argparse.Namespace, results: Path) -> None:
     program = Path(sys.executable).with_name("snakemake")
     config = [f"study={study}", f"machine={arguments.machine}", f"results_dir={results}"]
     line = [str(program), *profiles(arguments.profile), "--config", *config]
-    # Its output is the user's; it takes as long as the study.
-    if passes.all_of(line, lambda line: subprocess.run(line, check=False).returncode).code:
+    code = passes.all_of(line).code
+    if code > passes.SIGNALLED:
+        sys.exit(code)
+    if code:
         raise StudyError(f"{results}: the study did not finish; correct the error above, then start this again")
 
 

@@ -1,13 +1,11 @@
 """Run the command of a batch job; the profiles submit this, see `study.launch.batch_job`."""
 
 import argparse
-import os
 from pathlib import Path
 
 from study.core import environment, isolation, number_types
 from study.core.errors import exit_with_message
 from study.launch import batch_job
-from study.machines import job_variables
 
 
 def main() -> None:
@@ -18,7 +16,6 @@ def main() -> None:
         "--latency-s", type=number_types.seconds, default=0.0, help="seconds to wait for files that other nodes write"
     )
     arguments = parser.parse_args()
-    environment.keep_only(job_variables.without_defaults(os.environ))
     isolation.require()
     environment.prepare_for_jobs(account=None, is_main_process=False)
     batch_job.start(arguments.job, arguments.latency_s)

@@ -14,6 +14,8 @@ import threading
 import time
 from typing import IO, cast
 
+from study.core import signals
+
 GRACE_S = 10.0  # for processes that get SIGTERM
 LOOK_S = 0.02
 
@@ -22,13 +24,12 @@ def main() -> int:
     """Read the command line and do it; returns the exit code of the first process that failed, else 0."""
     number, program = int(sys.argv[1]), sys.argv[2:]
     started: list[subprocess.Popen[bytes]] = []
-    signals: list[int] = []  # those that came; an exception from a handler could lose a process that is being started
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, lambda came, _: signals.append(came))
+    came: list[int] = []  # signals; an exception from a handler could lose a process that is being started
+    signals.handle(lambda number, _: came.append(number))
     copies: list[threading.Thread] = []
     try:
         for rank in range(number):
-            if signals:
+            if came:
                 break
             variables = {**os.environ, "RANK": str(rank)}
             process = subprocess.Popen(program, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -39,7 +40,7 @@ def main() -> int:
             ):
                 prefix = f"[{rank}]<{name}>:".encode()
                 copies.append(_copied(cast(IO[bytes], stream), target.buffer, prefix))
-        return _waited(started, signals)
+        return _waited(started, came)
     finally:
         _end(started)
         for copy in copies:
@@ -60,10 +61,10 @@ def _copied(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Th
     return thread
 
 
-def _waited(started: list[subprocess.Popen[bytes]], signals: list[int]) -> int:
+def _waited(started: list[subprocess.Popen[bytes]], came: list[int]) -> int:
     """Wait until all have ended, or one has failed, or a signal has come; returns the exit code."""
     running = dict(enumerate(started))
-    while running and not signals:
+    while running and not came:
         for rank, process in list(running.items()):
             code = process.poll()
             if code is None:
@@ -77,7 +78,7 @@ def _waited(started: list[subprocess.Popen[bytes]], signals: list[int]) -> int:
                 )
                 return code if code > 0 else 128 - code
         time.sleep(LOOK_S)
-    return 128 + signals[0] if signals else 0
+    return 128 + came[0] if came else 0
 
 
 def _end(started: list[subprocess.Popen[bytes]]) -> None:

@@ -1,8 +1,4 @@
-"""Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe.
-
-With --openmetrics it prints the numbers in the OpenMetrics format, with the phase, epoch, power and energy of the runs
-that go on, or of the last one.
-"""
+"""Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe."""
 
 import argparse
 import collections
@@ -15,21 +11,16 @@ from study.experiment.expansion import load_study
 from study.instruments import machine_state
 from study.machines.machine import load, trains_on_launching_host
 from study.records import attempts, run_states
-from study.report.exports import openmetrics
 
 
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(parents=[command_line.of_a_study()], description=__doc__)
-    parser.add_argument("--openmetrics", action="store_true", help="as text that Prometheus and others read")
     arguments = command_line.parsed(parser)
     command_line.check_machine(arguments.machine, arguments.results_dir)
     on = earlier_attempts.asked_for(load(arguments.machine), configuration.settings())
     study = load_study(arguments.study, on)
     folder = f"{arguments.results_dir}/{arguments.machine}"
-    if arguments.openmetrics:
-        print(openmetrics.of_study(study, arguments.machine, folder), end="")
-        return
     found = run_states.of_runs(study.runs, folder)
     counts = collections.Counter(state for _, state, _ in found)
     told = ", ".join(f"{counts[state]} {state}" for state in run_states.STATES if counts[state])

@@ -33,17 +33,17 @@ def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
-    with SAMPLING or sampling.NOT_SAMPLED as sampled:
-        _run(parser.parse_args().folder, sampled)
+    with SAMPLING or sampling.NOT_SAMPLED:
+        _run(parser.parse_args().folder)
 
 
-def _run(folder: Path, sampled: sampling.OfProcess) -> None:
+def _run(folder: Path) -> None:
     heartbeat = heartbeats.watched(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
     backend = backends.of_run(run)
     if backend.serve(run, folder, STARTED, heartbeat):
         return
-    enter, process_sets, may_lose_ranks = _kind_of_job(run)
+    enter, process_sets = _kind_of_job(run)
     train = functools.partial(
         run_rank,
         run,
@@ -51,9 +51,7 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
         STARTED,
         functools.partial(backend.connect, run, static_sets=process_sets),
         heartbeat,
-        sampled,
         enter=enter,
-        may_lose_ranks=may_lose_ranks,
     )
     if run["profile"] is not True:  # else with the framework's own profiler, or with none
         train()
@@ -66,13 +64,13 @@ def _run(folder: Path, sampled: sampling.OfProcess) -> None:
             recorder.dump_stats(aside)
 
 
-def _kind_of_job(run: RunDefinition) -> tuple[Enter, list[tuple[int, ...]], bool]:
-    """How a rank enters its job, the process sets of the run, and whether the run may lose ranks."""
+def _kind_of_job(run: RunDefinition) -> tuple[Enter, list[tuple[int, ...]]]:
+    """How a rank enters its job, and the process sets of the run."""
     if not is_ensemble(run.parameters):
-        return Job.enter, [], False
-    from study.ensembles import members, results  # imported late: other runs start earlier without it
+        return Job.enter, []
+    from study.ensembles import members  # imported late: other runs start earlier without it
 
-    return members.enter, members.process_sets(run), results.left_alone(run)
+    return members.enter, members.process_sets(run)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,6 @@ import pytest
 # variable PYTHONDONTWRITEBYTECODE is set, the processes that tests start still write none.
 sys.dont_write_bytecode = False
 
-# Without it git refuses a clone that is of another user. Its code runs here anyway.
-os.environ |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-
 NOT_RUN = pytest.StashKey()  # node ids of tests for which no time was left
 BEGUN = pytest.StashKey()
 HELD = pytest.StashKey()  # bytes of memory of this worker after the last time that it gave memory back

@@ -4,7 +4,6 @@ A verb's script is imported when the verb runs. Help and completion read its opt
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,7 +65,6 @@ VERBS = {
     "trace": Verb(
         "Where did a run's time go, in Perfetto?", "export_trace", "docs/telemetry.md", in_workflow=False
     ),
-    "cases": Verb("How are faults handled that were reported in public?", None, "CONTRIBUTING.md", in_workflow=False),
     "gpu": Verb(
         "Does every measurement work on this machine's GPUs?", "gpu_check", "docs/gpu-check.md", in_workflow=False,
         exit_codes="Exit codes: 0 no check failed, 1 a check failed, 2 no GPU or wrong arguments.",
@@ -319,9 +317,9 @@ def run(ctx: click.Context, **given: Any) -> None:
     """
     wanted = command_line(**given, further=ctx.args)
     is_forced = bool(FORCING & set(ctx.args))  # another pass would run all of it again
-    ended = passes.all_of(wanted, _status, most=1 if is_forced else None)
+    ended = passes.all_of(wanted, most=1 if is_forced else None)
     if ended.code:
-        sys.exit(1 if ended.code > 0 else ended.code)
+        sys.exit(ended.code if ended.code > passes.SIGNALLED else 1)
     if {"-n", "--dry-run", "--dryrun"} & set(ctx.args) or any("/" in each for each in ctx.args) or not ended.planned:
         return
     arguments = [word for key, value in ended.planned.items() for word in (f"--{key.replace('_', '-')}", value)]
@@ -329,29 +327,7 @@ def run(ctx: click.Context, **given: Any) -> None:
     run_script(paths.SCRIPTS / "show_findings.py", f"{PROGRAM} findings", arguments)
 
 
-def _status(line: Sequence[str]) -> int:
-    """The exit code of Snakemake, which also gets the signals of the terminal and ends by itself."""
-    process = subprocess.Popen(line)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # Snakemake got it too: it ends its jobs, which takes a moment
-            continue
-
-
-@_own("cases")
-@click.pass_context
-def cases(ctx: click.Context) -> None:
-    """Rebuild situations that were reported in public, and test what this project gives for each.
-
-    Further options are pytest's, such as -k NAME.
-    """
-    line = [sys.executable, "-m", "pytest", "tests/cases", "-q", "-m", "not full", *ctx.args]
-    os.chdir(paths.ROOT)
-    os.execv(line[0], line)  # noqa: S606  a list, without a shell
-
-
-OWN = {"plan": plan, "run": run, "cases": cases}
+OWN = {"plan": plan, "run": run}
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 

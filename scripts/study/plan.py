@@ -1,23 +1,23 @@
 """The plan of a study on a machine, shown before anything starts."""
 
 import collections
-import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from study.core import checked, cores
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import (
-    OLDER_NS,
     changed_since_read,
     noted_checksum,
     read_json,
     replaced_since_read,
     was_changed,
 )
+from study.core.registry import submodule
 from study.core.statistics import planned_difference
 from study.core.wording import counted
 from study.experiment import inputs, programs, published_times, schemas
@@ -33,7 +33,6 @@ from study.records import arms, attempts, check, noise_of_runs, references, tune
 from study.records.noise_of_runs import Noise
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
-from study.report.exports import declared
 from study.report.findings import declaration
 from study.workloads import command
 
@@ -398,7 +397,22 @@ def check_results(study: Study) -> None:
     for name in study.figures:
         sources.of_figure(study, name)
     sources.of_findings(study)
-    declared.check(study)
+    if study.exports:
+        load_exports(study).check(study)
+
+
+def load_exports(study: Study) -> ModuleType:
+    """The package `contrib.exports`, loaded by its name: all else works without contrib/.
+
+    Raises `StudyError` where contrib/ was deleted.
+    """
+    exports = submodule("study", "contrib", "exports")
+    if exports is None:
+        raise StudyError(
+            f"config/studies/{study.name}.yaml: exports: scripts/study/contrib, which has the exports, is not there; "
+            "restore it, or remove the key"
+        )
+    return exports
 
 
 def check_made(paths: Iterable[str]) -> None:
@@ -411,11 +425,12 @@ def check_made(paths: Iterable[str]) -> None:
         )
 
 
-def check_read(paths: Iterable[str], made: str, results: Iterable[str] = ()) -> None:
-    """Raise `StudyErrors` for sealed files that are damaged and were written after ``made`` began to be made of them.
+def check_read(paths: Iterable[str], made: str) -> bool:
+    """Whether a sealed file has another content than when ``made`` was made of it, such as one of a backup.
 
-    Snakemake would not read them again: they may be older than ``made``. Where an older file took one's place, such as
-    one of a backup, the ``results`` get a time before it, so that Snakemake makes them again.
+    Raises:
+        StudyErrors: for those that are damaged and were written after ``made`` began to be made of them; Snakemake
+            would not read them again, as they may be older than ``made``.
     """
     changed, wrong = changed_since_read(paths, made), []
     for path in changed:
@@ -425,11 +440,7 @@ def check_read(paths: Iterable[str], made: str, results: Iterable[str] = ()) -> 
             wrong.append(str(error))
     if wrong:
         raise StudyErrors(wrong)
-    replaced = replaced_since_read(changed, made) if changed else []
-    before_ns = min((path.stat().st_mtime_ns for path in replaced), default=0) - OLDER_NS
-    for result in map(Path, results):
-        if replaced and result.exists() and result.stat().st_mtime_ns > before_ns:
-            os.utime(result, ns=(before_ns, before_ns))
+    return bool(changed and replaced_since_read(changed, made))
 
 
 def check_references(study: Study) -> None:
@@ -529,6 +540,19 @@ def _not_on_nodes(run: PlannedRun) -> str | None:
     if is_ensemble(run.parameters):
         return "every rank of an ensemble that preprocesses reads the files that all nodes share; use a shared storage"
     return None
+
+
+def unverified_downloads(study: Study) -> list[str]:
+    """A line for each dataset with a file that is downloaded while its SHA-256 is not known."""
+    lines = []
+    for dataset in study.datasets.values():
+        unknown = [name for name, known in dataset.origin.get("checksums", {}).items() if "sha256" not in known]
+        if unknown:
+            lines.append(
+                f"dataset {dataset.key}: a download of {', '.join(unknown)} is not verified, since checksums has no "
+                "sha256 of it; later downloads are compared with the first"
+            )
+    return lines
 
 
 def check_downloads(study: Study, data_dir: str) -> None:

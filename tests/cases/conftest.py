@@ -1,11 +1,7 @@
 """Situations that were reported in public, rebuilt with the value that is right: `make cases` prints the table."""
 
 import csv
-import os
-import platform
-import re
 import sys
-import tempfile
 from datetime import date
 
 import pytest
@@ -14,7 +10,7 @@ from study.core import provenance
 from study.core.paths import ROOT
 
 # commit, date and machine are the same in all rows, as a table has no other place for them.
-COLUMNS = ("case", "source", "right", "ours", "result", "commit", "date", "machine")
+COLUMNS = ("case", "source", "right", "result", "commit", "date", "machine")
 MADE = pytest.StashKey()
 
 
@@ -31,27 +27,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "case(name, source, right): a situation from a public report, and what is right")
 
 
-def portable(text):
-    """Without this machine's folders, name and numbers of processes."""
-    text = re.sub(rf"{re.escape(tempfile.gettempdir())}/pytest-of-[^/]+/pytest-[^/]+/[^/\s]+", "FOLDER", text)
-    text = text.replace(str(ROOT), "PROJECT").replace(f"{tempfile.gettempdir()}/", "TMP/")
-    text = re.sub(rf"-locks-{os.getuid()}\b", "-locks-UID", text)
-    text = re.sub(rf"(?<![\w.-]){re.escape(platform.node())}(?![\w.-])", "HOST", text)
-    return re.sub(r"\bprocess \d+", "process N", text)
-
-
-@pytest.fixture
-def ours(request):
-    """Note what this project gives, as a text for the table: ``ours("1360 J")``."""
-    return lambda value: request.node.user_properties.append(("ours", str(value)))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield
     if (case := item.get_closest_marker("case")) is not None:
         values = {"case": case.args[0], "source": case.kwargs["source"], "right": case.kwargs["right"]}
-        report.user_properties = [*item.user_properties, ("case", values)]
+        report.user_properties = [("case", values)]
     return report
 
 
@@ -64,10 +45,10 @@ def pytest_terminal_summary(terminalreporter, config):
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         made = config.stash[MADE]
-        writer.writerows({**row, "ours": portable(row["ours"]), **made} for row in rows)
+        writer.writerows({**row, **made} for row in rows)
     terminalreporter.section("cases")
     for row in rows:
-        terminalreporter.line(f"{row['result']}  {row['case']} ({row['source']}): {row['ours'] or row['right']}")
+        terminalreporter.line(f"{row['result']}  {row['case']} ({row['source']}): {row['right']}")
     wrong = sum(row["result"] != "pass" for row in rows)
     terminalreporter.line(f"{len(rows)} cases, {wrong} not as they should be; table: {path}")
 
@@ -89,5 +70,5 @@ def _rows(stats):
         for report in stats.get(outcome, []):
             properties = dict(getattr(report, "user_properties", []))
             if "case" in properties and (report.when == "call" or outcome != "passed"):
-                rows[report.nodeid] = {**properties["case"], "ours": properties.get("ours", ""), "result": result}
+                rows[report.nodeid] = {**properties["case"], "result": result}
     return sorted(rows.values(), key=lambda row: row["case"])

@@ -52,11 +52,10 @@ def edge(phase, what, rank, at, host="n1", step_s=0.0):
 
 
 def members(*ranks):
-    """The section of an ensemble. ranks: (host, monotonic begin and end in s, wall begin and end in s)."""
+    """The section of an ensemble. ranks: (host, begin and end in s by its monotonic clock)."""
     found = []
-    for number, (host, begun, ended, *by_wall) in enumerate(ranks):
-        times = dict(zip(("begun_wall_ns", "ended_wall_ns"), (round(each * 1e9) for each in by_wall), strict=True))
-        times |= {"begun_monotonic_ns": round(begun * 1e9), "ended_monotonic_ns": round(ended * 1e9)}
+    for number, (host, begun, ended) in enumerate(ranks):
+        times = {"begun_monotonic_ns": round(begun * 1e9), "ended_monotonic_ns": round(ended * 1e9)}
         member = MEMBER | {"number": number, "batch_size": 10} | times
         found.append({"rank": number, "host": host, "final_weights_crc32": 7, "member": member})
     return {"ranks": found}
@@ -64,21 +63,19 @@ def members(*ranks):
 
 @pytest.mark.case("ensemble-clock", source="our own, as conbench/conbench #528", right="10 s, by the monotonic clock")
 @pytest.mark.parametrize("step_s", LATER_S)
-def test_members_while_the_clock_is_set_there_and_back(ours, step_s):
+def test_members_while_the_clock_is_set_there_and_back(step_s):
     """It is right again before the run's next edge, so that no edge shows it."""
     edges = [edge("train", "begin", 0, 100), edge("train", "end", 0, 111)]
-    found = ensemble.section(members(("n1", 100, 110, 100, 110 + step_s)), [], edges)
-    ours(f"{found['makespan_s']:g} s")
+    found = ensemble.section(members(("n1", 100, 110)), edges)
     assert (found["makespan_s"], found["members"][0]["train_s"]) == pytest.approx((10, 10))
 
 
 @pytest.mark.case("ensemble-two-hosts", source="our own", right="12 s on two hosts, one of whose clocks is set")
 def test_members_of_two_hosts_one_of_whose_clocks_is_set():
     """n2 was booted 1,000 s after n1; its clock is 5 s ahead, which is known, and is set back while it trains."""
-    hosts = [{"hostname": "n1", "clock_offset_s": 0.0}, {"hostname": "n2", "clock_offset_s": 5.0}]
     edges = [edge("train", "begin", 0, 1100), edge("train", "end", 0, 1111)]
     edges += [edge("train", "begin", 1, 102, "n2", 1000), edge("train", "end", 1, 112, "n2", 1000 - 30)]
-    found = ensemble.section(members(("n1", 1100, 1110, 1100, 1110), ("n2", 102, 112, 1107, 1087)), hosts, edges)
+    found = ensemble.section(members(("n1", 1100, 1110), ("n2", 102, 112)), edges)
     assert found["makespan_s"] == pytest.approx(12)
     assert [each["train_s"] for each in found["members"]] == pytest.approx([10, 10])
 
@@ -128,16 +125,11 @@ def test_a_traced_run_during_which_a_clock_was_set(tmp_path):
 
 
 @pytest.mark.case("usage-clock", source="our own", right="1.5 cores of a rank from 4 to 8 s")
-@pytest.mark.parametrize("has_monotonic", [True, False])
-def test_cores_over_time_of_a_clock_that_was_set(tmp_path, has_monotonic):
-    """Files of before the monotonic times are read by their wall times."""
-    step_s = -3600 if has_monotonic else 0
+def test_cores_over_time_of_a_clock_that_was_set(tmp_path):
     row = add_run(tmp_path, "a", **test_queue_usage.ENSEMBLE)
     begun = STARTED_NS + 4 * 10**9
-    rows = pd.DataFrame(
-        [[0, "n1", begun + step_s * 10**9, 4.0, 0.5, 1.5, begun]], columns=[*queue_usage.COLUMNS, *queue_usage.MORE]
-    )
-    rows = rows if has_monotonic else rows[list(queue_usage.COLUMNS)]
+    values = [[0, "n1", begun - 3600 * 10**9, 4.0, 0.5, 1.5, begun]]
+    rows = pd.DataFrame(values, columns=list(queue_usage.COLUMNS))
     rows.to_csv(tmp_path / "a" / queue_usage.FILE, index=False)
     from study.report.figures.timeline import QUANTITIES, Launch
 
@@ -161,28 +153,27 @@ def test_a_run_that_hangs_after_its_clock_was_set_back(tmp_path):
 @pytest.mark.case("epochs-clock", source="our own", right="allreduces by epoch, as without")
 def test_epochs_whose_clock_is_set_by_less_than_a_second(tmp_path):
     """The edges of phases do not tell it from a clock that is slowed."""
-    begins = timelines.epoch_edges_ns()
-    edges = [edge("train", "begin", 0, 10), edge("train", "end", 0, 30, step_s=-0.9)]
+    begins, found = timelines.epoch_edges_ns(), []
     zero = begins[0] - 11 * 10**9
-    for each in edges:
-        each["wall_ns"] += zero
-    history = {"begin_wall_ns": [each - 900_000_000 for each in begins[:-1]], "time_s": np.diff(begins) / 1e9}
-    monotonic = [each - zero for each in begins[:-1]]
-    found = []
-    for name, more in (("a", {}), ("b", {"begin_monotonic_ns": monotonic})):
-        folder = tmp_path / name
+    history = {"begin_monotonic_ns": [each - zero for each in begins[:-1]], "time_s": np.diff(begins) / 1e9}
+    for step_s in (0, -0.9):
+        folder = tmp_path / f"{step_s}"
         folder.mkdir()
+        edges = [edge("train", "begin", 0, 10), edge("train", "end", 0, 30, step_s=step_s)]
+        edges = [each | {"wall_ns": each["wall_ns"] + zero} for each in edges]
         (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
         (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
         (folder / "phases.jsonl").write_text("".join(json.dumps(each) + "\n" for each in edges))
-        told = history if more else history | {"begin_wall_ns": begins[:-1]}
-        pd.DataFrame(told | more).to_csv(folder / "history.csv", index=False)
+        pd.DataFrame(history).to_csv(folder / "history.csv", index=False)
         found.append(communication_of(folder).summary["allreduce_epochs"])
     assert found[1] == found[0] and found[0]
 
 
-PROVENANCE = {"training_code": "c0de", "data": {}, "git": {"commit": None, "dirty": None}, "packages": {},
-              "host": {"name": "n1", "cores_allowed": 1}, "session": None, "steering": {}}  # fmt: skip
+PROVENANCE = {
+    "training_code": "c0de", "loader_sensor_code": "c0de", "data": {}, "git": {"commit": None, "dirty": None},
+    "packages": {}, "session": None, "steering": {},
+    "host": {"name": "n1", "cores_allowed": 1, "physical_cores_allowed": None, "cpu_quota_cores": None},
+}  # fmt: skip
 
 
 @pytest.mark.case("graph-clock", source="our own: tf.timestamp is the wall clock", right="empty for that epoch")
@@ -191,14 +182,14 @@ def test_times_of_steps_while_the_clock_is_set(monkeypatch, step_s):
     """The clock is set in the second of three epochs, in which the variables hold what TensorFlow took."""
     real, ahead = time.time_ns, [0]
     monkeypatch.setattr(time, "time_ns", lambda: real() + ahead[0])
-    steps, inputs, rows = StepMeasures(define(expand()[0]), 2, steps=4), InputMeasures(), []
+    steps, inputs, rows = StepMeasures(define(expand()[0]), steps=4), InputMeasures(), []
     for epoch in range(3):
         at_s = np.arange(4) * 0.1
         if epoch == 1:
             ahead[0] = step_s * 10**9
             at_s[2:] += step_s
         steps._begins.assign(at_s)
-        steps._sums["compute_s"].assign(0.2 + (step_s if epoch == 1 else 0))
+        steps._compute_s.assign(0.2 + (step_s if epoch == 1 else 0))
         inputs._waited.assign(0.04 + (step_s if epoch == 1 else 0))
         rows.append(steps.end_epoch(4) | inputs.end_epoch(4))
     history = pd.DataFrame(rows)

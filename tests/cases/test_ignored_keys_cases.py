@@ -9,7 +9,6 @@ from examples import expand
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.data.images import synthetic
-from study.data.images.formats import FORMATS
 from study.experiment import expansion, inputs
 from study.experiment.datasets import dataset
 from study.experiment.parameters import PARAMETERS
@@ -24,8 +23,6 @@ IDLE = [
     ({"gpus": 1, "link_mbit_per_s": 50}, "link_mbit_per_s: 50 has no effect: one rank"),
     ({"gpus": 1, "batch_scaling": "linear"}, "batch_scaling: linear has no effect: one rank trains alone"),
     ({"gpus": 1, "warmup_epochs": 2}, "warmup_epochs: 2 has no effect: one rank trains alone"),
-    ({"gpus": 1, "gradient_noise_every": 2}, "gradient_noise_every: 2 has no effect: it compares the gradients of two"),
-    ({"gradient_noise_every": 1000}, "gradient_noise_every: 1000 has no effect: the run has 10 steps"),
     ({"checkpoint_epochs": 9}, "checkpoint_epochs: 9 has no effect: none is written: a rank trains 2 epochs"),
     ({"plateau_epochs": 2}, "plateau_epochs: 2 has no effect: no plateau of 2 epochs fits in 2 epochs of a rank"),
     ({"learning_rate_decay": "step", "decay_epochs": 2},
@@ -38,10 +35,9 @@ IDLE = [
 
 @pytest.mark.case("idle-grid-key", source="our own", right="refused, with the key that makes it so")
 @pytest.mark.parametrize(("point", "words"), IDLE, ids=[next(reversed(point)) for point, _ in IDLE])
-def test_a_grid_key_without_effect_is_refused(ours, point, words):
+def test_a_grid_key_without_effect_is_refused(point, words):
     with pytest.raises(StudyError) as told:
         expand(**point)
-    ours(told.value)
     assert f"runs[0].{words}" in str(told.value)
     assert str(told.value).endswith("; leave it out")
 
@@ -52,10 +48,9 @@ def test_a_sweep_may_have_points_in_which_a_key_has_no_effect():
 
 
 @pytest.mark.case("idle-arm", source="our own", right="refused: an arm that is the baseline under another name")
-def test_an_arm_without_effect_is_refused(ours):
+def test_an_arm_without_effect_is_refused():
     with pytest.raises(StudyError) as told:
         expand(gpus=1, tuning={"fused": {"fusion_threshold_mb": 64}})
-    ours(told.value)
     assert "runs[0].tuning.fused.fusion_threshold_mb: 64 has no effect" in str(told.value)
 
 
@@ -73,10 +68,9 @@ def changed(**keys):
 
 
 @pytest.mark.case("dataset-forgotten-in-the-grid", source="our own", right="refused: the runs would be of other data")
-def test_a_dataset_that_no_grid_uses_is_refused(ours):
+def test_a_dataset_that_no_grid_uses_is_refused():
     with pytest.raises(StudyError) as told:
         expansion.expand("t", STUDY, "t.yaml")
-    ours(told.value)
     assert str(told.value).startswith(
         "t.yaml: datasets.mine: no grid or loading measurement uses it; give one dataset:"
     )
@@ -170,11 +164,6 @@ def test_each_key_of_a_dataset_has_an_effect_or_is_refused(source, layout, key):
     assert len(set(found)) > 1, f"{key} changes nothing"
 
 
-def test_images_of_all_formats_are_covered():
-    assert set(SOURCES) == set(checked.named_schema("studies")["$defs"]["dataset"]["properties"]["source"]["enum"])
-    assert {"tfrecord", "memory"} <= set(FORMATS)
-
-
 MACHINE = """
 description: a test
 launcher: horovodrun
@@ -210,10 +199,9 @@ def written(tmp_path, monkeypatch):
 
 @pytest.mark.case("machine-key-without-effect", source="our own", right="refused")
 @pytest.mark.parametrize("text", IDLE_OF_MACHINES)
-def test_a_machine_s_key_without_effect_is_refused(written, ours, text):
+def test_a_machine_s_key_without_effect_is_refused(written, text):
     with pytest.raises(StudyError) as told:
         written(MACHINE + text)
-    ours(told.value)
     assert str(told.value).startswith(f"config/machines/mine.yaml: {IDLE_OF_MACHINES[text]}")
 
 
@@ -223,35 +211,32 @@ def test_keys_of_a_base_may_have_no_effect(written):
 
 
 @pytest.mark.case("momentum-of-adam", source="our own", right="refused; it was a failed run")
-def test_momentum_of_an_optimizer_that_takes_none_is_refused(monkeypatch, ours):
+def test_momentum_of_an_optimizer_that_takes_none_is_refused(monkeypatch):
     spec = {**configuration.load_named("benchmarks", "nt3"), "optimizer": "adam", "momentum": 0.9}
     monkeypatch.setattr(configuration, "load_named", lambda *_: copy.deepcopy(spec))
     with pytest.raises(StudyError) as told:
         dataset("nt3", {"source": "url"}, "t.yaml")
-    ours(told.value)
     assert "config/benchmarks/nt3.yaml: momentum: optimizer: adam does not take it" in str(told.value)
 
 
 @pytest.mark.case("braces-in-storage", source="our own", right="refused in the plan")
-def test_a_storage_whose_variable_has_braces_is_refused(monkeypatch, ours):
+def test_a_storage_whose_variable_has_braces_is_refused(monkeypatch):
     monkeypatch.setenv("SCRATCH", "/scratch/{me}")
     where = {"name": "mine", "storage": {"fast": "$SCRATCH/data", "unset": "${NOWHERE}/data"}}
     with pytest.raises(StudyError) as told:
         storage.data_dir("fast", where, "data")
-    ours(told.value)
     assert "storage: fast: /scratch/{me}/data in config/machines/mine.yaml: Snakemake takes braces" in str(told.value)
     assert storage.data_dir("unset", where, "data") == "${NOWHERE}/data", "told when runs start"
 
 
 @pytest.mark.case("unmatched-without-join", source="our own", right="refused in the plan, with the file and the key")
 @pytest.mark.parametrize("name", ["nt3", "p1b1", "p1b2", "lenet"])
-def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, ours, name):
+def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, name):
     spec = {**configuration.load_named("benchmarks", name), "unmatched_at_most": {"responses": 0.1}}
     monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
     definition = {"source": "image_files", "layout": "folder", "train": "a", "test": "b"}
     with pytest.raises(StudyError) as told:
         dataset(name, definition if name == "lenet" else STUDY["datasets"]["nt3"] | {"benchmark": name}, "t.yaml")
-    ours(told.value)
     assert str(told.value) == (
         f"config/benchmarks/{name}.yaml: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
         f"scripts/study/workloads/{name}/__init__.py); leave it out"

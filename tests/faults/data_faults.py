@@ -12,7 +12,6 @@ from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
-NAMED = {"header": True, "codes": [{"column": "cancer_type"}], "drop": ["case_id"]}
 GOOD = "0,1.5,2\n1,3,4.25\n0,-5,6\n"
 
 
@@ -30,81 +29,18 @@ def refused(place, content, words, form=FORM, *options):
     assert sorted(path.name for path in place.folder.iterdir()) == ["source.csv"]
 
 
+# What else a table may have wrong is in tests/unit/test_conversion.py.
 BAD = {
-    "an empty file": (b"", ["is empty"]),
     "a file cut off in a line": (GOOD[:-3].encode(), ["line 3", "cut off"]),
-    "a ragged line": ((GOOD + "1,2\n").encode(), ["line 4", "2 values, but line 1 has 3"]),
-    "a line with one value too many": ((GOOD + "1,2,3,4\n").encode(), ["line 4", "4 values, but line 1 has 3"]),
-    "a word among the numbers": ((GOOD + "1,two,3\n").encode(), ["line 4, column 2", "'two'"]),
-    "a missing value": ((GOOD + "1,,3\n").encode(), ["line 4, column 2"]),
-    "not a number (nan)": ((GOOD + "1,nan,3\n").encode(), ["line 4, column 2", "'nan'"]),
-    "infinity": ((GOOD + "1,2,inf\n").encode(), ["line 4, column 3", "'inf'"]),
-    "a number that no float32 holds": ((GOOD + "1,2,1e39\n").encode(), ["line 4, column 3", "32-bit"]),
-    "a label that there is not": ((GOOD + "7,2,3\n").encode(), ["line 4, column 1", "label"]),
     "quoted numbers": ((GOOD + '1,"2",3\n').encode(), ["line 4, column 2", "quote"]),
-    "a byte-order mark": (b"\xef\xbb\xbf" + GOOD.encode(), ["byte order mark of UTF-8", "remove it"]),
     "UTF-16": (GOOD.encode("utf-16"), ["UTF-16", "iconv"]),
-    "Latin-1": ((GOOD + "1,2,3\n").encode().replace(b"4.25", b"4\xb75"), ["line 2, column 3"]),
-    "zero bytes": ((GOOD + "1,2\0,3\n").encode(), ["line 4, column 2", "zero byte"]),
-    "semicolons for commas": (GOOD.replace(",", ";").encode(), ["line 1"]),
-    "old Macintosh line ends": (GOOD.replace("\n", "\r").encode(), ["line 1"]),
-    "an empty line in the middle": (GOOD.replace("\n1", "\n\n1").encode(), ["line 2", "empty"]),
-}
-NAMED_BAD = {
-    "duplicate headers": (b"case_id,cancer_type,a,a\nc,lung,1,2\n", ["line 1, column 4", "is named 'a'"]),
-    "another benchmark's file": (GOOD.encode(), ["line 1", "there is no column 'cancer_type'"]),
-    "a header and nothing else": (b"case_id,cancer_type,a\n", ["no line after its header"]),
 }
 for title, (text, told) in BAD.items():
-    quick = title in ("a file cut off in a line", "UTF-16", "quoted numbers")
 
-    @fault(title, "dataset", quick)
+    @fault(title, "dataset", quick=True)
     def _(place, text=text, told=told):
         """One line of error with file, line and column; no converted file."""
         refused(place, text, told)
-
-
-for title, (text, told) in NAMED_BAD.items():
-
-    @fault(title, "dataset")
-    def _(place, text=text, told=told):
-        """One line of error with file, line and column; no converted file."""
-        refused(place, text, told, NAMED)
-
-
-@fault("Windows line ends", "dataset")
-def windows_line_ends(place):
-    """Not a fault: they are line ends, and the numbers are the same."""
-    (place.folder / "source.csv").write_bytes(GOOD.replace("\n", "\r\n").encode())
-    place.injected()
-    subprocess.run(conversion(place), check=True, capture_output=True)
-    place.detected()
-    assert np.load(place.folder / "out.npy").tolist() == [[0, 1.5, 2], [1, 3, 4.25], [0, -5, 6]]
-
-
-@fault("training and test file swapped", "dataset")
-def swapped(place):
-    """One line of error: the file has another number of rows than the dataset is known to have; no converted file."""
-    refused(place, GOOD.encode(), ["3 rows, 1120 were expected", "right file for this benchmark and split"], FORM,
-            "--rows", "1120")  # fmt: skip
-
-
-@fault("training and test file of different widths", "dataset")
-def different_widths(place):
-    """The run fails with a record that names both files."""
-    (place.folder / "source.csv").write_text(GOOD)
-    subprocess.run(conversion(place), check=True, capture_output=True)
-    place.injected()
-    place.run(data={"test": {"path": str(place.folder / "out.npy"), "sidecar": str(place.folder / "out.json")}})
-    place.detected()
-    failure = place.outcome()["failure"]
-    assert failure["kind"] == "error" and "column" in failure["message"], failure
-
-
-@fault("a converted file is cut off", "dataset")
-def converted_cut_off(place):
-    """One line of error that names the file and says to delete it; nothing trains on half of it."""
-    not_launched(place, "path", lambda content: content[: len(content) // 2], ["train.npy", "was changed", "delete it"])
 
 
 @fault("a bit of a converted file is flipped", "dataset")
@@ -118,12 +54,6 @@ def converted_flipped(place):
 def sidecar_cut_off(place):
     """One line of error that names the file and says to delete it; nothing starts."""
     not_launched(place, "sidecar", lambda content: content[:100], ["train.json", "not valid JSON", "delete it"])
-
-
-@fault("a number in a sidecar is changed", "dataset")
-def sidecar_changed(place):
-    """One line of error that names the file and says to delete it; nothing starts."""
-    not_launched(place, "sidecar", lambda content: content.replace(b"60", b"50", 1), ["train.json", "was changed"])
 
 
 def not_launched(place, kind, change, words):
@@ -237,19 +167,6 @@ def disk_full_in_conversion(place):
         place.detected()
         assert list(disk.iterdir()) == []
     assert source.exists()
-
-
-@fault("the disk is full while synthetic data are written", "disk")
-def disk_full_in_generation(place):
-    """One line of error; nothing is left on the full disk."""
-    definition = {"source": "synthetic", "train_samples": 2000, "test_samples": 10, "features": 600, "seed": 1}
-    with SmallDisk(place.folder / "disk", "1m") as disk:
-        line = [sys.executable, SCRIPTS / "fetch_dataset.py", "--benchmark", "nt3", "--file", "train", "--definition",
-                json.dumps(definition), "--checksum", disk / "sum", "--output", disk / "train.csv"]  # fmt: skip
-        place.injected()
-        one_line_error(line, ["No space left"])
-        place.detected()
-        assert list(disk.iterdir()) == []
 
 
 @fault("the disk is full while a run writes", "disk")

@@ -6,8 +6,8 @@ from collections import Counter
 SPEEDS = {"full": "at full speed", "slowed": "slowed"}
 OUTCOMES = ("pass", "FAIL", "skipped")
 INTRODUCTION = (
-    "`make faults` injects these into real runs, files, downloads and Snakemake processes, and checks what must be "
-    "true afterwards ([failures](failures.md#fault-injection)). It writes this page. The commit of each result, and "
+    "`make faults` injects these into real runs, files and Snakemake processes, and checks what must be true "
+    "afterwards ([failures](failures.md#fault-injection)). It writes this page. The commit of each result, and "
     "the time from the fault to its detection, are in [faults.csv](../performance/faults.csv). An empty cell means "
     "that `make faults` has not tried the fault at this speed. Results without a commit were made before "
     "commits were recorded; the next `make faults` tries these faults again."

@@ -67,26 +67,6 @@ def link_down_in_training(place):
         _cut(place, launch, "train")
 
 
-@fault("a link goes down while a rank loads", "hosts")
-def link_down_in_loading(place):
-    """As in training, with phase load; that the rank is at work there does not count."""
-    with laboratory(place, 2) as place:
-        launch = place.launch(options=WATCHED, **ENDLESS_LOAD)
-        place.wait_for_phase("load")
-        place.wait_for_phase("broadcast", rank=0)
-        _cut(place, launch, "load")
-
-
-@fault("a link goes down in the broadcast", "hosts")
-def link_down_in_broadcast(place):
-    """As in training, with phase broadcast."""
-    with laboratory(place, 2) as place:
-        launch = place.launch(options=WATCHED, link_mbit_per_s=1, **LONG)  # so that it takes seconds
-        place.wait_for_phase("broadcast", rank=0)
-        place.wait_for_phase("broadcast", rank=1)
-        _cut(place, launch, "broadcast")
-
-
 @fault("the link of a parameter server goes down", "hosts")
 def link_of_a_server_down(place):
     """As in training, with the number of the server among the processes."""

@@ -2,12 +2,9 @@
 
 import json
 import signal
-import subprocess
-import sys
 
 import psutil
-import yaml
-from place import SCRIPTS, WAIT_S, one_line_error, signal_and_wait
+from place import WAIT_S, signal_and_wait
 from registry import fault
 
 from study.core import files
@@ -44,35 +41,6 @@ def rank_killed_while_loading(place):
     place.wait_for_phase("broadcast", rank=0)
     signal_and_wait(place, launch, place.ranks()[1], signal.SIGKILL)
     assert failed(place, "killed")["phase"] in ("load", "broadcast")
-
-
-@fault("rank 0 is killed in training", "run")
-def rank_0_killed(place):
-    """A failed record of kind killed; no process is left."""
-    launch = place.launch(**LONG)
-    place.wait_for_epoch(2)
-    signal_and_wait(place, launch, place.ranks()[0], signal.SIGKILL)
-    failed(place, "killed", "train")
-
-
-@fault("a rank is terminated (SIGTERM)", "run")
-def rank_terminated(place):
-    """A failed record; no process is left."""
-    launch = place.launch(**LONG)
-    place.wait_for_epoch(1)
-    signal_and_wait(place, launch, place.ranks()[1], signal.SIGTERM)
-    assert place.outcome()["status"] == "failed"
-    place.nothing_is_left()
-
-
-@fault("a rank crashes (SIGSEGV)", "run")
-def rank_crashes(place):
-    """A failed record; no process is left."""
-    launch = place.launch(**LONG)
-    place.wait_for_epoch(1)
-    signal_and_wait(place, launch, place.ranks()[1], signal.SIGSEGV)
-    assert place.outcome()["status"] == "failed"
-    place.nothing_is_left()
 
 
 @fault("the launcher is killed", "run")
@@ -124,17 +92,6 @@ def temporary_files(place):
     assert place.run("whole")["status"] == "ok"
     place.detected()
     assert list(temporary.iterdir()) == []
-
-
-@fault("the launching process is terminated", "run")
-def launch_terminated(place):
-    """The ranks are ended, and there is no record: it was cancelled, and runs again."""
-    launch = place.launch(**LONG)
-    place.wait_for_epoch(1)
-    signal_and_wait(place, launch, launch, signal.SIGTERM)
-    assert launch.returncode == 143
-    assert not place.has_outcome()
-    place.nothing_is_left()
 
 
 @fault("Ctrl-C", "run")
@@ -234,93 +191,6 @@ def python_error(place):
     place.run(data={"train": {"path": str(broken), "sidecar": str(sidecar)}})
     place.detected()
     assert "train.npy" in failed(place, "error", "load")["message"]
-
-
-SILENT_RANK = """
-import runpy, sys
-from study.backends.tensorflow.horovod import Horovod
-Horovod.broadcast_variables = lambda self, variables, members=None: None
-sys.argv[0] = {scripts!r} + "/train.py"
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-LAUNCH_OF_SILENT_RANKS = """
-import sys
-from study.experiment.definition import RunDefinition
-from study.launch import launch
-from study.machines import launchers
-command = launchers.command
-launchers.command = lambda ranks, machine, line: command(ranks, machine, [line[0], {program!r}, *line[2:]])
-launch.launch(RunDefinition.read(sys.argv[1]), sys.argv[2], 300)
-"""
-
-
-@fault("a broadcast that does nothing", "run")
-def broadcast_that_does_nothing(place):
-    """The run fails; its record says that the ranks' weights differ."""
-    program, launching, given = (place.folder / name for name in ("ranks.py", "launching.py", "run.yaml"))
-    program.write_text(SILENT_RANK.format(scripts=str(SCRIPTS)))
-    launching.write_text(LAUNCH_OF_SILENT_RANKS.format(scripts=str(SCRIPTS), program=str(program)))
-    given.write_text(yaml.safe_dump(place.definition()))
-    place.injected()
-    line = [sys.executable, launching, given, place.folder / "run"]
-    subprocess.run(line, timeout=WAIT_S, check=True, stderr=subprocess.DEVNULL)
-    place.detected()
-    assert "weights differ after the broadcast" in failed(place, "error")["message"]
-
-
-@fault("two launches of one run at once", "run")
-def two_launches(place):
-    """The second is refused with one line, the first goes on unharmed."""
-    launch = place.launch()
-    place.wait_for_phase("load", rank=0)
-    rank = place.ranks()[0]
-    rank.suspend()  # so that the first is at work for as long as the second may wait
-    try:
-        place.injected()
-        line = [sys.executable, SCRIPTS / "launch_training.py", "--run", place.folder / "run.yaml"]
-        one_line_error([*line, "--outcome", place.folder / "run" / "outcome.json"], ["an earlier launch of this run"])
-        place.detected()
-        assert launch.poll() is None and not place.has_outcome()
-    finally:
-        rank.resume()
-    launch.communicate(timeout=WAIT_S)
-    assert place.outcome()["status"] == "ok"
-
-
-@fault("the run's folder is somebody's own", "run", quick=True)
-def foreign_folder(place):
-    """Refused with one line; nothing in it is touched."""
-    (place.folder / "run").mkdir()
-    (place.folder / "run" / "thesis.txt").write_text("years of work")
-    place.injected()
-    launch = place.launch()
-    _, errors = launch.communicate(timeout=WAIT_S)
-    place.detected()
-    assert launch.returncode == 1
-    assert "is not a run's directory, it holds thesis.txt" in errors
-    assert "Traceback" not in errors
-    assert (place.folder / "run" / "thesis.txt").read_text() == "years of work"
-
-
-@fault("killed again and again, with checkpoints", "checkpoint")
-def killed_with_checkpoints(place):
-    """It goes on each time from the last checkpoint, and ends with the weights of a run without a break."""
-    point = {"gpus": 1, "epochs": 9, "checkpoint_epochs": 1}
-    whole = place.run("whole", **point)
-    place.injected()
-    for epoch in (2, 5, 7):
-        place.copy.hold_training(after=epoch)
-        launch = place.launch("broken", **point)
-        place.wait_for_epoch(epoch, "broken")
-        launch.kill()
-        launch.wait()
-        place.nothing_is_left("broken")
-        assert not place.has_outcome("broken")
-    place.copy.release_training()
-    assert place.run("broken", **point)["status"] == "ok"
-    place.detected()
-    weights = [_weights(place.folder / name) for name in ("whole", "broken")]
-    assert whole["status"] == "ok" and weights[0] == weights[1], weights
 
 
 def _weights(folder):

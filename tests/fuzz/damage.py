@@ -10,10 +10,8 @@ import io
 import json
 import math
 import struct
-import zipfile
 
 import hypothesis.strategies as st
-import numpy as np
 import yaml
 
 ODD = [None, True, False, "", " ", "x" * 3000, "../../etc/passwd", "a; rm -rf /", "$(id)", "Ω\n\t", "none", "nt3", -1,
@@ -326,90 +324,6 @@ def csv_files(content: bytes, separator=","):
         cut(content, pieces),
         st.sampled_from(encodings(content.decode())),
     )
-
-
-# npy and npz
-
-
-def npy_bytes(array, fortran=False, pickled=False):
-    """An array as a ``.npy`` file."""
-    out = io.BytesIO()
-    np.save(out, np.asfortranarray(array) if fortran else array, allow_pickle=pickled)
-    return out.getvalue()
-
-
-@st.composite
-def npy_headers(draw, content):
-    """A ``.npy`` file whose header promises something else."""
-    size = struct.unpack("<H", content[8:10])[0]
-    header, data = content[10 : 10 + size].decode(), content[10 + size :]
-    for _ in range(draw(st.integers(1, 2))):
-        old, new = draw(
-            st.sampled_from(
-                [("<f4", ">f4"), ("<f4", "<f8"), ("<f4", "<i4"), ("<f4", "|O"), ("<f4", "<f2"), ("<f4", "<U1"),
-                 ("'<f4'", "[('a', '<f4')]"), ("'<f4'", "'|V4'"), ("'<f4'", "'V0'"), ("False", "True"), ("False", "3"),
-                 ("(", "(1000000000, "), ("(", "(0, "), ("(", "(-1, "), ("(", "(1, "), ("shape", "shapes"),
-                 (")", ", 10**9)"), ("}", "} # "), ("{", "[{"), ("'shape': (", "'shape': [("), ("{", "{" * 50),
-                 ("(", "(99999999999999999999, "), ("'descr'", "'descr': 1, 'descr'"), ("(", "(True, ")]
-            )
-        )  # fmt: skip
-        header = header.replace(old, new, 1)
-    text = header.encode()
-    version = draw(st.sampled_from([b"\x01\x00"] * 4 + [b"\x02\x00", b"\x03\x00", b"\x09\x00"]))
-    told = draw(st.sampled_from([len(text)] * 4 + [0, len(text) - 5, 65535]))
-    length = struct.pack("<H", min(told, 65535)) if version == b"\x01\x00" else struct.pack("<I", told)
-    return b"\x93NUMPY" + version + length + text + data
-
-
-def npy_files(content: bytes):
-    """Damaged ``.npy`` files of float32."""
-    array = np.load(io.BytesIO(content))
-    others = [npy_bytes(array, fortran=True), npy_bytes(array.astype(object), pickled=True), npy_bytes(array[:-1]),
-              npy_bytes(array.astype(">f4")), npy_bytes(array.astype(float)), npy_bytes(array.ravel()),
-              npy_bytes(array[:, :0]), npy_bytes(array.astype(np.int32)), npy_bytes(np.float32(3)), b"",
-              npy_bytes(array.T.copy()), content + b"\0", content[:-1], b"\x93NUMPY"]  # fmt: skip
-    return st.one_of(
-        npy_headers(content), npy_headers(content), cut(content, (b"\0", b"\xff")), st.sampled_from(others)
-    )
-
-
-@st.composite
-def npz_members(draw, content):
-    """A ``.npz`` file whose members are others."""
-    members = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
-    out, name = io.BytesIO(), draw(st.sampled_from(list(members)))
-    change = draw(
-        st.sampled_from(["drop", "damage", "damage", "rename", "twice", "extra", "compressed", "bomb", "one"])
-    )
-    packed = zipfile.ZIP_DEFLATED if change in ("compressed", "bomb") else zipfile.ZIP_STORED
-    with zipfile.ZipFile(out, "w", packed) as archive:
-        for each, data in members.items():
-            if each == name and change == "drop":
-                continue
-            if each == name and change == "damage":
-                data = draw(st.one_of(npy_headers(data), cut(data, (b"\0", b"\xff"))))
-            if each == name and change == "one":
-                array = np.load(io.BytesIO(data))
-                data = npy_bytes(draw(st.sampled_from([array[:-1] if array.ndim else array, array.astype(object),
-                                 array.astype(float), -array.astype(np.int64) if array.dtype.kind in "iu" else array,
-                                 array.astype(str), array[None]])), pickled=True)  # fmt: skip
-            if each == name and change == "bomb":
-                data = npy_bytes(np.zeros(draw(st.sampled_from([10**5, 10**8])), np.uint8))
-            archive.writestr("other.npy" if each == name and change == "rename" else each, data)
-            if each == name and change == "twice":
-                archive.writestr(each, npy_bytes(np.zeros(3, np.float32)))
-        if change == "extra":
-            archive.writestr("extra.npy", npy_bytes(np.zeros(3, np.float32)))
-            archive.writestr("extra.txt", b"no array")
-    return out.getvalue()
-
-
-def npz_files(content: bytes):
-    """Damaged ``.npz`` files."""
-    return st.one_of(npz_members(content), npz_members(content), cut(content, (b"\0", b"PK\x05\x06", b"PK\x03\x04")),
-                     st.sampled_from([b"", b"PK", npy_bytes(np.zeros(3)), content[:-22], content * 2]))  # fmt: skip
 
 
 # gz

@@ -35,22 +35,21 @@ class Reader:
 
 @dataclass(frozen=True)
 class Entry:
-    """format: of the file. covers: the calls that read it, ``module:function``. found: cases that once were wrong."""
+    """format: of the file. found: cases that once were wrong."""
 
     name: str
     format: str
-    covers: tuple
     make: type
     slow: bool = False
     found: list = field(default_factory=list)
 
 
-def reader(name, format, *covers, slow=False):
-    """Register the decorated class. covers: the places of the library that read such a file, ``module:function``."""
+def reader(name, format, slow=False):
+    """Register the decorated class."""
 
     def register(kind):
         assert name not in READERS, name
-        READERS[name] = Entry(name, format, covers, kind, slow)
+        READERS[name] = Entry(name, format, kind, slow)
         return kind
 
     return register
@@ -58,10 +57,10 @@ def reader(name, format, *covers, slow=False):
 
 def import_all():
     """Import all modules of readers."""
-    import readers_of_configuration  # noqa: F401
-    import readers_of_data  # noqa: F401
+    import readers_of_data  # noqa: F401, I001
     import readers_of_images  # noqa: F401
     import readers_of_reports  # noqa: F401
     import readers_of_runs  # noqa: F401
+    import readers_of_configuration  # noqa: F401  last: after it, the process reads a damaged config/
 
     return READERS

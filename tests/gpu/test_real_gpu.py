@@ -4,6 +4,7 @@ python -m pytest tests/gpu -s      prints the figures for docs/telemetry.md
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -102,3 +103,28 @@ def test_power_is_what_nvidia_smi_shows(measured):
     assert measured["found"].counter_j / measured["seconds"] == pytest.approx(
         statistics.mean(measured["shown"]), rel=0.1
     )
+
+
+SHOWS = """
+import json, torch
+print(json.dumps([str(torch.cuda.get_device_properties(number).uuid) for number in range(torch.cuda.device_count())]))
+"""
+
+
+@pytest.mark.parametrize(
+    "setting", [None, "numbers", "reversed numbers", "UUIDs", "reversed UUIDs", "short UUID", "-1"]
+)
+def test_gpus_that_are_visible_are_those_that_pytorch_shows(gpu, setting):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the launch sets it
+    uuids = visible(variables)
+    if None in uuids:
+        pytest.skip("a GPU is in MIG mode, is lost, or cannot be identified")
+    numbers = [str(number) for number in range(len(uuids))]
+    values = {"numbers": numbers, "reversed numbers": numbers[::-1], "UUIDs": uuids, "reversed UUIDs": uuids[::-1],
+              "short UUID": [uuids[0][:12]], "-1": ["-1"]}  # fmt: skip
+    if setting:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(values[setting])
+    done = subprocess.run([sys.executable, "-c", SHOWS], env=variables, capture_output=True, text=True, check=True)
+    assert [f"GPU-{uuid.removeprefix('GPU-')}" for uuid in json.loads(done.stdout)] == visible(variables)

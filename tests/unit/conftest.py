@@ -30,8 +30,7 @@ def ensembles(make_run, tmp_path):
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict()
     row |= {"ensemble": 4, "gpus": 4, "input_sharing": "duplicated", "measure": "train", "compute": "measured"}
     nothing = ("makespan_s", "samples_preprocessed", "shared_mb", "ranks_cpu_s", "input_stall_s", "data_memory_mb",
-               "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s",
-               "members_failed")  # fmt: skip
+               "peak_samples_per_s", "compute_samples_per_s", "preprocessing_cpu_s", "communication_cpu_s")  # fmt: skip
     row |= dict.fromkeys(nothing)
 
     def build(*points):

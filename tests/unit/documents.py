@@ -40,10 +40,10 @@ ELSEWHERE = {
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI and PyTorch": "OMPI_MCA_coll_sm_priority GLOO_DEVICE_TRANSPORT "
     "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-    "Snakemake, Slurm and its plugin": "--gpu-freq --cpu-freq --slurm-status-command slurm_partition "
-    "slurm_extra SLURM_MPI_TYPE __use_yte__",
+    "Snakemake, Slurm and its plugin": "--exclusive --no-requeue --slurm-status-command "
+    "--slurm-array-jobs slurm_account slurm_partition cpus_per_task tasks_per_gpu SLURM_MPI_TYPE __use_yte__",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
-    "accel0_ accel3_ pynvml acpi_power_meter.rst drivers/gpu/drm/i915/i915_hwmon.c",
+    "accel0_ accel3_ pynvml",
     "folders of other systems": "__MACOSX",
     "apptainer": "--nv --rocm",
     "MLPerf's events": "mlperf_logging init_start init_stop eval_accuracy eval_loss",

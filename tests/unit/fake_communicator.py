@@ -36,32 +36,31 @@ class FakeCommunicator(RanksOnly):
         assert all(list(members) == sorted(set(members)) for members in sets)
         self.sets += sets
 
-    def distributed_optimizer(self, optimizer, members=None, compression="none", backward_passes=1):
+    def distributed_optimizer(self, optimizer, compression="none", backward_passes=1):
         """The optimizer as it is: there are no other gradients."""
-        self._check(members)
-        self.optimizers.append((optimizer, members))
+        self._check()
+        self.optimizers.append(optimizer)
         return optimizer
 
     def has_averaged(self, optimizer, variables):
         """Not known: nothing is averaged."""
 
     def observe_gradients(self, optimizer, observe):
-        """Each gradient is its own average."""
+        """As of a single rank."""
         self._check()
         compute = optimizer.compute_gradients
 
         def observed(*arguments):
             pairs = compute(*arguments)
-            gradients = [gradient for gradient, _ in pairs]
-            observe(gradients, gradients)
+            observe([gradient for gradient, _ in pairs])
             return pairs
 
         optimizer.compute_gradients = observed
 
-    def broadcast_variables(self, variables, members=None):
+    def broadcast_variables(self, variables):
         """Remember what was broadcast."""
-        self._check(members)
-        self.broadcasts.append((len(variables), members))
+        self._check()
+        self.broadcasts.append(len(variables))
 
     def broadcast_matrix(self, matrix, members=None):
         """Remember the shape; the first member's matrix is not there to be copied."""
@@ -70,16 +69,16 @@ class FakeCommunicator(RanksOnly):
         assert matrix.flags.c_contiguous
         self.matrices.append((matrix.shape, members))
 
-    def gather(self, value, members=None):
+    def gather(self, value):
         """The answers that were set; the places for a place; else this rank's value of everyone."""
-        self._check(members)
+        self._check()
         self.are_together = False
         if self.gathered:
             return self.gathered.pop(0)
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
             return list(self.places)
         others = value if self.agree else "something else"
-        return [value if rank == self.rank else others for rank in members or range(self.size)]
+        return [value if rank == self.rank else others for rank in range(self.size)]
 
     def gather_bytes(self, sent, members=None):
         """This rank's bytes, once per member."""
@@ -139,10 +138,10 @@ class ThreadedCommunicator(FakeCommunicator):
             each.tables, each.sets = tables, [tuple(members) for members in sets]
         return found
 
-    def gather(self, value, members=None):
+    def gather(self, value):
         """``value`` of every member."""
-        self._check(members)
-        return self._exchanged(value, members)
+        self._check()
+        return self._exchanged(value, None)
 
     def gather_bytes(self, sent, members=None):
         """All members' bytes, one after the other."""

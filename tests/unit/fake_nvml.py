@@ -1,4 +1,4 @@
-"""A stand-in for NVML: GPUs that use power, count energy, obey limits and refuse what the real ones refuse.
+"""A stand-in for NVML: GPUs that use power, count energy and refuse what the real ones refuse.
 
 Not a recording: it follows NVML's API reference and what is published of its sensors. Power is read from a sensor that
 is updated every 100 ms, as the average of the last second or at once; the counter is in mJ since the driver was loaded.
@@ -7,7 +7,7 @@ Time passes by a clock of the test's own. Faults can be injected, each by its at
 
 from types import SimpleNamespace
 
-TEXTS = {2: "Invalid Argument", 3: "Not Supported", 4: "Insufficient Permissions", 15: "GPU is lost"}
+TEXTS = {3: "Not Supported", 15: "GPU is lost"}
 MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 
 
@@ -36,30 +36,21 @@ class NVMLError(Exception):
 
 
 class Gpu:
-    """One GPU. Its load (0 to 1) is set by the test; power follows at once, up to the limit and the clock rate."""
+    """One GPU. Its load (0 to 1) is set by the test; power follows at once, up to the limit."""
 
     def __init__(self, uuid, clock, idle_w=60.0, full_w=280.0, update_s=0.1, window_s=1.0):
         self.uuid, self.clock, self.idle_w, self.full_w = uuid, clock, idle_w, full_w
         self.update_s, self.window_s, self.name = update_s, window_s, "Stand-in 100"
-        self.limit_mw, self.range_mw, self.rates, self.locked = (
-            300_000,
-            (100_000, 300_000),
-            [1410, 1395, 705, 210],
-            None,
-        )
+        self.limit_mw, self.rates = 300_000, [1410, 210]
         self.load, self.mig, self.is_lost, self.processes, self.throttled_by = 0.0, False, False, [], 0
         self.history = [(clock.seconds, 0.0, self.idle_w)]  # (moment, J until then, W from then on)
 
     def set_load(self, load):
         """From now on."""
-        self._change(load=load)
-
-    def _change(self, **values):
         now = self.clock.seconds
         joules = self.joules(now)
-        vars(self).update(values)
-        share = (self.locked or self.rates[0]) / self.rates[0]
-        power = self.idle_w + (self.full_w - self.idle_w) * self.load * share
+        self.load = load
+        power = self.idle_w + (self.full_w - self.idle_w) * load
         self.history.append((now, joules, min(power, self.limit_mw / 1000)))
 
     def joules(self, moment):
@@ -80,13 +71,13 @@ class Gpu:
 
 
 class FakeNvml:
-    """The pynvml module. is_root: whether limits may be set. Faults: see the attributes."""
+    """The pynvml module. Faults: see the attributes."""
 
     NVML_SUCCESS, NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 0, 1, 2, 0
     NVMLError = NVMLError
 
-    def __init__(self, number=2, clock=None, is_root=True):
-        self.clock, self.is_root = clock or Clock(), is_root
+    def __init__(self, number=2, clock=None):
+        self.clock = clock or Clock()
         self.gpus = [Gpu(f"GPU-0000000{index}-aaaa", self.clock) for index in range(number)]
         self.counter_unit = 1000.0  # counts per joule
         self.power_factor = 1.0  # what is shown, of the power that is used
@@ -156,7 +147,7 @@ class FakeNvml:
 
     def nvmlDeviceGetClockInfo(self, gpu, kind):
         """MHz."""
-        return (gpu.locked or gpu.rates[0]) if gpu.load else gpu.rates[-1]
+        return gpu.rates[0] if gpu.load else gpu.rates[-1]
 
     def nvmlDeviceGetTemperature(self, gpu, kind):
         """Degrees."""
@@ -172,45 +163,6 @@ class FakeNvml:
         """Those that the test put there."""
         return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 20) for pid in gpu.processes]
 
-    def nvmlDeviceGetPowerManagementLimitConstraints(self, gpu):
-        """[least, most], mW."""
-        return list(gpu.range_mw)
-
     def nvmlDeviceGetPowerManagementLimit(self, gpu):
         """The limit that was set, mW."""
         return gpu.limit_mw
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, gpu):
-        """The limit that holds, mW."""
-        return gpu.limit_mw
-
-    def nvmlDeviceSetPowerManagementLimit(self, gpu, milliwatts):
-        """Root only, and within the range."""
-        self._needs_root()
-        if not gpu.range_mw[0] <= milliwatts <= gpu.range_mw[1]:
-            raise NVMLError(2)
-        gpu._change(limit_mw=milliwatts)
-
-    def nvmlDeviceGetSupportedMemoryClocks(self, gpu):
-        """MHz."""
-        return [1593]
-
-    def nvmlDeviceGetSupportedGraphicsClocks(self, gpu, memory):
-        """MHz."""
-        if memory != 1593:
-            raise NVMLError(2)
-        return gpu.rates
-
-    def nvmlDeviceSetGpuLockedClocks(self, gpu, least, most):
-        """Root only."""
-        self._needs_root()
-        gpu._change(locked=most)
-
-    def nvmlDeviceResetGpuLockedClocks(self, gpu):
-        """Root only."""
-        self._needs_root()
-        gpu._change(locked=None)
-
-    def _needs_root(self):
-        if not self.is_root:
-            raise NVMLError(4)

@@ -54,7 +54,7 @@ def make_run(
         "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.files},
         "git": {"commit": "abc", "dirty": False},
         "packages": {"tensorflow": "2"},
-        "host": {"name": "n1", "cores_allowed": 2},
+        "host": {"name": "n1", "cores_allowed": 2, "physical_cores_allowed": None, "cpu_quota_cores": None},
         "session": session,
         "steering": {"OMP_NUM_THREADS": "1"},
     }
@@ -74,7 +74,7 @@ def make_run(
     if train is not None:
         edges += [{**edges[e == "end"], "phase": "train", "edge": e, "wall_ns": began + t, "monotonic_ns": t}
                   for e, t in (("begin", 10**12), ("end", 10**12 + int(train * 1e9)))]  # fmt: skip
-    absent = {"host": "n1", "rank": 0, "devices": [], "reasons": {"rapl": "no power sensor here"}}
+    absent = {"host": "n1", "devices": [], "reasons": {"rapl": "no power sensor here"}}
     (folder / "sensors.json").write_text(json.dumps([absent]))
     (folder / "phases.jsonl").write_text("".join(json.dumps(e) + "\n" for e in edges))
     if status == "ok":
@@ -82,7 +82,8 @@ def make_run(
         rows = [
             {"epoch": i + 1, "time_s": t, "loss": loss, "accuracy": accuracy, "val_loss": 0.6,
              "val_accuracy": validation[i] if validation else 0.8,
-             "learning_rate": 0.002, "begin_wall_ns": EPOCHS_NS + i * 10**9} for i, t in enumerate(times)
+             "learning_rate": 0.002, "steps_s": t, "begin_wall_ns": EPOCHS_NS + i * 10**9,
+             "begin_monotonic_ns": (100 + i) * 10**9} for i, t in enumerate(times)
         ]  # fmt: skip
         pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
         ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "shared_read_mb": 5.0, "storage_read_mb": None,
@@ -110,9 +111,10 @@ def make_run(
         recorder.dump_stats(folder / "profile.pstats")
     if run["profile"] == "operations":
         profile.write(folder / profile.FILE, operations or OPERATIONS)
-    failure = {"kind": kind, "phase": "train", "rank": 0, "message": "no memory", "log": []} if status != "ok" else None
-    outcome = {"status": status, "failure": failure, "exit_code": 0, "started_wall_ns": started}
-    outcome["runtime_s"] = runtime
+    why = {"kind": kind, "phase": "train", "rank": 0, "host": None, "message": "no memory", "log": []}
+    failure = why if status != "ok" else None
+    outcome = {"status": status, "failure": failure, "exit_code": 0, "workers_lost": None, "boot_id": None}
+    outcome |= {"started_wall_ns": started, "started_monotonic_ns": max(0, started - began), "runtime_s": runtime}
     outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
     (folder / "outcome.json").write_text(json.dumps(outcome))
     if run["trace"]:

@@ -15,7 +15,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_run, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), lost=None, some=(), kind="oom", **keys):
+    def of(times, disturbed=0, failed=(), some=(), kind="oom", **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -27,8 +27,6 @@ def answers(make_run, tmp_path):
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
-        if lost:  # the repeat in which an ensemble lost a member
-            runs["members_failed"] = (runs["repeat"] == lost).astype(float)
         return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
 
     return of
@@ -115,12 +113,6 @@ def test_the_fewer_ranks_are_said_to_fail_more_often(answers):
     (found,) = answers({1: [20.0] * 3, 2: [16.0] * 3}, some=[(1, 3)])
     assert found.ranks == 1
     assert found.sentence.endswith("But 1 rank failed in 1 of 3 runs (oom in train).")
-
-
-def test_a_run_that_lost_a_member_is_in_no_ratio(answers):
-    """The fourth block would make it 1.26 times; the table of speedups leaves it out too."""
-    (found,) = answers({1: [20.0] * 4, 2: [12.5, 12.5, 12.5, 32.0]}, lost=4)
-    assert "1.6 times as fast as 1 (95 % interval 1.6 to 1.6, 3 blocks)" in found.sentence
 
 
 def test_one_block_has_no_interval(answers):

@@ -38,9 +38,9 @@ def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
 @pytest.mark.parametrize(
     ("framework", "strategy", "lacks", "has"),
     [
-        ("tensorflow", "horovod", {"torch_compile", "gloo_connections", "servers"}, OF_TENSORFLOW | {"cycle_time_ms"}),
-        ("pytorch", "horovod", OF_TENSORFLOW | {"gloo_connections"}, {"cycle_time_ms", "precision"}),
-        ("pytorch", "ddp", OF_TENSORFLOW | {"cycle_time_ms", "mpi_collectives"}, {"torch_compile", "gloo_connections"}),
+        ("tensorflow", "horovod", {"torch_compile", "servers"}, OF_TENSORFLOW | {"cycle_time_ms"}),
+        ("pytorch", "horovod", OF_TENSORFLOW, {"cycle_time_ms", "precision"}),
+        ("pytorch", "ddp", OF_TENSORFLOW | {"cycle_time_ms", "mpi_collectives"}, {"torch_compile"}),
         ("tensorflow", "parameter_server", {"cycle_time_ms", "training_loop", "torch_compile"}, {"servers"}),
     ],
 )
@@ -50,15 +50,16 @@ def test_our_training_has_the_keys_of_its_framework_and_strategy(framework, stra
     assert found <= {*PARAMETERS, *applicable.DERIVED}
 
 
-OTHER_VALUES = {"servers": 1, "server_placement": "min_size", "gloo_connections": 2, "torch_compile": True,
+OTHER_VALUES = {"servers": 1, "server_placement": "min_size", "torch_compile": True,
                 "allreduce_library": "gloo", "mpi_collectives": "basic", "mpi_allreduce_algorithm": "ring"}  # fmt: skip
 
 
 @pytest.mark.parametrize("key", OF_STRATEGIES)
 def test_a_key_of_some_strategies_is_refused_with_the_others(key):
-    for strategy in {"horovod", "multi_worker_mirrored"}.difference(OF_STRATEGIES[key]):
+    for strategy in {"horovod", "parameter_server"}.difference(OF_STRATEGIES[key]):
+        servers = {"servers": 1} if strategy == "parameter_server" else {}
         with pytest.raises(StudyError, match=rf"\.{key}: "):
-            expand(strategy=strategy, input_pipeline="tf_data", loader="npy", **{key: OTHER_VALUES[key]})
+            expand(strategy=strategy, input_pipeline="tf_data", loader="npy", **servers, **{key: OTHER_VALUES[key]})
 
 
 def test_the_table_of_runs_has_the_keys_of_each_run_only():

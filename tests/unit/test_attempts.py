@@ -8,11 +8,11 @@ import pytest
 from examples import STUDY, define
 
 from study import plan
-from study.core import checked, configuration
+from study.core import checked, configuration, fields
 from study.core.errors import StudyError
 from study.core.files import write_sealed
 from study.experiment import earlier_attempts, expansion, identity, inputs
-from study.instruments import background, disturbance
+from study.instruments import background
 from study.machines import machine
 from study.records import attempts
 from study.records.record import make_record
@@ -23,7 +23,7 @@ QUIET, BUSY = 0.01, 0.6  # shares of the cores that others used
 
 
 def used_by(others):
-    nothing = dict.fromkeys((*disturbance.SHARES, *disturbance.SUMS, "cpu_clock_mhz"))
+    nothing = {each.name: None for each in fields.section("background").fields if not each.derived}
     return {**nothing, "others_cpu_share": others, "busiest_others": "burner 0.60"}
 
 
@@ -76,7 +76,7 @@ def test_a_failed_run_is_a_result(runs, ended, tmp_path):
     assert block(attempts.due(runs, tmp_path / "local", ONCE)) == [(2, {2}, 2, 2)]
 
 
-def test_nothing_is_known_of_a_block_before_its_end_and_of_an_older_run(runs, ended, tmp_path):
+def test_nothing_is_known_of_a_block_before_its_end_and_of_a_run_without_a_sampler(runs, ended, tmp_path):
     ended(runs[0], BUSY)
     assert runs[0].repeat == 1 and attempts.due(runs, tmp_path / "local", ONCE) == []
     for run in runs[1:]:

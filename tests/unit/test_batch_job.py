@@ -81,33 +81,27 @@ def test_the_job_s_file_may_be_seen_late_too(tmp_path):
     assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path / '1.json'}: not there after 0.1 s")
 
 
-def test_old_outputs_are_gone_and_folders_are_there_when_the_command_starts(job, tmp_path):
+def test_outputs_of_another_job_stay_and_folders_are_there_when_the_command_starts(job, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "outcome.json").write_text("of an earlier job")
     done = run(job("ls run logs", outputs=["run/outcome.json"], logs=["logs/train.log"]), tmp_path)
-    assert done.stdout.split() == ["logs:", "run:"], done.stderr
+    assert done.stdout.split() == ["logs:", "run:", "outcome.json"], done.stderr
 
 
 def test_what_steers_does_not_reach_the_command(job, tmp_path):
-    """As `study.core.environment.prepare_for_jobs` says; the job's own variables of Slurm stay."""
+    """As `study.core.environment.prepare_for_jobs` says."""
     shell = {"HOROVOD_FUSION_THRESHOLD": "1", "OMP_NUM_THREADS": "3", "SITE": "here"}
-    of_slurm = {"SLURM_JOB_ID": "5", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SBATCH_QOS": "debug"}
-    told = 'echo "${HOROVOD_FUSION_THRESHOLD-} ${OMP_NUM_THREADS-} $SITE $SLURM_JOB_ID ${SLURM_NTASKS-}'
-    done = run(job(told + ' ${SRUN_CPUS_PER_TASK-} ${SBATCH_QOS-}"'), tmp_path, **shell, **of_slurm)
-    assert done.stdout.split() == ["here", "5"], done.stderr
+    done = run(job('echo "${HOROVOD_FUSION_THRESHOLD-} ${OMP_NUM_THREADS-} $SITE"'), tmp_path, **shell)
+    assert done.stdout.split() == ["here"], done.stderr
 
 
-def test_slurm_s_variables_stay_where_slurm_has_not_started_the_job():
-    variables = {"SLURM_CONF": "/etc/slurm.conf", "SRUN_DEBUG": "1", "HOME": "/"}
-    assert job_variables.without_defaults(variables) == variables
-    assert job_variables.without_defaults({**variables, "SLURM_JOB_ID": "5"}) == {"SLURM_JOB_ID": "5", "HOME": "/"}
-
-
-def test_where_slurm_s_daemons_are_is_known_in_the_job(job, tmp_path):
-    """The variable travels under another name, too."""
-    of_job = {"SLURM_JOB_ID": "5", "SLURM_CONF": "/x", "STUDY_CARRIED_SLURM_CONF": "/etc/own.conf"}
-    done = run(job('echo "$SLURM_CONF"'), tmp_path, **of_job)
-    assert done.stdout.split() == ["/etc/own.conf"], done.stderr
+def test_srun_takes_no_numbers_of_its_job_for_its_own():
+    """Nor those of a job around it; where Slurm is must be known, and outside of a job nothing is removed."""
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/"}
+    defaults = {"SRUN_DEBUG": "1", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SBATCH_QOS": "debug"}
+    assert job_variables.without_defaults({**kept, **defaults}) == {**kept, **defaults}
+    in_job = {**kept, "SLURM_JOB_ID": "5"}
+    assert job_variables.without_defaults({**in_job, **defaults}) == in_job
 
 
 def test_a_signal_to_the_job_reaches_the_command(job, tmp_path):

@@ -8,7 +8,6 @@ import yaml
 
 from study.core import statistics
 from study.core.errors import StudyError
-from study.core.paths import CONFIG
 from study.report.papers import claims, claims_of_points, declaration, formulas, published
 from study.report.papers.points import Points
 
@@ -44,7 +43,6 @@ def test_every_number_that_a_paper_names_can_be_computed(paper):
     for claim in declared.claims:
         value = declared.published.range(claim.published, benchmark=claim.benchmark)
         assert claim.published is None or not all(map(math.isnan, value)), claim.quantity
-    assert (CONFIG / "papers" / paper / "method.yaml").is_file()
 
 
 def test_a_claim_of_several_benchmarks_is_one_of_each(made):

@@ -75,19 +75,6 @@ def test_one_machine_twice_is_refused(compared):
         compared({"local": 10.0}, folders=["local", "local"])
 
 
-def test_one_machine_s_loads_twice_are_refused(compared, tmp_path, monkeypatch):
-    for name in ("local", "again"):
-        made = tmp_path / name / "studies" / "one"
-        (made / "tables").mkdir(parents=True)
-        (made / "runs.csv").write_text("\n")
-        (made / "loading.csv").write_text(
-            "machine,benchmark,file,loader,status,record\nlocal,nt3,train,npy,ok,loading/a.json\n"
-        )
-        (made / "tables" / "icpp2019_table3.csv").write_text("")
-    with pytest.raises(compare_machines.StudyError, match="are both of machine local"):
-        compared({}, folders=["local", "again"])
-
-
 @pytest.mark.slow
 def test_nothing_in_common_is_refused(compared):
     with pytest.raises(compare_machines.StudyError, match="no table in common"):

@@ -47,9 +47,7 @@ def test_no_description_is_cut_at_a_comma(schema):
     # An unquoted comma inside braces ends a YAML value, and the rest of it becomes a key without a value.
     def cut(node):
         if isinstance(node, dict):
-            return [key for key, value in node.items() if value is None and key != "older"] + [
-                k for v in node.values() for k in cut(v)
-            ]
+            return [key for key, value in node.items() if value is None] + [k for v in node.values() for k in cut(v)]
         return [key for each in node for key in cut(each)] if isinstance(node, list) else []
 
     assert cut(yaml.safe_load(schema.read_text())) == []
@@ -106,13 +104,9 @@ def test_a_broken_base_is_told(machines, text, words):
         configuration.load_named("machines", "mine")
 
 
-OF_SLURM = "base: perlmutter\ndescription: x\n"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (OF_SLURM + "job_options: [-p, debug]\n", "job_options: Slurm jobs are submitted by Snakemake's plugin"),
         ("base: theta\ndescription: x\npower_model: {idle_w: 50, peak_w: 9}\n", "peak_w: 9 is below idle_w, 50"),
         ('base: theta\ndescription: x\nenvironment: {A: "x\\0y"}\n', "environment.A"),
         ("base: theta\ndescription: x\nenvironment: {HOROVOD_TIMELINE: t}\n", "use the grid key trace"),

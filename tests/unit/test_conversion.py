@@ -24,17 +24,15 @@ FORM = Form.of(SPEC)
 GOOD = "0,1.5,2\n1,-3,4e-3\n0,5.25,6\n"
 
 
-PARSERS = ("compiled", "arrow", "pandas")
+PARSERS = ("compiled", "pandas")
 
 
 def parse_by(name, monkeypatch):
-    """Parse text tables by one of three parsers, which must agree on every number and every refusal."""
+    """Parse text tables by one of two parsers, which must agree on every number and every refusal."""
     if name == "compiled":
         assert text_table.compiled, "make setup builds it"
     else:
         monkeypatch.setattr(text_table, "compiled", None)
-    if name == "pandas":
-        monkeypatch.setattr(text_table, "columns", lambda *_: None)
 
 
 def converted(tmp_path, text, form=FORM, name="data.csv", **expected):
@@ -431,7 +429,7 @@ def test_all_parsers_take_and_refuse_the_same(tmp_path_factory, data):
                 found.append((matrix.tobytes(), sidecar))
             except StudyError:
                 found.append("refused")
-    assert found[0] == found[1] == found[2], repr(text)
+    assert found[0] == found[1], repr(text)
 
 
 @pytest.mark.slow

@@ -351,7 +351,14 @@ def runs(make_run, tmp_path):
         for number, run in enumerate(planned):
             folder = make_run(run)
             record = make_record(folder)
-            part = {"energy_j": 50.0, "trapezoid_j": 50.0, "one_hz_j": 50.0, "gap_s": 0.0, "reason": None}
+            part = {
+                "energy_j": 50.0,
+                "trapezoid_j": 50.0,
+                "one_hz_j": 50.0,
+                "gap_s": 0.0,
+                "reason": None,
+                "doubtful": None,
+            }
             doubt = {"host": "n1", "device": "node", "why": OF_NODE, "counter_j": 4.0, "trapezoid_j": 16.0,
                      "disagreement_pct": 75.0}  # fmt: skip
             empty = dict.fromkeys(("energy_j", "trapezoid_j", "one_hz_j"))
@@ -398,15 +405,3 @@ def test_no_prediction_uses_a_doubtful_energy(runs):
     _, bad = (row for _, row in runs("run").iterrows())
     assert math.isnan(measured(bad)["energy_per_rank_j"])
     assert math.isnan(measured(pd.Series({**bad, "energy_per_gpu_j": 5.0}))["energy_per_rank_j"])
-
-
-def test_records_of_before_have_no_doubts(make_run, tmp_path):
-    """Finished runs stay valid: a record without the new key is read, and has no doubt."""
-    (run,) = expand()
-    folder = make_run(run)
-    record = json.loads(json.dumps(make_record(folder)))
-    for part in record["power"]["components"].values():
-        del part["doubtful"]
-    write_json(folder / "record.json", record)
-    read_record(folder / "record.json")
-    assert runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").doubtful_energy.item() is None

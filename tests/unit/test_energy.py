@@ -168,10 +168,10 @@ def test_power_that_is_a_mean_over_a_second_has_no_energy_of_a_short_window_in_w
 
 def test_telemetry_is_read_back(tmp_path):
     (tmp_path / "t.csv").write_text(
-        "wall_ns,monotonic_ns,host,sensor,kind,device,power_w,average_power_w,energy_j,freshness\n"
-        "1,2000000000,n1,rapl,cpu,package-0,,,0.5,\n"
-        "1,1000000000,n1,rapl,cpu,package-0,,,0.25,\n"
-        "1,1000000000,n1,rapl,memory,package-0-dram,,,0.1,\n"
+        "wall_ns,monotonic_ns,host,sensor,kind,device,power_w,average_power_w,energy_j,freshness,utilization_pct,memory_mb\n"
+        "1,2000000000,n1,rapl,cpu,package-0,,,0.5,,,\n"
+        "1,1000000000,n1,rapl,cpu,package-0,,,0.25,,,\n"
+        "1,1000000000,n1,rapl,memory,package-0-dram,,,0.1,,,\n"
     )
     cpu, memory = read_series(tmp_path / "t.csv")
     assert (cpu.kind, memory.kind) == ("cpu", "memory")

@@ -20,13 +20,12 @@ from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.input import batches, gatherer
 from study.communication import mpi
-from study.communication.subset import Alone
+from study.communication.alone import Alone
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
 from study.data.samples import Arrays, SampleSource
 from study.ensembles import consumption, ring
-from study.ensembles.buffer import Lost
 from study.ensembles.content import Form
 from study.ensembles.order import Block, Order
 from study.ensembles.sharing import WAYS, Place
@@ -160,7 +159,7 @@ def test_rounds_give_each_block_to_one_reader(readers, most):
 
 
 def streams(
-    sharing, ranks, readers, block, capacity=3, source=SOURCE, waits=True, order=lambda order: order, goes_on=False,
+    sharing, ranks, readers, block, capacity=3, source=SOURCE, order=lambda order: order,
     passed_over=(0, 0, 0, 0),
 ):  # fmt: skip
     """The streams of all ranks, made together as ranks make theirs."""
@@ -170,8 +169,8 @@ def streams(
 
     def make(communicator):
         form = Form.of(BACKEND.block_form(source, order))
-        shared = way(Place(communicator, BACKEND, source, readers, order, form, capacity, waits))
-        return Stream(shared, goes_on=goes_on, passed_over=passed_over[communicator.rank])
+        shared = way(Place(communicator, BACKEND, source, readers, order, form, capacity))
+        return Stream(shared, passed_over=passed_over[communicator.rank])
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
 
@@ -276,8 +275,9 @@ def test_members_that_resume_get_the_batches_of_the_epochs_that_they_need(sharin
     assert made == (EPOCHS - first) * SAMPLES * (2 if sharing == "duplicated" else 1)
 
 
-def test_a_member_that_ends_early_goes_on_sharing():
-    first, second = streams("all_shared", 2, 2, 4)
+@pytest.mark.parametrize("sharing", ["all_shared", "duplicated"])
+def test_a_member_that_ends_early_goes_on_sharing_and_makes_no_samples_that_nobody_needs(sharing):
+    first, second = streams(sharing, 2, 2, 4)
 
     def some(stream):
         if stream is second:
@@ -287,6 +287,9 @@ def test_a_member_that_ends_early_goes_on_sharing():
 
     _, every = each_in_a_thread(some, [first, second])
     assert len(every) == len(expected())
+    if sharing == "duplicated":
+        preprocessed = [each.measures()["samples_preprocessed"] for each in (first, second)]
+        assert preprocessed[0] < EPOCHS * SAMPLES / 2 < preprocessed[1] == EPOCHS * SAMPLES
 
 
 def test_tensorflows_service_gives_each_member_as_many_samples():
@@ -298,59 +301,19 @@ def test_tensorflows_service_gives_each_member_as_many_samples():
     assert found[1].measures()["received_bytes"] == EPOCHS * SOURCE_BYTES
 
 
-@pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("multi_broadcast", 1), ("shared_memory", 1)])
-def test_a_member_that_lags_reads_alone_and_gets_all_samples(sharing, readers):
-    found, first_has_all = streams(sharing, 2, readers, 4, waits=False), threading.Event()
-    left = list(expected())
-
-    def fast():
-        left.pop()
-        if not left:
-            first_has_all.set()
-
-    def slow():
-        assert first_has_all.wait(WAIT_S), "the other is kept waiting"
-
-    for got in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
-        assert_right(got)
-    made = sum(each.measures()["samples_preprocessed"] for each in found)
-    assert made > EPOCHS * SAMPLES, "who lags preprocesses for itself"
-
-
-def rings(slots=1, waits=False):
+def rings(slots=1):
     """The rings of two ranks of a node, both of which read; the first one writes blocks of one sample."""
     form = Form((np.dtype(np.float32),), ((2,),))
     memory = mmap.mmap(-1, ring.size(form, slots, 1, 2))
-    return [ring.Ring(memory, form, slots, [1] * 9, (2, 1, own), waits) for own in (0, 1)]
+    return [ring.Ring(memory, form, slots, [1] * 9, (2, 1, own)) for own in (0, 1)]
 
 
 def block(number):
     return Block(number, number, 1), (np.full((1, 2), number, np.float32),)
 
 
-def test_who_is_left_behind_while_it_takes_a_block_stays_behind(monkeypatch):
-    """Else it would read blocks that nobody keeps for it."""
-    fast, slow = rings()
-    fast.put(*block(0))
-    fast.get()
-    check, checks = slow._raise_end, []
-
-    def late():
-        check()
-        checks.append(None)
-        if len(checks) == 2:  # the last one
-            fast.put(*block(1))
-
-    monkeypatch.setattr(slow, "_raise_end", late)
-    (taken_last,) = slow.get()
-    assert taken_last.tolist() == [[0, 0]]
-    monkeypatch.undo()
-    with pytest.raises(Lost, match="lags"):
-        slow.get()
-
-
 def test_nobody_waits_for_a_member_that_ended_while_it_took_a_block(monkeypatch):
-    first, second = rings(waits=True)
+    first, second = rings()
     first.put(*block(0))
     first.get()
     check, checks = second._raise_end, []
@@ -366,52 +329,6 @@ def test_nobody_waits_for_a_member_that_ended_while_it_took_a_block(monkeypatch)
     each_in_a_thread(lambda number: first.put(*block(number)), [1])
     assert first.get()[0].tolist() == [[1, 1]]
     each_in_a_thread(lambda number: first.put(*block(number)), [2])
-
-
-def test_a_rank_that_may_leave_first_waits_for_the_last_broadcast():
-    """Rank 0 only gathers with rank 1; its leaving would end the broadcast from rank 1 to rank 2."""
-    found, has_left = streams("single_broadcast", 3, 2, 4, goes_on=True), threading.Event()
-    before = itertools.count(1)
-
-    def work(number):
-        if number == 0:
-            taken(found[0])
-            has_left.set()
-        elif number == 1:
-            taken(found[1])
-        else:
-            # In the second epoch's third batch the last round is gathered, and not yet broadcast.
-            taken(found[2], lambda: next(before) == 8 + 3 and early.append(has_left.wait(0.5)))
-
-    early = []
-    each_in_a_thread(work, [0, 1, 2])
-    assert early == [False]
-    assert sum(each.measures()["samples_preprocessed"] for each in found) == EPOCHS * SAMPLES
-
-
-@pytest.mark.slow
-def test_a_member_that_reads_alone_gets_all_samples_though_others_are_lost():
-    found = streams("all_shared", 2, 2, 4, waits=False, goes_on=True)
-    first_goes_ahead, are_lost = threading.Event(), threading.Event()
-    steps = [itertools.count(1), itertools.count(1)]
-
-    def fast():
-        if next(steps[0]) == 8:
-            first_goes_ahead.set()
-            assert are_lost.wait(WAIT_S)
-
-    def slow():
-        number = next(steps[1])
-        if number == 1:
-            assert first_goes_ahead.wait(WAIT_S)
-        elif number == 6:  # what was ready when it was left behind is used up
-            found[1]._way.place.communicator.tables[0, 1][0].abort()
-            are_lost.set()
-
-    for got in each_in_a_thread(lambda each: taken(*each), list(zip(found, (fast, slow), strict=True))):
-        assert_right(got)
-    fast_from, slow_from = (each.measures()["alone_from_block"] for each in found)
-    assert 0 < slow_from < 13 <= fast_from
 
 
 class Damaged(Arrays):
@@ -593,10 +510,10 @@ def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     optimizer, weight, seen = keras.optimizers.SGD(0.5), tf.Variable(3.0), []
     scaled = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic=False, initial_scale=8)
     (communicator,) = ThreadedCommunicator.several(1)
-    averaging_of(Alone(communicator)).observe_gradients(scaled, lambda own, averages: seen.append((own, averages)))
+    averaging_of(Alone(communicator)).observe_gradients(scaled, seen.append)
     scaled.minimize(lambda: 2 * weight, [weight])
-    ((own, averages),) = seen
-    assert [float(each) for each in own] == [float(each) for each in averages] == [2 * 8]
+    (own,) = seen
+    assert [float(each) for each in own] == [2 * 8]
     assert float(weight) == 3 - 0.5 * 2
 
 

@@ -8,7 +8,6 @@ import pytest
 from examples import expand
 
 from study.core import fields
-from study.core.checked import VALIDATOR
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.ensembles import members_table
@@ -18,7 +17,7 @@ from study.report import reference
 from study.report.page.tables import meaning
 
 BEFORE = "      time_per_epoch_s: {type: amount,"
-LINE = "      first_batch_s: {type: amount, meaning: of the first batch, empty: if not timed, older: null}\n"
+LINE = "      first_batch_s: {type: amount, meaning: of the first batch, empty: if not timed}\n"
 CACHED = (fields.sections, fields.columns, fields.patterns, record.schema, record._fits)
 
 
@@ -64,7 +63,6 @@ def test_one_line_adds_a_field(finished, declare, tmp_path):
     run, path, results = finished
     declare("training.yaml", BEFORE, LINE + BEFORE)
     assert "first_batch_s" in record.schema()["properties"]["training"]["properties"]
-    assert pd.isna(table(run, results)["first_batch_s"].iloc[0]), "an older record is read, and its value is empty"
     changed = json.loads(path.read_text())
     changed["training"]["first_batch_s"] = 2
     write_json(path, changed)
@@ -87,18 +85,6 @@ def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path)
     table(run, results).to_csv(tmp_path / "runs.csv", index=False)
     declare("training.yaml", BEFORE, LINE + BEFORE)
     assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
-
-
-def test_a_record_that_is_older_than_all_optional_fields_is_read(finished):
-    run, path, results = finished
-    older, left_out = json.loads(path.read_text()), 0
-    for group in fields.record_fields():
-        for each in group.fields:
-            if each.older != fields.REQUIRED and isinstance(older.get(group.name), dict):
-                left_out += older[group.name].pop(each.name, fields.ABSENT) != fields.ABSENT
-    assert left_out > 10
-    write_json(path, older)
-    assert table(run, results).iloc[0]["status"] == "ok"
 
 
 def test_a_record_without_a_required_field_is_refused(finished):
@@ -145,7 +131,6 @@ def test_missing_values_make_integers_floats_and_booleans_objects():
 
 
 FILES = (fields.OF_RUNS, fields.OF_LOADS, fields.OF_EPOCHS, fields.OF_MEMBERS)
-ALL = [(file, name, each) for file in FILES for name, each in fields.columns(file).items()]
 
 
 def test_every_declaration_is_of_a_file():
@@ -154,23 +139,13 @@ def test_every_declaration_is_of_a_file():
 
 def test_a_row_of_members_has_the_declared_columns():
     member = {"number": 0, "seed": 1, "learning_rate": 0.1, "batch_size": 5, "epochs": 1, "losses": [0.5],
-              "quality": {"accuracy": 0.9}, "samples_preprocessed": 4, "received_bytes": 0, "alone_from_block": None,
-              "failure": None}  # fmt: skip
+              "parameters": 12, "quality": {"accuracy": 0.9}, "samples_preprocessed": 4,
+              "received_bytes": 0}  # fmt: skip
     rank = {"rank": 0, "host": "a", "member": member, "final_weights_crc32": 7, "initial_weights_crc32": 8}
-    assert set(members_table._row([rank], [(2.0, None)])) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
-
-
-def test_every_column_has_a_meaning():
-    assert [name for _, name, each in ALL if not each.meaning] == []
+    assert set(members_table._row(rank, 2.0, None)) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
 
 
 def test_columns_have_different_names():
     for files in FILES:
         names = [each.column for section in fields.sections(files) for each in section.fields if each.column]
         assert len(names) == len(set(names))
-
-
-def test_older_values_fit_the_schema():
-    for each in fields.record_fields():
-        if each.name in fields.older_values():
-            assert VALIDATOR(each.schema()).is_valid(each.older), each.name

@@ -189,11 +189,6 @@ OWN = {
 }  # fmt: skip
 
 
-def test_every_kind_has_a_file_here():
-    known = (*file_kinds._TEXT_KINDS, *file_kinds._BINARY_KINDS, *file_kinds._ZIPPED)
-    assert {kind.name for _, kind in known} == set(FILES)
-
-
 @pytest.mark.parametrize("given", INPUTS)
 def test_every_kind_as_every_input(tmp_path, given):
     """A message names the kind, is one line, has what to do, and does not advise what is done already."""

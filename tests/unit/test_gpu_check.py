@@ -1,517 +1,329 @@
-"""The check of GPUs on stand-ins: healthy ones pass, and each injected fault fails the right check."""
+"""The check of GPUs on a stand-in for NVML: healthy GPUs pass, and each injected fault is found by the right check."""
 
-import contextlib
-import csv
-import functools
+import dataclasses
 import importlib.util
 import json
-import math
 import re
-import subprocess
 import sys
-import time
-import zipfile
-from types import SimpleNamespace
+import types
 
 import gpu_check
-import pack_wheels
 import pytest
 from fake_nvml import FakeNvml, NVMLError
 
-from study.core.paths import SCRIPTS
-from study.instruments.power import gpus
-from study.launch.gpu_check import benchmarks, calls, context, project_study, report, results, run, torch_work
-from study.launch.gpu_check.results import FAIL, NOT_POSSIBLE, PASS
-from study.machines import machine_lock
-from study.machines.limits import Place, holder
+from study.contrib.gpu_check import check, devices, load, meters, study_runs, training
+from study.contrib.gpu_check.verdicts import NOT_OK, UNCHECKED, CannotCheck, Verdicts, write_markdown
+from study.core.errors import StudyError
+from study.core.files import write_json
+from study.instruments.power.sampler import COLUMNS
+from study.instruments.power.sensors import nvml as sensor
 
-PARTS = ("calls", "meters", "mapping", "limits")
+SECONDS = 10
 
 
 class Host:
-    """A stand-in for a host: NVML's stand-in, CUDA's order of its GPUs, work, and other processes."""
+    """A stand-in for a host with GPUs, and what a run of benchmark ``gpu_load`` leaves there.
+
+    used: on which GPU each rank works.
+    """
 
     def __init__(self, folder, number=2, **options):
-        self.nvml = FakeNvml(number, **options)
-        self.kind = "cpu"
-        self.folder, self.cuda_order = folder, list(range(number))
-        self.nvml.nvmlDeviceGetPciInfo = lambda gpu: SimpleNamespace(domain=0, bus=self._number(gpu), device=0)
+        self.folder, self.nvml = folder, FakeNvml(number, **options)
+        self.used = list(range(number))
+        self.has_counter = True
 
-    def _number(self, gpu):
-        return self.nvml.gpus.index(gpu)
+    def run_load(self):
+        """Let the ranks work by their timetables, while the project's sensor reads; returns the run's folder."""
+        gpus, clock = self.nvml.gpus, self.nvml.clock
+        tables = [load.plan_timetable(rank, len(gpus), SECONDS) for rank in range(len(gpus))]
+        begin, rows, found = clock.seconds + 1, [], sensor.find(self.nvml)
+        while clock.seconds < begin + tables[0].end_s + 1:
+            for rank, table in enumerate(tables):
+                is_busy = any(start <= clock.seconds - begin < end for start, end in table.busy)
+                if (gpu := gpus[self.used[rank]]).load != is_busy:
+                    gpu.set_load(float(is_busy))
+            rows += [self._row(device) for device in found]
+            clock.sleep(1 / meters.RATE_HZ)
+        (self.folder / "program").mkdir(exist_ok=True)
+        (self.folder / "telemetry.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
+        for rank, table in enumerate(tables):
+            windows = {name: [begin + edge for edge in window] for name, window in table.windows.items()}
+            write_json(
+                self.folder / "program" / f"loads-{rank}.json", {"uuid": gpus[self.used[rank]].uuid, "windows": windows}
+            )
+        ranks = [{"gpu": None if gpu.mig else gpu.uuid, "gpu_reason": gpu.mig and "MIG" or None} for gpu in gpus]
+        write_json(self.folder / "metrics.json", {"ranks": ranks})
+        users = ", ".join(f"{gpus[number].uuid} own" for number in self.used)
+        background = f'end_monotonic_ns,host,gpu_users\n{int(clock.seconds * 1e9)},vm,"{users}"\n'
+        (self.folder / "background.csv").write_text(background)
+        return self.folder
 
-    def prepare(self, index):
-        """Nothing to do."""
+    def _row(self, device):
+        reading = dataclasses.asdict(device.read()) | ({} if self.has_counter else {"energy_j": None})
+        values = ["" if value is None else value for value in reading.values()]
+        now = round(self.nvml.clock.seconds * 1e9)
+        return ",".join(map(str, [now, now, "vm", device.sensor, device.kind, device.name, *values]))
 
-    def start(self, index):
-        """As CUDA numbers GPUs, which is NVML's order unless that fault is injected."""
-        self.nvml.gpus[self.cuda_order[index]].set_load(1.0)
-
-    def stop(self):
-        for gpu in self.nvml.gpus:
-            gpu.set_load(0.0)
-
-    def shown(self, variables):
-        """What PyTorch shows; in CUDA's order where GPUs are given by number."""
-        entries = variables.get("CUDA_VISIBLE_DEVICES")
-        by_number = entries is None or all(each.isdigit() for each in entries.split(","))
-        if by_number:
-            numbers = range(len(self.cuda_order)) if entries is None else map(int, entries.split(","))
-            found = [self.nvml.gpus[self.cuda_order[number]] for number in numbers]
-        else:
-            uuids = gpus.visible(variables, self.nvml)
-            found = [gpu for uuid in uuids for gpu in self.nvml.gpus if gpu.uuid == uuid]
-        return [context.ShownDevice(gpu.name, gpu.uuid[4:], (0, self._number(gpu), 0)) for gpu in found]
-
-    @contextlib.contextmanager
-    def holding(self, uuid, number):
-        (gpu,) = [gpu for gpu in self.nvml.gpus if gpu.uuid == uuid]
-        gpu.processes = list(range(100, 100 + number))
-        yield gpu.processes
-        gpu.processes = []
-
-    @contextlib.contextmanager
-    def limited(self, uuid, asked):
-        place = Place(variables={"CUDA_VISIBLE_DEVICES": uuid}, nvml=self.nvml)
-        settings = [vars(each) for each in holder._set(asked, place)]
-        try:
-            yield settings
-        finally:
-            for setting, restored in zip(settings, holder.restore_left(place), strict=True):
-                setting |= vars(restored)
-
-    def rows(self, *parts, minutes=1.0):
-        found = []
-        for name in parts or PARTS:
-            of_part = context.Context(
-                rows=results.Rows(name), output=self.folder, nvml=self.nvml, work=self, shown=self.shown,
-                holding=self.holding, limited=self.limited, clock=self.nvml.clock, variables={}, minutes=minutes,
-                say=lambda text: None, kind=self.kind,
-            )  # fmt: skip
-            run.run_part(name, of_part)
-            found += of_part.rows
-        return found
+    def judge(self):
+        """The verdicts on devices and meters."""
+        verdicts = Verdicts()
+        run = devices.read_load_run(self.run_load())
+        devices.judge_devices(verdicts, run, self.nvml)
+        for gpu in run.select_gpus(devices.read_power_limits(self.nvml)):
+            meters.judge_meters(verdicts, gpu)
+        return verdicts
 
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     """Make a `Host`."""
-    monkeypatch.setenv(machine_lock.VARIABLE, str(tmp_path / "locks"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return lambda *arguments, **options: Host(tmp_path, *arguments, **options)
 
 
-def failed(rows):
-    return {row.check: row.reason for row in rows if row.status == FAIL}
+def reasons(verdicts, verdict=NOT_OK):
+    return {each.check: each.reason for each in verdicts if each.verdict == verdict}
 
 
-def test_healthy_gpus_pass_every_check(make, tmp_path):
-    rows = make().rows(minutes=10)
-    assert failed(rows) == {}
-    assert [(row.check, row.reason) for row in rows if row.status == NOT_POSSIBLE] == []
-    assert len(rows) > 60
-    found = {row.check: row for row in rows if row.part == "meters"}
-    assert float(found["update period, energy_counter_mj"].value) == pytest.approx(0.1, abs=0.01)
-    assert float(found["averaging window, average_power_mw"].value) == pytest.approx(1.0, abs=0.15)
-    assert float(found["averaging window, instantaneous_power_mw"].value) < 0.1
-    assert 1 <= int(found["counter resolution"].value) < 10
-    with open(tmp_path / "samples_alternating.csv", newline="") as file:
-        samples = list(csv.DictReader(file))
-    assert len(samples) > 600 and {row["load"] for row in samples} == {"0", "1"}
+def test_healthy_gpus_pass_every_check(make):
+    verdicts = make().judge()
+    assert reasons(verdicts) == {}
+    assert reasons(verdicts, UNCHECKED) == {"update period of the power": "it changed 0 times only"}
+    assert {each.gpu[:12] for each in verdicts} == {"", "GPU-00000000", "GPU-00000001"}
+    measured = {each.check: each.measured for each in verdicts}
+    assert measured["averaging window of the average power"].startswith("1")
+    assert 0.09 < float(measured["update period of the energy counter"].split()[0]) < 0.11
+    assert measured["power follows the load"] == "60 W idle, 280 W at full load"
 
 
-def stuck_counter(host):
-    host.nvml.stuck_counter = 123_456
-
-
-def counter_in_joules(host):
-    host.nvml.counter_unit = 1.0
-
-
-def counter_in_microjoules(host):
-    host.nvml.counter_unit = 1e6
-
-
-def half_power(host):
-    host.nvml.power_factor = 0.5
-
-
-def power_ten_times(host):
-    host.nvml.power_factor = 10.0
-
-
-def stuck_power(host):
-    host.nvml.stuck_power_mw = 90_000
-
-
-def lost(host):
-    host.nvml.gpus[1].is_lost = True
-
-
-def mig(host):
-    host.nvml.gpus[1].mig = True
-
-
-def other_order(host):
-    host.cuda_order.reverse()
-
-
-def long_window(host):
-    for gpu in host.nvml.gpus:
-        gpu.window_s = 2.5
-
-
-def slow_updates(host):
-    for gpu in host.nvml.gpus:
-        gpu.update_s = 1.5
+FOLLOWS = "energy counter against power, "
 
 
 @pytest.mark.parametrize(
-    ("fault", "part", "check", "words"),
+    ("where", "changes", "check_name", "words"),
     [
-        (stuck_counter, "meters", "energy counter against 10 Hz power, full", "stood still"),
-        (stuck_counter, "meters", "counter resolution", "did not move"),
-        (counter_in_joules, "meters", "energy counter against 10 Hz power, idle", "counts of 1 J, not of 1 mJ"),
-        (counter_in_microjoules, "meters", "energy counter against 10 Hz power, full", "counts of 1 uJ"),
-        (half_power, "meters", "energy counter against 10 Hz power, alternating", "shows 2 times the power's energy"),
-        (power_ten_times, "calls", "nvmlDeviceGetPowerUsage", "within 1.1 x the limit"),
-        (stuck_power, "meters", "energy counter against 10 Hz power, alternating", "power stood still at 90 W"),
-        (stuck_power, "meters", "power_w follows the load", "90 W idle, 90 W at full load"),
-        (stuck_power, "meters", "averaging window, average_power_mw", "stayed at"),
-        (stuck_power, "mapping", "work on CUDA's GPU 0 draws power there", "did not rise"),
-        (lost, "calls", "nvmlDeviceGetHandleByIndex", "return code 15: GPU is lost"),
-        (lost, "calls", "the project's NVML sensor", "GPU is lost"),
-        (lost, "mapping", "every GPU is whole and has a UUID", "GPU 1 is in MIG mode, is lost"),
-        (mig, "calls", "nvmlDeviceGetMigMode", "of all instances together"),
-        (mig, "mapping", "every GPU is whole and has a UUID", "GPU 1 is in MIG mode"),
-        (other_order, "mapping", "CUDA_VISIBLE_DEVICES, by number", "PyTorch shows GPU-00000001"),
-        (other_order, "mapping", "CUDA_VISIBLE_DEVICES, reordered, by number", "PyTorch shows GPU-00000000"),
-        (other_order, "mapping", "work on CUDA's GPU 0 draws power there", "did not rise here"),
-        (long_window, "meters", "averaging window, shown_power_mw", "a mean over at most 1 s"),
-        (slow_updates, "meters", "update period, energy_counter_mj", "slower"),
+        ("nvml", {"stuck_counter": 123_456}, "update period of the energy counter", "it changed 0 times at full load"),
+        ("nvml", {"counter_unit": 1.0}, f"{FOLLOWS}idle load", "disagree by more than 10%"),
+        ("nvml", {"counter_unit": 1e6}, f"{FOLLOWS}full load", "rose by more than"),
+        ("nvml", {"counter_unit": 1050.0}, f"{FOLLOWS}alternating load", "they disagree"),
+        ("nvml", {"power_factor": 0.5}, f"{FOLLOWS}alternating load", "disagree by more than 10%"),
+        ("nvml", {"power_factor": 10.0}, "power at full load", "not above 0 and within the limit"),
+        ("nvml", {"stuck_power_mw": 90_000}, "power follows the load", "it did not rise"),
+        ("nvml", {"stuck_power_mw": 90_000}, "averaging window of the average power", "it stayed at 90 to 90 W"),
+        ("host", {"used": [1, 0]}, "rank 0: PyTorch used the rank's GPU", "PyTorch used GPU-00000001"),
+        ("host", {"used": [1, 0]}, "rank 0: power rises on its GPU", "it did not rise"),
+        ("host", {"used": [0, 0]}, "rank 1: NVML shows its process there", "on GPU-00000000-aaaa only"),
+        ("gpus", {"window_s": 2.5}, "averaging window of the average power", "a mean over 1 s"),
+        ("gpus", {"update_s": 1.5}, "update period of the energy counter", "slower"),
     ],
 )
-def test_an_injected_fault_fails_the_right_check(make, fault, part, check, words):
+def test_an_injected_fault_is_found_by_the_right_check(make, where, changes, check_name, words):
     host = make()
-    fault(host)
-    assert words in failed(host.rows(part)).get(check, "not failed")
+    for target in {"host": [host], "nvml": [host.nvml], "gpus": host.nvml.gpus}[where]:
+        vars(target).update(changes)
+    assert words in reasons(host.judge()).get(check_name, "not found")
 
 
-def test_a_first_gpu_in_mig_mode_is_not_measured(make):
+def test_a_lost_gpu_is_named(make):
+    host = make()
+    host.nvml.gpus[1].is_lost = True
+    verdicts = Verdicts()
+    run = devices.LoadRun(host.folder, [], {})
+    devices.judge_devices(verdicts, run, host.nvml)
+    assert "GPU 1: GPU is lost" in reasons(verdicts)["NVML reads every GPU of the host"]
+
+
+def test_what_a_gpu_lacks_could_not_be_checked(make):
+    host = make(1)
+    host.has_counter = False
+    host.nvml.nvmlDeviceGetUtilizationRates = lambda gpu: (_ for _ in ()).throw(NVMLError(3))
+    verdicts = host.judge()
+    unchecked = reasons(verdicts, UNCHECKED)
+    assert reasons(verdicts) == {}
+    assert "before Volta" in unchecked["energy counter against power, full load"]
+    assert unchecked["utilisation follows the load"] == "no reading of the utilisation"
+
+
+def test_a_gpu_in_mig_mode_could_not_be_checked(make):
     host = make(1)
     host.nvml.gpus[0].mig = True
-    (row,) = host.rows("meters")
-    assert row.status == NOT_POSSIBLE and "MIG" in row.reason
+    assert reasons(host.judge(), UNCHECKED) == {"rank 0: PyTorch used the rank's GPU": "MIG"}
 
 
-def test_limits_without_permission_are_not_possible_and_nothing_changes(make):
-    host = make(is_root=False)
-    rows = host.rows("limits")
-    assert [row.status for row in rows] == [NOT_POSSIBLE] * 2
-    assert all("no permission; only root may" in row.reason for row in rows)
-    assert [(gpu.limit_mw, gpu.locked) for gpu in host.nvml.gpus] == [(300_000, None)] * 2
+def test_a_run_without_telemetry_could_not_be_checked(tmp_path):
+    with pytest.raises(CannotCheck, match="no telemetry.csv"):
+        devices.read_load_run(tmp_path)
 
 
-def test_a_limit_that_has_no_effect_or_is_not_put_back_fails(make):
-    host = make()
-    host.nvml.nvmlDeviceSetPowerManagementLimit = lambda gpu, milliwatts: vars(gpu).update(limit_mw=milliwatts)
-    for gpu in host.nvml.gpus:
-        gpu._change = lambda gpu=gpu, **values: vars(gpu).update(history=[(host.nvml.clock.seconds, 0.0, 280.0)])
-    assert "mean power under load is 280 W" in failed(host.rows("limits"))["gpu_power_limit_w holds under load"]
+# Training
 
-    host = make()
-    host.nvml.nvmlDeviceResetGpuLockedClocks = lambda gpu: (_ for _ in ()).throw(NVMLError(999))
-    assert "error 999" in failed(host.rows("limits"))["gpu_clock_mhz is put back"]
+ROW = {"precision": "float32", "gpus": 1, "time_per_epoch_steady_s": 0.5, "gpu_utilisation_pct": 60.0,
+       "power_per_gpu_training_w": 150.0, "power_reason": None, "doubtful_energy": None}  # fmt: skip
 
 
-def test_every_nvml_function_of_the_project_is_among_the_calls():
-    """Those that set something, and what they need, are called by the part on limits."""
-    of_project = set()
-    for folder in ("instruments", "machines"):
-        for path in (SCRIPTS / "study" / folder).rglob("*.py"):
-            of_project |= set(re.findall(r"\bnvml(?:Device|Init|System)\w*", path.read_text()))
-    ours = "".join(path.read_text() for path in (SCRIPTS / "study" / "launch" / "gpu_check").glob("*.py"))
-    setting = {name for name in of_project if re.search("Set|Reset", name)}
-    assert len(of_project) > 15 and len(setting) == 3
-    assert [name for name in of_project - setting - {"nvmlDeviceGetCount_v2"} if name not in ours] == []
+@pytest.mark.parametrize(
+    ("changes", "losses", "not_ok", "unchecked"),
+    [
+        ({}, [0.7, 0.5], {}, {}),
+        ({}, [0.5, 0.5], {"it learns": "the loss did not fall"}, {}),
+        ({}, [0.5, float("nan")], {"it learns": "the loss did not fall"}, {}),
+        ({"gpu_utilisation_pct": 0.0}, [2, 1], {"the GPUs are used": "their utilisation was 0"}, {}),
+        ({"gpu_utilisation_pct": None}, [2, 1], {},
+         {"the GPUs are used": "no reading of the utilisation while training"}),
+        ({"power_per_gpu_training_w": 400.0}, [2, 1],
+         {"power per GPU while training": "it is not above 0 and within the limit"}, {}),
+        ({"power_per_gpu_training_w": None, "power_reason": "unresolved: 1 update"}, [2, 1], {},
+         {"power per GPU while training": "unresolved: 1 update"}),
+        ({"power_per_gpu_training_w": None, "power_reason": "doubtful: no", "doubtful_energy": "gpu"}, [2, 1],
+         {"power per GPU while training": "doubtful: no"}, {}),
+    ],
+)  # fmt: skip
+def test_training_is_judged_by_its_record(tmp_path, changes, losses, not_ok, unchecked):
+    (tmp_path / "history.csv").write_text("epoch,loss\n" + "".join(f"1,{loss}\n" for loss in losses))
+    write_json(tmp_path / "metrics.json", {"ranks": [{"gpu": "GPU-1"}]})
+    verdicts = Verdicts()
+    training.judge_training(verdicts, ROW | changes, tmp_path, ["GPU-1", "GPU-2"], {"GPU-1": 300.0})
+    name = "NT3 in float32 on 1 GPUs: "
+    assert reasons(verdicts) == {name + check_name: reason for check_name, reason in not_ok.items()}
+    assert reasons(verdicts, UNCHECKED) == {name + check_name: reason for check_name, reason in unchecked.items()}
 
 
-def test_a_call_that_a_gpu_lacks_is_not_possible(make):
-    host = make(1)
-    host.nvml.nvmlDeviceGetUtilizationRates = lambda gpu: (_ for _ in ()).throw(NVMLError(3))
-    rows = [row for row in host.rows("calls") if "Utilization" in row.check]
-    assert [(row.status, row.reason) for row in rows] == [(NOT_POSSIBLE, "return code 3: Not Supported")]
+def test_a_rank_that_trained_on_another_gpu_is_found(tmp_path):
+    (tmp_path / "history.csv").write_text("epoch,loss\n1,2\n2,1\n")
+    write_json(tmp_path / "metrics.json", {"ranks": [{"gpu": "GPU-2"}]})
+    verdicts = Verdicts()
+    training.judge_training(verdicts, ROW, tmp_path, ["GPU-1", "GPU-2"], {})
+    (reason,) = reasons(verdicts).values()
+    assert reason == "the ranks used ['GPU-2'], CUDA shows ['GPU-1', 'GPU-2']"
 
 
-def test_a_part_that_raises_is_a_row_that_failed(make, monkeypatch):
-    monkeypatch.setattr(calls, "check", lambda context: 1 / 0)
-    (row,) = make().rows("calls")
-    assert row.status == FAIL and "ZeroDivisionError at test_gpu_check.py" in row.reason
+# The whole
 
 
-def test_rows_of_a_killed_part_are_kept(tmp_path):
-    rows = results.Rows("calls", tmp_path / "part.jsonl")
-    rows.judge("one", None, 1.23456, unit="W")
-    with open(tmp_path / "part.jsonl", "a") as file:
-        file.write('{"part": "ca')
-    assert results.read(tmp_path / "part.jsonl") == list(rows)
-    assert (rows[0].value, rows[0].status) == ("1.235", PASS)
+def test_what_a_section_raises_is_a_verdict():
+    verdicts = Verdicts()
+    for error in (CannotCheck("no reason"), StudyError("a fault"), ZeroDivisionError("a | b")):
+        verdicts.run_section("one", lambda error=error: (_ for _ in ()).throw(error))
+    assert [each.verdict for each in verdicts] == [UNCHECKED, NOT_OK, NOT_OK]
+    assert verdicts[2].reason.startswith("ZeroDivisionError at test_gpu_check.py:")
+    text = write_markdown(verdicts, {"host": "n1"})
+    assert "0 ok, 2 not ok, 1 could not be checked." in text and "- host: n1" in text
+    assert "- one: all further checks : a fault" in text and "a \\| b |" in text
 
 
-def test_the_report_lists_every_row(tmp_path):
-    rows = results.Rows("calls")
-    rows.judge("one", "a|b <i>", device="GPU-1")
-    rows.not_possible("two", "no reason")
-    report.write(tmp_path, rows, report.facts(FakeNvml()))
-    text = (tmp_path / "report.md").read_text()
-    assert "0 pass, 1 fail, 1 not possible." in text and "| one | GPU-1 | fail |" in text and "a\\|b" in text
-    assert "&lt;i&gt;" in (tmp_path / "report.html").read_text()
-    with open(tmp_path / "results.csv", newline="") as file:
-        assert [row["status"] for row in csv.DictReader(file)] == [FAIL, NOT_POSSIBLE]
+@pytest.fixture
+def whole(make, monkeypatch, tmp_path):
+    """Run the whole check with stand-ins for NVML and for studies; returns the exit code and the studies' contents."""
+
+    def run(status="ok", **options):
+        host = make(**options)
+        contents = {}
+
+        def run_study(folder, name, content, limit_s):
+            contents[name] = content
+            row = ROW | {"benchmark": "gpu_load", "gpus": 2, "status": status, "failure_message": "it broke"}
+            (grid,) = content["runs"][:1]
+            return [(row | grid, host.run_load())]
+
+        monkeypatch.setattr(check.sensor, "library", lambda: host.nvml)
+        monkeypatch.setattr(check.study_runs, "run_study", run_study)
+        monkeypatch.setattr(check, "provenance", types.SimpleNamespace(collect=lambda **_: {
+            "host": {"name": "n1", "system": "s"}, "gpus": {"found": [], "reason": "none"}, "packages": {"torch": None}
+        }))  # fmt: skip
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+        monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--output", str(tmp_path / "out")])
+        try:
+            gpu_check.main()
+        except SystemExit as ended:
+            return ended.code, contents
+        return 0, contents
+
+    return run
 
 
-BARE = """
-import importlib.abc, json, sys
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        top = name.split(".")[0]
-        if top in sys.stdlib_module_names or top in {{"torch", "numpy", "pynvml", "study", "gpu_check"}}:
-            return None
-        raise ImportError(f"{{name}} is not here")
-sys.meta_path.insert(0, Refuse())
-sys.path.insert(0, {scripts!r})
-sys.argv = ["gpu_check.py"]
+def test_the_studies_have_a_rank_on_each_gpu_and_the_report_every_section(whole, tmp_path, capsys):
+    code, contents = whole()
+    assert code == 0, capsys.readouterr().out
+    grids = contents["gpu_check"]["runs"]
+    assert [(grid["benchmark"], grid["gpus"]) for grid in grids] == [("gpu_load", 2), ("nt3", [1, 2])]
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert re.findall("^## (.*)", text, re.M) == [
+        "runs", "devices and meters", "training"
+    ]  # fmt: skip
+    machine = json.loads((tmp_path / "out" / "config" / "machines" / "gpu_host.yaml").read_text())
+    assert (machine["ranks_per_node"], machine["gpus_per_rank"]) == (2, 1)
+
+
+def test_runs_that_fail_are_not_ok_with_their_reason(whole, capsys):
+    assert whole("failed")[0] == 1
+    assert "failed: it broke" in capsys.readouterr().out
+
+
+def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py"])
+    without = FakeNvml(0)
+    without.nvmlInit = lambda: (_ for _ in ()).throw(RuntimeError("NVML Shared Library Not Found"))
+    for nvml, words in ((without, "NVML Shared Library Not Found"), (FakeNvml(0), "CUDA shows none")):
+        monkeypatch.setattr(check.sensor, "library", lambda nvml=nvml: nvml)
+        with pytest.raises(SystemExit) as ended:
+            gpu_check.main()
+        assert ended.value.code == 2
+        assert re.fullmatch(f"no GPU: .*{words}.*\n", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+SNAKEMAKE = """#!/bin/sh
+echo "WorkflowError in file x, line 1:"
+echo "the reason"
 {then}
 """
 
 
-def bare(then):
-    """A Python with nothing but the standard library, PyTorch, NumPy and nvidia-ml-py."""
-    code = BARE.format(scripts=str(SCRIPTS), then=then)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-
-
-def test_a_bare_python_without_a_gpu_gets_a_report_of_what_is_not_possible(tmp_path):
-    """A stand-in for NVML without a driver, so that this also holds where there is a GPU."""
-    done = bare(
-        "import types\nnvml = types.ModuleType('pynvml')\nnvml.NVMLError = type('NVMLError', (Exception,), {})\n"
-        "def begin(): raise nvml.NVMLError('NVML Shared Library Not Found')\n"
-        "nvml.nvmlInit = begin\nsys.modules['pynvml'] = nvml\n"
-        "import importlib\nfrom study.launch.gpu_check import run\n"
-        "for part in run.PARTS.values(): importlib.import_module(f'study.launch.gpu_check.{part.module}')\n"
-        f"import gpu_check\nsys.argv += ['--output', {str(tmp_path / 'out')!r}]\ngpu_check.main()"
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr == "no GPU: NVML: NVML Shared Library Not Found\n"
-    with open(tmp_path / "out" / "results.csv", newline="") as file:
-        found = [(row["part"], row["status"], row["reason"]) for row in csv.DictReader(file)]
-    assert found == [(part, NOT_POSSIBLE, done.stderr.strip()) for part in run.PARTS]
-
-
-def test_the_help_names_every_part():
-    assert ", ".join(run.PARTS) in re.sub(r'"\s+"', "", (SCRIPTS / "gpu_check.py").read_text())
-
-
-def test_make_starts_it_with_a_python():
-    # Inside another make, which `make test` is, this one would also print its folder.
-    line = ["make", "--no-print-directory", "-n", "gpu", "ONLY=calls"]
-    done = subprocess.run(line, cwd=SCRIPTS.parent, capture_output=True, text=True)
-    assert re.fullmatch(r"(\.venv/bin/)?python scripts/gpu_check\.py --only 'calls' *\n", done.stdout), done.stdout
-
-
-def test_a_command_line_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run.sensor, "library", FakeNvml)
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "results.csv").write_text("")
-    for line, words in (
-        (["--only", "calls,nothing"], "no part 'nothing'"),
-        (["--output", str(tmp_path / "old")], "not empty"),
-    ):
-        monkeypatch.setattr(sys, "argv", ["gpu_check.py", *line])
-        with pytest.raises(Exception, match=words):
-            gpu_check.main()
-
-
-def test_a_part_s_process_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    """The processes end at once, since they find no GPU or no such program."""
-    monkeypatch.setattr(run.sensor, "library", FakeNvml)
-    monkeypatch.setattr(run.children, "PROGRAM", str(tmp_path / "nothing.py"))
-    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--only", "calls,emulated", "--output", str(tmp_path / "out")])
-    with pytest.raises(SystemExit) as ended:
-        gpu_check.main()
-    assert ended.value.code == 1
-    with open(tmp_path / "out" / "results.csv", newline="") as file:
-        assert [(row["part"], row["reason"]) for row in csv.DictReader(file)] == [
-            (part, "its process ended with code 2") for part in ("calls", "emulated")
-        ]
-    assert "2 fail" in capsys.readouterr().out
-
-
-class Running:
-    """A clock of the stand-in that goes on by itself, for what really trains."""
-
-    seconds = property(lambda self: time.monotonic())
-    now = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-
-
-def trains(test):
-    without = pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make setup WITH=pytorch"
-    )
-    return pytest.mark.slow(without(test))
-
-
-@trains
-def test_benchmarks_are_trained_and_told_beside_the_published_time(make, monkeypatch, tmp_path):
-    """On CPU cores, small; power is that of a stand-in for a GPU."""
-    small = functools.partial(benchmarks.trainer_of, sizes={"train_samples": 40, "features": 300})
-    monkeypatch.setattr(benchmarks, "trainer_of", small)
-    monkeypatch.setattr(benchmarks, "BUDGET_S", 3.0)
-    host = make(1, clock=Running())
-    host.start(0)
-    rows = host.rows("benchmarks")
-    assert failed(rows) == {}
-    times = [row for row in rows if "time per epoch" in row.check]
-    assert [row.check.split(",")[0] for row in times] == list(benchmarks.BENCHMARKS)
-    assert all(row.status == PASS and float(row.value) > 0 for row in times)
-    assert "published 10.3 s (one V100 of Summit, icpp2019, Table 2)" in times[0].expected
-    assert any("published 224.2 W" in row.expected for row in rows)
-    assert "published" not in times[1].expected
-    with open(tmp_path / "samples_benchmark_epochs.csv", newline="") as file:
-        assert {row["benchmark"] for row in csv.DictReader(file)} == set(benchmarks.BENCHMARKS)
-
-
-def test_samples_have_the_shapes_of_the_benchmarks_own():
-    shapes = {name: benchmarks._data(name, 3, 50, 10).train.shape for name in benchmarks.BENCHMARKS}
-    assert shapes == {"nt3": (50, 1), "p1b1": (50,), "p1b2": (50,), "p1b3": (51,)}  # with the concentration
-
-
-def test_an_epoch_whose_loss_or_energy_cannot_be_right_fails(make):
-    host = make(1)
-    of_part = SimpleNamespace(rows=results.Rows("benchmarks"))
-    epochs = [{"time_s": 2.0, "loss": math.nan}]
-    readings = [{"time_s": each, "energy_j": 5.0, "power_w": 0.0, "utilization_pct": None} for each in (0.0, 1.0)]
-    benchmarks._tell(of_part, host.nvml.gpus[0].uuid, "nt3", epochs, readings)
-    found = {row.check.split(", ")[1]: (row.status, row.reason) for row in of_part.rows}
-    assert found == {
-        "time per epoch": (FAIL, "the loss is not finite"),
-        "mean power": (FAIL, "it was 0 while training"),
-        "mean utilisation": (NOT_POSSIBLE, "no reading in the measured epochs"),
-        "energy per epoch": (FAIL, "the counter stood still"),
-    }
-
-
-def test_a_benchmark_that_fails_leaves_the_others(make, monkeypatch):
-    def trainer_of(name, kind):
-        if name == "nt3":
-            raise RuntimeError("CUDA out of memory")
-        raise MemoryError if name == "p1b3" else results.NotPossible("a package is not here")
-
-    monkeypatch.setattr(benchmarks, "trainer_of", trainer_of)
-    monkeypatch.setattr(benchmarks, "need", lambda kind: None)
-    rows = make(1).rows("benchmarks")
-    assert [row.status for row in rows] == [FAIL, NOT_POSSIBLE, NOT_POSSIBLE, NOT_POSSIBLE]
-    assert rows[0].reason == "RuntimeError: CUDA out of memory"
-
-
-RUNS = "record,status,failure_message\nruns/a,ok,\nruns/b,{status},{why}\n"
-TUNING = (
-    "arm,blocks,throughput_ratio,throughput_ratio_low,throughput_ratio_high,failures\n"
-    "mixed_bfloat16,3,2.0,1.8,2.2,\ncompiled,2,,,,no compiler\n"
+@pytest.mark.parametrize(
+    ("then", "error", "words"),
+    [("exit 1", StudyError, "ended with code 1: the reason"), ("exec sleep 100", CannotCheck, "did not end in time")],
 )
+def test_a_study_that_fails_or_takes_too_long_is_told(tmp_path, monkeypatch, then, error, words):
+    (program := tmp_path / "python").write_text(SNAKEMAKE.format(then=then))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    study_runs.write_machine(tmp_path, 1)
+    with pytest.raises(error, match=words):
+        study_runs.run_study(tmp_path, "mine", {}, 5.0 if "exit" in then else 0.5)
 
 
-@pytest.fixture
-def studies(monkeypatch):
-    """Snakemake's place is taken: it writes what a study leaves, with runs of this status."""
-
-    def made(status="ok", why="", code=0):
-        def started(folder, name):
-            (folder / f"{name}.log").write_text("StudyError in file x, line 1:\nthe reason\n  File x\n")
-            results = folder / "results" / project_study.machine_name() / "studies" / name
-            (results / "tables").mkdir(parents=True)
-            (results / "runs.csv").write_text(RUNS.format(status=status, why=why))
-            (results / "tables" / "tuning.csv").write_text(TUNING)
-            finding = {"title": "It is so", "verdict": "yes"}
-            (results / "findings.json").write_text(json.dumps({"findings": [finding]}))
-            (results / "report.html").write_text("")
-            return code
-
-        monkeypatch.setattr(project_study, "_started", started)
-
-    monkeypatch.setattr(project_study, "need", lambda kind: None)  # PyTorch
-    return made
+def test_timetables_have_one_rank_at_work_at_a_time_and_then_all_alike():
+    tables = [load.plan_timetable(rank, 3, 20.0) for rank in range(3)]
+    turns = [table.windows["turn"] for table in tables]
+    assert all(begin - end >= load.SETTLE_S for (_, end), (begin, _) in zip(turns, turns[1:], strict=False))
+    assert all(table.windows["idle"] == tables[0].windows["idle"] for table in tables)
+    for table in tables:
+        begin, end = table.windows["idle"]
+        assert all(until <= begin - load.SETTLE_S or since >= end for since, until in table.busy)
+        begin, end = table.windows["alternating"]
+        assert sum(until - since for since, until in table.busy if since >= begin) == 10.0
+        assert table.busy[-1][1] == end - load.SETTLE_S
 
 
-def test_the_study_s_arms_are_told_with_intervals_and_drawn(make, studies, tmp_path):
-    studies()
-    host = make(1)
-    host.kind = "cuda"
-    rows = {row.check: row for row in host.rows("study")}
-    assert rows["study gpu_check runs to its report"].status == PASS
-    assert rows["mixed_bfloat16: ratio of throughput"].value == "2 (95 % 1.8 to 2.2)"
-    assert failed(rows.values()) == {"compiled: ratio of throughput": "no interval: no compiler"}
-    assert rows["It is so"].value == "yes"
-    (written,) = (tmp_path / "study" / "config" / "studies").iterdir()
-    (grid,) = json.loads(written.read_text())["runs"]
-    assert grid["tuning"]["power_limit"] == {"gpu_power_limit_w": 200.0} and grid["repeats"] == 3
-    assert host.nvml.gpus[0].limit_mw == 300_000
-    report.write(tmp_path, list(rows.values()), {})
-    assert "mixed_bfloat16" in (tmp_path / "figure_1.svg").read_text()
-    assert f"MACHINE={project_study.machine_name()}" in (tmp_path / "report.md").read_text()
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch: make setup WITH=pytorch")
+@pytest.mark.slow
+def test_the_load_runs_with_pytorch(tmp_path, monkeypatch):
+    """On CPU cores, short."""
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "STUDY_RUN_FOLDER": tmp_path,
+                        "STUDY_EVENTS": tmp_path / "events"}.items():  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+    for name in ("SETTLE_S", "TURN_S"):
+        monkeypatch.setattr(load, name, 0.1)
+    monkeypatch.setattr(sys, "argv", ["load.py", "0.2", "cpu"])
+    load.main()
+    written = json.loads((tmp_path / "loads-0.json").read_text())
+    assert written["uuid"] is None and set(written["windows"]) == {"turn", "idle", "step", "full", "alternating"}
+    keys = [json.loads(line)["key"] for line in (tmp_path / "events").read_text().splitlines()]
+    assert keys == ["epoch_start", "epoch_stop"]
 
 
-def test_a_study_that_fails_is_told_with_its_reason(make, studies):
-    studies("failed", "CUDA out of memory", code=1)
-    host = make(1, is_root=False)
-    host.kind = "cuda"
-    rows = {row.check: row for row in host.rows("study")}
-    assert "no permission" in rows["power_limit"].reason and rows["power_limit"].status == NOT_POSSIBLE
-    told = failed(rows.values())
-    assert told["study gpu_check runs to its report"] == "Snakemake ended with code 1: the reason"
-    assert told["runs of the study that ended well"] == "1 failed; runs/b: CUDA out of memory"
-
-
-def test_a_study_without_its_packages_is_not_possible(make, studies, monkeypatch):
-    monkeypatch.setattr(project_study, "NEEDED", ("json", "not_there"))
-    for part in ("study", "emulated"):
-        (row,) = make(1).rows(part)
-        assert row.status == NOT_POSSIBLE and "lacks not_there; scripts/pack_wheels.py" in row.reason
-
-
-def test_a_packed_wheel_lacks_test_suites_and_its_list_says_so(tmp_path):
-    wheel, to = tmp_path / "a-1-py3-none-any.whl", tmp_path / "out" / "a-1-py3-none-any.whl"
-    names = ["a/__init__.py", "a/tests/test_a.py", "a/solverdir/cbc", "a-1.dist-info/RECORD"]
-    with zipfile.ZipFile(wheel, "w") as file:
-        for name in names:
-            file.writestr(name, "".join(f"{each},,\n" for each in names))
-    pack_wheels.slim(wheel, to)
-    with zipfile.ZipFile(to) as file:
-        assert file.namelist() == ["a/__init__.py", "a-1.dist-info/RECORD"]
-        assert file.read("a-1.dist-info/RECORD").decode() == "a/__init__.py,,\na-1.dist-info/RECORD,,\n"
-
-
-def test_the_locked_versions_are_packed_but_for_numpy():
-    assert set(pack_wheels.asked()) > {"snakemake", "pandas", "scipy"}
-    locked = [each.split("==")[0] for each in pack_wheels.constraints()]
-    assert "numpy" not in locked and set(pack_wheels.asked()) <= set(locked)
-    importable = {"pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
-    assert {importable.get(each, each.replace("-", "_")) for each in pack_wheels.asked()} == {
-        *project_study.NEEDED, "pynvml"
-    }  # fmt: skip
-
-
-@trains
-def test_work_runs_with_pytorch():
-    """On CPU cores, small."""
-    work = torch_work.Matmul("cpu", size=16)
-    work.start(0)
-    time.sleep(0.05)
-    work.stop()
-    work._operands[0] = None
-    work._ended.clear()
-    work._run(0)
-    with pytest.raises(TypeError):
-        work.stop()
-    with pytest.raises(results.NotPossible):
-        torch_work.Matmul(size=16).prepare(10_000)
+def test_ranks_that_do_not_come_end_the_load(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "WAIT_S", 0.1)
+    with pytest.raises(SystemExit, match="not all 2 ranks"):
+        load.wait_for_others(tmp_path, 0, 2)

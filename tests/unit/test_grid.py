@@ -164,17 +164,6 @@ def test_no_wildcard_holds_a_comma(name):
     assert not [each.directory for each in (*found.runs, *found.loading) if "," in each.directory]
 
 
-def test_every_grid_key_is_used_by_a_study():
-    """By a grid, an arm or an axis; a key that no study gives is one that nobody has planned with."""
-    used = set()
-    for path in ours((configuration.CONFIG / "studies").glob("*.yaml")):
-        for grid in checked.read(path)[0].get("runs", []):
-            used |= {*grid, *(key for arm in grid.get("tuning", {}).values() for key in arm)}
-    # Repeats are counted, a command's file says what its ranks divide, and environments are those of a user's machine.
-    derived = {"repeat", "framework", "work", "program_parameters", "environment"}
-    assert sorted({*PARAMETERS} - used - derived) == []
-
-
 def test_a_long_name_is_shortened_and_stays_unique():
     """With the longest value of each key that has names for values, and numbers of eight digits."""
     names = set()
@@ -462,10 +451,6 @@ def test_a_model_s_values_are_checked(monkeypatch, benchmark, changes, words):
 # Arms
 
 POINT = {"loader": "npy", "gpus": 1}
-
-
-def arms_of(runs):
-    return [(run.repeat, *((arm.name, arm.switches) for arm in run.arms)) for run in runs]
 
 
 def test_a_grid_s_arms_are_points_beside_each_of_its_points():

@@ -19,6 +19,7 @@ from study.machines import host_file, hosts, laboratory, launchers
 from study.machines.machine import load as machine
 from study.records import record
 
+UNLIMITED = {"physical_cores_allowed": None, "cpu_quota_cores": None}
 PAIR = {"a": 2, "b": 3}
 LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24", {"a": "10.0.0.1", "b": "10.0.0.2"})
 
@@ -77,7 +78,7 @@ def test_the_processes_of_a_parameter_server_have_hosts():
     assert run.machine["hosts"] == [["a", 2], ["b", 0], ["c", 0]], "d has no process"
     assert run.derived.nodes == 3
     assert placement.hosts_of(run) == ["a", "a", "a", "b", "c"]
-    three = [{"name": name, "boot_id": name, "cores_allowed": 3} for name in "abc"]
+    three = [{"name": name, "boot_id": name, "cores_allowed": 3} | UNLIMITED for name in "abc"]
     assert not record._oversubscribed(run, {"hosts": three})
     three[0]["cores_allowed"] = 2
     assert record._oversubscribed(run, {"hosts": three}), "the chief needs a core too"
@@ -163,7 +164,7 @@ def test_wall_times_are_of_one_clock(tmp_path):
 def test_hosts_that_are_one_machine_share_its_cores():
     single = on_pair(hosts={"a": 1, "b": 1, "c": 1})
     two, three = (inputs.define(*expand(gpus=gpus, scaling="weak"), single, "data") for gpus in (2, 3))
-    apart = [{"name": name, "cores_allowed": 2, "boot_id": name} for name in "abc"]
+    apart = [{"name": name, "cores_allowed": 2, "boot_id": name} | UNLIMITED for name in "abc"]
     one = [{**host, "boot_id": "x"} for host in apart]
     assert not record._oversubscribed(three, {"hosts": apart})
     assert record._oversubscribed(three, {"hosts": one})

@@ -49,29 +49,6 @@ def test_jobs_get_nothing_that_steers(monkeypatch):
     assert os.environ["PYTHONNOUSERSITE"] == "1"
 
 
-def lost_in_a_job(variables):
-    """What Snakemake's plugin leaves to what it starts in a job: of SLURM_ variables only the job's own."""
-    return {name: value for name, value in variables.items() if not name.startswith("SLURM_") or "JOB" in name}
-
-
-def test_where_slurm_is_reaches_a_run_though_the_plugin_drops_it(monkeypatch):
-    """The user's Snakemake, that of the plugin in the job, and the one that it starts, without SLURM_ variables."""
-    user = {**lost_in_a_job(os.environ), "SLURM_CONF": "/site/slurm.conf", "SLURM_TIME_FORMAT": "relative"}
-    monkeypatch.setattr(os, "environ", user)
-    environment.prepare_for_jobs("PROJECT", True)
-    of_node = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_CONF": "/node/slurm.conf"}
-    for in_job, found in ((dict(os.environ), "/site/slurm.conf"), (of_node, "/node/slurm.conf")):
-        monkeypatch.setattr(os, "environ", in_job)
-        environment.prepare_for_jobs("PROJECT", False)
-        monkeypatch.setattr(os, "environ", lost_in_a_job(in_job))
-        environment.prepare_for_jobs("PROJECT", False)
-        assert os.environ["SLURM_CONF"] == found
-        assert "SLURM_TIME_FORMAT" not in os.environ and "SLURM_CONF_SERVER" not in os.environ
-    monkeypatch.setattr(os, "environ", lost_in_a_job(os.environ))
-    environment.prepare_for_jobs("PROJECT", True)
-    assert "SLURM_CONF" not in os.environ, "a Snakemake that is started anew, where it is not set, keeps no old one"
-
-
 def test_own_folders_of_pythonpath_stay(tmp_path):
     entries = [str(tmp_path), str(SCRIPTS), str(tmp_path / "none"), str(ROOT / "tests")]
     assert environment.measuring({"PYTHONPATH": ":".join(entries)})["PYTHONPATH"] == f"{SCRIPTS}:{ROOT / 'tests'}"

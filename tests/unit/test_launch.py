@@ -1,11 +1,14 @@
 """Launcher lines to the letter, and what is recorded of processes that end in different ways."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +20,10 @@ from project import wait_for
 
 from study.core import environment
 from study.core.errors import StudyError
+from study.data.images import conversion as image_conversion
+from study.data.images.layouts import Source
+from study.experiment import conversions
+from study.experiment.definition import RunDefinition
 from study.instruments.power.readings import Unavailable
 from study.launch import launch, run_directory, supervision
 from study.machines import hosts, launchers
@@ -94,27 +101,37 @@ def test_other_machines_carry_what_their_file_says():
     assert "9 ranks need 2 nodes" in launchers.refusal(9, machine("local"))
 
 
-SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "source": {"bytes": 5, "sha256": "a checksum"}}
+SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "sha256": "of the matrix",
+           "has_plain_numbers": True, "source": {"bytes": 5, "sha256": "a checksum"},
+           "read": {"files": 1, "bytes": 5, "digest": "d", "sample": None, "token": None}}  # fmt: skip
 
 
 @pytest.fixture
 def run(tmp_path):
+    run = define(expand(scaling="weak", gpus=1)[0])
     for split in ("train", "test"):
-        (tmp_path / f"{split}.json").write_text(json.dumps(SIDECAR))
+        made = conversions.describe(run.benchmark, run.dataset, split)
+        (tmp_path / f"{split}.json").write_text(json.dumps(SIDECAR | made))
     data = {
         split: {"path": str(tmp_path / f"{split}.npy"), "sidecar": str(tmp_path / f"{split}.json")}
         for split in ("train", "test")
     }
-    return dataclasses.replace(define(expand(scaling="weak", gpus=1)[0]), data=data)
+    return dataclasses.replace(run, data=data)
 
 
 def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30, stall_limit_s=30):
-    """Launch a shell script in place of the ranks; $FOLDER is the run's directory."""
+    """Launch a shell script in place of the ranks, anew if there is an outcome; $FOLDER is the run's directory."""
     folder = tmp_path / "run"
+    (folder / "outcome.json").unlink(missing_ok=True)
+    assert launched(run, folder, monkeypatch, script, limit_s, stall_limit_s)
+    return json.loads((folder / "outcome.json").read_text())
+
+
+def launched(run, folder, monkeypatch, script, limit_s=30, stall_limit_s=30):
+    """Whether the run was trained."""
     monkeypatch.setenv("FOLDER", str(folder))
     monkeypatch.setattr(launchers, "command", lambda *_: ["bash", "-c", script])
-    launch.launch(run, folder, limit_s, None, stall_limit_s)
-    return json.loads((folder / "outcome.json").read_text())
+    return launch.launch(run, folder, limit_s, None, stall_limit_s)
 
 
 WHOLE = "echo {} > $FOLDER/metrics.json; echo epoch > $FOLDER/history.csv"
@@ -163,13 +180,14 @@ def test_checkpoints_of_other_data_are_removed(run, tmp_path, monkeypatch):
     outcome_of(run, tmp_path, monkeypatch, kept)
     outcome_of(run, tmp_path, monkeypatch, kept)
     assert (folder / "train.log").read_text() == "epoch-1.npz\n"
-    (tmp_path / "train.json").write_text(json.dumps({**SIDECAR, "source": {"bytes": 5, "sha256": "another"}}))
+    described = json.loads((tmp_path / "train.json").read_text())
+    (tmp_path / "train.json").write_text(json.dumps({**described, "source": {"bytes": 5, "sha256": "another"}}))
     outcome_of(run, tmp_path, monkeypatch, kept)
     assert (folder / "train.log").read_text() == ""
 
 
 EXPORTED = {"HOROVOD_FUSION_THRESHOLD": "0", "OMP_NUM_THREADS": "7", "KMP_BLOCKTIME": "9", "TF_XLA_FLAGS": "--x",
-            "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2", "STUDY_CORE_LIMIT": "1", "STUDY_RANKS_GO_ON": "1",
+            "NCCL_DEBUG": "INFO", "ONEDNN_MAX_CPU_ISA": "AVX2", "STUDY_CORE_LIMIT": "1",
             "HOROVOD_TIMELINE": "/tmp/of_the_user.json", "PYTHONHASHSEED": "0", "PYTHONPATH": "/usr",
             "KERAS_BACKEND": "theano"}  # fmt: skip
 
@@ -187,12 +205,6 @@ def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
     told = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert {name: value for name, value in told["steering"].items() if environment.is_cleared(name)} == wanted
     assert told["isolation"] == []
-
-
-def test_other_runs_are_not_traced_whatever_the_shell_says(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "of_the_user.json"))
-    outcome_of(run, tmp_path, monkeypatch, 'echo "timeline: $HOROVOD_TIMELINE"; ' + WHOLE)
-    assert (tmp_path / "run" / "train.log").read_text() == "timeline: \n"
 
 
 @pytest.mark.parametrize(
@@ -262,14 +274,6 @@ def test_a_failed_run_is_recorded(run, tmp_path, monkeypatch, script, kind, rank
     assert outcome["status"] == "failed"
     assert (outcome["failure"]["kind"], outcome["failure"]["rank"]) == (kind, rank)
     assert words in outcome["failure"]["message"]
-
-
-def test_the_phase_of_a_failure_is_told(run, tmp_path, monkeypatch):
-    line = '{"phase": "load", "edge": "begin", "rank": 0, "host": "h", "wall_ns": 1, "monotonic_ns": 1}'
-    script = f"mkdir -p $FOLDER/ranks; echo '{line}' > $FOLDER/ranks/phases-00000.jsonl; exit 1"
-    failure = outcome_of(run, tmp_path, monkeypatch, script)["failure"]
-    assert (failure["phase"], failure["rank"]) == ("load", 0)
-    assert not (tmp_path / "run" / "ranks").exists()
 
 
 def entered(*of_ranks):
@@ -364,7 +368,7 @@ def test_a_link_in_a_run_s_folder_is_removed_and_what_it_points_to_stays(tmp_pat
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     with run_directory.alone_in(tmp_path / "run"):
         monkeypatch.setattr(launchers, "command", lambda *_: ["true"])
-        monkeypatch.setattr(run_directory, "LOCK_S", 0.5)
+        monkeypatch.setattr(launch, "AROUND_S", -9.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
     assert list((tmp_path / "run").iterdir()) == []
@@ -474,31 +478,78 @@ def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     assert not launch.give_up(run, tmp_path / "run", tries=2), "it has its outcome"
 
 
-@pytest.mark.slow
-def test_a_run_that_ended_in_a_job_that_failed_keeps_its_outcome(run, tmp_path, monkeypatch):
-    """Snakemake removes it, and the log, before it starts the job once more."""
-    folder = tmp_path / "run"
+def test_a_run_that_has_its_outcome_is_not_trained_again(run, tmp_path, monkeypatch):
     outcome_of(run, tmp_path, monkeypatch, WHOLE)
-    outcome, log = (folder / "outcome.json").read_bytes(), (folder / "train.log").read_bytes()
-    launch.keep(folder)
-    assert not launch.has_ended(run, folder), "it is there"
-    (folder / "outcome.json").unlink()
-    (folder / "train.log").unlink()
-    assert not launch.has_ended(dataclasses.replace(run, fingerprint="another"), folder)
-    assert launch.has_ended(run, folder)
-    assert ((folder / "outcome.json").read_bytes(), (folder / "train.log").read_bytes()) == (outcome, log)
-    (folder / "outcome.json").unlink()
-    monkeypatch.setenv("STUDY_SESSION", "another")
-    assert not launch.has_ended(run, folder), "a later Snakemake trains it again if its outcome was removed"
-    monkeypatch.delenv("STUDY_SESSION")
-    outcome_of(run, tmp_path, monkeypatch, "exit 1")
-    assert not (folder / "ended").exists(), "a new launch leaves nothing of the old one"
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert not launched(run, tmp_path / "run", monkeypatch, "exit 1")
+    assert not launched(dataclasses.replace(run, attempt=2), tmp_path / "run", monkeypatch, "exit 1")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    (tmp_path / "run" / "run.yaml").write_text("damaged")
+    assert not launched(run, tmp_path / "run", monkeypatch, "exit 1"), "nothing shows that it is another run"
 
 
-@pytest.mark.slow
-def test_a_run_that_was_lost_has_not_ended(run, tmp_path):
-    lost_launch(run, tmp_path)
-    assert not launch.has_ended(run, tmp_path / "run")
+@pytest.mark.parametrize("is_other", ["definition", "data"])
+def test_an_outcome_of_another_definition_or_of_other_data_is_kept(run, tmp_path, monkeypatch, is_other):
+    """With the earlier attempts of that run, which are not the new one's."""
+    results = tmp_path / "results" / "local"
+    name = Path("runs", "nt3", "data", "point")
+    assert launched(run, results / name, monkeypatch, WHOLE)
+    first = (results / name / "outcome.json").read_bytes()
+    (results / "attempts" / "1" / name).mkdir(parents=True)
+    if is_other == "definition":
+        run = dataclasses.replace(run, fingerprint="another")
+    else:
+        described = json.loads((tmp_path / "test.json").read_text())
+        described["source"]["sha256"] = "another checksum"
+        (tmp_path / "test.json").write_text(json.dumps(described))
+    assert launched(run, results / name, monkeypatch, WHOLE)
+    assert (results / "replaced" / "1" / name / "outcome.json").read_bytes() == first
+    assert (results / "replaced" / "1" / "attempts" / "1" / name).is_dir()
+    assert not (results / "attempts" / "1" / name).exists()
+    assert RunDefinition.read(results / name / "run.yaml").fingerprint == run.fingerprint
+    assert launched(dataclasses.replace(run, fingerprint="a third"), results / name, monkeypatch, WHOLE)
+    assert (results / "replaced" / "2" / name / "outcome.json").exists()
+    outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    with pytest.raises(StudyError, match="holds the outcome of another run, which is never overwritten; give a new"):
+        launched(dataclasses.replace(run, fingerprint="a fourth"), tmp_path / "run", monkeypatch, WHOLE)
+
+
+def test_a_launch_waits_for_another_one_and_takes_its_outcome(run, tmp_path, monkeypatch, capfd):
+    """As of two Snakemakes with one results folder; the one that waits is not there when the folder is put aside."""
+    folder = tmp_path / "run"
+    monkeypatch.setattr(run_directory, "LOCK_S", 0.1)
+    outcome_of(run, tmp_path, monkeypatch, WHOLE)
+    (folder / "outcome.json").rename(tmp_path / "outcome.json")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(run_directory.alone_in(folder))
+        waiting = threading.Thread(target=lambda: trained.append(launched(run, folder, monkeypatch, "exit 1")))
+        trained = []
+        waiting.start()
+        time.sleep(1)
+        folder.rename(tmp_path / "aside")
+        shutil.copytree(tmp_path / "aside", folder)
+        (tmp_path / "outcome.json").rename(folder / "outcome.json")
+    waiting.join(20)
+    assert trained == [False]
+    assert "waiting for the end of an earlier launch of this run" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "layout", [{}, {"layout": "mnist"}, {"layout": "tfrecord", "first_label": 0}, {"layout": "folder"}]
+)
+def test_images_are_described_alike_by_the_plan_and_by_their_conversion(layout):
+    spec = {"files": {"train": {"kind": "images"}}, "model": {"classes": 10, "channels": 3, "resize": 32}}
+    source = Source(layout.get("layout", "tfrecord"), "a path", layout.get("first_label"))
+    converted = image_conversion.describe_conversion(Source.of(source.as_param), conversions.image_options(spec))
+    assert conversions.describe(spec, layout, "train") == converted
+
+
+def test_data_that_were_converted_in_another_way_are_refused(run, tmp_path, monkeypatch):
+    described = json.loads((tmp_path / "train.json").read_text())
+    described["definition"]["drop"] = [1, 2, 3]
+    (tmp_path / "train.json").write_text(json.dumps(described))
+    with pytest.raises(StudyError, match="train.json: its file was converted by another definition, or by another ver"):
+        outcome_of(run, tmp_path, monkeypatch, WHOLE)
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from study.core.errors import StudyError
 from study.experiment import learning_rate
 from study.instruments import phases
 from study.training import checkpoints, rank
-from study.training.job import Job
 
 
 @pytest.fixture
@@ -90,14 +89,6 @@ def test_a_resumed_run_has_the_same_weights(defined, tmp_path, monkeypatch, poin
     assert continued.learning_rate.tolist() == history.learning_rate.tolist()
 
 
-def test_what_checkpoints_cost(defined, tmp_path):
-    metrics, _ = train(defined(checkpoint_epochs=1), tmp_path / "run")
-    found = metrics["checkpoints"]
-    assert found["number"] == 3, "none after the last epoch"
-    assert found["restored_loss_error"] == 0
-    assert found["state_mb"] == pytest.approx((2 * 120 * 8 + 8) / 1e6)
-
-
 def test_a_run_that_diverges_ends_with_its_step(defined, tmp_path):
     run = defined(base_learning_rate=1e300)
     with np.errstate(all="ignore"), pytest.raises(StudyError, match="the loss is not finite from step 2 on"):
@@ -109,15 +100,6 @@ def test_a_plateau_reduces_the_learning_rate(defined, tmp_path, monkeypatch):
     run = defined(plateau_epochs=1)
     _, history = train(run, tmp_path / "run")
     assert history.learning_rate.tolist() == pytest.approx([run.learning_rate * each for each in (1, 1, 0.1, 0.01)])
-
-
-def test_a_job_ends_training_early(defined, tmp_path):
-    class Short(Job):
-        def goes_on(self, epoch, loss):
-            return epoch < 2
-
-    _, history = train(defined(), tmp_path / "run", enter=Short.enter)
-    assert history.epoch.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("sharding", ["none", "by_rank"])

@@ -194,14 +194,18 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "words", [[remote.__file__, "elsewhere", "true"], [str(SCRIPTS / "run_processes.py"), "2", "sleep", SLEEP]]
+    ("options", "words"),
+    [
+        (["-I", "-S"], [remote.__file__, "elsewhere", "true"]),
+        ([], [str(SCRIPTS / "run_processes.py"), "2", "sleep", SLEEP]),
+    ],
 )
-def test_a_signal_that_comes_while_a_child_is_being_started_ends_the_child(tmp_path, words):
+def test_a_signal_that_comes_while_a_child_is_being_started_ends_the_child(tmp_path, options, words):
     program = tmp_path / "ssh"
     program.write_text(f"#!/bin/sh\nexec sleep {SLEEP}\n")
     program.chmod(0o755)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", SIGNALLED_WHILE_IT_STARTS, *words],
+        [sys.executable, *options, "-c", SIGNALLED_WHILE_IT_STARTS, *words],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     process.communicate(timeout=WAIT_S)

@@ -1,7 +1,6 @@
 """performance/one_run.py: rules on the blocks of a study, which differ in nothing."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -41,19 +40,6 @@ def test_equal_runs_raise_alarms_where_a_rule_takes_one(tmp_path):
     assert found.loc["all points of two blocks, interval excludes 1", "false_alarms"] == 0
 
 
-def test_a_block_that_is_slower_at_all_points_is_an_alarm_of_ours(tmp_path):
-    found = one_run.of_study(study(tmp_path, [[10, 5, 3.0], [11, 5.51, 3.31]])).set_index("rule")
-    assert found.loc["all points of two blocks, interval excludes 1", "false_alarms"] == 1
-
-
 def test_one_block_is_a_sentence(tmp_path):
     with pytest.raises(StudyError, match="no point has two successive repeats"):
         one_run.of_study(study(tmp_path, [[10, 5, 3.0]]))
-
-
-def test_a_table_without_its_records_has_no_epochs(tmp_path):
-    """An exported runs.csv may lie anywhere, as at the root of a disk."""
-    assert one_run._results_folder(Path("/runs.csv"), pd.Series(["runs/1/record.json"])) == Path("/")
-    path = study(tmp_path, [[10, 5, 3.0], [11, 4.6, 3.3]])
-    moved = path.rename(tmp_path / "runs.csv")
-    assert one_run.of_study(moved).set_index("rule").loc["one epoch of one run below 95 %", "decisions"] == 0

@@ -196,12 +196,6 @@ def test_the_schema_of_peaks_has_each_precision():
             [],
             "members have models of their own",
         ),
-        (
-            {"ensemble": {"members": [{"failure": None}, {"failure": None, "ended_after_epoch": 1}]}},
-            [],
-            "members ended early",
-        ),
-        ({"ensemble": {"members": [{"failure": "it diverged"}, {"failure": None}]}}, [], "members ended early"),
         ({"parameters": {**PARAMETERS, "benchmark": "fifth"}}, [], "the layers of fifth are not in"),
     ],
 )

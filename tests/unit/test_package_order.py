@@ -1,17 +1,28 @@
 """Imports go one way: a package imports only those that stand above it in the list."""
 
 import ast
+import dataclasses
 import re
+import subprocess
+import sys
 
 import pytest
 from tracked import ours
 
+from study import plan
+from study.core import provenance
+from study.core.errors import StudyError
+from study.core.files import write_json
 from study.core.paths import ROOT
+from study.experiment.expansion import load_study
+from study.records.record import make_record
+from study.records.tidy import runs_frame
 
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
 ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
-         "ensembles", "launch", "records", "prediction", "report", "plan", "workflow", "cli")  # fmt: skip
+         "ensembles", "launch", "records", "prediction", "report", "plan", "workflow", "cli",
+         "contrib")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in ours(LIBRARY.rglob("*.py")))
 
@@ -38,16 +49,72 @@ def test_a_package_imports_only_those_above_it(path):
     assert not wrong, "\n".join(wrong)
 
 
+def test_nothing_imports_contrib():
+    """It can be deleted: what uses it loads it by its name, and says so if it is not there."""
+    outside = [path for path in MODULES if path.parts[0] != "contrib"]
+    assert not [path for path in outside if any(package == "contrib" for _, package in imported(path))]
+
+
+# Steps and the plan, in a process of their own, in which contrib is hidden from import.
+STEPS = """
+import sys
+sys.modules["study.contrib"] = None
+import launch_training, make_report, make_table, show_findings, show_status
+from study import plan
+from study.experiment.expansion import load_study
+from study.machines import machine
+from study.workflow import planned, start
+print(plan.summary(load_study("smoke"), machine.load("local"), {}))
+folder, study = sys.argv[1], ["--study", "smoke"]
+tables = [f"--{form}={folder}/tables/scaling.{form}" for form in ("csv", "markdown", "latex", "html")]
+sys.argv[1:] = [*study, "--table", "scaling", *tables]
+make_table.main()
+sys.argv[1:] = [*study, "--machine", "local", "--output", f"{folder}/report.html"]
+make_report.main()
+"""
+
+
+def test_a_study_is_planned_and_told_without_contrib(make_run, tmp_path):
+    runs, facts = load_study("smoke").runs, provenance.collect()
+    for run in runs:
+        folder = make_run(run)
+        write_json(folder / "record.json", {**make_record(folder), "files": {}})
+        write_json(folder / "provenance.json", facts)
+    folder = tmp_path / "local" / "studies" / "smoke"
+    (folder / "tables").mkdir(parents=True)
+    frame = runs_frame(runs, {run["benchmark"]: "c0de" for run in runs}, tmp_path / "local")
+    frame.to_csv(folder / "runs.csv", index=False)
+    (folder / "loading.csv").touch()
+    line = [sys.executable, "-c", STEPS, str(folder)]
+    done = subprocess.run(line, cwd=LIBRARY.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Study smoke on machine local: 4 runs.")
+    assert "p1b2" in (folder / "tables" / "scaling.csv").read_text()
+    assert "p1b2" in (folder / "report.html").read_text()
+
+
+def test_exports_without_contrib_are_refused_in_one_line(monkeypatch):
+    for name in [each for each in sys.modules if each.startswith("study.contrib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "study.contrib", None)
+    asked = dataclasses.replace(load_study("smoke"), exports=("mlflow",))
+    with pytest.raises(StudyError, match=r"^config/studies/smoke.yaml: exports: .*contrib, .* is not there; .*$"):
+        plan.check_results(asked)
+
+
 FRAMEWORK = re.compile(r"^ *(?:import|from) (?:tensorflow|tf_keras|keras|horovod|torch|jax)\b", re.M)
-# The package of a framework, and a workload's model; horovodrun.py wraps Horovod's launcher.
-MAY_IMPORT = re.compile(r"study/backends/\w+/.*|study/workloads/(\w+/)*(tensorflow|pytorch)\.py|horovodrun\.py")
+# The package of a framework, and a workload's model; horovodrun.py wraps Horovod's launcher; load.py is a program.
+MAY_IMPORT = re.compile(
+    r"study/backends/\w+/.*|study/workloads/(\w+/)*(tensorflow|pytorch)\.py|horovodrun\.py|"
+    r"study/contrib/gpu_check/load\.py"
+)
 
 
 def test_only_backends_and_models_import_a_framework():
     scripts = LIBRARY.parent
     files = ours(scripts.rglob("*.py"))
     importing = [path.relative_to(scripts).as_posix() for path in files if FRAMEWORK.search(path.read_text())]
-    assert len(importing) > 20, "this test would see them"
+    assert importing, "this test would see them"
     assert not [path for path in importing if not MAY_IMPORT.fullmatch(path)]
 
 

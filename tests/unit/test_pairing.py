@@ -133,4 +133,4 @@ def test_a_comparison_reads_the_declared_columns_only():
     comparable.times(Watched(runs[0]))
     comparable.overlapped(Watched(runs[0]))
     own = {"block_compared", "block", "index"}  # names of the index
-    assert len(Watched.asked) > 30 and Watched.asked - own <= set(comparable.READ)
+    assert Watched.asked and Watched.asked - own <= set(comparable.READ)

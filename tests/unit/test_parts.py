@@ -4,7 +4,6 @@ import datetime
 import subprocess
 import sys
 
-import distribution
 import parts
 import pytest
 
@@ -28,12 +27,6 @@ def long_tests(config):
     return [line for line in listed.stdout.splitlines() if "::" in line]
 
 
-def test_the_longest_go_first_into_the_part_with_the_least():
-    assert parts.divided(dict.fromkeys("abcdefg", 10) | {"h": 4, "i": 3, "j": 20}) == {
-        "j": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 7, "g": 2, "h": 3, "i": 4
-    }  # fmt: skip
-
-
 def test_a_test_is_in_the_part_of_its_own_row_or_of_its_file_s():
     assert DIVIDED == {"a.py": 1, "b.py": 2, "b.py::test_one": 3}
     assert parts.part_of("a.py::test_x[1]", DIVIDED) == 1
@@ -41,16 +34,10 @@ def test_a_test_is_in_the_part_of_its_own_row_or_of_its_file_s():
     assert parts.part_of("b.py::test_one[p::q]", DIVIDED) == 3
 
 
-def test_a_test_without_a_row_is_in_the_same_part_each_time_with_all_of_its_file():
-    found = {parts.part_of(f"new.py::test_{number}", DIVIDED) for number in range(20)}
-    assert found == {2}, "by a hash that is the same in each process"
-    assert {parts.part_of(f"{number}.py::test", DIVIDED) for number in range(99)} == set(range(1, parts.PARTS + 1))
-
-
 @pytest.mark.slow
 def test_no_long_test_is_lost_and_each_row_has_a_test(pytestconfig):
     seconds, tests = parts.durations(), long_tests(pytestconfig)
-    assert len(tests) > 50
+    assert tests
     assert set(seconds) == {parts.row_of(test, seconds) for test in tests} - {None}
     divided = parts.divided(seconds)
     assert {parts.part_of(test, divided) for test in tests} == set(range(1, parts.PARTS + 1))
@@ -92,9 +79,3 @@ def test_the_files_that_begin_first_are_there(tmp_path):
     assert [file for file in parts.durations(parts.FILES) if not (ROOT / file).exists()] == []
     parts.store({"a.py": 7.2, "b.py": 0.5, "c.py": 30}, tmp_path / "durations.csv")
     assert parts.durations(tmp_path / "durations.csv") == {"c.py": 30, "a.py": 7}
-
-
-def test_timed_tests_are_one_unit_at_the_end():
-    tests = ["long.py::a", "long.py::b", "mixed.py::a", "short.py::a", "mixed.py::timed[x::y]", "whole.py::timed"]
-    assert distribution.timed_of(tests) == {"mixed.py::timed[x::y]", "whole.py::timed"}
-    assert distribution.timed_of(tests[:4]) == set() == distribution.timed_of([])

@@ -15,6 +15,8 @@ from snakemake.settings.types import GroupSettings
 from study.core import environment, installed
 from study.core.errors import StudyError
 from study.experiment import expansion
+from study.machines import machine as machines
+from study.machines import queues
 from study.report import sources
 from study.workflow import asked, planned, start, timed
 
@@ -84,8 +86,8 @@ def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan):
     assert found.study.exports == ("perfetto",)
     assert found.result_files[-1] == f"{found.folder}/exports/perfetto"
     assert found.exported(SimpleNamespace(export="perfetto")) == [f"{found.folder}/runs.csv"]
-    assert found.exported(SimpleNamespace(export="ro_crate")) == found.result_files[:-1]
-    with pytest.raises(WorkflowError, match="there is no export csv; known: mlflow, "):
+    assert found.exported(SimpleNamespace(export="archive")) == found.result_files[:-1]
+    with pytest.raises(WorkflowError, match="there is no export csv; known: archive, "):
         found.exported(SimpleNamespace(export="csv"))
 
 
@@ -111,7 +113,8 @@ def test_wildcards_name_a_run_and_its_dataset(plan):
     found = plan("smoke", "local")
     run = found.study.runs[-1]
     assert found.run_of(wildcards(run)) is run
-    assert found.dataset_of(wildcards(run)) is run.dataset
+    for name in (run.dataset.raw_id, run.dataset.converted_id, run.dataset.scaled_id):
+        assert found.dataset_of(SimpleNamespace(benchmark=run.dataset.benchmark, dataset=name)) is run.dataset
 
 
 @pytest.mark.parametrize(
@@ -234,18 +237,6 @@ def test_a_profile_s_hidden_file_is_put_back(tmp_path, monkeypatch):
     assert of.config_settings.configfiles == [tmp_path / "mine.yaml"], "the jobs get it too"
 
 
-def test_a_partition_that_snakemake_takes_for_a_function_is_refused_with_the_remedy():
-    config = {"study": "smoke", "machine": "local", "data_dir": "data", "results_dir": "results"}
-    given = {"slurm_partition": "all", "qos": "regular", "slurm_extra": '"--exclusive"'}
-    with pytest.raises(StudyError) as error:
-        asked.correct(config, workflow(resources=given))
-    assert error.value.lines == [
-        "default-resources: slurm_partition=all: Snakemake takes all for Python's own and not for a text; write "
-        'slurm_partition="all", with the double quotes'
-    ]
-    asked.correct(config, workflow(resources={**given, "slurm_partition": '"all"'}))
-
-
 def test_rules_of_another_clone_are_refused(tmp_path):
     with pytest.raises(StudyError, match="run make setup in the latter"):
         asked.check_library(tmp_path)
@@ -276,15 +267,27 @@ def test_a_parser_that_is_not_compiled_is_told_where_its_loader_is_used(
     assert ("Warning: the parser of text tables is not compiled here" in capsys.readouterr().err) == is_told
 
 
+@pytest.fixture(autouse=True)
+def snakemake_line(monkeypatch):
+    """A function that sets the words of Snakemake's command line; at first it has none."""
+
+    def write(*words):
+        monkeypatch.setattr("sys.argv", ["snakemake", *words])
+
+    write()
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    return write
+
+
 @pytest.fixture
 def started(plan, monkeypatch):
     """A function that starts a study whose jobs are of these rules; what was called, in order."""
     calls = []
     monkeypatch.setattr(start.plan, "check_account", lambda machine, variables: calls.append("account"))
     monkeypatch.setattr(start.model_checks, "refusals", lambda *_: calls.append("models") or ([], ["a warning"]))
-    monkeypatch.setattr(start.slurm_plugin, "mend", lambda executor: calls.append("mend"))
     monkeypatch.setattr(start.versions, "put_aside", lambda study, results: calls.append("versions"))
     monkeypatch.setattr(start.logger, "addHandler", lambda handler: calls.append("progress"))
+    monkeypatch.setattr(start.snakemake_internals, "end_in_order_at_hangup", lambda workflow: None)
 
     def begin(study, machine, rules, config=None, **options):
         of = workflow(**options)
@@ -304,7 +307,7 @@ def started(plan, monkeypatch):
 
 def test_the_models_and_the_account_are_checked_before_runs(started, capsys):
     calls, of = started("smoke", "local", ["convert_dataset", "train"])
-    assert calls == ["account", "models", "mend", "progress"]
+    assert calls == ["account", "models", "progress"]
     assert "  Warning: a warning" in capsys.readouterr().err
     assert of.scheduler.job_rate_limiter is None
 
@@ -319,6 +322,50 @@ def test_a_module_s_rules_may_have_a_prefix(started):
 
 def test_a_job_s_own_snakemake_checks_the_account_only(started):
     assert started("smoke", "local", ["train"], {"keep_versions": True}, is_main=False)[0] == ["account"]
+
+
+def test_default_resources_of_an_older_profile_for_slurm_are_refused_with_the_remedy(started, snakemake_line):
+    snakemake_line("--executor", "cluster-generic")
+    given = {"slurm_partition": '"batch"', "mem_mb": 1000}
+    with pytest.raises(StudyError) as told:
+        started("smoke", "perlmutter", ["train"], resources=given)
+    assert told.value.lines == [
+        "default-resources: slurm_partition has no effect; give sbatch's option as job_options in "
+        "config/machines/perlmutter.yaml (docs/machines/slurm.md)"
+    ]
+    snakemake_line()
+    started("smoke", "local", ["train"], resources=given)
+
+
+def test_runs_go_only_where_the_machine_s_file_says(plan, snakemake_line, monkeypatch, tmp_path):
+    """Also in a plan, and where a profile for other workflows chooses the executor."""
+    on_slurm, here = plan("smoke", "perlmutter"), plan("smoke", "local")
+    snakemake_line("--executor", "cluster-generic")
+    start.show(on_slurm)
+    with pytest.raises(StudyError, match="executor cluster-generic: machine local has no scheduler"):
+        start.show(here)
+    (tmp_path / "config.yaml").write_text("executor: cluster-generic\n")
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", str(tmp_path))
+    snakemake_line("-n")
+    with pytest.raises(StudyError, match=f"unset SNAKEMAKE_PROFILE \\({tmp_path}\\)"):
+        start.show(here)
+
+
+@pytest.mark.parametrize(
+    "executor, machine, is_right",
+    [("local", "summit", True), ("cluster-generic", "summit", True), ("slurm", "summit", False),
+     ("slurm", "frontier", True), ("cluster-generic", "local", False), ("kubernetes", "frontier", False)],
+)  # fmt: skip
+def test_the_executors_of_a_machine(executor, machine, is_right):
+    assert (queues.refuse_executor(executor, machines.load(machine)) is None) == is_right
+
+
+def test_a_cluster_s_runs_do_not_start_on_its_login_node(started, monkeypatch):
+    with pytest.raises(StudyError, match="machine perlmutter: its runs would start on this host"):
+        started("smoke", "perlmutter", ["train"])
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1800000000")
+    assert "account" in started("smoke", "perlmutter", ["train"])[0]
 
 
 def test_old_versions_are_put_aside_if_asked_for(started):

@@ -12,11 +12,11 @@ from examples import expand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from study.contrib.readers.imports import read_any
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.prediction import goals, series_model
-from study.prediction.imports import read_any
 from study.prediction.points import read_points, series_of
 from study.prediction.series_answer import answer
 from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_series
@@ -286,16 +286,10 @@ def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
         (b"\n\nranks,runtime_s\n1,2\n2,3,4\n", "line 5: 3 values, but line 3 has 2"),
         (b"ranks;runtime_s\n1;8\n2;n/a\n", "line 3, column 'runtime_s': 'n/a' is not a finite number"),
         (b"ranks,runtime_s,unit\n1,8,ms\n", "'ms', but runtime_s is in seconds"),
-        (b"ranks,runtime_s,unit\n1,8,days\n", "'days', but runtime_s is in seconds"),
-        (b"ranks,runtime_s,unit\n1,8,msecs\n", "'msecs', but runtime_s is in seconds"),
         (b"ranks,throughput,unit\n1,8,images/s (8 GPUs)\n", "the remark '(8 gpus)' in a unit is not known"),
         (
             b"ranks;runtime_s\n1;4,250\n2;2,100\n",
             "line 2, column 'runtime_s': '4,250' is not a finite number, since",
-        ),
-        (
-            b"ranks;runtime_s\n1;8,5\n2;4.250\n",
-            "line 3, column 'runtime_s': '4.250' is not a finite number, since",
         ),
         (b'ranks,runtime_s\n1,"0,125"\n', "line 2, column 'runtime_s': '0,125'"),
         (
@@ -469,16 +463,6 @@ def test_a_history_of_one_run_is_its_later_half(tmp_path):
         (tmp_path / f"{ranks}.csv").write_text(f"_step,_runtime,train/step_time_ms\n{rows}")
     (series,) = read_any([f"{ranks}:{tmp_path / f'{ranks}.csv'}" for ranks in (1, 2)], "fixed")
     assert series.points[["ranks", "time"]].to_numpy() == pytest.approx(np.array([[1, 0.1], [2, 0.052]]))
-
-
-def test_a_run_in_mlflows_store_gives_a_point(tmp_path):
-    for name, text in (("params/world_size", "4"), ("metrics/train/samples_per_second", "1 5 0\n2 40 1\n3 40 2\n")):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (series,) = read_any([str(tmp_path)], "fixed")
-    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[4, 1 / 40]]
-    with pytest.raises(StudyError, match="is a folder without metrics"):
-        read_any([str(tmp_path / "params")], "fixed")
 
 
 def test_logs_of_several_runs_or_of_none_that_ended_are_refused(tmp_path):
@@ -725,18 +709,6 @@ def test_columns_that_are_not_read_are_told_with_those_in_which_repeats_differ(t
     assert own.notes[-1].startswith("rows of the same ranks differ in model, and were averaged")
 
 
-def test_runs_of_mlflow_of_two_models_are_two_series(tmp_path):
-    for place, (model, ranks, time) in enumerate((("a", 1, 8), ("a", 2, 4), ("b", 1, 80), ("b", 2, 40))):
-        for name, text in (("params/world_size", ranks), ("params/model", model), ("params/seed", place),
-                           ("metrics/step_time", f"1 {time} 0\n")):  # fmt: skip
-            (tmp_path / f"{place}" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / f"{place}" / name).write_text(str(text))
-    found = read_any([str(tmp_path / f"{place}") for place in range(4)], "fixed")
-    assert {each.name: each.points["time"].tolist() for each in found} == {
-        "MLflow model=a": [8, 4], "MLflow model=b": [80, 40],
-    }  # fmt: skip
-
-
 def test_benchmarks_of_mlperf_are_series(tmp_path):
     for name in ("bert", "resnet"):
         (tmp_path / f"{name}.log").write_text(entry("submission_benchmark", 1, value=name) + "\n" + MLPERF)
@@ -770,19 +742,6 @@ def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, tim
             read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")
     else:
         assert read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
-
-
-def test_a_run_of_mlflow_names_its_nodes_and_must_have_finished_for_a_runtime(tmp_path):
-    for name, text in (("params/num_nodes", "2"), ("params/devices", "4"), ("metrics/runtime", "1 50 0\n"),
-                       ("meta.yaml", "run_id: a\nstatus: 3\n")):  # fmt: skip
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (series,) = read_any([str(tmp_path)], "fixed")
-    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 50]]
-    assert "read runtime as runtime_s, num_nodes x devices as ranks" in series.notes
-    (tmp_path / "meta.yaml").write_text("run_id: a\nstatus: 4\n")
-    with pytest.raises(StudyError, match="its run did not finish"):
-        read_any([str(tmp_path)], "fixed")
 
 
 def test_series_of_one_name_are_told_apart(tmp_path):

@@ -9,6 +9,7 @@ from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.summary import energy_of_gpus, energy_until, over_time, summarize
+from study.records.power import power_columns
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -90,7 +91,8 @@ def test_a_gpu(run):
     """100 W from load to evaluate, 18 s."""
     power = run({("n1", "nvml", "gpu"): 100})
     assert power["energy_per_gpu_j"] == pytest.approx(1800)
-    assert power["power_per_gpu_w"] == pytest.approx(100)
+    assert power["power_per_gpu_w"] == power["power_per_gpu_one_hz_w"] == pytest.approx(100)
+    assert power["energy_per_gpu_one_hz_j"] == pytest.approx(1800)
     assert power["energy_window_s"] == pytest.approx(18)
     assert power["power_per_gpu_training_w"] == pytest.approx(100)
     assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000)
@@ -169,13 +171,27 @@ def test_two_samplers_of_one_machine_count_once_in_the_time_that_both_were_there
      ((0, 20.5), [sampler("n1", None, None, 20.3)], "on n1 it is not known when the sampler began"),
      ((0, 20.5), [sampler("n1", 0.5, 20.4, None)], "on n1 it is not known"),
      ((0, 20.5), [sampler("n2", 0.5, 20.4, 20.3)], "on n1 it is not known")],
-    ids=["late", "died", "older run", "processes were killed", "no sampler of the node"],
+    ids=["late", "died", "no readings", "processes were killed", "no sampler of the node"],
 )  # fmt: skip
 def test_a_window_that_is_not_covered_has_no_energy(run, seconds, samplers, reason):
     power = run({("n1", "nvml", "gpu"): 100}, seconds=seconds, samplers=samplers)
     assert power["whole_run"]["energy_per_gpu_j"] is None
     assert reason in power["whole_run"]["reason"]
     assert power["energy_per_gpu_j"] == pytest.approx(1800), "from load to evaluate"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [(lambda row, at: {"power_w": ""} if 9 < at < 13 else {}, "no reading of power for 4 of 19.8 s"),
+     (lambda row, at: {"power_w": ""}, None)],
+    ids=["power is not read for a time", "a counter without power"],
+)  # fmt: skip
+def test_columns_of_the_whole_run_at_one_hz_are_empty_with_the_reason(run, spoil, reason):
+    power = run({("n1", "nvml", "gpu"): 100}, seconds=(0, 21), samplers=[sampler("n1", 0.5, 20.4, 20.3)], spoil=spoil)
+    columns = power_columns({"power": power, "training": None, "derived": {"nodes": 1}, "runtime_s": 25.0})
+    assert columns["gpu_energy_j"] == pytest.approx(1800), "the counter goes on"
+    assert columns["whole_run_energy_per_gpu_one_hz_j"] is columns["whole_run_power_per_gpu_one_hz_w"] is None
+    assert columns["whole_run_power_reason"] == reason
 
 
 def test_a_node_whose_sampler_died_leaves_the_sum_without_energy(run):
@@ -285,7 +301,7 @@ def test_the_power_of_a_gpu_that_a_command_did_not_use_is_not_the_run_s(run, tmp
     machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10, "ranks_per_node": 1}
     (tmp_path / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges()))
     assert len(over_time(tmp_path, machine)) == 2, "nobody knows which one is the run's"
-    joules, why = energy_until(tmp_path, machine, edges(), int(18e9))
+    joules, why = energy_until(tmp_path, machine, edges(), int(18e9), ("n1", int(18e9)))
     assert joules is None and why.startswith(reason)
 
 
@@ -322,12 +338,6 @@ def test_two_sensors_of_one_thing_count_once(run):
     power = run({("n1", "cray", "cpu"): 50, ("n1", "rapl", "cpu"): 48, ("n1", "cray", "memory"): 10}, gpus_per_rank=0)
     assert power["components"]["cpu"]["energy_j"] == pytest.approx(50 * 18), "cray comes first in power_sensors"
     assert power["energy_per_gpu_j"] == pytest.approx(60 * 18)
-
-
-def test_the_paper_s_view_of_one_reading_a_second(run):
-    power = run({("n1", "nvml", "gpu"): 100})
-    assert power["power_per_gpu_one_hz_w"] == pytest.approx(100)
-    assert power["energy_per_gpu_one_hz_j"] == pytest.approx(1800)
 
 
 def test_two_hosts_each_by_its_own_clock(run):
@@ -547,8 +557,8 @@ def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
     run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
     machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
     wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
-    assert energy_until(tmp_path, machine, wall, 5 * 10**9) == (pytest.approx(300), None)
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    assert energy_until(tmp_path, machine, wall, 5 * 10**9, ("n1", 5 * 10**9)) == (pytest.approx(300), None)
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules is None
     assert "doubtful: energy counter and power of a node disagree" in reason
 
@@ -569,7 +579,7 @@ def test_energy_until_a_time_on_two_hosts(run, tmp_path):
     run(devices, gpus_per_rank=0, ranks=2, hosts=("n1", "n2"))
     wall = [edge | {"wall_ns": edge["monotonic_ns"] - 1000 * 10**9 * edge["rank"]} for edge in edges(("n1", "n2"))]
     machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules == pytest.approx(300 * (12 - 2)), "loading began at 2 s"
     assert reason is None
 
@@ -579,6 +589,6 @@ def test_energy_until_a_time_needs_all_of_the_job(run, tmp_path):
     machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10,
                "ranks_per_node": 1}  # fmt: skip
     wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9)
+    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules is None
     assert "no cpu sensor on n1" in reason and "no memory sensor on n1" in reason

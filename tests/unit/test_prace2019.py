@@ -9,7 +9,6 @@ from examples import expand
 from study.core.files import write_json
 from study.records.record import make_record
 from study.records.tidy import runs_frame
-from study.report.papers.declaration import declared
 from study.report.papers.prace2019 import LOOPS, SCALING
 from study.report.tables import TABLES
 from study.report.tables.published_values import published
@@ -66,26 +65,19 @@ def test_the_cells_of_table_13():
     [
         ("throughput: input from files / from memory", 0.968, 3),
         ("scaling efficiency on 32 GPUs", 0.879, 3),  # the text has 0.875
-        ("scaling efficiency on 64 GPUs", 0.61, 2),
-        ("scaling efficiency on 32 GPUs, input from memory", 0.871, 3),
         ("throughput: PyTorch with Horovod / MXNet, both on synthetic data, 4 GPUs", 1.055, 3),
-        ("throughput: PyTorch with Horovod / MXNet, Table 9 / Table 8, 4 GPUs", 1.089, 3),
         ("throughput: own training loop / Keras's", 4.72, 2),
         ("scaling efficiency on 448 nodes", 0.89, 2),
         ("nodes of the command line", 256, 0),
         ("epochs of the command line, of 1.28 million images", 90, 0),
         ("fusion threshold", 128 * 2**20, 0),
         ("throughput: VGG-16 on 64 nodes / DenseNet-121 on one", 293, 0),
-        ("throughput: ResNet-50 on the most nodes / DenseNet-121 on one", 1688, 0),
         ("time to 75 % top-1 accuracy", 2.6, 1),
         ("top-1 accuracy, baseline of ResNet-50", 75.3, 1),
         ("training images of ImageNet", 1.4e6, 0),
         ("time to train FutureGAN on one GPU", 14, 0),
-        ("time to train FutureGAN on 8 GPUs", 5, 0),
         ("pathologies with a better AUROC than CheXNet, of 14: VGG-16", 4, 0),
-        ("pathologies with a better AUROC than CheXNet, of 14", 10, 0),
         ("GPU memory, main GPU of eight", 15.5, 1),
-        ("GPU memory, other GPUs of eight", 12, 1),
         ("data that all nodes read", 1.0304, 4),
     ],
 )
@@ -103,14 +95,6 @@ def test_the_contradictions_by_arithmetic():
     assert [round(14_075 * 8192 / images) for images in (1.28e6, 1.4e6)] == [90, 82]
     assert [round(days, 1) for days in (14 / 5,)] == [2.8]  # of FutureGAN, Table 4
     assert math.log(728 / 705) / math.log(768 / 705) > 1 / 3
-    told = TABLES["prace2019_claims"].make(NOTHING, NOTHING).frame["contradiction"].dropna()
-    assert len(told) == 14
-
-
-def test_each_number_of_the_text_is_in_a_claim():
-    stated = {"scaling_efficiency_32_gpus", "scaling_efficiency_64_gpus", "tensorflow_over_keras",
-              "nodes_of_the_cluster", "read_rate_of_all_nodes", "pathologies"}  # fmt: skip
-    assert set(published("prace2019_text.csv")["measure"]) == declared("prace2019").measures() | stated
 
 
 # From runs

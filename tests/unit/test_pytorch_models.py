@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import socket
 import time
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -18,10 +19,11 @@ from examples import define, expand
 from fake_communicator import FakeCommunicator
 
 from study import backends
-from study.communication.subset import Alone
+from study.communication.alone import Alone
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.data.samples import Arrays
+from study.machines import held_ports
 from study.workloads.base import Data
 
 BENCHMARKS = SCRIPTS.parent / "config" / "benchmarks"
@@ -111,7 +113,8 @@ def test_the_same_job_in_both_frameworks(name):
         transposed = np.transpose(of_keras, (-1, -2, *range(of_keras.ndim - 2)))
         assert np.array_equal(transposed.reshape(of_torch.shape), of_torch)
     before = keras.evaluate(data.test), torch_made.evaluate(data.test)
-    assert before[1] == pytest.approx(before[0], rel=2e-6, abs=1e-6)
+    # A correlation near 0 is a difference of sums near 1 in float32, which processors round differently.
+    assert before[1] == pytest.approx(before[0], rel=2e-6, abs=5e-6)
     trained = epoch(keras), epoch(torch_made)
     # Batch normalisation of small maps enlarges the rounding: both frameworks are as far from float64 as they are from
     # each other. So its first step is compared only.
@@ -305,13 +308,43 @@ def test_a_pass_without_an_allreduce_has_a_compute_time_of_its_own(monkeypatch):
         averaging = Averaging(torch.nn.Linear(3, 1), SimpleNamespace(size=2, device=torch.device("cpu")), False)
         for sends in (False, True, False):
             begun = time.monotonic_ns()
-            averaging.begin_step(False)
+            averaging.begin_step()
             with contextlib.nullcontext() if sends else averaging.without_average():
                 averaging(torch.ones(2, 3)).sum().backward()
             averaging.end_step()
             assert begun < averaging.ready_ns <= time.monotonic_ns()
     finally:
         distributed.destroy_process_group()
+
+
+@trains
+@pytest.mark.parametrize("own", ["127.0.0.1", "127.0.0.2"])
+def test_the_store_of_the_ranks_listens_at_the_address_that_they_are_told(own, monkeypatch):
+    """All of 127.0.0.0/8 leads to this host: whoever is not told the address stands for a stranger."""
+    from torch import distributed
+
+    from study.backends.pytorch import process_group
+    from study.communication.roles import Place
+
+    stores = []
+    monkeypatch.setattr(distributed, "init_process_group", lambda *_, store, **__: stores.append(store))
+    ((held,), stranger) = held_ports.hold(1), "127.0.0.3"
+    (port,) = held_ports.ports([held])
+    process_group._join(Place(0, 1, "c", "k", ("a",), (f"{own}:{port}",)), "gloo")
+    socket.create_connection((own, port), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((stranger, port), 5)
+    stores[0].set("key", "value")
+    assert stores[0].get("key") == b"value"
+
+
+@trains
+def test_a_store_of_an_address_that_is_not_this_host_s_is_refused():
+    from study.backends.pytorch import process_group
+    from study.communication.roles import Place
+
+    with pytest.raises(StudyError, match="rank 0 cannot listen at 192.0.2.77:4711: .* see interface"):
+        process_group._join(Place(0, 1, "c", "k", ("a",), ("192.0.2.77:4711",)), "gloo")
 
 
 @pytest.mark.long  # three compilations by g++
@@ -344,7 +377,7 @@ def test_a_loss_that_is_not_finite_is_counted_to_its_step():
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ({"framework": "pytorch", "strategy": "multi_worker_mirrored"}, "multi_worker_mirrored; use ddp or horovod"),
+        ({"framework": "pytorch", "strategy": "parameter_server"}, "parameter_server; use ddp or horovod"),
         ({"strategy": "ddp"}, "strategy: ddp is PyTorch's; give framework: pytorch"),
         ({"framework": "pytorch", "strategy": "ddp", "xla": True}, "xla: it is TensorFlow's; give two grids"),
         ({"framework": "pytorch", "strategy": "ddp", "cycle_time_ms": 3}, "cycle_time_ms: it is Horovod's"),

@@ -124,7 +124,8 @@ def test_a_stream_measures_its_queue_and_all_of_its_time(tmp_path):
 
 def drawn(tmp_path, name, rows):
     row = add_run(tmp_path, "a", **ENSEMBLE)
-    table = [[rank, "n1", STARTED_NS + int(begin * 1e9), *values] for rank, begin, *values in rows]
+    begins = {begin: STARTED_NS + int(begin * 1e9) for _, begin, *_ in rows}
+    table = [[rank, "n1", begins[begin], *values, begins[begin]] for rank, begin, *values in rows]
     if table:
         pd.DataFrame(table, columns=list(queue_usage.COLUMNS)).to_csv(tmp_path / "a" / queue_usage.FILE, index=False)
     data = timeline.select(

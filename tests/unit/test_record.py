@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 import re
 
 import pandas as pd
@@ -15,9 +14,9 @@ from study.core.files import read_json, sha256, write_json, write_sealed
 from study.experiment import autotuning, inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
-from study.records import comparable, ensemble, nodes
+from study.records import comparable
 from study.records.record import _fits, _traffic, make_record, read_record, schema, verify
-from study.records.tidy import read_runs, runs_frame
+from study.records.tidy import runs_frame
 
 
 def test_a_good_run(make_run):
@@ -31,7 +30,7 @@ def test_a_good_run(make_run):
     assert record["phases"]["load"] == {"slowest_s": 3.0, "fastest_s": 2.0, "rank_0_s": 2.0}
     assert record["memory"]["peak_memory_mb"] == 101.0
     assert record["quality"]["test_accuracy"] == 0.75
-    assert record["reading"] == {"shared": 10.0, "storage": None}
+    assert record["reading"] == {"shared": 10.0, **dict.fromkeys(("storage", "staged", "node", "node_storage"))}
     assert record["power"]["power_per_gpu_w"] is None
     assert "no power sensor" in record["power"]["reason"]
 
@@ -70,7 +69,6 @@ def test_what_autotuning_found_and_how_steps_vary(make_run, tmp_path):
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
     assert (row["autotuned_fusion_threshold_mb"], row["autotuned_cycle_time_ms"]) == (10, 60)
-    assert row["autotuned_is_finished"]
     assert [row[f"step_time_{name}"] for name in ("median_s", "p95_s", "jitter")] == [0.01, 0.03, 0.2]
 
 
@@ -116,20 +114,6 @@ def test_where_no_process_started_the_hosts_are_those_that_the_launcher_would_ha
     why = None if hosts else "no process had started when the run ended, and jsrun chose the hosts"
     assert frame["hosts_reason"].tolist() == [why, why]
     assert frame["overlapped"].tolist() == [hosts is not None] * 2, "of unknown hosts nothing is known"
-
-
-@pytest.mark.parametrize(("options", "expected"), [(None, ("n1", None)), (["-q", "debug"], (None, nodes.OLDER))])
-def test_an_older_record_has_the_launching_host_only(options, expected):
-    older = {
-        "rank_hosts": None,
-        "hosts_reason": None,
-        "hosts": [],
-        "job_options": options,
-        "provenance": {"host": "n1"},
-    }
-    assert tuple(nodes.host_columns(older).values()) == expected
-    listed = {**older, "hosts": [{"name": "10.0.0.1", "hostname": "a"}, {"name": "10.0.0.2", "hostname": "b"}]}
-    assert tuple(nodes.host_columns(listed).values()) == ("a b", None)
 
 
 @pytest.mark.parametrize(("gpus", "oversubscribed"), [(2, False), (4, True)])
@@ -196,39 +180,14 @@ def test_reading_back(make_run, tmp_path):
         read_record(tmp_path / "record.json")
 
 
-def test_records_of_before_a_measurement_was_added_are_read(make_run, tmp_path):
+def test_grid_keys_that_a_record_is_older_than_have_their_defaults(make_run, tmp_path):
     (run,) = expand()
     record = make_record(make_run(run))
-    assert record["training"]["steps_per_epoch"] == 5
-    assert record["training"]["compute_per_step_slowest_s"] is None, "the run's files are older, too"
-    for name in ("steps_per_epoch", "first_epoch_excess_s", "compute_per_step_slowest_s", "gradient_noise_scale"):
-        del record["training"][name]
-    del record["communication_libraries"]
-    for name in ("emulated_ranks", "gradient_noise_every"):
+    for name in ("emulated_ranks", "checkpoint_epochs"):
         del record["parameters"][name]
     write_json(tmp_path / "record.json", record)
     found = read_record(tmp_path / "record.json")
-    assert found["communication_libraries"] == {}
-    assert (found["parameters"]["emulated_ranks"], found["parameters"]["gradient_noise_every"]) == (1, 0)
-
-
-def test_an_older_p1b3_record_s_accuracy_is_its_r2(make_run, tmp_path):
-    """Runs of P1B3 once called R2 their accuracy; no reader may."""
-    (run,) = expand()
-    record = make_record(make_run(run))
-    older = {"accuracy": 0.4, "test_accuracy": 0.3, "loss": 0.1, "growth_sign_accuracy": 0.7}
-    write_json(tmp_path / "record.json", {**record, "quality": older})
-    assert read_record(tmp_path / "record.json")["quality"] == {
-        "r2": 0.4, "test_r2": 0.3, "loss": 0.1, "growth_sign_accuracy": 0.7}  # fmt: skip
-    frame = pd.DataFrame({"growth_sign_accuracy": [0.7, math.nan]})
-    frame = frame.assign(accuracy=0.4, validation_accuracy=0.3, test_accuracy=0.2)
-    frame = frame.assign(machine="local", benchmark="p1b3", status="ok", record="record.json")
-    frame.to_csv(tmp_path / "runs.csv", index=False)
-    found = read_runs(tmp_path / "runs.csv")
-    assert found[["accuracy", "r2", "test_accuracy", "test_r2"]].isna().to_numpy().tolist() == [
-        [True, False, True, False],
-        [False, True, False, True],
-    ]
+    assert (found["parameters"]["emulated_ranks"], found["parameters"]["checkpoint_epochs"]) == (1, 0)
 
 
 def test_the_options_of_the_batch_job_are_recorded(make_run):
@@ -300,49 +259,40 @@ def _without(value, key):
 
 
 MEMBER = dict.fromkeys(
-    ("begun_wall_ns", "ended_wall_ns", "samples_preprocessed", "received_bytes", "cpu_s", "preprocessing_cpu_s",
-     "communication_cpu_s", "memory_bytes", "learning_rate", "epochs", "seed"), 1
-) | {"affinity": [0], "failure": None}  # fmt: skip
+    ("begun_monotonic_ns", "ended_monotonic_ns", "parameters", "epochs_s", "samples_preprocessed", "received_bytes",
+     "cpu_s", "preprocessing_cpu_s", "communication_cpu_s", "memory_bytes", "learning_rate", "epochs", "seed"), 1
+) | {"affinity": [0], "benchmark": "nt3"}  # fmt: skip
 
 
 @pytest.fixture
 def ensemble_of(make_run):
     """The folder of an ensemble of two epochs, of 3 s and 1 s: ``ensemble_of(of each rank: of its member, ...)``."""
 
-    def build(*ranks, hosts=(), **keys):
+    def build(*ranks, **keys):
         (run,) = expand(scaling="weak", epochs=2, gpus=len(ranks), ensemble=len(ranks), learning_rate_scaling="none",
                         **keys)  # fmt: skip
         folder = make_run(run, times=[3.0, 1.0])
-        history = pd.read_csv(folder / "history.csv").assign(steps_s=[3.0, 1.0])
-        history.to_csv(folder / "history.csv", index=False)
-        metrics, provenance = (json.loads((folder / f"{name}.json").read_text()) for name in ("metrics", "provenance"))
+        metrics = json.loads((folder / "metrics.json").read_text())
         for number, (rank, (of_rank, of_member)) in enumerate(zip(metrics["ranks"], ranks, strict=True)):
             rank |= {"final_weights_crc32": 7 + number, "host": "n1"} | of_rank
-            rank["member"] = MEMBER | {"number": number, "batch_size": 10} | of_member
+            rank["member"] = MEMBER | {"number": number, "batch_size": 10, "epochs_s": 4.0} | of_member
         write_json(folder / "metrics.json", {"trainable_parameters": 9} | metrics)
-        write_json(folder / "provenance.json", provenance | ({"hosts": list(hosts)} if hosts else {}))
         outcome = json.loads((folder / "outcome.json").read_text())
-        names = ("metrics.json", "history.csv", "provenance.json")
-        outcome["files"] |= {name: sha256(folder / name) for name in names}
+        outcome["files"]["metrics.json"] = sha256(folder / "metrics.json")
         write_json(folder / "outcome.json", outcome)
         return folder
 
     return build
 
 
-@pytest.mark.parametrize(
-    ("end", "failed"), [({"failure": "the loss is not finite from step 1 on"}, 1), ({"ended_after_epoch": 1}, 0)]
-)
-def test_a_member_that_ended_early_gives_no_number_of_the_whole_run(ensemble_of, end, failed):
-    """Member 0 did; the epochs and the weights are those of member 1, which has a batch size of its own."""
-    folder = ensemble_of(({}, end), ({}, {"batch_size": 25}), ({}, {"batch_size": 40}))
+def test_steps_and_weights_of_an_ensemble_are_those_of_its_first_member(ensemble_of):
+    """Which has a batch size of its own; samples are those of all members."""
+    folder = ensemble_of(({}, {"batch_size": 25}), ({}, {"batch_size": 40}))
     record = make_record(folder)
     training, model = record["training"], record["model"]
     assert (training["steps_per_epoch"], training["time_per_step_s"]) == (4, 0.25), "100 samples, 25 in a batch"
     assert training["throughput_samples_per_s"] == pytest.approx(2 * 100 * 2 / 4), "of two members"
-    assert model["final_weights_crc32"] == 8
-    assert record["ensemble"]["members_failed"] == failed
-    assert record["ensemble"]["members"][0]["ended_after_epoch"] == end.get("ended_after_epoch")
+    assert model["final_weights_crc32"] == 7
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -385,37 +335,6 @@ def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
     traffic = make_record(ensemble_of((sent, {}), (sent, {}), input_sharing="all_shared"))["traffic"]
     assert (traffic["tcp_sent_mb_per_step"], traffic["tcp_received_mb_per_step"]) == (None, None)
     assert traffic["cpu_busy"] == 0.5
-
-
-@pytest.mark.parametrize("ahead_s", [0, 50, -5])
-def test_the_makespan_of_an_ensemble_is_of_one_clock(ensemble_of, ahead_s):
-    """Two members train from 100 to 110 s; the clock of the second one's host is off."""
-    host = {
-        "ranks": 1,
-        "boot_id": "a",
-        "cpu": "c",
-        "cores": 2,
-        "cores_allowed": 2,
-        "memory_mb": 1,
-        "clock_uncertainty_s": 0.001,
-    }
-    hosts = [
-        {**host, "name": name, "hostname": name, "clock_offset_s": off} for name, off in (("n1", 0.0), ("n2", ahead_s))
-    ]
-    times = [
-        {"begun_wall_ns": round((100 + off) * 1e9), "ended_wall_ns": round((110 + off) * 1e9)} for off in (0, ahead_s)
-    ]
-    section = make_record(ensemble_of(({}, times[0]), ({"host": "n2"}, times[1]), hosts=hosts))["ensemble"]
-    assert section["makespan_s"] == pytest.approx(10)
-    assert [member["train_s"] for member in section["members"]] == pytest.approx([10, 10])
-
-
-def test_a_clock_that_was_set_leaves_no_times_of_members():
-    edges = [{"host": "n1", "wall_ns": wall, "monotonic_ns": at} for wall, at in ((0, 0), (40 * 10**9, 10 * 10**9))]
-    metrics = {"ranks": [{"rank": 0, "host": "n1", "final_weights_crc32": 7,
-                          "member": MEMBER | {"number": 0, "batch_size": 10}}]}  # fmt: skip
-    found = ensemble.section(metrics, [], edges)
-    assert (found["makespan_s"], found["members"][0]["train_s"]) == (None, None)
 
 
 @pytest.mark.parametrize("set_s", [0, -30])

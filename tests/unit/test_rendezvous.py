@@ -33,15 +33,15 @@ def test_no_worker_shares_a_node_with_a_server(workers, servers, per_node, expec
     assert not any({"worker", "server"} <= on or {"worker", "chief"} <= on for on in kinds)
 
 
-def test_mirrored_workers_are_the_ranks():
-    assert by_rank("multi_worker_mirrored", 3, 0, 2) == roles("multi_worker_mirrored", 3, 0)
+def test_workers_without_a_server_are_the_ranks():
+    assert by_rank("ddp", 3, 0, 2) == roles("ddp", 3, 0)
 
 
 @pytest.mark.parametrize(
     ("name", "strategy", "number"),
     [
         ("summitdev", "horovod", 6),
-        ("summitdev", "multi_worker_mirrored", 6),
+        ("summitdev", "ddp", 6),
         ("summitdev", "parameter_server", 4 + 8),
         ("theta", "parameter_server", 1 + 1 + 6),
         ("local", "parameter_server", 6),
@@ -109,7 +109,7 @@ def test_processes_find_each_other(tmp_path):
 
 
 def test_files_of_an_earlier_attempt_are_not_read(tmp_path):
-    run = defined(strategy="multi_worker_mirrored", servers=0)
+    run = defined(framework="pytorch", strategy="ddp", servers=0)
     first = joined(run, tmp_path, range(2))
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
     second = joined(run, tmp_path, range(2))

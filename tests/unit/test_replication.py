@@ -14,7 +14,7 @@ from study.report.findings.outcome import Outcome
 def finding(name, estimate, half, blocks=6, verdict="yes", unit="%"):
     ends = estimate - half, estimate + half
     return Outcome(name, "", verdict, "", "", unit, estimate, *ends, blocks, 0, blocks, [], [],
-                   None, None, None)  # fmt: skip
+                   None, None, None, blocks_worth=None)  # fmt: skip
 
 
 def table_of(*findings):

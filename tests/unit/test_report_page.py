@@ -37,6 +37,7 @@ FINDING = {
     "high": 2.5,
     "blocks": 2,
     "blocks_disturbed": 0,
+    "blocks_worth": 2.0,
     "runs": 1,
     "left_out": [],
     "records": [],
@@ -327,7 +328,8 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     frame = frame.assign(record=names + "/record.json", records=names + "/record.json", runtime_s=frame.index / 7)
     one = tmp_path / "one.json"
     one.write_text(json.dumps(provenance.collect() | {"host": {"name": "n1", "cpu": "", "cores": 1, "system": "",
-                                                                "cores_allowed": 1, "memory_mb": 1}}))  # fmt: skip
+                                                                "cores_allowed": 1, "physical_cores_allowed": None,
+                                                                "cpu_quota_cores": None, "memory_mb": 1}}))  # fmt: skip
     for name in names:
         (tmp_path / "local" / name).mkdir()
         (tmp_path / "local" / name / "provenance.json").symlink_to(one)
@@ -365,6 +367,18 @@ def test_a_service_node_is_not_shown_as_a_host_of_ranks(tmp_path, monkeypatch, n
     (line,) = machine_of_page.of_study(machine.load(name), pd.DataFrame(), pd.DataFrame(), tmp_path).hosts
     assert line.startswith(f"{facts['host']['name']}: ")
     assert line.endswith("; launches the runs, and has no ranks") is not has_ranks
+
+
+@pytest.mark.parametrize("name", ["tables/scaling.md", "tables/scaling.csv", "figures/scaling.svg", "recommendation"])
+def test_no_file_of_elsewhere_is_shown(made, tmp_path, name):
+    made()
+    folder = tmp_path / "local" / "studies" / "test"
+    place = folder / name
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(tmp_path / "id_secret")
+    with pytest.raises(StudyError, match=f"{name}: leads to {tmp_path}/id_secret, which is not in {tmp_path}/local"):
+        page.page(Study("test", "", {}, (), tables=("scaling",)), MACHINE, folder)
 
 
 def test_a_study_of_loads_alone(tmp_path):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -136,71 +135,6 @@ def test_signals_meant_for_the_ranks_do_not_end_it(tmp_path):
     assert process.wait(120) == 0
 
 
-UNTIL_LAST = """
-import json, sys
-from pathlib import Path
-from study.instruments.power import sampling
-class First:
-    def gather(self, value):
-        if value is None:
-            return [None]
-        print(*value[1], value[0], flush=True)
-        return [value]
-class Other:
-    def gather(self, value):
-        return [(sys.argv[4], (int(sys.argv[2]), int(sys.argv[3])))]
-wanted = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
-with sampling.of_process(Path({folder!r}), {{sampling.VARIABLE: json.dumps(wanted)}}) as sampled:
-    sampled.until_last(First() if sys.argv[1] == "0" else Other())
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_it_ends_with_the_last_rank_of_its_host(tmp_path, is_lost):
-    """Two ranks that may end one by one; the first, which has started the sampler, is killed, or ends by itself."""
-    line = [sys.executable, "-c", UNTIL_LAST.format(model=MODEL, folder=str(tmp_path))]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    first = subprocess.Popen([*line, "0"], **pipes)
-    second = subprocess.Popen([*line, "1", *first.stdout.readline().split()], **pipes)
-    assert first.stdout.readline() == second.stdout.readline() == "ready\n"
-    (child,) = psutil.Process(first.pid).children()
-    if is_lost:
-        first.kill()
-        first.wait()
-    else:
-        first.stdin.close()
-    path = own(tmp_path, ".csv")
-    found = len(rows(path))
-    wait_for(lambda: len(rows(path)) > found + 3)
-    assert is_lost or first.poll() is None, "it waits for the others, whose power is sampled by its process"
-    second.stdin.close()
-    assert second.wait(120) == 0
-    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-    assert is_lost or first.wait(120) == 0
-    assert None not in rows(path)[-1].values(), "the last line is whole"
-    facts = json.loads(own(tmp_path, ".json").read_text())
-    ended_ns = sampling.last_end_ns(tmp_path, facts["boot_id"])
-    assert ended_ns <= int(rows(path)[-1]["monotonic_ns"]), "the end of the last process is covered"
-    assert ended_ns <= facts.get("end_monotonic_ns", ended_ns)
-    assert ("end_monotonic_ns" not in facts) == is_lost
-
-
-def test_a_rank_that_fails_does_not_wait_for_the_others(tmp_path):
-    """They wait for it: its end tells them that it is lost."""
-    with pytest.raises(OSError, match="is gone"), of_process(tmp_path) as sampled:
-        sampled.until_last(SimpleNamespace(gather=lambda value: [value]))
-        child = psutil.Process(sampled._sampler.process.pid)
-        other = os.open(f"/proc/{child.pid}/fd/0", os.O_WRONLY)
-        raise OSError("train.tfrecord: is gone")
-    path = own(tmp_path, ".csv")
-    found = len(rows(path))
-    wait_for(lambda: len(rows(path)) > found + 3)
-    os.close(other)
-    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-
-
 PARENT = """
 import json, os, time
 os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})  # as a launcher binds a rank to some cores of its node
@@ -253,8 +187,8 @@ def test_nodes_of_one_name_have_samplers_of_their_own(tmp_path, monkeypatch):
 
 
 def test_without_settings_nothing_is_sampled(tmp_path):
-    with sampling.of_process(tmp_path, {}) as sampled:
-        sampled.until_last(None)
+    with sampling.of_process(tmp_path, {}):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 

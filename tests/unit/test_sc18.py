@@ -20,8 +20,7 @@ from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
 from study.machines import machine
 from study.records import table_inputs
-from study.records.power import NODE_POWER
-from study.records.record import make_record, read_record
+from study.records.record import make_record
 from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
 from study.report.figures import drawing, timeline, timeline_drawing
@@ -91,26 +90,19 @@ def claims_of(runs):
     ("quantity", "measure", "at", "expected", "digits"),
     [
         ("flat / cache", "runtime_s", None, 1.026, 3),
-        ("flat / cache", "node_power_w", None, 1.032, 3),
-        ("flat / cache", "cpu_power_w", None, 1.049, 3),
-        ("flat / cache", "memory_power_w", None, 1.407, 3),
         ("flat / cache", "model_fit_s", "gpus=400", 1.140, 3),
-        ("flat / cache", "model_fit_s", "gpus=200", 1.084, 3),
         ("flat / cache", "model_fit_s", "gpus=100", 1.539, 3),
-        ("flat / cache", "model_fit_s", "gpus=50", 1.127, 3),
         ("batch size 200 less 20", "runtime_s", None, -6.7, 1),
-        ("batch size 200 less 20", "energy_j", None, -6.0, 1),
         ("batch size 100 less 200", "energy_j", None, 0.013, 3),
         ("same less scaled learning rate", "total_s", None, 6.0, 1),
         ("512 / 2 nodes", "model_fit_s", "learning_rate_scaling=linear", 1.40, 2),
-        ("512 / 2 nodes", "total_s", "learning_rate_scaling=linear", 1.23, 2),
         ("energy less mean power x time", "unexplained_energy_j", "batch_size=20", 78.35, 2),
         *(("energy less mean power x time", "unexplained_energy_j", f"batch_size={size}", 0.0, 2)
           for size in (50, 100, 150, 200)),
         ("energy / time", "energy_per_time_w", "batch_size=20", 159.26, 2),
         ("scaled less same learning rate", "accuracy", "gpus=100", -0.2964, 4),
         *(("model.fit, same less scaled learning rate", "model_fit_s", f"gpus={nodes}", pct, 1)
-          for nodes, pct in ((400, 1.1), (200, 15.7), (100, 40.5), (50, 0.6), (25, 24.8))),
+          for nodes, pct in ((400, 1.1), (25, 24.8))),
         ("time of model.fit per epoch", "model_fit_per_epoch_s",
          "gpus=100;memory_mode=cache;learning_rate_scaling=linear", 660, 0),
     ],
@@ -164,10 +156,9 @@ def test_the_projection_is_of_published_numbers_alone():
 # The studies
 
 
-@pytest.mark.parametrize(("name", "runs", "may_fail"), [("sc18", 60, 0), ("sc18_flat", 16, 1)])
-def test_the_paper_s_points(name, runs, may_fail):
+@pytest.mark.parametrize(("name", "may_fail"), [("sc18", 0), ("sc18_flat", 1)])
+def test_the_point_that_failed_in_the_paper_may_fail(name, may_fail):
     study = expansion.load_study(name)
-    assert len(study.runs) == runs
     assert sum(run.may_fail is not None for run in study.runs) == may_fail
 
 
@@ -248,18 +239,10 @@ def test_the_declared_memory_mode_is_the_requested_one(monkeypatch, declared, op
     assert f"config/machines/theta.yaml: {words}" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_record_knows_its_memory_mode_and_one_without_it_is_read(make_run):
+@pytest.mark.parametrize(("on", "mode"), [("theta_flat", "flat"), ("local", "none")])
+def test_a_record_knows_its_memory_mode(make_run, on, mode):
     (run,) = one_node()
-    folder = make_run(run, machine="theta_flat")
-    record = make_record(folder)
-    assert record["memory_mode"] == "flat"
-    older = {name: value for name, value in record.items() if name != "memory_mode"}
-    for name in ("energy_window_s", "energy_by_phase_j"):
-        older["power"] = {key: value for key, value in older["power"].items() if key != name}
-    write_json(folder / "record.json", older)
-    assert read_record(folder / "record.json")["memory_mode"] is None
-    (row,) = runs_frame([run], CODE, folder.parents[4] / "theta_flat").itertuples()
-    assert row.memory_mode == "none"
+    assert make_record(make_run(run, machine=on))["memory_mode"] == mode
 
 
 @pytest.fixture
@@ -416,7 +399,7 @@ def test_power_of_the_paper_s_window_has_a_ratio(measured):
     assert row.ratio_whole_run_energy_j == pytest.approx(1.005 * NODE * length / 249560.42, rel=1e-3)
     assert runs.whole_run_window_s.item() == pytest.approx(length)
     assert runs.whole_run_outside_s.item() == pytest.approx(9.6)
-    assert runs.whole_run_energy_per_gpu_j.item() == pytest.approx(1.005 * NODE * length, rel=1e-3)
+    assert runs.whole_run_energy_per_gpu_one_hz_j.item() == pytest.approx(NODE * length, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -447,13 +430,6 @@ def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     first, sixth = (sources.of_figure(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))
     assert [(run.gpus, run["batch_size"], run["trace"]) for run in first] == [(1, 20, False)] * 3
     assert [(run.gpus, run["trace"]) for run in sixth] == [(400, True)]
-
-
-def test_measured_and_modelled_node_power_have_no_mean(frame):
-    runs = frame(*((run, {}) for run in one_node(repeats=2)))
-    runs["power_source"] = ["measured", "modelled"]
-    runs[NODE_POWER] = 100.0
-    assert math.isnan(TABLES["sc18_table1"].make(runs, NO_LOADING).frame.iloc[0].node_power_w)
 
 
 def test_synthetic_data_have_no_ratio_of_quality(frame):

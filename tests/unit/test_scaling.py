@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from study.core.errors import StudyError
+from study.core.files import write_sealed
 from study.data import feature_scaling
 from study.data.loaders import map_matrix, touch
+from study.experiment import conversions
 
 
 @pytest.fixture
@@ -30,6 +32,21 @@ def test_scaled_beforehand(tmp_path, matrices, fit):
     )
     scaler.apply(matrices[0])
     assert np.load(tmp_path / "train.npy").tobytes() == matrices[0].tobytes()
+
+
+def test_a_file_that_was_scaled_from_other_converted_files_is_refused(tmp_path, monkeypatch):
+    read = {"files": 1, "bytes": 9, "digest": "a", "sample": None, "token": None}
+    table = {"shape": [2, 3], "codes": [], "columns": [3, "a"], "has_plain_numbers": True, "read": read}
+    sidecars, scaled = {"train": str(tmp_path / "train.json")}, str(tmp_path / "scaled.json")
+    write_sealed(sidecars["train"], {**table, "sha256": "first", "source": {"bytes": 9, "sha256": "b"}})
+    assert not conversions.has_other_scaling(scaled, sidecars), "there is none"
+    write_sealed(scaled, conversions.describe_scaling(sidecars))
+    conversions.check_scaled(scaled, sidecars)
+    with monkeypatch.context() as patch, pytest.raises(StudyError, match="scaled.json: its file was scaled from other"):
+        patch.setattr(feature_scaling, "SCALING_VERSION", 99)
+        conversions.check_scaled(scaled, sidecars)
+    write_sealed(sidecars["train"], {**table, "sha256": "second", "source": {"bytes": 9, "sha256": "b"}})
+    assert conversions.has_other_scaling(scaled, sidecars)
 
 
 def test_a_wide_matrix_is_scaled_as_its_columns_alone(matrices):

@@ -7,7 +7,7 @@ import pytest
 
 from study.instruments.power import gpus, sensors
 from study.instruments.power.readings import SENSORS, Counter, Reading, Unavailable
-from study.instruments.power.sensors import amdsmi, cray, grace, intel_gpu, modelled, nvml, occ, rapl
+from study.instruments.power.sensors import amdsmi, cray, modelled, nvml, occ, rapl
 
 
 def write(root, files):
@@ -117,55 +117,6 @@ def test_occ_reads_whole_parts_only(tmp_path):
     assert {kind: device.read().power_w for kind, device in devices.items()} == {"node": 900, "cpu": 150}
     with pytest.raises(Unavailable, match="POWER9: no chip"):
         occ.find(tmp_path / "none")
-
-
-GRACE = {  # one superchip of a Grace Hopper node, labels as in NVIDIA's Grace Performance Tuning Guide
-    f"hwmon{index}/{where}{name}": value
-    for index, (label, microwatts) in enumerate(
-        {"Module Power Socket 0": 400_000_000, "Grace Power Socket 0": 150_000_000, "CPU Power Socket 0": 90_000_000,
-         "SysIO Power Socket 0": 9_000_000}.items()
-    )
-    for where, name, value in (("", "name", "power_meter"), ("device/", "power1_oem_info", label),
-                               ("device/", "power1_average", microwatts))
-}  # fmt: skip
-
-
-def test_grace_reads_whole_processors_only(tmp_path):
-    """The module holds the GPU too, which nvml reads; CPU and SysIO are parts of a Grace."""
-    write(tmp_path, GRACE | {"hwmon9/name": "nvme"})
-    (device,) = grace.find(tmp_path)
-    assert (device.kind, device.name, device.read()) == ("cpu", "grace-0", Reading(power_w=150.0))
-    (tmp_path / "hwmon1/device/power1_average").write_text("")
-    with pytest.raises(Unavailable, match="Grace: .*power1_average"):
-        grace.find(tmp_path)
-    with pytest.raises(Unavailable, match="no meter"):
-        grace.find(tmp_path / "none")
-
-
-def test_grace_in_kernels_without_a_device_behind_the_meter(tmp_path):
-    write(tmp_path, {name.replace("device/", ""): value for name, value in GRACE.items()})
-    assert [device.name for device in grace.find(tmp_path)] == ["grace-0"]
-
-
-def test_intel_gpus_are_read_as_whole_cards(tmp_path):
-    """Names and labels as the kernel documents them for xe and i915; tiles and chips are within the card."""
-    for pci in ("0000:4d:00.0", "0000:9a:00.0", "0000:b1:00.0"):
-        (tmp_path / "pci" / pci).mkdir(parents=True)
-    write(tmp_path, {
-        "hwmon0/name": "xe", "hwmon0/energy1_label": "card", "hwmon0/energy1_input": 5_000_000,
-        "hwmon0/energy2_label": "pkg", "hwmon0/energy2_input": 3_000_000,
-        "hwmon1/name": "i915", "hwmon1/energy1_input": 70, "hwmon2/name": "i915_gt0", "hwmon2/energy1_input": 30,
-        "hwmon3/name": "xe", "hwmon3/power1_max": 1,
-    })  # fmt: skip
-    for chip, pci in ((0, "4d"), (1, "9a"), (2, "9a"), (3, "b1")):
-        (tmp_path / f"hwmon{chip}" / "device").symlink_to(tmp_path / "pci" / f"0000:{pci}:00.0")
-    found = intel_gpu.find(tmp_path)
-    assert [(device.name, device.kind) for device in found] == [("0000:4d:00.0", "gpu"), ("0000:9a:00.0", "gpu")]
-    assert [part.part for part in found.missing] == ["0000:b1:00.0"]
-    write(tmp_path, {"hwmon0/energy1_input": 7_500_000, "hwmon0/energy2_input": 4_000_000})
-    assert found[0].read() == Reading(energy_j=2.5)
-    with pytest.raises(Unavailable, match="no device of the drivers"):
-        intel_gpu.find(tmp_path / "none")
 
 
 class FakeAmdSmi:

@@ -1,13 +1,17 @@
 """What we reach into Snakemake for, each tried with the installed one: this process runs a small workflow."""
 
 import builtins
-import contextlib
+import os
+import signal
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import snakemake_executor_plugin_cluster_generic as cluster_generic
-from snakemake import api, jobs
-from snakemake.resources import Resource, Resources
+from snakemake import api, exceptions, jobs
+from snakemake.resources import Resources
 from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
 from snakemake.settings import types as settings
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
@@ -29,7 +33,6 @@ SEEN["while read"] = {
     ),
     "deployment": snakemake_internals.deployment_methods(workflow),
     "given": snakemake_internals.given(workflow),
-    "words": snakemake_internals.words_of_python(workflow),
 }
 ONE = "one"
 
@@ -50,6 +53,7 @@ onstart:
     SEEN["handlers"].append("start")
     SEEN["jobs"] = sorted(job.rule.name for job in snakemake_internals.jobs_to_run(workflow))
     SEEN["executor"] = snakemake_internals.executor(workflow)
+    SEEN["resources"] = snakemake_internals.resources_of_slurm_plugin(workflow)
     SEEN["touches"] = snakemake_internals.only_touches(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
@@ -126,27 +130,6 @@ def _of_batch(submit):
     }
 
 
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [("all", "all"), ("input", "input"), ("collect", "collect"), ('"all"', None), ("gpu", None), ("gpu-a100", None),
-     ("7", None), ("None", None), ("--exclusive", None)],
-)  # fmt: skip
-def test_words_that_snakemake_does_not_take_for_texts(seen, given, word):
-    """The first three are functions or objects to it; a partition of this name ends in a traceback."""
-    defaults = Resources.parse([f"slurm_partition={given}"], allow_expressions=True, defaults="full")
-    with contextlib.suppress(Exception):
-        run("dryrun", resources=defaults)
-    assert seen["while read"]["words"] == ({"slurm_partition": word} if word else {})
-    known = dict.fromkeys(("wildcards", "input"), object()) | {"attempt": 1, "threads": 1, "async_run": None}
-    made = Resource.cli_evaluator("slurm_partition", given, **known)
-    assert isinstance(made, str | int | None) is (word is None), "when this fails, `words_of_python` can go"
-
-
-def test_without_default_resources_there_are_no_such_words(seen):
-    run("dryrun")
-    assert seen["while read"]["words"] == {}
-
-
 def test_the_folder_of_the_rules(seen, tmp_path):
     run("dryrun")
     assert seen["while read"]["folder"] == tmp_path
@@ -221,18 +204,6 @@ def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
     assert seen["handlers"] == ["start", "error"]
 
 
-def test_without_our_call_a_module_s_handlers_are_ignored(seen, tmp_path):
-    """When this fails, `use_handlers` can go."""
-    write(
-        tmp_path / "inner",
-        RULES.replace("snakemake_internals.use_handlers(workflow, onstart, onsuccess, onerror)", "pass"),
-    )
-    (tmp_path / "outer.yaml").write_text("{}")
-    (tmp_path / "Snakefile").write_text(OUTER)
-    run()
-    assert seen["handlers"] == []
-
-
 @pytest.mark.parametrize("mode", list(settings.ExecMode))
 def test_the_main_process_is_no_job_s(seen, mode):
     run("dryrun", mode=mode)
@@ -291,6 +262,14 @@ def test_the_jobs_to_run_are_those_whose_files_are_missing(seen, tmp_path):
     (tmp_path / "1.txt").touch()
     run()
     assert seen["jobs"] == ["all", "make"]
+
+
+def test_default_resources_that_no_executor_here_reads(seen):
+    given = ["slurm_partition=batch", "qos=debug", "mem_mb=1"]
+    run(resources=Resources.parse(given, allow_expressions=True, defaults="full"))
+    assert sorted(seen["resources"]) == ["qos", "slurm_partition"]
+    run(forced=True)
+    assert seen["resources"] == []
 
 
 def test_the_executor_is_the_plugin_s(seen):
@@ -365,3 +344,71 @@ def test_the_limit_of_jobs_per_second_can_be_taken_away(seen, tmp_path):
     assert seen["limited"] is not None
     assert seen["workflow"].scheduler.job_rate_limiter is None
     assert (tmp_path / "1.txt").exists() and (tmp_path / "2.txt").exists()
+
+
+HANGUP = """
+from study.workflow import snakemake_internals
+
+rule all:
+    default_target: True
+    input: "1.txt", "2.txt"
+
+rule make:
+    output: "{number}.txt"
+    shell: "kill -HUP %d; sleep 0.5; touch {output}"
+
+onstart:
+    snakemake_internals.end_in_order_at_hangup(workflow)
+"""
+
+
+@pytest.fixture
+def heeds_hangup():
+    """SIGHUP and SIGTERM do nothing here, and have their former handlers after the test."""
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    former = [signal.signal(number, lambda *_: None) for number in numbers]
+    yield
+    for number, handler in zip(numbers, former, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heeds_hangup", "seen")
+def test_a_hangup_lets_the_job_at_work_end_and_leaves_no_lock(tmp_path):
+    write(tmp_path, HANGUP % os.getpid())
+    with pytest.raises(exceptions.WorkflowError):
+        run()
+    assert len(list(tmp_path.glob("?.txt"))) == 1
+    assert not list(tmp_path.glob(".snakemake/locks/*"))
+
+
+@pytest.mark.usefixtures("heeds_hangup")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_does_not_wait_for_the_lock_of_the_code_below_it(number):
+    lock, has_ended = threading.Lock(), threading.Event()
+
+    def end():
+        if lock.acquire(timeout=10):
+            has_ended.set()
+
+    snakemake_internals.end_in_order_at_hangup(SimpleNamespace(scheduler=SimpleNamespace(exit_gracefully=end)))
+    with lock:
+        begun = time.monotonic()
+        os.kill(os.getpid(), number)
+        assert time.monotonic() - begun < 5
+    assert has_ended.wait(10)
+
+
+def test_the_executor_and_unlock_of_the_line_and_of_a_profile(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("executor: cluster-generic\n")
+    assert snakemake_internals.read_line(["-n"]).executor is None
+    asked = snakemake_internals.read_line(["-n", "--profile", str(tmp_path), "--unlock"])
+    assert (asked.executor, asked.unlock) == ("cluster-generic", True)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_locked_folder_s_message_is_ours(monkeypatch):
+    monkeypatch.setattr(exceptions, "LockException", exceptions.LockException)
+    snakemake_internals.replace_message_of_lock(lambda: "held by process 7")
+    with pytest.raises(exceptions.WorkflowError, match="^held by process 7$"):
+        raise exceptions.LockException()

@@ -19,23 +19,19 @@ CONTENT = "".join(f"{row % 2},{row * 7}.25\n" for row in range(400)).encode()  #
 def table(root):
     """One file."""
     (root / "t.csv").write_bytes(CONTENT)
-    return lambda: ([str(root / "t.csv")], None)
+    return lambda: [str(root / "t.csv")]
 
 
 def archive(root):
     """One compressed file."""
     (root / "t.csv.gz").write_bytes(gzip.compress(CONTENT, mtime=0))
-    return lambda: ([str(root / "t.csv.gz")], None)
+    return lambda: [str(root / "t.csv.gz")]
 
 
 def of_images(layout, path):
     """As the plan asks for the files of images."""
 
-    def found():
-        source = Source(layout, str(path))
-        return source.read_files, source.folder_names
-
-    return found
+    return lambda: Source(layout, str(path)).read_files
 
 
 def folder(root):
@@ -125,7 +121,7 @@ def now(found):
 
 def noted(sidecar, found, token=None):
     """A sidecar as a conversion leaves it."""
-    paths, _ = found()
+    paths = found()
     note = source_state.note(source_state.state(paths), paths, token)
     write_sealed(sidecar, {"shape": [1, 1], "source": {"bytes": 1, "sha256": ""}, "read": note})
 
@@ -144,19 +140,19 @@ def test_any_change_and_no_change(tmp_path_factory, kind, is_large, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source_state, "MOST_BYTES", 0 if is_large else 10**6)
         noted(sidecar, found)
-        paths, classes = now(found)
-        assert source_state.token(paths, sidecar, classes) is None
+        paths = now(found)
+        assert source_state.token(paths, sidecar) is None
         files = [path for each in map(Path, paths) for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
         chosen = data.draw(st.sampled_from([path for path in files if path.is_file()]), label="file")
         name = data.draw(st.sampled_from(sorted(changes)), label="change")
         change, is_other = changes[name]
         change(chosen, data.draw(st.integers(0, 10**6), label="place"))
-        paths, classes = now(found)
-        token = source_state.token(paths, sidecar, classes)
+        paths = now(found)
+        token = source_state.token(paths, sidecar)
         assert (token is not None) == is_other
         noted(sidecar, found, token)
-        paths, classes = now(found)
-        assert source_state.token(paths, sidecar, classes) == token, "once"
+        paths = now(found)
+        assert source_state.token(paths, sidecar) == token, "once"
 
 
 @pytest.mark.parametrize(("limit", "is_other"), [(10**6, False), (0, True)])
@@ -165,7 +161,7 @@ def test_another_time_alone_counts_only_where_content_is_not_compared(tmp_path, 
     found = listed(tmp_path)
     noted(tmp_path / "sidecar.json", found)
     os.utime(tmp_path / "x-1", (1, 1))
-    assert (source_state.token(now(found)[0], tmp_path / "sidecar.json") is not None) == is_other
+    assert (source_state.token(now(found), tmp_path / "sidecar.json") is not None) == is_other
 
 
 def test_a_large_file_that_another_replaces_with_its_size_and_time(tmp_path, monkeypatch):
@@ -175,14 +171,4 @@ def test_a_large_file_that_another_replaces_with_its_size_and_time(tmp_path, mon
     path.write_bytes(CONTENT * 1000)
     noted(tmp_path / "sidecar.json", found)
     rewritten(path, CONTENT.replace(b"25", b"75") * 1000)
-    assert source_state.token(now(found)[0], tmp_path / "sidecar.json")
-
-
-def test_a_note_without_a_sample_stays_valid(tmp_path, monkeypatch):
-    """An older version's."""
-    monkeypatch.setattr(source_state, "MOST_BYTES", 0)
-    found = table(tmp_path)
-    state = source_state.state(found()[0])
-    note = {"files": state.files, "bytes": state.bytes, "digest": state.digest, "token": "abc"}
-    write_sealed(tmp_path / "m.json", {"shape": [1, 1], "source": {"bytes": 1, "sha256": ""}, "read": note})
-    assert source_state.token(now(found)[0], tmp_path / "m.json") == "abc"
+    assert source_state.token(now(found), tmp_path / "sidecar.json")

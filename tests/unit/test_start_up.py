@@ -77,7 +77,7 @@ def test_a_table_is_written_without_matplotlib():
 @pytest.mark.parametrize(
     "program, further",
     [("train", []), ("launch_training", []), ("run_command", ["numpy"]),
-     ("sample_power", ["numpy", "yaml", "jsonschema"]), ("run_processes", ["numpy", "yaml", "jsonschema", "study"])],
+     ("sample_power", ["numpy", "yaml", "jsonschema"]), ("run_processes", ["numpy", "yaml", "jsonschema"])],
 )  # fmt: skip
 def test_what_runs_beside_the_ranks_imports_little(program, further):
     """Each run pays for it: of a rank, its launch, the process of a command, the node's sampler, and the launcher."""

@@ -15,11 +15,10 @@ from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator
 
 from study.backends.tensorflow import devices
-from study.backends.tensorflow.step_measures import SUMS, StepMeasures, squared_norm
+from study.backends.tensorflow.step_measures import StepMeasures
 from study.backends.tensorflow.trainer import KerasTrainer
 from study.communication.horovod import nccl_version
 from study.core.csv_columns import Columns
-from study.core.errors import StudyError
 from study.instruments import phases
 from study.records import record
 from study.training import rank
@@ -45,7 +44,7 @@ def trained(tmp_path):
 @pytest.mark.parametrize("benchmark", ["nt3", "p1b1", "p1b2", "p1b3"])
 def test_weights_are_the_same_bit_for_bit(trained, benchmark, monkeypatch):
     point = {"benchmark": benchmark, "epochs": 4, "sharding": "by_rank"}
-    crcs = [trained(2, "noise", **point, gradient_noise_every=1)[0], trained(2, "times", **point)[0]]
+    crcs = [trained(2, "times", **point)[0]]
     monkeypatch.setattr(StepMeasures, "observe", lambda *_: None)
     crcs.append(trained(2, "nothing", **point)[0])
     assert len({each["ranks"][0]["final_weights_crc32"] for each in crcs}) == 1
@@ -61,16 +60,11 @@ def test_a_rank_s_own_time_is_within_that_of_its_steps(trained, pipeline):
 
 
 @pytest.mark.slow
-def test_what_is_not_measured_is_left_out(trained):
-    with pytest.raises(StudyError, match="it compares the gradients of two ranks or more"):
-        trained(1, "alone", gradient_noise_every=1)
-    metrics, history = trained(2, "run", gradient_noise_every=0)
-    assert metrics["ranks"][0]["gradient_squares"] is None
-    assert not [name for name in history if name.startswith("gradient")]
+def test_what_is_not_measured_is_left_out():
     run = define(expand(gpus=2)[0])
     on_gpus = dataclasses.replace(run, machine={**run.machine, "gpus_per_rank": 1})
-    assert StepMeasures(on_gpus, 2).end_epoch(5) == {}
-    assert set(StepMeasures(run, 2).end_epoch(5)) == {"compute_per_step_s"}
+    assert StepMeasures(on_gpus).end_epoch(5) == {}
+    assert set(StepMeasures(run).end_epoch(5)) == {"compute_per_step_s"}
 
 
 @pytest.mark.slow
@@ -78,82 +72,28 @@ def test_sums_are_no_part_of_the_state(trained, monkeypatch):
     counted = []
     state = KerasTrainer.state
     monkeypatch.setattr(KerasTrainer, "state", lambda self: counted.append(len(state(self))) or state(self))
-    trained(2, "run", checkpoint_epochs=1, gradient_noise_every=1, epochs=3)
+    trained(2, "run", checkpoint_epochs=1, epochs=3)
     assert len(counted) >= 2
     assert len(set(counted)) == 1, "before the first step as after the first epoch"
 
 
-@pytest.mark.slow
-def test_squares_are_of_every_kth_step_and_whole_batches(trained):
-    """90 samples in batches of 20: four whole ones and one of 10 an epoch; steps 0, 2, [4: smaller], 6, 8."""
-    metrics, _ = trained(2, "run", benchmark="p1b2", gradient_noise_every=2)
-    squares = metrics["ranks"][0]["gradient_squares"]
-    assert squares["steps"] == [2, 2]
-    assert squares["local"] == squares["averaged"], "as the fake's averages are the gradients themselves"
-
-
-def test_squared_norm():
-    assert float(squared_norm([np.full((2, 3), 2.0, np.float32), None, np.float32([3.0])])) == 33.0
-
-
-def metrics_of(squares, seconds=(0.1, 0.3)):
-    return {
-        "workload": {"samples_per_rank": 100},
-        "ranks": [
-            {"compute_per_step_s": each, "gradient_squares": found}
-            for each, found in zip(seconds, squares, strict=True)
-        ],
-    }
-
-
-def test_the_noise_scale_of_known_gradients():
-    """Gradients of one sample: 1 in each of 50 directions, with noise of variance 4. B = trace / |G|^2 = 200 / 50."""
-    run, steps, random = define(expand(gpus=4, batch_size=8)[0]), 4000, np.random.default_rng(1)
-    local = 1 + random.normal(0, 2 / np.sqrt(8), (4, steps, 50))
-    averaged = [float((local.mean(axis=0) ** 2).sum())]
-    squares = [{"steps": [steps], "local": [float((of**2).sum())], "averaged": averaged} for of in local]
-    found = record._gradient_noise_scale(run, metrics_of(squares, seconds=[0.1] * 4))
-    assert found == pytest.approx(4, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    "squares",
-    [
-        [None, None],
-        [{"steps": [0.0], "local": [0.0], "averaged": [0.0]}] * 2,
-        [{"steps": [5.0], "local": [None], "averaged": [None]}] * 2,  # diverged
-        [{"steps": [5.0], "local": [4.0], "averaged": [1.0]}] * 2,  # a quarter, where noise alone gives half
-    ],
-)
-def test_no_noise_scale(squares):
-    assert record._gradient_noise_scale(define(expand()[0]), metrics_of(squares)) is None
+def metrics_of(*seconds):
+    return {"workload": {"samples_per_rank": 100}, "ranks": [{"compute_per_step_s": each} for each in seconds]}
 
 
 def test_the_slowest_and_the_fastest_rank():
-    found = record._compute_per_step(metrics_of([None, None]))
+    found = record._compute_per_step(metrics_of(0.1, 0.3))
     assert found == {"compute_per_step_slowest_s": 0.3, "compute_per_step_fastest_s": 0.1}
-    found = record._compute_per_step(metrics_of([None, None], seconds=[None, None]))
+    found = record._compute_per_step(metrics_of(None, None))
     assert set(found.values()) == {None}
 
 
 def test_the_first_epoch_s_excess():
-    def excess(**columns):
-        values = {name: np.array(each) for name, each in columns.items()}
-        return record._first_epoch_excess(Columns(len(next(iter(values.values()))), values))
+    def excess(*steps_s):
+        return record._first_epoch_excess(Columns(len(steps_s), {"steps_s": np.array(steps_s)}))
 
-    assert excess(steps_s=[5.0, 1.0, 3.0, 2.0]) == 3.0
-    assert excess(steps_s=[5.0]) is None
-    assert excess(time_s=[5.0, 1.0]) is None
-
-
-def test_equal_batches_on_all_ranks_are_refused():
-    with pytest.raises(StudyError, match=r"gradient_noise_every: all ranks train p1b3 on the same batches"):
-        expand(benchmark="p1b3", scaling="weak", batch_size=10, gradient_noise_every=1)
+    assert (excess(5.0, 1.0, 3.0, 2.0), excess(5.0)) == (3.0, None)
 
 
 def test_nccl_s_version_codes():
     assert (nccl_version(21805), nccl_version(2804)) == ("2.18.5", "2.8.4")
-
-
-def test_every_sum_is_of_history_or_metrics():
-    assert {*rank.SQUARES.values(), "compute_s"} == set(SUMS)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study.experiment.parameters import PARAMETERS
-from study.report.tables.checkpoint_cost import checkpoint_cost
+from study.report.tables import TABLES
 from study.report.tables.strategies import strategies
 
 RUN = {
@@ -22,7 +22,7 @@ RUN = {
     "time_per_epoch_steady_s": 2.0,
     **{f"checkpoint_{name}": None for name in ("write_s", "file_mb", "state_mb", "restore_s", "restored_loss_error")},
 }  # fmt: skip
-MIRRORED = {"strategy": "multi_worker_mirrored", "steady_samples_per_s": 50.0, "workers_lost": 0}
+SLOWER = {"strategy": "ddp", "steady_samples_per_s": 50.0, "workers_lost": 0}
 SERVED = {"strategy": "parameter_server", "servers": 2, "learning_rate_scaling": "none", "test_loss": 0.9,
           "servers_sent_mb_per_step": 2.0, "busiest_server_share": 0.99, "workers_lost": 0}  # fmt: skip
 LOST = {**SERVED, "status": "failed", "failure_kind": "workers_lost", "workers_lost": 1, "test_loss": None,
@@ -42,13 +42,13 @@ def runs(*changes):
 
 
 def test_strategies_are_compared_with_horovod():
-    table = strategies(runs({}, MIRRORED, SERVED), None).frame.set_index("strategy")
-    assert list(table.index) == ["horovod", "multi_worker_mirrored", "parameter_server"]
+    table = strategies(runs({}, SLOWER, SERVED), None).frame.set_index("strategy")
+    assert list(table.index) == ["horovod", "parameter_server", "ddp"]
     assert pd.isna(table.loc["horovod"].throughput_ratio)
-    mirrored, served = table.loc["multi_worker_mirrored"], table.loc["parameter_server"]
-    assert (mirrored.throughput_ratio, mirrored.pairing) == (pytest.approx(0.5), "paired")
-    assert mirrored.throughput_ratio_low == pytest.approx(0.5) == mirrored.throughput_ratio_high
-    assert mirrored.test_loss_against_horovod == "no difference shown"
+    slower, served = table.loc["ddp"], table.loc["parameter_server"]
+    assert (slower.throughput_ratio, slower.pairing) == (pytest.approx(0.5), "paired")
+    assert slower.throughput_ratio_low == pytest.approx(0.5) == slower.throughput_ratio_high
+    assert slower.test_loss_against_horovod == "no difference shown"
     assert served.throughput_ratio == pytest.approx(1), "although its learning rate is not scaled"
     assert served.test_loss_against_horovod == "higher"
     assert (served.busiest_server_share, served.workers_lost) == (pytest.approx(0.99), 0)
@@ -56,7 +56,7 @@ def test_strategies_are_compared_with_horovod():
 
 def test_ddp_has_its_name_and_is_compared_with_horovod():
     torch = {"framework": "pytorch"}
-    table = strategies(runs(torch, {**torch, **MIRRORED, "strategy": "ddp"}), None).frame
+    table = strategies(runs(torch, {**torch, **SLOWER}), None).frame
     assert table["strategy"].tolist() == ["horovod", "ddp"]
     assert table["throughput_ratio"].astype(float).tolist() == pytest.approx([math.nan, 0.5], nan_ok=True)
 
@@ -73,8 +73,8 @@ def test_servers_are_compared_with_one():
 
 
 def test_one_repeat_gives_no_verdict():
-    found = runs({}, MIRRORED)
-    row = strategies(found[found["block"] == 1], None).frame.set_index("strategy").loc["multi_worker_mirrored"]
+    found = runs({}, SLOWER)
+    row = strategies(found[found["block"] == 1], None).frame.set_index("strategy").loc["ddp"]
     assert row.test_loss_against_horovod is None
     assert math.isnan(row.throughput_ratio_low)
 
@@ -94,7 +94,7 @@ def test_checkpoint_cost_has_shares_and_advice():
     written = {"checkpoint_epochs": 2, "checkpoint_write_s": 0.5, "checkpoint_file_mb": 10.1,
                "checkpoint_state_mb": 10.0, "checkpoint_restore_s": 0.1,
                "checkpoint_restored_loss_error": 0.0}  # fmt: skip
-    (row,) = checkpoint_cost(runs({}, written), None).frame.to_dict("records")
+    (row,) = TABLES["checkpoint_cost"].make(runs({}, written), None).frame.to_dict("records")
     assert row["write_share_of_interval"] == pytest.approx(0.125)
     assert row["held_share_of_training"] == pytest.approx(0.02)
     assert row["advised_interval_failures_1h_s"] == pytest.approx(60)

@@ -2,17 +2,18 @@
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
 from types import SimpleNamespace
 
-import pandas as pd
 import psutil
 import pytest
 from examples import expand
 
 from study.backends.tensorflow import shards
+from study.communication import channel
 from study.communication.channel import Channel
 from study.communication.roles import CHIEF_ENDED, Place
 from study.core.errors import StudyError
@@ -23,7 +24,6 @@ from study.launch import failure, processes
 from study.launch.spots import HERE, Process, Spot
 from study.machines import held_ports, remote
 from study.machines.process_roles import Role, roles
-from study.report.tables import checkpoint_cost
 
 OWN = """import json, os, signal, sys, time
 number = json.loads(os.environ["STUDY_PROCESS"])[0]
@@ -190,7 +190,7 @@ def test_workers_that_end_at_the_same_moment_are_all_noticed(tmp_path, monkeypat
 
 
 def test_workers_in_step_end_together(tmp_path):
-    code, told = run_all(tmp_path, "sys.exit(3) if number else time.sleep(60)", 2, 0, "multi_worker_mirrored")
+    code, told = run_all(tmp_path, "sys.exit(3) if number else time.sleep(60)", 2, 0, "ddp")
     assert (code, told["lost"]) == (3, [1])
 
 
@@ -217,19 +217,50 @@ def channels(number, address=None):
     return [found[place] for place in range(number)]
 
 
+STRANGER = """
+import os, sys
+from multiprocessing.connection import Client
+os.setuid(int(sys.argv[2]))
+address = sys.argv[1].rpartition(":")
+for _ in range(1000):
+    try:
+        stranger = Client((address[0], int(address[2])) if address[1] else chr(0) + sys.argv[1])
+        break
+    except ConnectionRefusedError:
+        continue
+print("connected", flush=True)
+if sys.argv[3]:
+    stranger.send_bytes(sys.argv[3].encode())
+sys.stdin.read()
+"""
+
+
 @pytest.mark.parametrize("over_tcp", [False, True])
-def test_a_channel_gathers_and_notices_who_has_gone(over_tcp):
+@pytest.mark.parametrize("says", ["", "nothing that the key says"])
+def test_a_stranger_neither_joins_a_channel_nor_keeps_others_out(over_tcp, says, monkeypatch):
+    monkeypatch.setattr(channel, "PATIENCE_S", 1)
+    (held,) = held_ports.hold(1)
+    address = f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else f"test-stranger-{os.getpid()}"
+    both = []
+    root = threading.Thread(target=lambda: both.append(Channel(Place(0, 2, address, "key"))), daemon=True)
+    root.start()
+    line = [sys.executable, "-c", STRANGER, address, "65534" if os.geteuid() == 0 else str(os.geteuid()), says]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout.readline() == b"connected\n"
+        one = Channel(Place(1, 2, address, "key"))
+        root.join(20)
+        assert both and one.place.number == 1
+        stranger.stdin.close()
+    one.close()
+    both[0].close()
+    held.close()
+
+
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_a_channel_notices_who_has_gone(over_tcp):
     (held,) = held_ports.hold(1)
     root, one, two = channels(3, f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else None)
     held.close()
-    answers = []
-    others = [threading.Thread(target=lambda c=c: answers.append(c.gather(c.place.number))) for c in (one, two)]
-    for thread in others:
-        thread.start()
-    assert root.gather("root") == ["root", 1, 2]
-    for thread in others:
-        thread.join(20)
-    assert answers == [["root", 1, 2]] * 2
     counted = {*traffic._sockets()}
     assert bool(counted & root.sockets()) == over_tcp
     assert not counted & root.sockets() & {*traffic.Traffic(root.sockets())._counted()}
@@ -257,7 +288,7 @@ def test_roles_have_names_and_places():
     assert Place.own(place.variables(cluster, addresses)) == place
     assert [place.number_on_host(number) for number in range(4)] == [0, 1, 0, 1]
     assert place.local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
-    assert roles("multi_worker_mirrored", 1, 0) == [Role("worker", 0)]
+    assert roles("ddp", 1, 0) == [Role("worker", 0)]
 
 
 SERVED = {"strategy": "parameter_server", "servers": 1}
@@ -270,15 +301,14 @@ SERVED = {"strategy": "parameter_server", "servers": 1}
         ({"strategy": "parameter_server"}, "servers", "needs 1 or more"),
         ({"server_placement": "min_size"}, "server_placement", "needs strategy: parameter_server"),
         ({**SERVED, "gpus": 2, "trace": True}, "strategy", "trace: the timeline is Horovod's"),
-        ({**SERVED, "gradient_noise_every": 5}, "strategy", "gradient_noise_every"),
         ({**SERVED, "emulated_ranks": 2}, "strategy", "emulated_ranks"),
         ({**SERVED, "staging": "local_copy"}, "strategy", "staging: local_copy"),
         ({**SERVED, "warmup_epochs": 1}, "strategy", "warmup_epochs"),
         ({**SERVED, "profile": True}, "strategy", "profile"),
         ({**SERVED, "learning_rate_by_layer": "lars"}, "strategy", "a layer's norm needs the whole layer"),
-        ({"strategy": "multi_worker_mirrored", "checkpoint_epochs": 1}, "strategy", "checkpoint_epochs"),
-        ({"strategy": "multi_worker_mirrored", "staging": "job_broadcast"}, "strategy", "staging: job_broadcast"),
-        ({"strategy": "multi_worker_mirrored", "input_pipeline": "keras_arrays"}, "strategy", "tf_data"),
+        ({**SERVED, "checkpoint_epochs": 1}, "strategy", "checkpoint_epochs"),
+        ({**SERVED, "staging": "job_broadcast"}, "strategy", "staging: job_broadcast"),
+        ({**SERVED, "input_pipeline": "keras_arrays"}, "strategy", "tf_data"),
     ],
 )
 def test_what_does_not_fit_a_strategy_is_refused(point, key, words):
@@ -296,18 +326,12 @@ def test_a_table_that_is_too_large_to_send_is_refused_with_its_size(monkeypatch)
     monkeypatch.setattr(strategy, "MOST_SENT", 23_999)
     with pytest.raises(StudyError, match="sends each worker all training samples in one message"):
         expand(scaling="weak", gpus=1, **SERVED)
-    assert expand(scaling="weak", gpus=1, strategy="multi_worker_mirrored")
+    assert expand(scaling="weak", gpus=1)
 
 
 def test_runs_without_the_keys_keep_their_names():
     (run,) = expand(scaling="weak", gpus=1)
     assert "strategy" not in run.directory and "server" not in run.directory
-
-
-def test_the_advised_interval():
-    """Young's formula by hand: sqrt(2 x 5 s x 10 h) is 600 s."""
-    assert checkpoint_cost.young_interval_s(5, 36_000) == pytest.approx(600)
-    assert pd.isna(checkpoint_cost.young_interval_s(float("nan"), 3600))
 
 
 def test_the_worker_that_cannot_read_an_image_tells_which():

@@ -6,18 +6,10 @@ import struct
 import numpy as np
 import pytest
 
-from study.data import arrow_blocks, text_table
+from study.data import text_table
 from study.data.tabular import Form
 
 NAMED = Form.of({"header": True, "codes": [{"column": "type"}], "drop": ["case"]})
-
-
-@pytest.fixture(params=["compiled", "arrow"], autouse=True)
-def by(request, monkeypatch):
-    if request.param == "arrow":
-        monkeypatch.setattr(text_table, "compiled", None)
-    else:
-        assert text_table.compiled, "make setup builds it"
 
 
 def read(path, form):
@@ -51,18 +43,6 @@ def test_whatever_the_blocks(tmp_path, monkeypatch, block_bytes, line_end):
     assert texts == [[f"t{i % 2}" for i in range(7)]]
 
 
-def test_names_longer_than_a_look_at_the_line(tmp_path):
-    name = "n" * (2 * arrow_blocks.HEAD_BYTES)
-    (tmp_path / "t.csv").write_text(f"case,type,a\n{name},t,1.5\n")
-    matrix, texts = read(tmp_path / "t.csv", NAMED)
-    assert (matrix.tolist(), texts) == ([[1.5]], [["t"]])
-
-
-def test_numbers_that_arrow_does_not_take_and_pandas_does(tmp_path):
-    (tmp_path / "t.csv").write_text("case,type,a,b\nc,t,+1.5, 2\nc,t,.5,-5.\n")
-    assert read(tmp_path / "t.csv", NAMED)[0].tolist() == [[1.5, 2], [0.5, -5]]
-
-
 def test_missing_values(tmp_path):
     form = Form.of({"header": True, "codes": [], "missing": ["na", ""]})
     (tmp_path / "t.csv").write_text("a,b\nna,1\n,2\n3,\n")
@@ -81,21 +61,6 @@ def test_the_first_block_that_is_wrong_is_told(tmp_path, monkeypatch, lines, fir
     with pytest.raises(text_table.BlockError) as error:
         read(tmp_path / "t.csv", NAMED)
     assert error.value.first_row == first_row
-
-
-@pytest.mark.parametrize(
-    ("spec", "names", "leading"),
-    [
-        ({"header": False, "codes": [{"column": 0, "values": [0, 1]}]}, [0, 1, 2], 1),
-        ({"header": True, "codes": [{"column": "type"}], "drop": ["case"]}, ["case", "type", "a"], 2),
-        ({"header": True, "codes": [{"column": "type"}]}, ["a", "type", "b"], None),
-        ({"header": True, "codes": [], "drop": ["b"]}, ["a", "b"], None),
-        ({"header": True, "codes": [], "keep": ["a"]}, ["a"], None),
-        ({"header": True, "codes": [{"column": "a"}]}, ["a"], None),
-    ],
-)
-def test_which_tables_arrow_reads(spec, names, leading):
-    assert arrow_blocks.leading_columns(Form.of(spec), names) == leading
 
 
 def texts_of_numbers(generator):

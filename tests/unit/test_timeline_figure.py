@@ -23,7 +23,8 @@ FIGURE = describe("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
     **{name: PARAMETERS[name].default for name in observing()},
-    "machine": "local", "benchmark": "nt3", "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
+    "machine": "local", "memory_mode": "none", "benchmark": "nt3",
+    "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
     "host": "n1", "hosts": "n1", "clock_uncertainty_s": None,
     "staging": "none",
     "straggler_loads": 0, "trace": True, "repeat": 1, "status": "ok", "power_source": None,
@@ -38,7 +39,8 @@ def add_run(folder, name, ranks=2, power=None, host="n1", machine=None, gpus=(),
     """
     directory = folder / name
     directory.mkdir()
-    outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": STARTED_NS, "runtime_s": 20.0}
+    outcome = {"status": "ok", "failure": None, "exit_code": 0, "started_wall_ns": STARTED_NS, "runtime_s": 20.0,
+               "started_monotonic_ns": None, "boot_id": None, "workers_lost": None}  # fmt: skip
     (directory / "outcome.json").write_text(json.dumps({**outcome, "files": {}}))
     edges = []
     for rank in range(ranks):

@@ -7,13 +7,14 @@ import time
 
 import pytest
 
+from study.contrib.exports import perfetto
 from study.core.errors import StudyError
 from study.instruments.operations.profile import Operation, Profile
 from study.instruments.operations.profile import write as write_profile
-from study.report import trace
+from study.instruments.power.sampler import COLUMNS
 
 WALL, ZEROS = 1_700_000_000_000_000_000, {"a": 1_699_999_999_000_000_000, "b": 1_699_999_000_000_000_000}
-HEADER = "wall_ns,monotonic_ns,host,sensor,kind,device,power_w,energy_j,freshness,utilization_pct,memory_mb\n"
+HEADER = ",".join(COLUMNS) + "\n"
 
 
 def edge(phase, which, rank, host, at_ms):
@@ -45,7 +46,7 @@ def two_hosts(tmp_path):
 
 
 def written(folder, name="trace.json"):
-    made = trace.write(folder, folder / name)
+    made = perfetto.write(folder, folder / name)
     raw = (folder / name).read_bytes()
     content = json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)
     assert len(content["traceEvents"]) == made.events
@@ -56,7 +57,7 @@ def written(folder, name="trace.json"):
         assert event["ph"] != "X" or event["dur"] >= 0
         assert event["ph"] != "C" or all(isinstance(value, float) for value in event["args"].values())
     for event in content["traceEvents"]:
-        event["ts"] = event.get("ts", 0) - trace.LEAD_NS // 1000  # from the first phase on
+        event["ts"] = event.get("ts", 0) - perfetto.LEAD_NS // 1000  # from the first phase on
     return content["traceEvents"], made
 
 
@@ -98,7 +99,8 @@ def test_all_parts_with_odd_names(two_hosts):
         f"epoch,time_s,learning_rate,begin_wall_ns,begin_monotonic_ns\n1,0.01,0.1,{WALL},{begin}\n"
     )
     rows = [
-        f"{WALL + ms * 10**6},{WALL + ms * 10**6 - ZEROS['b']},b,rapl,cpu,package-0,,{ms * 0.1},,,\n" for ms in (0, 10)
+        f"{WALL + ms * 10**6},{WALL + ms * 10**6 - ZEROS['b']},b,rapl,cpu,package-0,,,{ms * 0.1},,,,,\n"
+        for ms in (0, 10)
     ]
     (two_hosts / "telemetry.csv").write_text(HEADER + "".join(rows))
     events, made = written(two_hosts)
@@ -113,13 +115,13 @@ def test_all_parts_with_odd_names(two_hosts):
 def test_a_damaged_part_is_refused_with_its_name(two_hosts, name, content):
     (two_hosts / name).write_bytes(content)
     with pytest.raises(StudyError, match=name):
-        trace.write(two_hosts, two_hosts / "trace.json")
+        perfetto.write(two_hosts, two_hosts / "trace.json")
     assert not (two_hosts / "trace.json").exists()
 
 
 def test_a_folder_without_phases_is_no_run(tmp_path):
     with pytest.raises(StudyError, match="no rank has begun a phase"):
-        trace.write(tmp_path, tmp_path / "trace.json")
+        perfetto.write(tmp_path, tmp_path / "trace.json")
 
 
 def test_a_hundred_thousand_events_are_written_in_five_seconds_and_200_mb(two_hosts):
@@ -128,7 +130,7 @@ def test_a_hundred_thousand_events_are_written_in_five_seconds_and_200_mb(two_ho
     span = (begin, begin + 100_000)
     write_profile(two_hosts / "operations.json.gz", Profile("p", "cpu", (span,), (), operations))
     before, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = trace.write(two_hosts, two_hosts / "trace.json.gz")
+    made = perfetto.write(two_hosts, two_hosts / "trace.json.gz")
     assert time.process_time() - before < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200_000  # KiB
     assert made.events > 100_000

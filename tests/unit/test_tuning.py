@@ -12,9 +12,7 @@ from examples import STUDY, expand
 
 from study import plan
 from study.core.errors import StudyError
-from study.core.paths import ROOT
 from study.experiment import expansion
-from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.records import arms, tuner
 from study.records.tidy import arms_text
@@ -147,17 +145,6 @@ def test_a_failed_run_is_counted_and_never_averaged(runs_of):
     assert (row.blocks, row.repeats_failed, row.baseline_failed, row.failures) == (4, 2, 1, "1 x oom")
     assert row.throughput_ratio == pytest.approx(1.2, rel=0.02)
     assert row.test_loss_difference == 0
-
-
-def test_a_run_that_lost_a_member_counts_as_failed(runs_of):
-    runs = runs_of({"arrays": 1.2, "same": 1.0}).assign(members_failed=None)
-    lost = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] == 2)
-    runs.loc[lost, ["members_failed", "test_loss"]] = [1, 1e9]
-    row = table_of(runs).loc["arrays"]
-    assert (row.blocks, row.repeats_ok, row.repeats_failed, row.failures) == (5, 5, 1, "1 x member_failed")
-    assert row.test_loss_difference == 0
-    (compared, _), *_ = arms.compare(runs).values()
-    assert compared.speed.blocks == 5, "for the tuner too"
 
 
 def test_blocks_of_two_sessions_are_left_out_and_counted(runs_of):
@@ -452,43 +439,3 @@ def test_the_tuner_s_table_has_a_row_per_baseline(tuned):
     assert (row["screening_blocks"], row["held_out_blocks"]) == ("1 to 3", "4 to 6")
     (nothing,) = tuner_table(study, tuner.answers(study, runs.iloc[:0])).frame.to_dict("records")
     assert nothing["verdict"] == "not enough blocks" and nothing["pick"] is None
-
-
-# The command that tries all this on real runs
-
-
-@pytest.mark.slow
-def test_comparisons_with_itself_are_counted(capsys, monkeypatch):
-    """Twenty of ten blocks with known noise, and a slow-down of 5 %."""
-    monkeypatch.syspath_prepend(str(ROOT / "performance"))
-    import aa
-
-    monkeypatch.setitem(aa.PARAMETERS._entries, aa.DELAY, PARAMETERS["control"])
-    random, rows, started = np.random.default_rng(2020), [], 0
-    assert len(aa.order(20, 10)) == 20 * 10 + 10
-    for arm, number, block in aa.order(20, 10):
-        drift = np.exp(random.normal(0, 0.1))
-        for name in ("baseline", arm):
-            started += 1
-            noise = np.exp(random.normal(0, 0.01))
-            step = 0.02 * drift * noise * (1.05 if name == aa.SLOWED else 1)
-            rows.append({"compared": arm, "comparison": number, "block": block, "arm": name, "delay_ms": 1.0,
-                         "gpus": 1, "epochs_per_rank": 20, "samples_per_rank": 240, "steps_per_epoch": 12,
-                         "test_loss": 0.5, "time_per_step_s": step, "tcp_sent_mb_per_step": None,
-                         "started_wall_ns": started})  # fmt: skip
-    table = aa.compared(pd.DataFrame(rows))
-    assert len(table) == 21 and (table["blocks"] == 10).all()
-    assert table[table["arm"] == aa.AGAIN]["excludes_1"].sum() <= 3
-    assert aa.delay_ms(rows) == 1, "whole milliseconds, where the key takes no others"
-    aa.report(pd.DataFrame(rows))
-    told = capsys.readouterr().out
-    assert "of 20 intervals exclude 1 (of 20, at most 3 should)" in told
-    assert "slow-down of 5.0% of a step: ratio 0.954 (" in told and told.rstrip().endswith("), found")
-
-
-def test_the_blocks_of_a_comparison_alternate(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "performance"))
-    import aa
-
-    runs = aa.planned(aa.AGAIN, 3, 0.0, 1)
-    assert [(run.repeat, run["control"], run.arms[0].name) for run in runs] == [(3, 0, "baseline"), (3, 1, "again")]

@@ -6,11 +6,11 @@ import tarfile
 import pytest
 import show_findings
 
+from study.contrib.exports import archive, mlflow
+from study.contrib.exports.kinds import Results
 from study.core import configuration
 from study.core.files import write_json
 from study.experiment.undeclared import undeclared
-from study.report.exports import mlflow, ro_crate
-from study.report.exports.kinds import Results
 
 OLD_FORM = {"study": "mine", "findings": [{"name": "n"}]}  # lacks what the schema asks for
 STALE = ["figures/loaders.svg", "findings.json", "findings.md", "tables/summary.csv", "tables/summary.md"]
@@ -74,9 +74,9 @@ def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monke
 
 def test_exports_have_what_the_study_declares(study, tmp_path):
     folder = study("tables: [scaling]\nfigures: [network]\n")
-    ro_crate.export(Results("mine", tmp_path / "local"), tmp_path / "mine.tar.gz")
-    with tarfile.open(tmp_path / "mine.tar.gz") as archive:
-        packed = {each.name.partition("/studies/mine/")[2] for each in archive.getmembers()} - {""}
+    archive.export(Results("mine", tmp_path / "local"), tmp_path / "mine.tar.gz")
+    with tarfile.open(tmp_path / "mine.tar.gz") as file:
+        packed = {each.name.partition("/studies/mine/")[2] for each in file.getmembers()} - {""}
     assert packed == {"tables/scaling.csv", "figures/network.svg", "runs.csv", "loading.csv", "attempts.csv"}
     _, runs = mlflow.write(folder, tmp_path / "local", tmp_path / "mlruns")
     assert runs == 0

@@ -1,6 +1,5 @@
 """What a run's folder or a configuration holds stays data: nothing is unpickled, and no name leaves its folder."""
 
-import ast
 import json
 import os
 import pickle
@@ -8,12 +7,10 @@ import pickle
 import numpy as np
 import pytest
 from examples import expand
-from tracked import ours
 
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.core.paths import ROOT
 from study.data.images import formats
 from study.data.loaders import map_matrix
 from study.experiment import expansion
@@ -23,92 +20,6 @@ from study.records import versions
 from study.records.record import make_record, read_record
 from study.records.tidy import read_loading, read_runs
 from study.training import checkpoints
-
-# Calls that build any object from a file, or run what is in it.
-MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle"}
-FUNCTIONS = {"read_pickle", "read_hdf", "load_model", "load_weights", "unsafe_load", "full_load", "unsafe_load_all",
-             "full_load_all", "eval", "exec"}  # fmt: skip
-# Modules and calls that take files out of an archive; members may be links or lead elsewhere.
-ARCHIVES = {"tarfile", "extractall", "extract", "unpack_archive"}
-# {file: call}: why it is harmless. pstats reads by marshal, which builds numbers, texts, tuples and dicts, and calls
-# nothing; the file's checksum is in the run's outcome. `core.checked` copies what it has parsed, in memory.
-ALLOWED = {
-    "scripts/study/instruments/profiler.py": {"marshal", "marshal.load", "pstats.Stats"},
-    "scripts/study/core/checked.py": {"marshal", "marshal.dumps", "marshal.loads"},
-}
-SAFE_LOADERS = {"yaml.SafeLoader", "yaml.CSafeLoader"}
-
-
-def calls(tree):
-    """(name as written, call) of each call; of an import its module, with None."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((f"{node.module}.{alias.name}", None) for alias in node.names)
-        elif isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
-
-
-def loads_objects(name, call):
-    """Whether a call or an import can build any object from a file."""
-    parts = name.split(".")
-    if parts[0] in MODULES or (call is not None and name == "pstats.Stats"):
-        return True
-    if parts[-1] in FUNCTIONS and (len(parts) > 1 or parts[-1] in ("eval", "exec")):
-        return True
-    if parts[0] == "torch" and (parts[-1] == "load" or parts[1:2] in (["hub"], ["package"], ["jit"])):
-        return True
-    if name in ("np.load", "numpy.load"):
-        return not any(each.arg == "allow_pickle" and ast.unparse(each.value) == "False" for each in call.keywords)
-    if call is not None and any(each.arg == "allow_pickle" for each in call.keywords):
-        return any(ast.unparse(each.value) != "False" for each in call.keywords if each.arg == "allow_pickle")
-    if name in ("yaml.load", "yaml.load_all"):
-        return len(call.args) < 2 or ast.unparse(call.args[1]) not in SAFE_LOADERS
-    return False
-
-
-def found(is_bad):
-    """{file: names} of calls in the library, the scripts and the measurements for which ``is_bad`` holds."""
-    bad = {}
-    files = [path for folder in ("scripts", "performance", "docs") for path in ours((ROOT / folder).rglob("*.py"))]
-    assert len(files) > 200
-    for path in files:
-        names = {name for name, call in calls(ast.parse(path.read_text())) if is_bad(name, call)}
-        if names:
-            bad[path.relative_to(ROOT).as_posix()] = names
-    return bad
-
-
-@pytest.mark.slow
-def test_nothing_is_unpickled():
-    assert found(loads_objects) == ALLOWED
-
-
-@pytest.mark.slow
-def test_no_archive_is_extracted():
-    """npz files are read member by member, and gz files as a stream: neither writes a file by a name in it."""
-    assert found(lambda name, _: set(name.split(".")) & ARCHIVES).keys() <= {
-        "scripts/study/core/archive.py"
-    }  # it only writes
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["import pickle", "from joblib import load", "pd.read_pickle(x)", "np.load(x)", "np.load(x, allow_pickle=True)",
-     "yaml.load(x)", "yaml.load(x, yaml.Loader)", "keras.models.load_model(x)", "eval(x)", "pstats.Stats(x)",
-     "pd.read_hdf(x)", "np.load(x, allow_pickle=a)", "torch.load(x)", "torch.jit.load(x)",
-     "torch.hub.load(x)"],
-)  # fmt: skip
-def test_that_search_finds_what_it_looks_for(text):
-    assert any(loads_objects(name, call) for name, call in calls(ast.parse(text)))
-
-
-@pytest.mark.parametrize(
-    "text", ["np.load(x, allow_pickle=False)", "yaml.load(x, yaml.SafeLoader)", "yaml.safe_load(x)"]
-)
-def test_that_search_lets_pass_what_is_safe(text):
-    assert not any(loads_objects(name, call) for name, call in calls(ast.parse(text)))
 
 
 class _Evil:

@@ -62,8 +62,7 @@ def cast(folder, outputs=OUTPUTS, labels=LABELS, run=None):
 
 def metrics(**of_last):
     """Of the members' ranks; of_last: what the last one tells."""
-    told = {"failure": None, "ended_after_epoch": None, "alone_from_block": None, "samples_preprocessed": 1,
-            "received_bytes": 0}  # fmt: skip
+    told = {"samples_preprocessed": 1, "received_bytes": 0}
     members = [{**told, "number": number} for number in range(MEMBERS)]
     members[-1] |= of_last
     return {"ranks": [{"rank": each["number"], "member": each} for each in members]}
@@ -100,7 +99,6 @@ def test_a_thousand_members_are_joined_in_time(tmp_path):
         (a_run(loss="mse"), {}, "the members predict no classes: their loss is mse"),
         (a_run(ensemble=1, members="[{}]"), {}, "one member"),
         (a_run(measure="peak_throughput"), {}, "nothing is trained"),
-        (a_run(), {"failure": "the loss is not finite"}, "1 of 3 members failed"),
         (a_run(), {"no_vote": "its outputs have another shape"}, "member 2: its outputs have another shape"),
     ],
     ids=str,
@@ -110,17 +108,6 @@ def test_without_a_vote_there_is_a_reason(run, told, reason, tmp_path):
     found = votes.combined(run, metrics(**told), tmp_path)
     assert found.pop("ensemble_accuracy_reason") == reason
     assert set(found.values()) == {None}
-
-
-def test_a_lost_member_and_one_left_by_halving(tmp_path):
-    cast(tmp_path)
-    lost = {**metrics(), "members_lost": [{"member": 2}]}
-    assert votes.combined(a_run(), lost, tmp_path)["ensemble_accuracy_reason"] == "1 of 3 members failed"
-    ended = metrics(ended_after_epoch=1)
-    two = votes.combined(a_run(), ended, tmp_path)
-    assert (two["voting_members"], two["vote_test_accuracy"]) == (2, 0.6), "of two members, that of the first"
-    ended["ranks"][1]["member"]["ended_after_epoch"] = 1
-    assert votes.combined(a_run(), ended, tmp_path)["ensemble_accuracy_reason"] == "one member was left after halving"
 
 
 def test_other_samples_lost_files_and_damaged_ones_are_told(tmp_path):

@@ -17,24 +17,20 @@ WAITING = {
 # What ends the waits of each function, ``module:function``.
 ENDS = {
     "a limit of its own": """
-        core.commands:end core.commands:run core.commands:wait data.download:fetch data.loader_timing:_in_new_process
+        core.commands:end core.commands:run core.commands:wait core.locks:claim data.download:fetch
+        data.loader_timing:_in_new_process
         instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
         instruments.power.sampling:_Sampler.stop
-        launch.gpu_check.children:_answer launch.gpu_check.children:holding launch.gpu_check.children:limited
-        launch.gpu_check.context:Clock.sleep launch.gpu_check.run:_end launch.gpu_check.run:_in_process
-        launch.gpu_check.project_study:_end
-        launch.gpu_check.limit_checks:_readings launch.gpu_check.mapping:_rises launch.gpu_check.meters:_polled
-        launch.gpu_check.meters:_step launch.gpu_check.meters:sampled launch.gpu_check.torch_work:Matmul.stop
-        launch.gpu_check.benchmarks:_Sampled.__exit__ launch.gpu_check.benchmarks:_Sampled._run
-        launch.run_limits:_Holder._answer launch.run_limits:_Holder.end
+        contrib.gpu_check.load:main contrib.gpu_check.load:wait_for_others contrib.gpu_check.study_runs:_end
+        contrib.gpu_check.study_runs:run_study
         launch.batch_job:BatchJob.prepare launch.batch_job:start launch.batch_job:wait_for
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
         launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
         machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped
-        machines.limits.holder:_alone machines.limits.holder:_order
         machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
         machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
-        machines.remote:_is_running machines.slurm_plugin:Mended._patiently_listed machines.slurm_plugin:Mended._run
+        machines.remote:_is_running
+        communication.channel:_admit
         communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
         training.process_tree:end training.process_tree:waited_cpu_s
         training.program:Program._end_following training.program:Program._meeting
@@ -42,22 +38,18 @@ ENDS = {
     """,
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
-        instruments.power.sampling:OfProcess.__exit__ communication.channel:Channel.__init__
-        communication.channel:Channel.ask
-        communication.channel:Channel.asked communication.channel:Channel.gather communication.channel:_connected
+        communication.channel:Channel.__init__ communication.channel:Channel.ask
+        communication.channel:Channel.asked communication.channel:_connected
         training.checkpoints:Writer.close ensembles.buffer:Queue.get ensembles.buffer:Queue.put
-        ensembles.consumption:_await ensembles.halving:Halving._await_decision
-        ensembles.ring:_waiting ensembles.sharing.base:ByMessages.agree
+        ensembles.consumption:_await ensembles.ring:_waiting
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
         ensembles.stream:Stream._finish training.loop:Loop.before_step
         backends.tensorflow.local_replica:_without_strategy training.program:Program._follow.watch
     """,
-    "the end of Snakemake, for which the user waits": "cli:_status launch.gpu_check.project_study:_started",
+    "the end of Snakemake, for which the user waits": "workflow.passes:run_snakemake",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
-        launch.gpu_check.children:serve
         instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main
-        machines.limits.holder:_wait_for_end launch.run_limits:_Holder._beat
         machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """

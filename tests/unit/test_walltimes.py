@@ -51,7 +51,8 @@ def test_the_grid_goes_over_all():
 
 
 def outcome(folder, run, name="outcome.json", **changes):
-    content = {"status": "ok", "failure": None, "exit_code": 0, "runtime_s": 1000.0, "started_wall_ns": 1, "files": {}}
+    content = {"status": "ok", "failure": None, "exit_code": 0, "runtime_s": 1000.0, "started_wall_ns": 1, "files": {},
+               "started_monotonic_ns": None, "boot_id": None, "workers_lost": None}  # fmt: skip
     path = Path(run_folder(folder, run.directory)) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     write_sealed(path, content | changes)

@@ -161,7 +161,8 @@ def copy_of_project(folder):
 @functools.cache
 def _files_of_project():
     listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"],
+        ["git", "-C", ROOT, "-c", f"safe.directory={ROOT}",  # of another user, maybe, but its code runs here anyway
+         "ls-files", "--cached", "--others", "--exclude-standard"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     # With the bytecode, if `make setup` made it: without, each process that a test starts would compile all again.

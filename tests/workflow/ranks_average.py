@@ -1,7 +1,6 @@
 """On two ranks: training on halves of a batch against training on the whole batch; rank 0 prints how far off.
 
-``ranks_average.py RUN.yaml averaging "each for itself"``: one after the other. The run: NT3 with its learning rate not
-scaled.
+``ranks_average.py RUN.yaml``. The run: NT3 with its learning rate not scaled.
 """
 
 import json
@@ -20,18 +19,15 @@ STEPS, BATCH = 5, 16
 def main():
     devices.limit_threads(1)
     ranks = Horovod()
-    for how in sys.argv[2:]:
-        train(RunDefinition.read(sys.argv[1]), ranks, how == "averaging")
+    train(RunDefinition.read(sys.argv[1]), ranks)
     ranks.close()
 
 
-def train(run, ranks, averaging):
+def train(run, ranks):
     spec = run.benchmark
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
     benchmark = workloads.with_model(spec["name"], spec)
-    if not averaging:
-        ranks.distributed_optimizer = lambda optimizer, *_, **__: optimizer
     model = build.compile_model(benchmark, run, ranks, shape=(60, 1))
     ranks.broadcast_variables([*model.variables, *model.optimizer.variables])
 

@@ -1,7 +1,6 @@
 """On two ranks of PyTorch: training on halves of a batch against training on the whole batch; see ranks_average.py.
 
-``ranks_average_pytorch.py RUN.yaml averaging "each for itself"``: one after the other. Rank 0 also prints the
-bytes that it sent.
+``ranks_average_pytorch.py RUN.yaml``. Rank 0 also prints the bytes that it sent.
 """
 
 import json
@@ -13,8 +12,7 @@ import numpy as np
 import torch
 
 from study import backends
-from study.backends.pytorch.gradient_averaging import Averaging
-from study.communication.subset import Alone
+from study.communication.alone import Alone
 from study.data.samples import Arrays
 from study.experiment.definition import RunDefinition
 from study.workloads.base import Data
@@ -29,12 +27,11 @@ def main():
     backend = backends.of_run(run)
     backend.limit_threads(1)
     ranks = backend.connect(run)
-    for how in sys.argv[2:]:
-        train(run, backend, ranks, how == "averaging")
+    train(run, backend, ranks)
     ranks.close()
 
 
-def train(run, backend, ranks, averages):
+def train(run, backend, ranks):
     random = np.random.default_rng(0)
     x = random.random((STEPS, 2 * BATCH, 60, 1), dtype=np.float32)
     y = np.eye(2, dtype=np.float32)[random.integers(0, 2, (STEPS, 2 * BATCH))]
@@ -47,8 +44,6 @@ def train(run, backend, ranks, averages):
     start = [each.copy() for each in whole.weights()]
     for each in (together, whole):
         each.begin(0)
-    if not averages:
-        together._averaging = Averaging(together.model, Alone(ranks), False)
     traffic = ranks.traffic()
     traffic.begin()
     mine = slice(ranks.rank * BATCH, (ranks.rank + 1) * BATCH)
@@ -67,8 +62,7 @@ def train(run, backend, ranks, averages):
              "has_averaged": together.gradients_averaged()}  # fmt: skip
     own = np.concatenate([each.ravel() for each in together.weights()])
     found["differing_ranks"] = len({zlib.crc32(each) for each in ranks.gather(own)}) - 1
-    if averages:
-        np.save(Path(sys.argv[1]).with_suffix(".npy"), own)
+    np.save(Path(sys.argv[1]).with_suffix(".npy"), own)
     if ranks.rank == 0:
         print("RESULT " + json.dumps(found), flush=True)
 

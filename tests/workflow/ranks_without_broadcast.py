@@ -13,7 +13,7 @@ from study.training.rank import run_rank
 class WithoutBroadcast(Horovod):
     """Horovod, but the ranks keep the weights they began with."""
 
-    def broadcast_variables(self, variables, members=None):
+    def broadcast_variables(self, variables):
         pass
 
 

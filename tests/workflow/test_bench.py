@@ -1,56 +1,12 @@
 """The parts of `make bench`, each made small: that they measure what they say, not how much."""
 
-import json
 import os
 import subprocess
 import sys
 
-import numpy as np
-import pytest
 from project import ROOT, WAIT_S
 
 PERFORMANCE = ROOT / "performance"
-
-
-def run(*arguments):
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=WAIT_S)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-@pytest.fixture
-def matrix(tmp_path):
-    np.save(tmp_path / "m.npy", np.ones((60, 3000), dtype=np.float32))
-    return tmp_path / "m.npy"
-
-
-def test_copying(matrix):
-    times = json.loads(run(PERFORMANCE / "child.py", "copy", matrix, 3))
-    assert {name: len(found) for name, found in times.items()} == {"memcpy": 3, "touched": 3, "copied": 3}
-
-
-def test_epochs_without_horovod():
-    """In one process, as to import TensorFlow takes longer."""
-    program = "import child, json\nprint(json.dumps([child.nt3_epochs(how, 40, 60, 3) for how in ('keras', 'ours')]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PERFORMANCE, capture_output=True, text=True, timeout=WAIT_S
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [len(found["epoch_s"]) for found in json.loads(done.stdout)] == [2, 2], "the first epoch is left out"
-
-
-def test_what_sampling_costs():
-    program = "import sampling; print(sampling.measure('local', rate_hz=10, pairs=2, seconds=0.1).ratio)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=PERFORMANCE, capture_output=True, text=True, timeout=WAIT_S
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert float(done.stdout) > 0
-
-
-def test_what_measuring_steps_costs():
-    small = ("--benchmark", "nt3", "--features", 60, "--every", 2, "--pairs", 2)
-    assert run(PERFORMANCE / "gradient_noise.py", *small).count("95 % interval") == 4
 
 
 def test_ratios_are_of_medians_and_their_spread_of_pairs():

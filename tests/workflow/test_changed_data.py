@@ -1,5 +1,6 @@
 """A user's own data that change after their conversion: converted again, whatever the times of the files say."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -36,10 +37,15 @@ def picture(path, value):
     Image.fromarray(np.full((12, 12, 3), value, np.uint8)).save(path)
 
 
-def sidecar(text, name):
+def date(path, time_ns):
+    os.utime(path, ns=(time_ns, time_ns))
+
+
+def sidecar(project, text, name):
     """The sidecar of the converted training file of the study's dataset."""
     (dataset,) = expansion.expand("tiny", yaml.safe_load(text), "tiny.yaml").datasets.values()
-    return f"data/converted/{dataset.benchmark}/{dataset.id}/{name}.json"
+    with contextlib.chdir(project.root):
+        return f"data/converted/{dataset.benchmark}/{dataset.converted_id}/{name}.json"
 
 
 def conversions(project, targets):
@@ -52,7 +58,7 @@ def test_images_are_converted_again_when_a_file_of_an_inner_folder_changes(fresh
     for name in "ab":
         picture(fresh.root / "photos" / name / "inner" / "1.png", 9)
     fresh.add_study("tiny", IMAGES)
-    targets = [sidecar(IMAGES, "train.memory")]
+    targets = [sidecar(fresh, IMAGES, "train.memory")]
     fresh.snakemake(*targets)
     assert conversions(fresh, targets) == 0
     picture(fresh.root / "photos" / "a" / "inner" / "2.png", 200)
@@ -79,30 +85,24 @@ def test_tables_are_converted_again_when_an_older_file_takes_their_place(fresh):
         text = (folder / f"{name}.csv").read_text().replace("0.000,", "0,", 1)
         (folder / f"{name}.csv").write_text(re.sub(r"^([01])\.000", r"\1", text, flags=re.M))
     fresh.add_study("tiny", TABLES)
-    targets = [sidecar(TABLES, "train")]
+    targets = [sidecar(fresh, TABLES, "train")]
     fresh.snakemake(*targets)
     assert conversions(fresh, targets) == 0
-    _as_an_older_version_left_it(fresh.root / targets[0])
-    assert conversions(fresh, targets) == 0, "without a note it stays valid"
     os.utime(folder / "other.csv", (1, 1))
     shutil.copy2(folder / "other.csv", folder / "train.csv")
     assert conversions(fresh, targets) == 1
     fresh.snakemake(*targets)
     assert conversions(fresh, targets) == 0
+    made = read_json(fresh.root / targets[0])
+    write_sealed(fresh.root / targets[0], {**made, "definition": {**made["definition"], "drop": [1]}})
+    shutil.rmtree(fresh.root / ".snakemake")
+    assert conversions(fresh, targets) == 1, "converted in another way, as its sidecar says"
     ahead = time.time() + 1190
     os.utime(folder / "train.csv", (ahead, ahead))
     done = fresh.snakemake("--dry-run", check=False)
     assert done.returncode != 0
     assert "mine/train.csv: its time is 1,1" in done.stdout + done.stderr
     assert "touch mine/train.csv" in done.stdout + done.stderr
-
-
-def _as_an_older_version_left_it(path):
-    """A sidecar without the note of what was read."""
-    status, content = path.stat(), read_json(path)
-    assert content.pop("read")["token"] is None, "a first conversion has the params of an older version's"
-    write_sealed(path, content)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 RUN = """
@@ -115,20 +115,24 @@ tables: [scaling]
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_tables_are_made_again_when_an_older_record_takes_a_record_s_place(fresh):
-    """As from a backup, with its time: older than all that was made of the other record."""
+def test_tables_are_made_again_when_another_record_takes_a_record_s_place(fresh):
+    """As from a backup, with its time or a new one, and whenever the outcome beside it was written."""
     fresh.add_study("tiny", RUN)
     fresh.snakemake()
     (record,) = (fresh.root / "results").rglob("record.json")
+    (outcome,) = (fresh.root / "results").rglob("outcome.json")
     (runs,) = (fresh.root / "results").rglob("runs.csv")
-    content, status = read_json(record), record.stat()
+    content, made_ns = read_json(record), record.stat().st_mtime_ns
     assert fresh.plan() == {}
-    content["phases"]["train"] = dict.fromkeys(content["phases"]["train"], 77.25)
-    write_sealed(record, content)
-    os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns - 3 * 10**9))
-    planned = fresh.plan()
-    assert planned["make_table"] == 1
-    assert "train" not in planned
-    fresh.snakemake()
-    assert pd.read_csv(runs).train_s.tolist() == [77.25]
-    assert fresh.plan() == {}
+    for train_s, age_s, age_of_outcome_s in ((77.25, 3, 0), (78.5, 0, 0), (79.75, 3, 3600)):
+        date(outcome, made_ns - age_of_outcome_s * 10**9)
+        content["phases"]["train"] = dict.fromkeys(content["phases"]["train"], train_s)
+        write_sealed(record, content)
+        if age_s:
+            date(record, made_ns - age_s * 10**9)
+        planned = fresh.plan()
+        assert planned["make_table"] == 1
+        assert "train" not in planned
+        fresh.snakemake()
+        assert pd.read_csv(runs).train_s.tolist() == [train_s]
+        assert fresh.plan() == {}

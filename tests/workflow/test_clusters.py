@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 
@@ -54,15 +53,6 @@ deadline = time.monotonic() + 120
 while not all((folder / name).exists() for name in ("rank0", "rank1")):
     assert time.monotonic() < deadline, os.environ["WORLD_SIZE"]
     time.sleep(0.1)
-"""
-STRATEGIES = """
-description: a test
-datasets:
-  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
-runs:
-  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
-  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
-tables: [scaling, strategies]
 """
 SITES = {"lsf": ("summit", "summit"), "cobalt": ("theta", "theta_debug"), "pbs": ("pbs", "polaris"),
          "flux": ("flux", "tuolumne")}  # fmt: skip
@@ -191,7 +181,7 @@ def program_site(fresh, tmp_path):
 def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
     there = Site(fresh, tmp_path, scheduler)
     script = "scripts/train.py"
-    if scheduler != "lsf":  # which trains; so do the others, in test_strategies_have_their_roles_by_rank
+    if scheduler != "lsf":  # which trains
         grid = ONE_OF_EACH.replace("benchmark: nt3, scaling: weak, epochs: 1, gpus: 2, loader: npy", "GRID")
         there.add_program("each", grid.replace("GRID", "benchmark: program, scaling: weak, gpus: 2"), MEETS_THE_OTHER)
         script = "scripts/run_command.py"
@@ -213,38 +203,6 @@ def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("scheduler", "settings"),
-    [("lsf", {}), ("cobalt", {}), ("pbs", {}), ("pbs", {"STANDIN_OPEN_MPI": shutil.which("mpiexec")})],
-    ids=["jsrun", "aprun", "mpiexec", "mpiexec of Open MPI"],
-)
-def test_strategies_have_their_roles_by_rank(site, scheduler, settings):
-    """The runs end with the weights that they have from this project's own launcher."""
-    if None in settings.values():
-        pytest.skip("mpiexec is not installed")
-    there = site(scheduler, **settings)
-    there.project.add_study("strategies_test", STRATEGIES)
-    there.project.snakemake(study="strategies_test")
-    local = strategies_of(pd.read_csv(there.project.made / "runs.csv"))
-    done = there.snakemake("strategies_test", "--jobs", "1")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    runs = there.runs()
-    assert set(runs.status) == {"ok"}, runs.failure_message.tolist()
-    assert strategies_of(runs).expected == local
-    a_node = {"lsf": 6, "cobalt": 1, "pbs": 4}[scheduler]  # chief and server have nodes of their own
-    nodes = runs.set_index("strategy").nodes
-    assert nodes["parameter_server"] == -(-2 // a_node) + 1
-    assert nodes["multi_worker_mirrored"] == -(-2 // a_node)
-
-
-def strategies_of(runs):
-    """The test losses of the runs of `STRATEGIES`, which tell their weights; with other threads, bits may differ."""
-    by_strategy = runs.set_index("strategy")
-    assert by_strategy.ranks_agree["multi_worker_mirrored"]
-    return pytest.approx(by_strategy.test_loss[["multi_worker_mirrored", "parameter_server"]].tolist(), rel=1e-6)
-
-
 def test_without_an_account_nothing_is_submitted(program_site):
     there = program_site("lsf", STUDY_ACCOUNT="")
     done = there.snakemake("one")
@@ -263,18 +221,6 @@ def test_a_run_that_a_queue_rule_forbids_is_refused_before_anything(program_site
     assert "queue.smallest_nodes: a run of 2 ranks has 2 nodes; a job must have at least 128" in plan.stderr
     assert there.snakemake("one", *alone).returncode == 1
     assert there.calls("qsub") == []
-
-
-@pytest.mark.long
-def test_commands_that_fail_for_a_while_end_nothing(site):
-    """Two submissions that are refused and then one that is not; a status command that crashes."""
-    there = site("lsf")
-    there.fault(bsub=2, bjobs=4)
-    done = there.snakemake("one")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert there.runs().status.tolist() == ["ok"]
-    assert (len(there.calls("bsub")), len(there.calls("jsrun"))) == (2 + 1, 1)
-    assert json.loads((there.state / "faults").read_text()) == {"bsub": 0, "bjobs": 0}, "each of them was met"
 
 
 @pytest.mark.long
@@ -405,21 +351,6 @@ def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not
     again = there.snakemake("packed")
     assert "Nothing to be done" in again.stdout + again.stderr
     assert len(there.calls("qsub")) == 2
-
-
-@pytest.mark.long
-def test_packed_runs_whose_job_is_lost_twice_are_recorded(packed):
-    """The third job trains nothing; the run that had ended is no failure."""
-    there, study = packed
-    for number in (2, 3):
-        wait_for(lambda n=number: len(there.calls("aprun")) == n and "epoch 1/2" in there.log(), study)
-        wait_for(lambda: list(there.results.rglob("ended/outcome.json")), study)
-        there.reach_walltime()
-    assert study.wait(WAIT_S) == 0, there.said()
-    runs = there.runs().sort_values("epochs")
-    assert runs.status.tolist() == ["ok", "failed"]
-    assert "was lost (no exit status)" in runs.failure_message.iloc[1]
-    assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (3, 3)
 
 
 @pytest.mark.long

@@ -103,7 +103,7 @@ def test_every_exception_is_used_and_its_test_is_there(pattern):
 
 
 def test_commands_are_found():
-    assert len(PAGES) > 5
+    assert PAGES
     assert commands("results/<machine>/\n  runs.csv   one row per run\n") == []
     assert commands("make study    # all\nsnakemake -n \\\n  --quiet host\n") == [
         "make study",

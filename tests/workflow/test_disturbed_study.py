@@ -18,8 +18,9 @@ from project import BIN, WAIT_S, copy_of_project, wait_for
 BLOCKS, RANKS = 6, (1, 2)
 BUSY = range(3, 5)  # the blocks beside the busy process: a third of them
 COUNTED = """
-        used = Path("GROUP/cpuacct.usage_percpu").read_text(encoding="ascii").split()
-        return sum(map(int, used)) / 1e9, 0.0
+        for core, used in enumerate(Path("GROUP/cpuacct.usage_percpu").read_text(encoding="ascii").split()):
+            yield core, _Times(int(used) / 1e9, 0.0)
+        return
 """
 LOOP = "echo $$ >$0/cgroup.procs; while :; do :; done"
 LOOPS = 4  # where the machine is busy anyway, one alone gets less than a twentieth of it
@@ -46,8 +47,8 @@ def group():
 def example(tmp_path, group):
     """A function that makes a small study of one program, in a copy of the project."""
     project = copy_of_project(tmp_path / "project")
-    old = "        busy = steal = 0\n"
-    project.change("scripts/study/instruments/background.py", old, COUNTED.replace("GROUP", str(group)) + old)
+    old = '        """Of each logical CPU that the kernel tells of."""'
+    project.change("scripts/study/instruments/background.py", old, old + COUNTED.replace("GROUP", str(group)))
     folder = project.root / "examples" / "shell_counter"
     path = folder / "config" / "studies" / "shell_counter.yaml"
     study = yaml.safe_load(path.read_text())

@@ -13,13 +13,13 @@ QUALITY = ["loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"]
 
 @pytest.fixture(scope="module")
 def pair(trained):
-    """Two real ranks, one of them slow, with gradient noise measured in each step."""
-    return trained({**NT3, "gpus": 2, "gradient_noise_every": 1}, "--slow-rank", SLOW)
+    """Two real ranks, one of them slow."""
+    return trained({**NT3, "gpus": 2}, "--slow-rank", SLOW)
 
 
 @pytest.fixture(scope="module")
 def emulated_pair(trained):
-    return trained({**ALONE, "emulated_ranks": 2, "gradient_noise_every": 1}, and_then=[ALONE])
+    return trained({**ALONE, "emulated_ranks": 2}, and_then=[ALONE])
 
 
 def relative_difference(one, other):
@@ -42,30 +42,6 @@ def test_four_ranks_emulated_each_on_its_part(trained):
     assert emulated.history.val_loss.tolist() == pytest.approx(real.history.val_loss.tolist(), rel=1e-5)
 
 
-def test_the_comparison_would_notice_other_ranks(trained, emulated_pair, pair):
-    alone = trained(ALONE)
-    assert relative_difference(alone, pair) > 1e-3
-
-
-@pytest.mark.long
-def test_measuring_the_gradient_noise_changes_no_weight(trained, pair):
-    without = trained({**NT3, "gpus": 2})
-    assert "gradient_square_local" not in without.history
-    for one, other in zip(pair.weights, without.weights, strict=True):
-        assert np.array_equal(one, other)
-
-
-def test_emulated_ranks_have_the_gradients_of_real_ones(pair, emulated_pair):
-    (emulated,) = [rank["gradient_squares"] for rank in emulated_pair.metrics["ranks"]]
-    real = [rank["gradient_squares"] for rank in pair.metrics["ranks"]]
-    assert emulated["steps"] == real[0]["steps"] == [5, 5, 5, 5]
-    local = np.mean([each["local"] for each in real], axis=0)
-    assert emulated["local"] == pytest.approx(local, rel=1e-4)
-    assert emulated["averaged"] == pytest.approx(real[0]["averaged"], rel=1e-4)
-    assert emulated["averaged"] == pytest.approx(real[1]["averaged"], rel=1e-4)
-    assert (local > np.array(emulated["averaged"])).all()
-
-
 def test_the_slow_rank_shows_in_its_own_time_only(pair):
     """Two layers sleep in each of its steps; the other waits for it, but not in its own computation."""
     fast, slow = (rank["compute_per_step_s"] for rank in pair.metrics["ranks"])
@@ -83,8 +59,8 @@ description: a test
 datasets:
   nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
 runs:
-  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy, gradient_noise_every: 1}
-  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, emulated_ranks: 2, loader: npy, gradient_noise_every: 1}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 2, loader: npy}
+  - {benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, emulated_ranks: 2, loader: npy}
 tables: [scaling]
 """
 
@@ -99,9 +75,6 @@ def test_from_the_study_to_the_table(project):
     for name in ("accuracy", "validation_loss", "test_loss", "learning_rate_used"):
         assert emulated[name] == pytest.approx(real[name], rel=1e-5), name
     assert real.steps_per_epoch == emulated.steps_per_epoch == 3
-    if real.notna().gradient_noise_scale:  # the noise may hide so small a gradient
-        assert emulated.gradient_noise_scale == pytest.approx(real.gradient_noise_scale, rel=1e-2)
-    assert emulated.notna().gradient_noise_scale == real.notna().gradient_noise_scale
     assert real.first_epoch_excess_s > 0
     assert 0 < real.compute_per_step_fastest_s <= real.compute_per_step_slowest_s < real.time_per_step_s
     assert pd.isna(emulated.compute_per_step_slowest_s)

@@ -1,4 +1,4 @@
-"""Ensembles on real ranks: every way of sharing gives a member the weights that it has alone, also after failures."""
+"""Ensembles on real ranks: every way of sharing gives a member the weights that it has alone."""
 
 import json
 import math
@@ -20,28 +20,23 @@ members:
   three: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
   diverging: [{{learning_rate: 0.02}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{learning_rate: 1.0e+38}}]
   second: [{{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}]
-  first_is_worst: [{{model: {{l2: 1.0}}}}, {{seed: 5, batch_size: 12, model: {{l2: 0.001}}}}, {{}}]
 runs:
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, input_sharing: all_shared}}
   - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
      input_sharing: single_broadcast}}
   - {{{COMMON}, ensemble: 3, members: diverging, share_block_samples: 8, preprocessing_ranks: 2,
-     input_sharing: multi_broadcast, on_member_failure: [continue, end], may_fail: a member diverges}}
-  - {{{COMMON}, ensemble: 3, members: first_is_worst, share_block_samples: 8, input_sharing: all_shared,
-     halving_epochs: 1}}
+     input_sharing: multi_broadcast, may_fail: a member diverges}}
+  - {{{COMMON}, ensemble: 3, members: three, share_block_samples: 8, preprocessing_ranks: 2,
+     input_sharing: multi_broadcast}}
   - {{{COMMON}, ensemble: 1, members: second}}
   - {{{COMMON}, ensemble: 1, compute: simulated, simulated_samples_per_s: 200}}
   - {{{COMMON}, ensemble: 1, measure: peak_throughput, core_limit: 1}}
   - {{{COMMON}, gpus: 1}}
   - {{{COMMON}, ensemble: 2}}
-  - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: all_shared, on_member_failure: [end, continue],
+  - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: all_shared,
      may_fail: a rank is killed}}
-  - {{{COMMON}, ensemble: 2, share_block_samples: 8, input_sharing: shared_memory, preprocessing_ranks: 1,
-     on_member_failure: continue}}
   - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
      input_sharing: multi_broadcast, may_fail: files are deleted}}
-  - {{{COMMON.replace("tfrecord", "jpeg_files")}, ensemble: 2, share_block_samples: 8, preprocessing_ranks: 1,
-     input_sharing: shared_memory, on_member_failure: continue}}
 tables: [scaling]
 figures: [pittman2018_figure2, pittman2018_figure3]
 """
@@ -106,9 +101,8 @@ def members(run):
 
 
 def finished(runs):
-    """All in which each member trains to the end, unless it fails and the others go on."""
-    diverging = runs.members.str.contains("e+38", regex=False) & runs.on_member_failure.eq("end")
-    return runs[~diverging & runs.halving_epochs.eq("none")]
+    """All in which each member trains to the end."""
+    return runs[~runs.members.str.contains("e+38", regex=False)]
 
 
 def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
@@ -116,11 +110,8 @@ def test_weights_are_those_of_the_member_alone_in_every_way(ensembles):
     of_three = finished(runs[runs.ensemble == RANKS])
     assert (of_three.status == "ok").all(), of_three.failure_message.tolist()
     assert len(of_three) == 3
-    whole = [run for run in of_three.itertuples() if run.on_member_failure == "end"]
-    checksums = [members(run).weights_crc32.tolist() for run in whole]
+    checksums = [members(run).weights_crc32.tolist() for run in of_three.itertuples()]
     assert len({tuple(each) for each in checksums}) == 1
-    (with_failure,) = (run for run in of_three.itertuples() if run.on_member_failure == "continue")
-    assert members(with_failure).weights_crc32.tolist()[:2] == checksums[0][:2]
     assert checksums[0][2] not in checksums[0][:2]
     alone = row(runs[runs.measure == "train"], ensemble=1, compute="measured", batch_size_per_rank=20, members="none")
     by_itself = row(runs[runs.members.str.contains("seed")], ensemble=1)
@@ -142,25 +133,9 @@ def test_samples_and_bytes_are_those_of_the_formulas(ensembles):
     assert (pair.samples_preprocessed, pair.shared_mb) == (2 * EPOCHS * SAMPLES, 0)
 
 
-def test_the_survivors_of_a_halving_have_unchanged_weights(ensembles):
-    """The first member stops after the first epoch, and its rank goes on making samples for the others."""
-    _, runs = ensembles
-    run, whole = row(runs, halving_epochs="1"), row(runs, ensemble=RANKS, input_sharing="single_broadcast")
-    assert (run.status, run.members_failed) == ("ok", 0), run.failure_message
-    found = members(run)
-    assert found.ended_after_epoch.fillna(0).tolist() == [1, 0, 0]
-    assert found.epochs.tolist() == [1, EPOCHS, EPOCHS]
-    assert found.failure.isna().all() and found.test_loss.notna().all()
-    assert found.weights_crc32.tolist()[1:] == members(whole).weights_crc32.tolist()[1:]
-    assert found.weights_crc32.nunique() == RANKS
-    assert run.final_weights_crc32 == found.weights_crc32[1], "the run's numbers are those of the first survivor"
-    assert len(pd.read_csv(run.folder / "history.csv")) == EPOCHS
-    assert (run.samples_preprocessed, run.shared_mb) == (EPOCHS * SAMPLES, pytest.approx((RANKS - 1) * EPOCHS_MB))
-
-
 def test_queues_and_cores_over_time_are_those_of_the_whole_run(ensembles):
     project, runs = ensembles
-    for run in finished(runs[runs.ensemble.gt(1) & runs.members_failed.eq(0)]).itertuples():
+    for run in finished(runs[runs.ensemble.gt(1) & runs.status.eq("ok")]).itertuples():
         rows = pd.read_csv(run.folder / "usage.csv")
         assert sorted(set(rows["rank"])) == list(range(run.ensemble))
         assert rows.queue_fill.dropna().between(0, 1).all() and rows.cores_used.ge(0).all()
@@ -189,56 +164,31 @@ def test_what_trains_nothing_says_so(ensembles):
     assert math.isnan(simulated.other_cores_cpu_share), "it has no limit"
 
 
-def test_members_go_on_without_one_that_diverged(ensembles):
-    _, runs = ensembles
-    run = row(runs, ensemble=3, on_member_failure="continue")
-    assert run.members_failed == 1
-    assert members(run).failure[2].startswith("the loss is not finite from step")
-    assert members(run).failure[:2].isna().all()
-
-
 def failure_of(run):
     return json.loads((run.folder / "record.json").read_text())["failure"]
 
 
 def test_a_member_that_diverges_ends_the_run(ensembles):
     _, runs = ensembles
-    diverging = runs[runs.members.str.contains("e+38", regex=False)]
-    run = row(diverging, on_member_failure="end")
+    run = row(runs[runs.members.str.contains("e+38", regex=False)])
     failure = failure_of(run)
     assert (failure["kind"], failure["rank"], failure["phase"]) == ("diverged", 2, "train")
     assert "the loss is not finite from step" in failure["message"]
     assert not (run.folder / "members.csv").exists()
 
 
-def test_a_deleted_file_ends_the_run_or_leaves_the_others_unchanged(ensembles):
+def test_a_deleted_file_ends_the_run(ensembles):
     _, runs = ensembles
-    of_files = runs[runs.loader == "jpeg_files"]
-    failure = failure_of(row(of_files, on_member_failure="end"))
+    failure = failure_of(row(runs, loader="jpeg_files"))
     # Its kind would be `hang` if the watchdog had ended the run.
     assert (failure["kind"], failure["rank"], failure["phase"]) == ("error", 0, "train")
     assert ".jpg: cannot be read: No such file" in failure["message"]
-    run = row(of_files, on_member_failure="continue")
-    assert run.status == "ok", run.failure_message
-    unharmed = members(row(runs, ensemble=2, input_sharing="duplicated")).weights_crc32[1]
-    assert members(run).weights_crc32[1] == unharmed
-    assert members(run).failure[0].startswith("rank 0 ended in phase train")
-    assert 2 <= members(run).alone_from_block[1] < 20
 
 
-def test_a_killed_rank_ends_the_run_or_leaves_the_others_unchanged(ensembles):
+def test_a_killed_rank_ends_the_run(ensembles):
     project, runs = ensembles
-    unharmed = members(row(runs, ensemble=2, input_sharing="duplicated")).weights_crc32[1]
-    failure = failure_of(row(runs, ensemble=2, on_member_failure="end", input_sharing="all_shared"))
+    failure = failure_of(row(runs, ensemble=2, input_sharing="all_shared"))
     assert (failure["kind"], failure["rank"], failure["phase"]) == ("killed", 0, "train")
-    for sharing in ("all_shared", "shared_memory"):
-        run = row(runs[runs.loader == "tfrecord"], ensemble=2, on_member_failure="continue", input_sharing=sharing)
-        assert run.status == "ok", run.failure_message
-        assert run.members_failed == 1
-        assert members(run).weights_crc32[1] == unharmed, sharing
-        assert members(run).failure[0].startswith("rank 0 ended in phase train"), sharing
-        assert members(run).alone_from_block[1] >= 10, "from where the other one had got to"
-        assert run.energy_job_j > 40 * run.train_s, "the sampler goes on without the rank that started it"
     left = [p for p in psutil.process_iter(["cmdline"]) if str(project.root) in " ".join(p.info["cmdline"] or [])]
     assert not left, "no process is left"
     assert project.plan(study="ensembles") == {}

@@ -27,20 +27,6 @@ runs:
   - {{{PAIR.replace("ranks: 1", "ranks: 2")}, input_sharing: concurrent_broadcast}}
 tables: [scaling]
 """
-OF_LINES = "benchmark: nt3, scaling: weak, epochs: 2, batch_size: 10, learning_rate_scaling: none"
-LINES = f"""
-description: a test
-datasets:
-  nt3: {{source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}}
-members:
-  second: [{{seed: 1}}]
-runs:
-  - {{{OF_LINES}, loader: [lines, npy], ensemble: 1, members: second}}
-  - {{{OF_LINES}, loader: lines, ensemble: 2, input_sharing: [duplicated, all_shared]}}
-  - {{{OF_LINES}, loader: lines, ensemble: 2, input_sharing: [single_broadcast, multi_broadcast, shared_memory],
-     preprocessing_ranks: 1, share_block_samples: 8}}
-tables: [scaling]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +66,6 @@ def test_rows_that_are_joined_by_batch_are_shared(joined):
     assert members.weights_crc32[0] != members.weights_crc32[1]
     assert members.samples_preprocessed.tolist() == [2 * runs.train_samples[2], 0]
     assert runs.test_r2.notna().all()
-
-
-@pytest.mark.long
-def test_lines_that_are_decoded_by_batch_are_shared(joined):
-    """In every way of sharing, and alone, members have the weights that they have with a matrix in memory."""
-    joined.add_study("lines", LINES)
-    joined.snakemake(study="lines")
-    runs = pd.read_csv(joined.results / "studies" / "lines" / "runs.csv")
-    assert (runs.status == "ok").all(), runs.failure_message.tolist()
-    alone, pairs = runs[runs.ensemble == 1].set_index("loader"), runs[runs.ensemble == 2].set_index("input_sharing")
-    assert alone.final_weights_crc32["lines"] == alone.final_weights_crc32["npy"]
-    made = dict.fromkeys(pairs.index, 2 * 60) | {"duplicated": 4 * 60}
-    assert pairs.samples_preprocessed.to_dict() == made
-    for record in pairs.record:
-        members = pd.read_csv((joined.results / record).with_name("members.csv"), index_col="member")
-        assert members.weights_crc32[1] == alone.final_weights_crc32["npy"], record
 
 
 @pytest.mark.long

@@ -113,7 +113,9 @@ def test_the_record_has_bytes_and_seconds_of_staging(folder_of):
     assert made["reading"]["staged"] == pytest.approx(2 * size_mb(folder_of("tfrecord"), "tfrecord"))
     assert 0 < made["phases"]["stage"]["slowest_s"] <= made["phases"]["load"]["slowest_s"]
     usual = record.make_record(folder_of("shared"))
-    assert "stage" not in usual["phases"] and usual["reading"].keys() == {"shared", "storage"}
+    assert "stage" not in usual["phases"]
+    assert {name for name, size in usual["reading"].items() if size is not None} <= {"shared", "storage"}
+    assert usual["reading"]["shared"] > 0
 
 
 @pytest.mark.parametrize("name", OF_COPIES)

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import subprocess
 import tarfile
 
@@ -14,7 +13,6 @@ import pytest
 from project import BIN, ROOT, STRONG, TINY
 
 from study.core import checked
-from study.core.files import read_json, write_sealed
 
 TABLES = {"make_table": 5}
 UPDATED = {"update_records": 1}  # once in a study and a version of the code
@@ -45,9 +43,9 @@ runs:
 {STRONG}
 tables: [icpp2019_table2]
 findings: [epoch_grows]
-exports: [mlflow, mllog, openmetrics, perfetto, ro_crate]
+exports: [mlflow, perfetto, archive]
 """
-OF_RESULTS = {"make_export": 3}  # mlflow, openmetrics and ro_crate; the others are of the runs alone
+OF_RESULTS = {"make_export": 2}  # mlflow and archive; perfetto is of the runs alone
 FINDING = """
 title: An epoch takes longer on two ranks than on one
 kind: ratio
@@ -65,11 +63,6 @@ look_for: an epoch
 
 def test_a_new_grid_point_runs_that_point(project):
     project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("[1, 2]", "[1, 2, 4]"))
-    assert project.plan() == {"train": 2, **OF_STRONG}
-
-
-def test_one_repeat_more_runs_that_repeat(project):
-    project.change("config/studies/tiny.yaml", STRONG, STRONG.replace("repeats: 2", "repeats: 3"))
     assert project.plan() == {"train": 2, **OF_STRONG}
 
 
@@ -97,7 +90,7 @@ def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_chan
         **UPDATED,
         "make_table": 1,
         "make_findings": 1,
-        "make_export": 5,
+        "make_export": 3,
     }
     project.snakemake(study="stated")
     assert project.plan(study="stated") == {}
@@ -119,15 +112,15 @@ def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_chan
 
 def are_whole(exports):
     """Each export has the study's four runs, and the notebook of the gallery reads them."""
-    for name, file in (("perfetto", "trace.json.gz"), ("mllog", "mllog.txt")):
-        index = pd.read_csv(exports / name / "index.csv")
-        assert len(index) == 4 and all((exports / name / each).name == file for each in index["file"])
-        assert all((exports / name / each).stat().st_size for each in index["file"])
+    index = pd.read_csv(exports / "perfetto" / "index.csv")
+    assert len(index) == 4 and all(each.endswith("/trace.json.gz") for each in index["file"])
+    assert all((exports / "perfetto" / each).stat().st_size for each in index["file"])
     assert len(list(exports.glob("mlflow/mlruns/*/*/meta.yaml"))) == 4 + 1, "and the findings"
-    assert 'state="done"} 4\n' in (exports / "openmetrics" / "stated.prom").read_text()
-    with tarfile.open(exports / "ro_crate" / "stated.tar.gz") as archive:
+    with tarfile.open(exports / "archive" / "stated.tar.gz") as archive:
         names = [each.name.partition("/")[2] for each in archive.getmembers()]
-    assert {"ro-crate-metadata.json", "studies/stated/findings.json", "studies/stated/report.html"} <= set(names)
+    assert {"SHA256SUMS", "workflow/Snakefile", "studies/stated/findings.json", "studies/stated/report.html"} <= set(
+        names
+    )
     assert not [name for name in names if name.startswith("studies/stated/exports")]
     matplotlib.use("Agg")
     shown = notebooks.run(ROOT / "docs" / "notebooks" / "study_results.ipynb", FOLDER=exports.parent)
@@ -137,9 +130,14 @@ def are_whole(exports):
 
 
 def test_a_table_s_code_makes_tables_only(project):
-    first = '@kinds.table(\n    "icpp2019_table2"'
+    first = '@table_rows("icpp2019_table2")'
     project.change("scripts/study/report/papers/icpp2019/tables.py", first, f"CHANGED = 1\n\n\n{first}")
     assert project.plan() == {**TABLES, **REPORT}
+
+
+def test_a_table_s_declaration_makes_this_table_only(project):
+    project.change("config/papers/icpp2019/tables.yaml", "title: Time per epoch and power", "title: Epochs and power")
+    assert project.plan() == {"make_table": 1, **REPORT}
 
 
 def test_another_target_quality_trains_nothing(project):
@@ -234,13 +232,6 @@ def test_reordered_keys_are_the_same_run(project):
 def test_two_studies_share_equal_runs(project):
     project.add_study("other", TINY.replace(STRONG, STRONG.replace("[1, 2]", "1")))
     assert project.plan(study="other") == {**UPDATED, **COLLECTED}
-
-
-def test_a_single_table_by_its_path(project):
-    target = "results/local/studies/tiny/tables/icpp2019_table2.md"
-    (project.root / target).unlink()
-    (project.made / "tables" / "scaling.md").unlink()
-    assert project.plan(target) == {"make_table": 1}
 
 
 def test_one_table_s_or_figure_s_target_plans_only_the_runs_that_it_needs(project):
@@ -413,26 +404,3 @@ def test_a_missing_file_of_the_user_s_own_is_named(project):
     done = project.snakemake("--dry-run", study="mine", check=False)
     assert "config/studies/mine.yaml: datasets" in done.stdout + done.stderr
     assert "datasets.nt3.train: there is no file no/train.csv" in done.stdout + done.stderr
-
-
-def test_finished_runs_of_another_machine_stand_in_one_table(project):
-    """A second machine's results, copied here as from a cluster; nothing runs for them, and not all are there."""
-    other, there = "local_mpi", project.root / "results" / "local_mpi"
-    shutil.copytree(project.results / "runs", there / "runs")
-    records = {path.parent.name: path for path in there.rglob("record.json")}
-    for path in records.values():
-        write_sealed(path, {**read_json(path), "machine": other})
-    shutil.rmtree(records["strong+epochs~4+gpus~2+loader~read_csv"].parent)
-    also = f"tables: [scaling, energy_by_phase]\nfurther_results:\n  - {{machine: {other}, study: tiny}}\n"
-    project.add_study("one", ONE_OF_TINY.replace("tables: [scaling]\n", also))
-    project.snakemake(study="one")
-    assert set(pd.read_csv(project.made / "tables" / "scaling.csv")["machine"]) == {"local"}, "the study's own"
-    table = pd.read_csv(project.made / "tables" / "energy_by_phase.csv")
-    same = table[(table["scaling"] == "weak") & (table["loader"] == "read_csv")].set_index("machine")
-    assert same["repeats_ok"].to_dict() == {"local": 1, other: 1}
-    strong = table[(table["scaling"] == "strong") & (table["gpus"] == 2)].iloc[0]
-    assert (strong.machine, strong.repeats_ok) == (other, 1), "of its two repeats one is not there"
-    assert (project.results / strong.records).exists()
-    assert project.plan(study="one") == {}
-    shutil.rmtree(records["strong+epochs~4+gpus~1+loader~read_csv"].parent)
-    assert project.plan(study="one") == {"make_table": 1, **REPORT}

@@ -88,6 +88,5 @@ def test_power_of_the_whole_run_on_two_nodes(launched):
     assert columns["whole_run_window_s"] == pytest.approx(sum(seconds) / 2)
     assert columns["whole_run_outside_s"] == pytest.approx(record["runtime_s"] - sum(seconds) / 2)
     assert columns["whole_run_node_power_w"] == pytest.approx(200, rel=0.03)
-    assert columns["whole_run_energy_per_gpu_j"] == pytest.approx(columns["whole_run_node_energy_j"] / RANKS)
     assert columns["whole_run_power_reason"] is None
     assert record["power"]["energy_window_s"] < min(seconds), "from load to evaluate only"

@@ -20,8 +20,8 @@ WAIT_S = 120  # only keeps what is broken from hanging
 SECTIONS = ["How many ranks each job deserves", "Findings", "Failures", "Machine", "Tables", "Figures", "Runs"]
 FINDING = {"name": "loading", "title": "Does loading grow?", "verdict": "no", "sentence": "No growth was shown.",
            "quantity": "load_s", "unit": "s", "estimate": 0.1, "low": -0.2, "high": 0.4, "blocks": 2,
-           "blocks_disturbed": 0, "runs": 4, "left_out": [], "figure": "icpp2019_figure6", "table": "scaling",
-           "look_for": "the lowest line"}  # fmt: skip
+           "blocks_disturbed": 0, "blocks_worth": None, "runs": 4, "left_out": [], "figure": "icpp2019_figure6",
+           "table": "scaling", "look_for": "the lowest line"}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no browser: apt install chromium chromium-driver to test the report"

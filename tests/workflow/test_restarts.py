@@ -32,16 +32,12 @@ STUDY = f"""{NT3}\
     {{source: synthetic_images, train_samples: 80, test_samples: 20, image_size: 28, resize: 32, classes: 10, seed: 1}}
 members:
   two: [{{}}, {{learning_rate: 0.02, batch_size: 12}}]
-  first_is_worst: [{{model: {{l2: 1.0}}}}, {{}}, {{}}]
 runs:
   - {{{OF_NT3}, gpus: 2, warmup_epochs: 5}}
   - {{benchmark: p1b2, scaling: weak, epochs: {EPOCHS}, gpus: 2, loader: npy, sharding: by_rank,
      checkpoint_epochs: 1}}
   - {{benchmark: lenet, scaling: weak, epochs: {EPOCHS}, ensemble: 2, members: two, batch_size: 20, loader: tfrecord,
      learning_rate_scaling: none, input_sharing: all_shared, share_block_samples: 8, checkpoint_epochs: 1}}
-  - {{benchmark: lenet, scaling: weak, epochs: {EPOCHS}, ensemble: 3, members: first_is_worst, batch_size: 20,
-     loader: tfrecord, learning_rate_scaling: none, input_sharing: multi_broadcast, preprocessing_ranks: 1,
-     checkpoint_epochs: 1, halving_epochs: 2 9}}
 tables: [scaling]
 """
 
@@ -162,21 +158,6 @@ def test_each_member_of_an_ensemble_goes_on_from_its_own_checkpoint(finished_stu
     assert not set(again.initial_weights_crc32) & set(once.initial_weights_crc32), "no member began anew"
     assert results(folder)[0]["resumed_after_epoch"] == int(ahead[-1].stem[-6:])
     assert again.samples_preprocessed.sum() < once.samples_preprocessed.sum() == EPOCHS * 80
-
-
-@pytest.mark.long
-def test_a_restart_takes_the_decisions_of_the_halvings_once_more(finished_study, tmp_path):
-    """The first member, which preprocesses for all, has stopped before the run is killed; another one stops later."""
-    reference, folder = finished_study.runs["lenet", 3], tmp_path / "again"
-    killed_after(finished_study, reference, folder, 4, 0)
-    (kept,) = (folder / "checkpoints").glob("halving-*")
-    assert (kept / "decision-000002.json").exists() and not (kept / "decision-000009.json").exists()
-    assert start(finished_study, reference, folder).wait(WAIT_S) == 0
-    once, again = (pd.read_csv(each / "members.csv", index_col="member") for each in (reference, folder))
-    columns = ["epochs", "ended_after_epoch", "losses", "val_loss", "weights_crc32"]
-    pd.testing.assert_frame_equal(again[columns], once[columns])
-    assert sorted(again.epochs) == [2, 9, EPOCHS] and again.ended_after_epoch[0] == 2
-    assert again.samples_preprocessed.sum() < once.samples_preprocessed.sum() == EPOCHS * 80, "it did not begin anew"
 
 
 @pytest.mark.long

@@ -182,17 +182,6 @@ def test_a_parameter_server_has_a_host_of_its_own(place, lab):
 
 
 @pytest.mark.long
-def test_mirrored_workers_on_hosts_end_with_the_weights_of_horovod_s_ranks(place, lab):
-    assert trained(place, "two", gpus=2)["status"] == "ok"
-    outcome = trained(place, "mirrored", gpus=2, strategy="multi_worker_mirrored")
-    assert outcome["status"] == "ok", outcome["failure"]
-    assert [rank["host"] for rank in metrics(place, "mirrored")["ranks"]] == ["h1", "h2"]
-    for ours, theirs in zip(weights(place, "mirrored"), weights(place, "two"), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
-    assert lab.left() == {}
-
-
-@pytest.mark.long
 def test_a_server_that_is_killed_on_its_host_is_named_and_nothing_is_left(place):
     kept = {"environment": {"KEPT_IN": str(place.folder / "killed.kept")}}
     launch = place.launch("killed", machine=kept, **ON_SERVER, **LONG)

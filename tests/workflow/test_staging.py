@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 import yaml
 
+from study.core.files import write_sealed
 from study.data import feature_scaling
 from study.data.conversion import convert
 from study.data.loaders import map_matrix
 from study.data.tabular import Form
-from study.experiment import expansion, inputs
+from study.experiment import conversions, expansion, inputs
 from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
@@ -58,23 +59,25 @@ def make_files(dataset, root):
     data = root / "data"
     if data.exists():
         return
-    matrices = {}
+    matrices, sidecars = {}, {}
     for file, form in dataset.spec["files"].items():
         raw, matrix = (Path(path) for path in (dataset.raw(data, file), dataset.converted(data, file)))
         generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
-        convert(raw, matrix, inputs.sidecar(str(matrix)), Form.of(form))
+        sidecars[file] = inputs.sidecar(str(matrix))
+        convert(raw, matrix, sidecars[file], Form.of(form))
         matrices[file] = map_matrix(matrix)
     scaler = feature_scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
     for file, matrix in matrices.items():
         numbers, codes = dataset.scaled(data, file)
         feature_scaling.prepare(matrix[:, 1:], scaler, numbers)
         feature_scaling.save_codes(matrix[:, :1], codes)
+        write_sealed(inputs.sidecar(numbers), conversions.describe_scaling(sidecars))
 
 
 def read_by_rank(folder):
     """What each rank read of the shared files, as a number of times their size, and what is wrong in MB."""
     run = yaml.safe_load((folder / "run.yaml").read_text())
-    paths = [paths[kind] for paths in run["data"].values() for kind in paths if kind != "sidecar"]
+    paths = [paths[kind] for paths in run["data"].values() for kind in paths if kind not in ("sidecar", "scaled")]
     size_mb = sum(Path(path).stat().st_size for path in paths) / 1e6
     ranks = json.loads((folder / "metrics.json").read_text())["ranks"]
     times = [round(rank["shared_read_mb"] / size_mb) for rank in ranks]

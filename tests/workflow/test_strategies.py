@@ -17,7 +17,6 @@ datasets:
 """
 OF_NT3 = """\
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: [1, 2], loader: npy}
-  - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 2, loader: npy, strategy: multi_worker_mirrored}
   - {benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 1}
 """
 FEW = f"""{NT3}
@@ -33,7 +32,7 @@ runs:
   - &images {{benchmark: lenet, scaling: weak, epochs: 3, gpus: 1, batch_size: 250, loader: memory}}
   - {{<<: *images, strategy: parameter_server, servers: 2, server_placement: [round_robin, min_size]}}
   - {{<<: *images, strategy: parameter_server, servers: 2, loader: [tfrecord, lmdb]}}
-  - {{<<: *images, strategy: multi_worker_mirrored, loader: tfrecord}}
+  - {{<<: *images, loader: tfrecord}}
 {OF_NT3}\
   - {{benchmark: nt3, scaling: weak, epochs: 4, gpus: 1, loader: npy, strategy: parameter_server, servers: 2,
      server_placement: [round_robin, min_size]}}
@@ -129,15 +128,7 @@ def test_one_worker_ends_with_the_weights_of_one_rank_on_images_too(trained):
         if placement == "round_robin" or loader == "memory":
             served = weights_of(folder, "parameter_server", 1, 2, placement, epochs=3, loader=loader)
             assert furthest(alone, served) < 1e-6
-    assert furthest(alone, weights_of(folder, "multi_worker_mirrored", 1, epochs=3, loader="tfrecord")) < 1e-6
     assert (runs[runs.benchmark == "lenet"].status == "ok").all()
-
-
-def test_two_mirrored_workers_end_with_the_weights_of_two_ranks(few):
-    _, runs, folder = few
-    assert furthest(weights_of(folder, "horovod", 2), weights_of(folder, "multi_worker_mirrored", 2)) < 1e-6
-    mirrored = runs[(runs.strategy == "multi_worker_mirrored") & (runs.benchmark == "nt3")].iloc[0]
-    assert (mirrored.status, mirrored.ranks_agree, mirrored.workers_lost) == ("ok", True, 0)
 
 
 def test_a_worker_sends_and_receives_each_parameter_once_per_step(few):
@@ -179,10 +170,10 @@ def test_large_variables_are_split_by_min_size_only(trained, benchmark, paramete
 
 @pytest.mark.long
 def test_a_worker_reads_its_own_images(trained):
-    """As many bytes as the one mirrored worker that trains on them; besides, the chief reads the index and test set."""
+    """As many bytes as the one rank of Horovod that trains on them; besides, the chief reads the index and test set."""
     _, runs, _ = trained
     read = runs[(runs.benchmark == "lenet") & (runs.loader == "tfrecord")].set_index("strategy").shared_read_mb
-    assert read["parameter_server"] == pytest.approx(read["multi_worker_mirrored"], rel=0.05)
+    assert read["parameter_server"] == pytest.approx(read["horovod"], rel=0.05)
 
 
 @pytest.mark.long

@@ -55,6 +55,8 @@ def test_hooks_and_the_workflow_of_github_call_what_is_here():
     assert [each for each in programs if not (BIN / each.removeprefix(".venv/bin/")).exists()] == []
     steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["tests"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert [each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each)] == []
 
 
 def test_the_same_pythons_are_supported_everywhere():

@@ -18,7 +18,7 @@ from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.operations.profile import Profile
 from study.instruments.power.gpus import place_of
-from study.machines.process_roles import DIVIDES_SAMPLES
+from study.machines.process_roles import PARAMETER_SERVER
 from study.workloads.base import Data, Workload
 
 State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
@@ -60,8 +60,8 @@ class Hooks(Protocol):
     def end_steps(self) -> None:
         """After the last step of an epoch, before validation."""
 
-    def end_epoch(self, epoch: int, logs: Mapping[str, float], validation: Mapping[str, float] | None) -> bool:
-        """After an epoch; returns whether to train on.
+    def end_epoch(self, epoch: int, logs: Mapping[str, float], validation: Mapping[str, float] | None) -> None:
+        """After an epoch.
 
         logs: loss and metrics of training. validation: the same of the validation set; None if it was not evaluated.
         """
@@ -206,9 +206,9 @@ class Backend(Protocol):
         """A block in which an error of reading these sources is raised as what it is."""
 
     def blocks(
-        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int
     ) -> Iterator[tuple[NDArray[Any], ...]]:
-        """The preprocessed blocks (x, y) of one reader, in their order, without its ``first`` ones.
+        """The preprocessed blocks (x, y) of one reader, in their order.
 
         Made ahead, on threads of their own, so that a training step does not keep them waiting.
         """
@@ -248,7 +248,7 @@ def gpu_of_rank(framework: str, number: int, local_rank: int) -> int:
 
 def rank_samples(data: Data, run: RunDefinition) -> int:
     """The number of samples on which a rank trains in an epoch. data: its own, or those of all emulated ranks."""
-    ranks = run.ranks if strategy_of(run) in DIVIDES_SAMPLES else run.emulated_ranks
+    ranks = run.ranks if strategy_of(run) == PARAMETER_SERVER else run.emulated_ranks
     is_shared = ranks > 1 and run["sharding"] == "by_rank"
     return samples_per_rank(len(data.train), ranks) if is_shared else len(data.train)
 

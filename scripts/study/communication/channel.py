@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
 import time
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 from study.communication.roles import Place
+from study.core import locks
 
 RETRY_S = 0.05
+PATIENCE_S = 10  # with a process that has connected and says nothing
 
 
 class Channel:
@@ -30,10 +35,11 @@ class Channel:
         self._others: dict[int, Connection] = {}
         address, key = _address(place.channel), place.key.encode()
         if place.number == 0:
-            with Listener(address, backlog=place.size, authkey=key) as listener:
+            with Listener(address, backlog=place.size) as listener:
                 while len(self._others) < place.size - 1:
                     connection = listener.accept()
-                    self._others[connection.recv()] = connection
+                    if (number := _admit(connection, key)) is not None:
+                        self._others[number] = connection
         else:
             self._others[0] = _connected(address, key)
             self._others[0].send(place.number)
@@ -41,16 +47,6 @@ class Channel:
     def sockets(self) -> frozenset[int]:
         """The inodes of its sockets in this process."""
         return frozenset(os.fstat(connection.fileno()).st_ino for connection in self._others.values())
-
-    def gather(self, value: Any) -> list[Any]:
-        """``value`` of every process, in their order; all must call. Raises `EOFError` if one has ended."""
-        if self.place.number:
-            self._others[0].send(value)
-            return self._others[0].recv()
-        found = [value, *(self._others[number].recv() for number in sorted(self._others))]
-        for connection in self._others.values():
-            connection.send(found)
-        return found
 
     def ask(self, question: Any) -> dict[int, Any]:
         """The answers of the other processes, {number: answer}; process 0 only. All work on it at the same time."""
@@ -88,6 +84,26 @@ def _address(channel: str) -> str | tuple[str, int]:
     """Of a Unix socket, or ``host:port`` of TCP; see `study.communication.roles.Place`."""
     host, colon, port = channel.partition(":")
     return (host, int(port)) if colon else f"\0{channel}"
+
+
+def _admit(connection: Connection, key: bytes) -> int | None:
+    """The number of the process at the other end; None, and the connection is closed, if it is none of the run.
+
+    On one host, everybody can connect. Whoever is another user is not listened to, nor for long who says nothing.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as bare:
+        try:
+            if bare.family == socket.AF_UNIX and locks.read_peer(bare) != os.geteuid():
+                raise AuthenticationError("another user")
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PATIENCE_S, 0))
+            deliver_challenge(connection, key)
+            answer_challenge(connection, key)
+            number: int = connection.recv()
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
+        except (AuthenticationError, EOFError, OSError):
+            connection.close()
+            return None
+    return number
 
 
 def _connected(address: str | tuple[str, int], key: bytes) -> Connection:

@@ -26,8 +26,8 @@ def blocks_of(matrix: np.ndarray) -> Iterator[np.ndarray]:
 class Collectives(Protocol):
     """The ranks of a run, seen from one of them.
 
-    Collective operations take ``members``, the ranks of a process set that `create_process_sets` has made; None, the
-    default, is the global process set of all ranks. All members must call.
+    Some collective operations take ``members``, the ranks of a process set that `create_process_sets` has made; None,
+    the default, is the global process set of all ranks. All members must call.
     """
 
     rank: int
@@ -43,24 +43,8 @@ class Collectives(Protocol):
     def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
         """Fill ``matrix``, float32 in C order, on every member with that of the first member."""
 
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """``value`` of every member, in their order; anything that can be pickled. Waits for all members."""
-
-    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
-        """The uint8 arrays of all members, one after the other; their lengths may differ."""
-
-    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
-        """The uint8 arrays of several members, {rank: array}, on all of them, in that order.
-
-        The others give arrays of the same lengths, whose values do not matter.
-        """
-
-    def concurrent_broadcasts(self) -> Broadcast:
-        """A function as `broadcast_bytes` to all ranks, with all arrays on their way at once; all ranks must call.
-
-        Raises:
-            StudyError: the ranks have nothing that does so.
-        """
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank, in their order; anything that can be pickled. Waits for all ranks."""
 
     def allreduce_of(self, size: int) -> Callable[[], object]:
         """A function that sums ``size`` bytes of float32 over all ranks, where gradients are, and waits for the end.
@@ -78,12 +62,32 @@ class Collectives(Protocol):
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
 
 
+class SharingCollectives(Collectives, Protocol):
+    """What the members of an ensemble also need, to share their samples."""
+
+    def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
+        """The uint8 arrays of all members, one after the other; their lengths may differ."""
+
+    def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
+        """The uint8 arrays of several members, {rank: array}, on all of them, in that order.
+
+        The others give arrays of the same lengths, whose values do not matter.
+        """
+
+    def concurrent_broadcasts(self) -> Broadcast:
+        """A function as `broadcast_bytes` to all ranks, with all arrays on their way at once; all ranks must call.
+
+        Raises:
+            StudyError: the ranks have nothing that does so.
+        """
+
+
 class RanksOnly(ABC):
     """The part of `Collectives` that need not know more than that all processes of the run are ranks."""
 
     @abstractmethod
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """``value`` of every member."""
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank."""
 
     def traffic(self) -> Traffic:
         """The counters of this process."""

@@ -1,4 +1,4 @@
-"""The hosts of a run's processes under TensorFlow's strategies."""
+"""The hosts of a run's processes that Horovod's launcher does not start."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from study.core.errors import StudyError
 from study.core.file_kinds import kind_of
 from study.core.files import read_json
 from study.core.paths import CONFIG, ROOT, within
-from study.core.wording import LONGEST_VALUE, one_line
+from study.core.wording import LONGEST_VALUE, hide_secrets, one_line
 
 LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
@@ -57,13 +57,13 @@ def named_schema(name: str) -> dict[str, Any]:
     return read(CONFIG / "schemas" / f"{name}.schema.yaml")[0]
 
 
-def load(path: str | Path, schema: str | dict[str, Any], earlier: bool = False) -> dict[str, Any]:
+def load(path: str | Path, schema: str | dict[str, Any]) -> dict[str, Any]:
     """Read one YAML file and check it against a schema: its name in config/schemas, or the schema itself.
 
     Returns the content as a dict. Raises `StudyError` for a missing file, invalid YAML, a duplicate key, a value that
-    YAML 1.1 and 1.2 read differently, an unknown key, or a value that violates the schema. earlier: as in `read`.
+    YAML 1.1 and 1.2 read differently, an unknown key, or a value that violates the schema.
     """
-    content, tree = read(Path(path), earlier)
+    content, tree = read(Path(path))
     check(content, schema, shown(path), tree)
     return content
 
@@ -75,19 +75,16 @@ def load_json(path: str | Path, schema: str | dict[str, Any]) -> Any:
     return content
 
 
-def load_yaml(path: str | Path, earlier: bool = False) -> Any:
-    """The content of one YAML file; raises `StudyError` as `load`, but for a schema. earlier: as in `read`."""
-    return read(Path(path), earlier)[0]
+def load_yaml(path: str | Path) -> Any:
+    """The content of one YAML file; raises `StudyError` as `load`, but for a schema."""
+    return read(Path(path))[0]
 
 
-def read(path: Path, earlier: bool = False) -> tuple[Any, yaml.Node | None]:
-    """The content of a YAML file, and its node tree. Raises `StudyError` as `load`, but for a schema.
-
-    earlier: whether an earlier version of this project may have written the file, with texts such as 1e3 unquoted.
-    """
+def read(path: Path) -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML file, and its node tree. Raises `StudyError` as `load`, but for a schema."""
     try:
         text = path.read_text(encoding="utf-8")
-        tree, content = _parsed(text, path, earlier)
+        tree, content = _parsed(text, path)
     except OSError as error:
         raise StudyError(f"{shown(path)}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -131,7 +128,7 @@ def _parser_words(error: Exception) -> str:
     return f"{place}not valid YAML: {one_line(problem)}" + (f" ({one_line(context)}{began})" if context else "")
 
 
-_trees: dict[tuple[str, bool], tuple[yaml.Node | None, bytes]] = {}  # {(text, earlier): tree, marshalled content}
+_trees: dict[str, tuple[yaml.Node | None, bytes]] = {}  # {text: tree, marshalled content}
 _valid: dict[bytes, None] = {}  # digests of schema and content
 
 
@@ -142,26 +139,26 @@ def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
     known[key] = value
 
 
-def _parsed(text: str, path: Path, earlier: bool = False) -> tuple[yaml.Node | None, Any]:
+def _parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
     """The node tree and the content of a text; it is parsed once, and each caller gets a content of its own."""
-    if (text, earlier) in _trees:
-        tree, packed = _trees[text, earlier]
+    if text in _trees:
+        tree, packed = _trees[text]
         return tree, marshal.loads(packed)  # noqa: S302  packed here
-    tree, content = _newly_parsed(text, path, earlier)
+    tree, content = _newly_parsed(text, path)
     with contextlib.suppress(ValueError):  # nested more deeply than it can be packed
-        _keep(_trees, (text, earlier), (tree, marshal.dumps(content)))
+        _keep(_trees, text, (tree, marshal.dumps(content)))
     return tree, content
 
 
-def _newly_parsed(text: str, path: Path, earlier: bool) -> tuple[yaml.Node | None, Any]:
+def _newly_parsed(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
     """The node tree and the content: parsed in C, which is ten times faster, but which deep nesting crashes.
 
     What is wrong is told by PyYAML's own parser.
     """
     if len(text) <= SURELY_SHALLOW:
         with contextlib.suppress(yaml.YAMLError, RecursionError, *NOT_READ):
-            return _parsed_by(core_schema.FastEarlierLoader if earlier else core_schema.FastLoader, text, path)
-    return _parsed_by(core_schema.EarlierLoader if earlier else core_schema.Loader, text, path)
+            return _parsed_by(core_schema.FastLoader, text, path)
+    return _parsed_by(core_schema.Loader, text, path)
 
 
 def _parsed_by(kind: Any, text: str, path: Path) -> tuple[yaml.Node | None, Any]:
@@ -192,7 +189,7 @@ def check(content: Any, schema: str | dict[str, Any], where: str, tree: yaml.Nod
     if errors:
         error = _most_specific(errors[0])
         path = list(error.absolute_path)
-        said = _describe(error, path) + _not_a_text(error, _node(tree, path))
+        said = hide_secrets(_describe(error, path)) + _not_a_text(error, _node(tree, path))
         raise StudyError(f"{where}: {_line(tree, path, _key_at_fault(error))}{said}")
     if key:
         _keep(_valid, key, None)

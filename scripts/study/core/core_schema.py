@@ -40,15 +40,8 @@ DIFFERENT = "|".join(
         r"([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?",
     ]
 )
-# What PyYAML's own dumper writes without quotes for a text, as earlier versions of this project did.
-ONCE_WRITTEN_AS_TEXT = "|".join(
-    [
-        r"[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)[eE][0-9]+|[-+]\.[0-9]+([eE][-+]?[0-9]+)?",
-        r"0o[0-7]+|[-+]?0[0-9]*[89][0-9]*",
-    ]
-)
 FIRST = {NULL: ["~", "n", "N", ""], BOOL: "tTfF", INT: "+-" + DIGITS, FLOAT: "+-." + DIGITS, MERGE: "<",
-         AMBIGUOUS: "+-.yYnNoO" + DIGITS, TEXT: "+-." + DIGITS}  # fmt: skip
+         AMBIGUOUS: "+-.yYnNoO" + DIGITS}  # fmt: skip
 
 Resolvers = dict[str | None, list[tuple[str, re.Pattern[str]]]]
 
@@ -63,7 +56,6 @@ def _resolvers(declared: Mapping[str, str]) -> Resolvers:
 
 
 RESOLVERS = _resolvers({**CORE, MERGE: "<<", AMBIGUOUS: DIFFERENT})
-EARLIER_RESOLVERS = _resolvers({TEXT: ONCE_WRITTEN_AS_TEXT, **CORE, MERGE: "<<", AMBIGUOUS: DIFFERENT})
 
 
 class _Values(yaml.constructor.SafeConstructor):
@@ -93,18 +85,6 @@ class FastLoader(_Values, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # typ
     """On the parser in C, which is ten times faster."""
 
     yaml_implicit_resolvers = RESOLVERS
-
-
-class EarlierLoader(Loader):
-    """For files that earlier versions of this project may have written."""
-
-    yaml_implicit_resolvers = EARLIER_RESOLVERS
-
-
-class FastEarlierLoader(FastLoader):
-    """For files that earlier versions of this project may have written."""
-
-    yaml_implicit_resolvers = EARLIER_RESOLVERS
 
 
 class _Dumper(yaml.SafeDumper):

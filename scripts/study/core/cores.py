@@ -181,9 +181,9 @@ def facts(root: Path = ROOT) -> dict[str, int | float | None]:
 
 
 def worth(host: Mapping[str, Any]) -> float:
-    """As `usable`, from a host's `facts`; those of an older run are fewer."""
-    number: int = host.get("physical_cores_allowed") or host["cores_allowed"]
-    most: float | None = host.get("cpu_quota_cores")
+    """As `usable`, from a host's `facts`."""
+    number: int = host["physical_cores_allowed"] or host["cores_allowed"]
+    most: float | None = host["cpu_quota_cores"]
     return number if most is None else min(number, most)
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from study.core import cores, isolation
 from study.core.paths import SCRIPTS
 
-RANKS_GO_ON = "STUDY_RANKS_GO_ON"  # scripts/horovodrun.py then ends no rank because another one has failed
 # One declaration for every process that measures: ranks, the sampler, loading measurements, calibration, conversion.
 # Begins of names of variables that steer Python, the libraries, their kernels and their memory, or our own launcher.
 # They are cleared; runs take them from their definition or the machine's file.
 STEERING = (
-    "PYTHON", "HOROVOD_", "TF_", "XLA_", "KERAS_", "GRPC_", "PROTOCOL_BUFFERS_", RANKS_GO_ON, cores.VARIABLE,
+    "PYTHON", "HOROVOD_", "TF_", "XLA_", "KERAS_", "GRPC_", "PROTOCOL_BUFFERS_", cores.VARIABLE,
     "ONEDNN_", "DNNL_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NUMEXPR_", "NUMBA_", "NPY_", "NUMPY_",
     "TORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_", "PYTORCH_",
     "GLOO_", "RCCL_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING",
@@ -44,10 +43,6 @@ ALWAYS_TOLD = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: rec
 FILES = ("~/.nccl.conf", "/etc/nccl.conf", "~/.openmpi/mca-params.conf")
 LONGEST_FILE = 2000  # characters of a file in a record
 SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
-# By these a site lets Slurm's commands find their daemons (srun(1)). In a job, the plugin's Snakemake drops all SLURM_
-# variables that are not the job's own; so they travel under another name, too.
-OF_SLURM_SITES = ("SLURM_CONF", "SLURM_CONF_SERVER")
-CARRIED = "STUDY_CARRIED_"  # before the name of such a variable
 
 
 def search_path() -> str:
@@ -119,10 +114,8 @@ def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
     """Make ``python $SCRIPTS/NAME.py`` in jobs use this Python, unless a conda environment precedes it in PATH.
 
     account: the account of batch jobs, if the configuration names one. is_main_process: whether this is the Snakemake
-    that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers (`measuring`),
-    and what a site needs (`OF_SLURM_SITES`).
+    that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers (`measuring`).
     """
-    _carry(is_main_process)
     clean = measuring(os.environ)
     keep_only(clean)
     os.environ.update(clean)
@@ -132,14 +125,3 @@ def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
         os.environ[SESSION] = f"{time.time_ns()}.{os.getpid()}"
     if account:
         os.environ["STUDY_ACCOUNT"] = account
-
-
-def _carry(is_main_process: bool) -> None:
-    """Keep a copy of each of `OF_SLURM_SITES` for jobs, and give it its name again in a job that has lost it."""
-    for name in OF_SLURM_SITES:
-        if name in os.environ:
-            os.environ[CARRIED + name] = os.environ[name]
-        elif is_main_process:
-            os.environ.pop(CARRIED + name, None)  # of a Snakemake around this one: it may be another cluster's
-        elif CARRIED + name in os.environ:
-            os.environ[name] = os.environ[CARRIED + name]

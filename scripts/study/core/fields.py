@@ -21,7 +21,6 @@ OF_RUNS = ("run", "training", "input", "power", "timeline", "host")  # files, in
 OF_LOADS = ("loads",)
 OF_EPOCHS = ("epochs",)  # history.csv
 OF_MEMBERS = ("members",)  # members.csv
-REQUIRED, ABSENT = "required", "absent"
 TEXT, FLAG, WHOLE, NUMBER = "text", "true or false", "integer", "number"  # types of columns
 FLAG_OR_TEXT = "true, false or text"  # of a grid key
 # {type: (JSON schema of a value, type of its column)}
@@ -60,8 +59,6 @@ class Field:
         type: a key of `TYPES`.
         meaning: in words, for the docs and the report.
         empty: when it is empty, as in "empty with one epoch". A field without one is never null in the record.
-        older: what a record that is older than the field has: `REQUIRED`, no older record is read; `ABSENT`, nothing;
-            another value, which readers fill in.
         column: its column; by default the section's ``prefix`` and the name. None for no column, which is the default
             of fields inside of others.
         derived: whether it is a column only, computed from the record and other files.
@@ -82,7 +79,6 @@ class Field:
     type: str
     meaning: str = ""
     empty: str = ""
-    older: Any = REQUIRED
     column: str | None = None
     derived: bool = False
     unit: str | None = None
@@ -125,7 +121,7 @@ class Field:
         """The JSON Schema of its value in the record."""
         found = {**TYPES[self.type][0], **({"description": self.meaning} if self.meaning else {})}
         if self.choices:
-            found["enum"] = [*self.choices, *([None] if self._is_nullable else [])]
+            found["enum"] = [*self.choices, *([None] if self.empty else [])]
         if self.pattern:
             found["pattern"] = self.pattern
         if self.least:
@@ -136,13 +132,9 @@ class Field:
             found["propertyNames"] = FILE_NAME if self.file_names else {"enum": list(self.keys)}
         if self.type == "group":
             found |= group_schema(self.fields, self.others)
-        if self._is_nullable and "type" in found:
+        if self.empty and "type" in found:
             found["type"] = [found["type"], "null"]
         return found
-
-    @property
-    def _is_nullable(self) -> bool:
-        return bool(self.empty) or self.older is None
 
 
 @dataclass(frozen=True)
@@ -158,7 +150,6 @@ class Section:
     key: str | None = None
     prefix: str = ""
     empty: str = ""
-    older: Any = REQUIRED
     others: Field | None = None
     result: bool = False
 
@@ -168,7 +159,7 @@ class Section:
         stored = tuple(each for each in self.fields if not each.derived)
         if self.key is None:
             return stored
-        group = Field(self.key, "group", self.title, self.empty, self.older, fields=stored, others=self.others)
+        group = Field(self.key, "group", self.title, self.empty, fields=stored, others=self.others)
         return (group,)
 
     def stored(self, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,11 +186,11 @@ class Section:
 
 
 def group_schema(fields: tuple[Field, ...], others: Field | None = None) -> dict[str, Any]:
-    """The JSON Schema of a mapping with these keys."""
+    """The JSON Schema of a mapping with these keys; with ``others`` it need not have all of them."""
     return {
         "type": "object",
         "additionalProperties": others.schema() if others else False,
-        "required": [each.name for each in fields if each.older == REQUIRED],
+        "required": [] if others else [each.name for each in fields],
         "properties": {each.name: each.schema() for each in fields},
     }
 
@@ -240,12 +231,6 @@ def record_fields() -> Iterator[Field]:
 def record_schema() -> dict[str, Any]:
     """The JSON Schema of a record; any ``parameters`` fit it."""
     return group_schema(tuple(record_fields()))
-
-
-@functools.cache
-def older_values() -> Mapping[str, Any]:
-    """What readers fill in for keys that a record is older than. Not to be changed: it is made once."""
-    return {each.name: each.older for each in record_fields() if each.older not in (REQUIRED, ABSENT)}
 
 
 def results() -> tuple[str, ...]:

@@ -21,7 +21,6 @@ SEAL = "checksum"  # key of a sealed file
 AT_END = re.compile(rb'\n  "checksum": "([0-9a-f]{64})"\n\}\n?\Z')  # of one that `write_sealed` has written
 END_BYTES = 100
 SMALL = 2**16  # bytes of a file that is read at once
-OLDER_NS = 2_000_000_000  # between the times of a file that brought an older one along; file systems round them
 
 
 @contextlib.contextmanager
@@ -35,7 +34,7 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    lock = os.open(aside, os.O_CREAT | os.O_RDWR, 0o666)
+    lock = os.open(aside, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
     try:
         with naming(path):
             locks.attempt(lock)  # where there are no locks, those that killed processes left stay
@@ -175,18 +174,17 @@ def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
 
 
 def replaced_since_read(changed: Iterable[AnyPath], made: AnyPath) -> list[Path]:
-    """Those of the files from `changed_since_read` that have another content than before, and an older time.
+    """Those of the files from `changed_since_read` that have another content than before.
 
-    None of files that ``made`` has no note of, such as an older version's.
+    None of files that ``made`` has no note of.
     """
     made = Path(made)
     lines = _checksum_file(made).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     noted = {name: seal for seal, _, name in (line.partition("  ") for line in lines)}
     found = []
     for path in map(Path, changed):
-        seal, status = noted.get(os.path.relpath(path, made.parent)), path.stat()
-        brought_its_time = status.st_mtime_ns + OLDER_NS < status.st_ctime_ns
-        if brought_its_time and seal is not None and seal != seal_of(path):
+        seal = noted.get(os.path.relpath(path, made.parent))
+        if seal is not None and seal != seal_of(path):
             found.append(path)
     return found
 
@@ -287,6 +285,28 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def number_or_none(value: float | None) -> float | None:
     """``value`` as a float; None if it is missing or not finite, which JSON cannot represent."""
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def check_contained(folder: AnyPath, root: AnyPath) -> None:
+    """Raise `StudyError` for a link in ``folder``, or to it, that leaves ``root``, and for what is no file or folder.
+
+    Whoever made the folder chooses its links: what is published of it would show any file of the one who publishes. A
+    pipe would be waited for. Nothing tells a hard link from a file.
+    """
+    _check_inside(folder, root)
+    for where, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(where, name)  # noqa: PTH118 - a Path for each is most of the time
+            if os.path.islink(path):  # noqa: PTH114
+                _check_inside(path, root)
+            if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112, PTH113
+                raise StudyError(f"{path}: is neither a file nor a folder; delete it")
+
+
+def _check_inside(path: AnyPath, root: AnyPath) -> None:
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        raise StudyError(f"{path}: leads to {real}, which is not in {root}; delete the link, or copy what it means")
 
 
 def sha256(path: AnyPath) -> str:

@@ -8,12 +8,20 @@ of a lock: whoever asks decides what is done without it.
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import re
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
+
+from study.core import ownership
+
+ASKED, ASK_S = 5, 0.02  # how often, and at which interval, it is asked whose a name is
+WAITING = 4096  # processes of which each leaves a connection in the queue of the one that it waits for
 
 
 class Lock(Enum):
@@ -21,6 +29,7 @@ class Lock(Enum):
 
     HELD = "held"
     TAKEN = "taken"  # by another process
+    FOREIGN = "foreign"  # another user has taken what is this user's
     MISSING = "missing"  # the file system, or the system, has no such locks
 
 
@@ -34,13 +43,13 @@ def attempt(descriptor: int) -> Lock:
 
 
 def remove_unheld(paths: Iterable[Path], flags: int, remove: Callable[[Path], object]) -> None:
-    """Remove files or folders on which no process holds a lock; where locks cannot be had, they stay.
+    """Remove this user's files or folders on which no process holds a lock; where locks cannot be had, they stay.
 
     flags: with which they are opened. remove: called with the lock held; an `OSError` leaves that one where it is.
     """
     for path in paths:
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, flags)
+            descriptor = ownership.open_own(path, flags)
             try:
                 if attempt(descriptor) is Lock.HELD:
                     remove(path)
@@ -49,27 +58,68 @@ def remove_unheld(paths: Iterable[Path], flags: int, remove: Callable[[Path], ob
 
 
 def claim(name: str, note: str) -> tuple[Lock, list[socket.socket]]:
-    """Try to claim a name of this machine, for this process and those that inherit the sockets. Never waits.
+    """Try to claim a name of this machine, for this process and those that inherit the sockets.
 
     It is an abstract socket (unix(7)): there is one of a name in a network namespace, whichever /tmp a process sees,
-    and nobody can remove it. note: for `note_of`; letters, digits and ``:.-``, at most 60.
+    and nobody can remove it. Every user can bind it, so it counts as taken only if it is this user's. note: for
+    `read_note`; letters, digits and ``:.-``, at most 60.
     """
-    found: list[socket.socket] = []
-    try:
-        for each in (f"\0{name}", f"\0{name}:{note}"):
-            found.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
-            found[-1].bind(each)
-    except OSError as error:
-        for one in found:
-            one.close()
-        return (Lock.TAKEN if error.errno == errno.EADDRINUSE else Lock.MISSING), []
-    return Lock.HELD, found
+    for _ in range(ASKED):
+        sockets: list[socket.socket] = []
+        try:
+            for each in (f"\0{name}", f"\0{name}:{note}"):
+                sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+                sockets[-1].bind(each)
+                sockets[-1].listen(WAITING)  # nothing is accepted, but the kernel tells others whose it is
+            return Lock.HELD, sockets
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            if error.errno != errno.EADDRINUSE:
+                return Lock.MISSING, []
+        claims = _read_claims(name)
+        with contextlib.suppress(OSError):  # it does not listen: it has just been bound, or is none of ours
+            owner = _find_owner(name, next((inode for inode, held, _ in claims if held == name), None))
+            return (Lock.TAKEN if owner == os.geteuid() else Lock.FOREIGN), []
+        time.sleep(ASK_S)
+    return Lock.FOREIGN, []
 
 
-def note_of(name: str) -> str | None:
-    """The note of whoever has claimed a name; None if it cannot be read."""
-    with contextlib.suppress(OSError):
-        text = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-        if found := re.search(rf"@{re.escape(name)}:([A-Za-z0-9:.-]+)$", text, re.M):
-            return found[1]
+def read_note(name: str) -> str | None:
+    """The note of this user's process that has claimed a name; None if it cannot be read."""
+    for inode, held, note in _read_claims(name):
+        with contextlib.suppress(OSError):
+            if note and _find_owner(held, inode) == os.geteuid():
+                return note
     return None
+
+
+def _read_claims(name: str) -> list[tuple[str, str, str | None]]:
+    """(inode, the name in the kernel, note) of each socket that claims ``name``, whoever has bound it."""
+    try:
+        text = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    # Connections that were not accepted have the inode 0.
+    return re.findall(rf" ([1-9]\d*) @({re.escape(name)}(?::([A-Za-z0-9:.-]+))?)$", text, re.M)
+
+
+@functools.lru_cache(1024)
+def _find_owner(name: str, inode: str | None) -> int:
+    """The user id of whoever listens at an abstract name.
+
+    inode: of its socket, which is asked once, since each connection keeps a place in its queue.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as asking:
+        asking.setblocking(False)
+        asking.connect(f"\0{name}")
+        return read_peer(asking)
+
+
+def read_peer(connected: socket.socket) -> int:
+    """The user id of the process at the other end of a Unix socket, as the kernel has it."""
+    _, user, _ = struct.unpack("iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)

@@ -10,10 +10,11 @@ from study.core.errors import StudyError
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "scripts"
 CONFIG = ROOT / "config"
-ENDED = "ended"  # in a run's folder: copies of its outcome and log, for another attempt of its batch job
+OUTCOME = "outcome.json"  # in a run's folder: how it ended; written last, never overwritten
 TIMED_OUT = "timed_out.json"  # in a run's folder: the outcome of an attempt that reached an estimated time limit
 CHECKPOINTS = "checkpoints"  # in a run's folder, until the run has ended
 VERSIONS = "versions"  # in a machine's results folder: runs of other versions of the code
+REPLACED = "replaced"  # in a machine's results folder: finished runs in whose place others were trained
 ATTEMPTS = "attempts"  # in a machine's results folder: runs that were disturbed and run again, in a folder per attempt
 
 
@@ -63,7 +64,7 @@ def record(folder: str | Path, directory: str) -> str:
 
 def outcome(folder: str | Path, directory: str) -> str:
     """The file that a run writes last, below the machine's results folder."""
-    return f"{run_folder(folder, directory)}/outcome.json"
+    return f"{run_folder(folder, directory)}/{OUTCOME}"
 
 
 def loading(folder: str | Path, directory: str) -> str:

@@ -1,10 +1,12 @@
 """Wording of messages."""
 
+import re
 import signal
 from collections.abc import Callable, Iterable
 
 LONGEST_VALUE = 200  # characters of a wrong value that a message shows
 MOST_DIGITS = 17  # which tell any two floats apart
+ADDRESS = re.compile(r"://(?:(?:[^/\s]*|[^/\s:]+:\S*)@)?([^\s?#]*)(?:[?#]\S*?(?=[\"'):,.;]*(?:\s|$)))?")
 
 
 def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable[[int], str]) -> str:
@@ -49,6 +51,11 @@ def one_line(text: str, longest: int = LONGEST_VALUE) -> str:
     """``text`` on one line; of one with more characters than ``longest``, the middle is left out."""
     text = " ".join(text.split())
     return text if len(text) <= longest else f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
+
+
+def hide_secrets(text: str) -> str:
+    """``text`` with its addresses cut to scheme, host and path: user information and queries may be keys."""
+    return ADDRESS.sub(r"://\1", text)
 
 
 def share_of_draws(share: float) -> str:

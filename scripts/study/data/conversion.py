@@ -4,26 +4,27 @@ Every value is checked. A file that is truncated, or that does not match its for
 column, and no output. The file is read once, from begin to end; it is read again only to locate a fault.
 """
 
+from __future__ import annotations
+
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study.core import digests
 from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256, write_sealed, written_aside
+from study.core.lazy import pandas as pd
 from study.data import matrix_file, source_state, text_file, text_table, unchanged
 from study.data.table_faults import Source, check_names, describe, find_fault, hint
 from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
-BY_VALUE = "missing numbers by value"  # of forms with such words, which were texts before
 VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 
 
@@ -76,7 +77,7 @@ def convert(
         sidecar,
         {
             "schema_version": 3,
-            "converter_version": CONVERTER_VERSION,
+            **describe_conversion(form),
             "shape": [done.source.rows, len(form.codes) + len(numbers)],
             "dtype": "float32",
             "sha256": of_matrix,
@@ -90,9 +91,10 @@ def convert(
     )
 
 
-def version(spec: Mapping[str, Any]) -> int | str:
-    """What stands for the conversion's code among a rule's params. spec: the file's dict in the benchmark's YAML."""
-    return f"{CONVERTER_VERSION}, {BY_VALUE}" if Form.of(spec).missing_numbers else CONVERTER_VERSION
+def describe_conversion(form: Form) -> dict[str, Any]:
+    """What the sidecar of a table says of how it was converted: the converter's version, and all that it reads."""
+    read = {name: value for name, value in asdict(form).items() if name != "has_plain_numbers"}  # found in the file
+    return {"converter_version": CONVERTER_VERSION, "definition": read}
 
 
 def _convert(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:

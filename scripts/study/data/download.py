@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pooch
 import requests
@@ -16,10 +17,44 @@ import requests
 from study.core.errors import StudyError
 from study.core.file_kinds import kind_of
 from study.core.files import AnyPath, noted_checksum, sha256, write_text
+from study.core.wording import hide_secrets
 
-CANDLE_SERVER = "http://ftp.mcs.anl.gov/pub/candle/public/benchmarks"
+CANDLE_SERVER = "ftp.mcs.anl.gov/pub/candle/public/benchmarks"
 TIMEOUT_S = 30
 FTP_PORT = 21  # pooch ignores the port of an ftp:// address
+
+
+def fetch_published(
+    path: AnyPath, place: str, origin: Mapping[str, Any], checksum_file: AnyPath, expected: Mapping[str, Any]
+) -> None:
+    """As `fetch`, from the server that a dataset names, else from CANDLE's.
+
+    CANDLE's is asked by https; by http, where others can change what arrives, only for a file of known SHA-256.
+
+    Args:
+        path: of the file to write.
+        place: folder and name of the file on the server.
+        origin: the dataset's ``server``, if it names one.
+        checksum_file: as for `fetch`.
+        expected: what is known of the file, as for `difference`.
+    """
+    if "server" in origin:
+        return fetch(path, file_url(origin["server"], place), checksum_file, expected)
+    try:
+        fetch(path, file_url(f"https://{CANDLE_SERVER}", place), checksum_file, expected)
+    except StudyError as error:
+        if "sha256" not in expected:
+            raise StudyError(
+                f"{error}. It was not asked for by http, since no sha256 of it is known; to take it unverified, give "
+                f"server: http://{CANDLE_SERVER}"
+            ) from None
+        fetch(path, file_url(f"http://{CANDLE_SERVER}", place), checksum_file, expected)
+
+
+def file_url(server: str, place: str) -> str:
+    """The address of a file below a server's folder, whose query, such as a signature, stays the last."""
+    parts = urlsplit(server)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{place}").geturl()
 
 
 def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str, Any] | None = None) -> None:
@@ -27,12 +62,14 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str
 
     The checksum of the first download is kept in ``checksum_file`` (sha256sum's format); every later download is
     checked against it. An interrupted download starts again from the beginning. Raises `StudyError` that names the
-    file, the server and what to do. expected: what the user knows of the file, as for `difference`.
+    file, the server and what to do. No message has the address's user information or query, which may be secrets.
+    expected: what is known of the file, as for `difference`.
     """
+    shown = hide_secrets(url)
     path, checksum_file = Path(path), Path(checksum_file)
     known = noted_checksum(checksum_file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    logging.getLogger("pooch").setLevel(logging.WARNING)  # its advice on unknown hashes does not apply to users
+    pooch.get_logger().setLevel(logging.WARNING)  # it writes the address, and advice that does not apply to users
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
         try:
             arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
@@ -44,18 +81,20 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str
             raise StudyError(_failure(path, url, f"the server sent {kind.name} instead of the file"))
         if unlike := difference(arrived, expected or {}):
             raise StudyError(
-                f"{path.name} from {url} has {unlike}: give the right value, another server or your own file"
+                f"{path.name} from {shown} has {unlike}: give the right value, another server or your own file"
             )
         found = sha256(arrived)
         if known is not None and found != known:
             raise StudyError(
-                f"{path.name} from {url} has SHA-256 {found}, but the first download had {known} ({checksum_file}). "
+                f"{path.name} from {shown} has SHA-256 {found}, but the first download had {known} ({checksum_file}). "
                 "The file on the server changed or the transfer was damaged: try again; "
                 "if the change is wanted, delete the checksum file"
             )
         os.replace(arrived, path)
     if known is None:
         write_text(checksum_file, f"{found}  {path.name}\n")
+    checked = "as declared" if "sha256" in (expected or {}) else "not verified: no sha256 of it is declared"
+    print(f"{path.name} from {shown}: SHA-256 {found}, {checked}")
 
 
 def difference(path: AnyPath, expected: Mapping[str, Any]) -> str | None:
@@ -68,7 +107,7 @@ def difference(path: AnyPath, expected: Mapping[str, Any]) -> str | None:
     }  # fmt: skip
     for kind, of in kinds.items():
         if kind in expected and (found := of(path)) != expected[kind]:
-            return f"{kind} {found}, but checksums in the study's dataset says {expected[kind]}"
+            return f"{kind} {found}, but {expected[kind]} was declared in checksums"
     return None
 
 
@@ -85,9 +124,10 @@ def _downloader(url: str) -> Any:
 
 
 def _failure(path: Path, url: str, error: Exception | str) -> str:
-    server = "/".join(url.split("/")[:3])
+    shown = hide_secrets(url)
+    server = "/".join(shown.split("/")[:3])
     return (
-        f"{path.name} cannot be downloaded from {server} ({url}): {_reason(error)}. "
+        f"{path.name} cannot be downloaded from {server} ({shown}): {hide_secrets(_reason(error))}. "
         "Without that server, give files you have (source: path) "
         "or use synthetic data (source: synthetic) in the study's datasets"
     )

@@ -20,11 +20,9 @@ from study.core.registry import Registry
 from study.data import formats, matrix_file, text_file, text_table
 from study.data.formats import FORMATS
 from study.data.tabular import Form
-from study.data.text_lines import TextLines
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
 PAGE_BYTES = 4096
-NUMPY_DECOMPRESSES = (".gz", ".bz2", ".xz")
 SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
 # Above this width, Dask's own call takes minutes for a file of NT3's size: measured, see docs/loading.md.
 MOST_COLUMNS_OF_DASK = 30_000
@@ -38,17 +36,14 @@ class Loader:
     Args:
         reads: its input: ``raw``, the dataset's text file; ``converted``, the converted matrix; ``scaled``, in training
             the scaled numbers, mapped; ``format``, the matrix stored in another format, for measurements only.
-        load: from (path, `Form`, the values of each code column) to a matrix, to a data frame of the file, or to its
-            lines, which a run then decodes for every batch.
+        load: from (path, `Form`, the values of each code column) to a matrix, or to a data frame of the file.
         modules: to import beforehand, since imports belong to start-up and not to loading.
-        keeps_lines: whether ``load`` gives lines.
         most_columns: files with more columns are refused; None if the width does not matter.
     """
 
     reads: str
-    load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame | TextLines]
+    load: Callable[[Path, Form, list], np.ndarray | pd.DataFrame]
     modules: tuple[str, ...] = ()
-    keeps_lines: bool = False
     most_columns: int | None = None
 
     @property
@@ -70,7 +65,6 @@ class Loader:
 
 LOADERS: Registry[Loader] = Registry("loader")
 PANDAS = ("pandas",)
-OF_PARALLEL = PANDAS if text_table.compiled else (*PANDAS, "pyarrow.csv")
 
 
 def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -> Callable:
@@ -176,46 +170,7 @@ def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
     return pd.read_csv(io.BytesIO(header + block), **form.reading_options(), low_memory=False)
 
 
-@_loader("numpy", reads="raw", modules=PANDAS)
-def numpy(path: str | Path, form: Form, values: list) -> np.ndarray:
-    """NumPy's ``loadtxt``, straight to float32 on one core; once more for columns of categories, if there are any.
-
-    Returns the matrix. values: for each code column its list of values.
-    """
-    names = text_table.column_names(path, form)
-    numbers = form.numbers(names)
-    places = [names.index(name) for name in numbers]
-    missing = set(form.missing)
-    options: dict[str, Any] = {"delimiter": form.separator, "skiprows": int(form.header), "comments": None, "ndmin": 2}
-    # A converter is a call per value, so it is given only where words stand for missing values.
-    read: Any = (lambda text: np.nan if text in missing else float(text)) if missing else None
-    matrix = np.empty((1, 0), dtype=np.float32)  # broadcasts
-    if places:
-        some: Any = None if places == list(range(len(names))) else places  # None: as the file has them, which is faster
-        matrix = _loadtxt(path, dtype=np.float32, usecols=some, converters=read, **options)
-        form.mark_missing(matrix)
-    columns = []
-    for code, allowed, known in zip(form.codes, form.values, values, strict=True):
-        texts = _loadtxt(path, dtype=object, usecols=names.index(code), **options)[:, 0]
-        found = pd.Series(texts, name=code, dtype=object)
-        columns.append(form.positions(found if allowed is None else pd.to_numeric(found), known))
-    if not columns:
-        return matrix
-    whole = np.empty((len(columns[0]), len(columns) + len(places)), dtype=np.float32)
-    whole[:, : len(columns)] = np.stack(columns, axis=1)
-    whole[:, len(columns) :] = matrix
-    return whole
-
-
-def _loadtxt(path: str | Path, **options: Any) -> np.ndarray:
-    """``numpy.loadtxt``, which decompresses by the ending of the name: then it gets the text instead of the path."""
-    if not text_file.is_compressed(path) and Path(path).suffix not in NUMPY_DECOMPRESSES:
-        return np.loadtxt(path, encoding="ascii", **options)
-    with text_file.opened(path) as handle:
-        return np.loadtxt(io.TextIOWrapper(handle, "ascii", newline=""), **options)
-
-
-@_loader("parallel", reads="raw", modules=OF_PARALLEL)
+@_loader("parallel", reads="raw", modules=PANDAS)
 def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
     """Our own loader: blocks of lines on all cores, straight to float32; see `study.data.text_table`.
 
@@ -234,12 +189,6 @@ def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
         places = form.positions(column.series(form.codes[index], form.values[index]), known)
         column.write(matrix[:, index], places)
     return matrix
-
-
-@_loader("lines", reads="raw", modules=OF_PARALLEL, keeps_lines=True)
-def lines(path: str | Path, form: Form, values: list) -> TextLines:
-    """The lines as text, which preprocessing decodes for every batch; see `study.data.text_lines`."""
-    return TextLines.read(Path(path), form)
 
 
 @_loader("npy", reads="converted")
@@ -294,24 +243,16 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
     Raises:
         StudyError: the result does not have the shape in the sidecar.
     """
-    return load_with_lines(loader, path, sidecar, form)[0]
-
-
-def load_with_lines(
-    loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any]
-) -> tuple[np.ndarray, TextLines | None]:
-    """The result of `load`, and the lines of the file if the loader keeps them."""
     described = read_sidecar(sidecar)
-    parsed = dataclasses.replace(Form.of(form), has_plain_numbers=described.get("has_plain_numbers", False))
+    parsed = dataclasses.replace(Form.of(form), has_plain_numbers=described["has_plain_numbers"])
     values = [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
     try:
         if is_raw:
             _check_size(Path(path), described["source"]["bytes"])
         _check_width(Path(path), parsed, LOADERS[loader])
-        found = LOADERS[loader].load(Path(path), parsed, values)
-        kept = found if isinstance(found, TextLines) else None
-        matrix = _matrix(found, parsed, values)
+        loaded = LOADERS[loader].load(Path(path), parsed, values)
+        matrix = loaded if isinstance(loaded, np.ndarray) else parsed.matrix(loaded, values)
     except (StudyError, ValueError, LookupError) as error:  # the last two are what libraries raise for a wrong table
         if not is_raw:
             raise
@@ -320,13 +261,7 @@ def load_with_lines(
         raise StudyError(
             f"{path}: {matrix.shape} {matrix.dtype} was loaded, {sidecar} says {described['shape']} float32"
         )
-    return matrix, kept
-
-
-def _matrix(found: np.ndarray | pd.DataFrame | TextLines, form: Form, values: list) -> np.ndarray:
-    if isinstance(found, np.ndarray):
-        return found
-    return found.matrix(values) if isinstance(found, TextLines) else form.matrix(found, values)
+    return matrix
 
 
 def _check_size(path: Path, converted_bytes: int) -> None:

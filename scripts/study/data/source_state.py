@@ -22,6 +22,7 @@ from study.data import file_sets
 MOST_BYTES, MOST_FILES = 16_000_000, 2_000  # of all files together, whose content is compared
 BLOCKS, BLOCK_BYTES = 256, 4096  # of larger ones: 1 MB, which takes a second on a slow file system
 NOTE = "read"  # key of the sidecar
+IN_ALL = ("files", "bytes", "sample")  # of a state: what another time of the files leaves as it is
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class State:
     sample: str | None = None
 
     def is_as(self, noted: dict[str, Any]) -> bool:
-        """Whether a sidecar's note says the same. An older version's has no sample."""
-        noted = {"sample": self.sample, **noted}
+        """Whether a sidecar's note says the same."""
         return all(noted[name] == value for name, value in asdict(self).items())
 
     @property
@@ -108,42 +108,53 @@ def note(before: State, paths: Sequence[str], token: str | None) -> dict[str, An
     return {**asdict(before), "token": token}
 
 
-def token(paths: Sequence[str], sidecar: AnyPath, classes: list[str] | None = None) -> str | None:
+def token(paths: Sequence[str], sidecar: AnyPath) -> str | None:
     """What a conversion of ``paths`` has among its params: another value where the files are other ones than before.
 
-    The sidecar keeps the token with which it was made. None, which adds no param, for a first conversion, and for one
-    of an older version, unless size, content or number of files tell a change. classes: the names of the folders of
-    classes, if that is what the paths are.
+    The sidecar keeps the token with which it was made. None, which adds no param, for a first conversion.
     """
-    described = _described(sidecar)
-    if described is None:
-        return None
-    noted = described.get(NOTE)
-    now = _state_now(tuple(paths)) if all(Path(path).exists() for path in paths) else None
+    noted = _noted(sidecar)
     if noted is None:
-        return now.token if now is not None and _differs(described, now, paths, classes) else None
+        return None
+    now = _state_now(tuple(paths)) if all(Path(path).exists() for path in paths) else None
     return noted["token"] if now is None or now.is_as(noted) else now.token
 
 
-def _differs(described: dict[str, Any], now: State, paths: Sequence[str], classes: list[str] | None) -> bool:
-    """Whether files are certainly not those of a conversion that kept no state."""
-    source = described["source"]
-    if classes is not None:
-        held = (described["shape"][0], source["bytes"], described.get("class_names"))
-        return bool(held != (now.files, now.bytes, classes))
-    if "codes" not in described or len(paths) > 1:
+def has_changed(paths: Sequence[str], sidecar: AnyPath) -> bool:
+    """Whether the files are other ones than those that a conversion read; False without a sidecar that can be read."""
+    noted = _noted(sidecar)
+    return noted is not None and token(paths, sidecar) != noted["token"]
+
+
+def has_other_content(paths: Sequence[str], described: dict[str, Any]) -> bool:
+    """Whether files certainly have another content than those from which a run's data were made, whatever their times.
+
+    Of files that are not there, or whose state was not noted, nothing is certain. Of many images whose times alone
+    differ, the sample decides.
+
+    described: the sidecar, as in the run's provenance.
+    """
+    now, noted = _state_now(tuple(paths)) if all(Path(path).exists() for path in paths) else None, described.get(NOTE)
+    if now is None or noted is None or now.is_as(noted):
         return False
-    return bool(source["bytes"] != now.bytes or (now.bytes <= MOST_BYTES and source["sha256"] != sha256(paths[0])))
+    if now.sample is None or any(noted[name] != getattr(now, name) for name in IN_ALL):
+        return True
+    is_table = "columns" in described and len(paths) == 1
+    return is_table and bool(described["source"]["sha256"] != _checksum_now(paths[0]))
 
 
-def _described(sidecar: AnyPath) -> dict[str, Any] | None:
-    """The content of a sidecar; None if there is none that can be read: its file is then converted."""
-    known = checked.named_schema("sidecar")["properties"]
-    used = {name: known[name] for name in ("source", "shape", NOTE)}  # the others may be long
+@functools.cache
+def _checksum_now(path: str) -> str:
+    """The SHA-256 of a file, once in a process."""
+    return sha256(path)
+
+
+def _noted(sidecar: AnyPath) -> dict[str, Any] | None:
+    """What a sidecar says of the files that were read; None if it cannot be read: its file is then converted."""
+    declared = checked.named_schema("sidecar")["properties"][NOTE]  # the other keys may be long
+    schema = {"type": "object", "required": [NOTE], "properties": {NOTE: declared}}
     try:
-        found: dict[str, Any] = checked.load_json(
-            Path(sidecar), {"type": "object", "required": ["source", "shape"], "properties": used}
-        )
+        found: dict[str, Any] = checked.load_json(Path(sidecar), schema)[NOTE]
     except StudyError:
         return None
     return found

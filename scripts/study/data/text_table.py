@@ -1,7 +1,7 @@
 """Read text tables straight to float32, in blocks of lines, on all cores and in constant memory.
 
 A block's lines are parsed by compiled code (`study.data._numbers`), which handles every form of table. Where it was not
-built, Arrow parses tables whose numbers are contiguous (`study.data.arrow_blocks`).
+built, this module reads no table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from study.core import cores
 from study.core.files import AnyPath
 from study.core.lazy import pandas as pd
-from study.data import arrow_blocks, text_file
+from study.data import text_file
 from study.data.block_faults import BlockFault
 from study.data.tabular import Column, Form
 
@@ -121,7 +121,7 @@ def columns(form: Form, names: Sequence[Column]) -> Columns | None:
     }
     if len(place) != len(numbers) + len(form.codes) or not place.keys() <= set(names):
         return None  # a column with two uses, or one that is not there
-    if compiled is None and arrow_blocks.leading_columns(form, names) is None:
+    if compiled is None:
         return None
     places = np.array([place.get(name, LEFT_OUT) for name in names], dtype=np.int32)
     return Columns(names, places, len(numbers), len(form.codes))
@@ -129,7 +129,7 @@ def columns(form: Form, names: Sequence[Column]) -> Columns | None:
 
 def block_parser(form: Form, table: Columns) -> ParseBlock:
     """The function that parses a block of lines of such a table."""
-    words = arrow_blocks.parser(form, table.names) if compiled is None else _compiled_parser(form, table)
+    words = _compiled_parser(form, table)
 
     def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
         texts = words(content, target, codes)

@@ -35,13 +35,13 @@ def check_data(data: Mapping[str, Mapping[str, str]]) -> None:
     """
     for paths in data.values():
         path, sidecar = Path(paths["path"]), Path(paths["sidecar"])
-        known = None if "codes" in paths else _known(path, read_sidecar(sidecar))
-        if known is None or not path.is_file() or last_change_ns(path) <= last_change_ns(sidecar):
+        if "codes" in paths or not path.is_file() or last_change_ns(path) <= last_change_ns(sidecar):
             continue
-        if sha256(path) != known:
+        if sha256(path) != _known(path, read_sidecar(sidecar)):
             raise StudyError(f"{path}: was changed after its conversion; delete it to have it made again")
 
 
-def _known(path: Path, described: Mapping[str, Any]) -> str | None:
-    """The checksum of a raw or converted file; None if its sidecar, of an older version, has none."""
-    return described.get("sha256") if path.suffix == ".npy" else described["source"]["sha256"]
+def _known(path: Path, described: Mapping[str, Any]) -> str:
+    """The checksum of a raw or converted file."""
+    checksum: str = described["sha256"] if path.suffix == ".npy" else described["source"]["sha256"]
+    return checksum

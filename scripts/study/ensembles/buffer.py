@@ -9,14 +9,11 @@ from abc import ABC, abstractmethod
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.order import Block
 
-PATIENCE_S = 0.1  # for which members may wait for a slower one before it is left behind
-
-
-LAGS, HAS_ENDED = "this member lags behind the others", "this member has ended"
+HAS_ENDED = "this member has ended"
 
 
 class Lost(Exception):
-    """Blocks of other ranks no longer come: they have ended, or this one lags behind them."""
+    """Blocks no longer come: the rank that makes them has ended, or this one has."""
 
 
 class Buffer(ABC):
@@ -31,7 +28,7 @@ class Buffer(ABC):
         """The next block, in memory of this rank's own; waits for it.
 
         Raises:
-            Lost: the rank that makes the block has ended, or the block was left out because this member lags.
+            Lost: the rank that makes the block has ended, or this member has.
             Exception: the one with which sharing has failed.
         """
 
@@ -63,14 +60,14 @@ class Queue(Buffer):
         self._blocks: collections.deque[Content] = collections.deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
-        self._is_closed = self._is_left = False
+        self._is_closed = False
         self._bytes = self._most = 0
 
     def put(self, block: Block, content: Content) -> None:
         """Add a block; waits until there is room."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._is_left or len(self._blocks) < self._capacity)
-            if self._is_closed or self._is_left:
+            self._changed.wait_for(lambda: self._is_closed or len(self._blocks) < self._capacity)
+            if self._is_closed:
                 return
             self._blocks.append(content)
             self._bytes += bytes_of(content)
@@ -80,31 +77,15 @@ class Queue(Buffer):
     def get(self) -> Content:
         """The next block; it is out of the buffer, and lives as long as it is used."""
         with self._changed:
-            self._changed.wait_for(lambda: self._blocks or self._error or self._is_left or self._is_closed)
+            self._changed.wait_for(lambda: self._blocks or self._error or self._is_closed)
             if self._error:
                 raise self._error
             if not self._blocks:
-                raise Lost(HAS_ENDED if self._is_closed else LAGS)
+                raise Lost(HAS_ENDED)
             content = self._blocks.popleft()
             self._bytes -= bytes_of(content)
             self._changed.notify_all()
             return content
-
-    def leave(self) -> None:
-        """Take no more blocks: the member lags. It uses those that are ready, then it has to make its own."""
-        with self._changed:
-            self._is_left = True
-            self._changed.notify_all()
-
-    def has_room(self, blocks: int) -> bool:
-        """Whether so many more blocks would be taken at once, or dropped, or all room there is is free."""
-        ready = len(self._blocks)
-        return self._is_closed or self._is_left or not ready or ready + blocks <= self._capacity
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the member waits for blocks, or will at once."""
-        return not (self._is_closed or self._is_left or self._blocks)
 
     def fail(self, error: BaseException) -> None:
         """Wake the member, which raises the error; blocks that are ready are not used any more."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from study.core import checked, fields
 from study.core.files import written_aside
 from study.core.lazy import pandas as pd
-from study.ensembles.results import by_member, of_member
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
 from study.instruments import phases
@@ -26,11 +25,10 @@ def write(folder: Path, run: RunDefinition) -> None:
     if not is_ensemble(run.parameters) or not (folder / "metrics.json").exists():
         return
     metrics = checked.load_json(folder / "metrics.json", "metrics")
-    everyone, lost = metrics["ranks"], metrics.get("members_lost", [])
+    everyone = metrics["ranks"]
     gpus = {each["rank"]: each["gpu"] for each in everyone}
     energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
-    found = [_row(ranks, [energies[each["rank"]] for each in ranks]) for ranks in by_member(everyone)]
-    rows = sorted([*found, *lost], key=lambda row: row["member"])
+    rows = sorted((_row(rank, *energies[rank["rank"]]) for rank in everyone), key=lambda row: row["member"])
     first, last = ([each.name for each in section.fields] for section in fields.sections(fields.OF_MEMBERS))
     metrics_of_all = dict.fromkeys(name for row in rows for name in row if name not in (*first, *last))
     declared = fields.columns(fields.OF_MEMBERS)
@@ -39,24 +37,20 @@ def write(folder: Path, run: RunDefinition) -> None:
         pd.DataFrame(rows, columns=[*first, *metrics_of_all, *last]).astype(whole).to_csv(aside, index=False)
 
 
-def _row(ranks: Sequence[Mapping[str, Any]], energies: Sequence[tuple[float | None, str | None]]) -> dict[str, Any]:
-    """The row of a member. ranks: its own, of ``metrics.json``. energies: of their GPUs, in J, or why there is none."""
-    rank, member = ranks[0], of_member(ranks)
-    joules = [energy for energy, _ in energies if energy is not None]
+def _row(rank: Mapping[str, Any], energy_j: float | None, reason: str | None) -> dict[str, Any]:
+    """The row of a member. rank: its own, of ``metrics.json``. energy_j: of its GPU; None with the reason."""
+    member = rank["member"]
     return {
         "member": member["number"],
-        **{name: member.get(name) for name in ("benchmark", "parameters")},
+        "parameters": member["parameters"],
         "rank": rank["rank"],
-        "ranks": len(ranks),
         "host": rank["host"],
         **{name: member[name] for name in ("seed", "learning_rate", "batch_size", "epochs")},
         "losses": " ".join(map(str, member["losses"])),
         **member["quality"],
-        "ended_after_epoch": member.get("ended_after_epoch"),
-        **{name: member[name] for name in ("samples_preprocessed", "alone_from_block")},
-        "weights_crc32": None if member["failure"] else rank["final_weights_crc32"],
+        "samples_preprocessed": member["samples_preprocessed"],
+        "weights_crc32": rank["final_weights_crc32"],
         "initial_weights_crc32": rank["initial_weights_crc32"],
-        "gpu_energy_j": sum(joules) if len(joules) == len(energies) else None,
-        "gpu_energy_reason": next((reason for _, reason in energies if reason), None),
-        "failure": member["failure"],
+        "gpu_energy_j": energy_j,
+        "gpu_energy_reason": reason,
     }

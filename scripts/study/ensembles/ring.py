@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
-from study.ensembles.buffer import HAS_ENDED, LAGS, PATIENCE_S, Buffer, Lost
+from study.ensembles.buffer import HAS_ENDED, Buffer, Lost
 from study.ensembles.content import ALIGNMENT, Content, Form
 from study.ensembles.order import Block
 
 POLL_S = 0.0002, 0.004  # between two looks: at first, and the longest
 LOOK_S = 0.5  # of waiting, before it is looked whether a process still lives
-ENDED = np.int64(1) << 62  # the place of a member that has ended or was left behind: nobody waits for it
+ENDED = np.int64(1) << 62  # the place of a member that has ended: nobody waits for it
 
 
 class Ring(Buffer):
@@ -39,7 +38,6 @@ class Ring(Buffer):
         slots: int,
         samples: Sequence[int],
         node: tuple[int, int, int],
-        waits: bool = True,
     ) -> None:
         """Use memory of `size` bytes, which is all zero at first.
 
@@ -49,35 +47,29 @@ class Ring(Buffer):
             slots: how many blocks it holds.
             samples: of each block of an epoch; the first is a full one.
             node: the number of its members; how many of them preprocess, the first ones; which of them this rank is.
-            waits: whether `put` waits for a member that lags while others have nothing to do.
         """
         members, readers, own = node
         self._places, slot_bytes = form.places(samples[0])
-        counters = np.frombuffer(memory, np.int64, 1 + slots + 3 * members)
+        counters = np.frombuffer(memory, np.int64, 1 + slots + 2 * members)
         self._failed, self._ready = counters[:1], counters[1 : 1 + slots]
-        # A member writes its cursor only, and writers its mark only: neither undoes what the other has written.
-        self._cursors, self._is_left, self._processes = counters[1 + slots :].reshape(3, members)
+        # Of each member, the number of the block that it reads next.
+        self._cursors, self._processes = counters[1 + slots :].reshape(2, members)
         self._processes[own] = os.getpid()
         self._slots, self._own, self._readers, self._form = slots, own, readers, form
         bytes_ = np.frombuffer(memory, np.uint8)
         begin = _header_bytes(slots, members)
         self._memory = [bytes_[begin + n * slot_bytes : begin + (n + 1) * slot_bytes] for n in range(slots)]
         self._error: BaseException | None = None
-        self._waits, self._is_closed = waits, False
+        self._is_closed = False
         self._bytes = len(bytes_) if own == 0 else 0
         self._sizes = samples
 
     def put(self, block: Block, content: Content) -> None:
         """Write a block into its slot, when the slowest member has read what was there."""
-        short_from = None
-        for is_long in _waiting(lambda: self._places_read().min() > block.number - self._slots):
+        for is_long in _waiting(lambda: self._cursors.min() > block.number - self._slots):
             self._raise_failure()
             if is_long:
                 self._forget_ended()
-            is_short = not self._waits and self._is_any_short()
-            short_from = (short_from or time.monotonic()) if is_short else None
-            if short_from and time.monotonic() - short_from > PATIENCE_S:
-                self._is_left[self._cursors <= block.number - self._slots] = 1
         target = self._arrays(block.number, block.samples)
         for array, values in zip(target, content, strict=True):
             array[:] = values
@@ -95,7 +87,7 @@ class Ring(Buffer):
                 raise Lost(f"rank {writer} of this node, which writes the next block, has ended")
         shared = self._arrays(number, self._sizes[number % len(self._sizes)])
         content = tuple(array.copy() for array in shared)
-        self._raise_end()  # if it was left behind, the block may have been overwritten meanwhile
+        self._raise_end()  # once it is closed, the block may have been overwritten meanwhile
         self._cursors[self._own] = number + 1
         if self._is_closed:  # by another thread, just now
             self._cursors[self._own] = ENDED
@@ -128,21 +120,9 @@ class Ring(Buffer):
             found.append(memory[place : place + size].view(kind).reshape((samples, *shape)))
         return tuple(found)
 
-    def _is_any_short(self) -> bool:
-        """Whether a member waits for a block that is not written."""
-        places = self._places_read()
-        reading = places[places < ENDED]
-        return bool((self._ready[reading % self._slots] != reading + 1).any())
-
-    def _places_read(self) -> NDArray[np.int64]:
-        """The number of the block that each member reads next; `ENDED` for those that nobody waits for."""
-        return np.where(self._is_left, ENDED, self._cursors)
-
     def _raise_end(self) -> None:
         if self._is_closed:
             raise Lost(HAS_ENDED)
-        if self._is_left[self._own]:
-            raise Lost(LAGS)
 
     def _raise_failure(self) -> None:
         if self._error:
@@ -187,7 +167,7 @@ def size(form: Form, slots: int, samples: int, members: int) -> int:
 
 def _header_bytes(slots: int, members: int) -> int:
     """Bytes of the counters, up to where the first block begins: aligned."""
-    return -(-8 * (1 + slots + 3 * members) // ALIGNMENT) * ALIGNMENT
+    return -(-8 * (1 + slots + 2 * members) // ALIGNMENT) * ALIGNMENT
 
 
 def shared(communicator: Collectives, node: Members, length: int) -> mmap.mmap:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import numpy as np
 
 from study.data.order import Positions
 from study.data.samples import Batch, Can, Changes, SampleSource
-from study.ensembles.buffer import Buffer, Lost, Queue
+from study.ensembles.buffer import Lost
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.sharing import Way
 from study.instruments import cpu_time
@@ -33,7 +32,6 @@ class Stream(SampleSource):
         self,
         way: Way,
         reading_errors: Errors = contextlib.nullcontext,
-        goes_on: bool = False,
         passed_over: int = 0,
     ) -> None:
         """Share blocks.
@@ -41,14 +39,11 @@ class Stream(SampleSource):
         Args:
             way: in which they are shared.
             reading_errors: makes a block in which errors of reading become a `StudyError`.
-            goes_on: whether this rank preprocesses all samples itself once other ranks are lost.
             passed_over: number of blocks at the beginning that training does not take: it had them before a restart.
         """
-        self._samples, self._way, self._reading_errors, self._goes_on = (
-            way.place.samples, way, reading_errors, goes_on
-        )  # fmt: skip
-        self._buffer, self._waits, self._passed_over = way.buffer, way.place.waits, passed_over
-        self._thread = threading.Thread(target=self._produce, args=[self._share_all], daemon=True)
+        self._samples, self._way, self._reading_errors = way.place.samples, way, reading_errors
+        self._buffer, self._passed_over = way.buffer, passed_over
+        self._thread = threading.Thread(target=self._produce, daemon=True)
         self._error: BaseException | None = None
         self._own: Iterator[Any] = iter(())
         self._preprocessors: frozenset[int] = frozenset()
@@ -57,9 +52,7 @@ class Stream(SampleSource):
         self._has_ended = False
         self._most_used = 0  # bytes of the largest block that training had out of the buffer
         self._used = 0  # samples of the block that are in batches already
-        self._alone_from: int | None = None  # number of the block from which on this rank made all blocks itself
         self.usage = Usage()
-        self._counting = threading.Lock()
         self._samples_preprocessed = 0
         self._begun = self._ended = (0, 0)  # (wall, monotonic) ns
         self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
@@ -129,11 +122,6 @@ class Stream(SampleSource):
         """Whether the buffer is full, or nothing more will come."""
         return self._buffer.fill >= 1 or not self._thread.is_alive()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether blocks can no longer be shared."""
-        return self._error is not None
-
     def measures(self) -> dict[str, Any]:
         """What was measured while it was `flowing`.
 
@@ -141,12 +129,9 @@ class Stream(SampleSource):
             samples_preprocessed: by this rank. received_bytes: payload from other ranks. cpu_s: processor time of this
             rank and its children. preprocessing_cpu_s, communication_cpu_s: parts of it, of the threads that preprocess
             and of those that share; the first is None where its threads are not known. queue_fill: mean share of the
-            buffer that was full when a block was taken; None if none was. alone_from_block: number of the block from
-            which on this rank made all blocks for itself, since it lagged or others were lost; None if it did not. It
-            counts from where the run began or was resumed.
+            buffer that was full when a block was taken; None if none was.
             memory_bytes: the most bytes of blocks that the rank had ready, and of the block that training used.
-            begun_wall_ns, ended_wall_ns: of the member's training. begun_monotonic_ns, ended_monotonic_ns: the same
-            moments, for durations.
+            begun_monotonic_ns, ended_monotonic_ns: of the member's training.
         """
         return {
             "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,
@@ -155,10 +140,7 @@ class Stream(SampleSource):
             "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
             "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
             "queue_fill": self.usage.queue_fill,
-            "alone_from_block": self._alone_from,
-            "memory_bytes": sum(each.memory_bytes for each in {self._way.buffer, self._buffer}) + self._most_used,
-            "begun_wall_ns": self._begun[0],
-            "ended_wall_ns": self._ended[0],
+            "memory_bytes": self._buffer.memory_bytes + self._most_used,
             "begun_monotonic_ns": self._begun[1],
             "ended_monotonic_ns": self._ended[1],
         }
@@ -183,41 +165,31 @@ class Stream(SampleSource):
         return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
 
     def _taken(self) -> Content:
-        """The next block; if its maker is lost, this rank makes it and all that follow."""
+        """The next block."""
         if self._next >= self._way.place.order.blocks:  # TensorFlow asks for a batch more than is taken
             raise Lost("there are no more blocks")
-        try:
-            block = self._buffer.get()
-        except Lost:
-            if self._has_ended or (self._waits and not self._goes_on):
-                raise
-            self._buffer.close()
-            self._buffer = Queue(self._way.place.capacity)
-            alone = functools.partial(self._make_all, self._next, self._buffer)
-            threading.Thread(target=self._produce, args=[alone], daemon=True).start()
-            block = self._buffer.get()
+        block = self._buffer.get()
         self._next += 1
         return block
 
-    def _preprocessed(self, reader: int, readers: int, first: int = 0) -> Iterator[Any]:
+    def _preprocessed(self, reader: int, readers: int) -> Iterator[Any]:
         """The blocks of one reader; counts the threads that make them."""
         before = cpu_time.threads()
-        blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers, first)
+        blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers)
         self._preprocessors |= cpu_time.threads() - before
         return blocks
 
     def _made(self, blocks: Iterator[Any]) -> Content:
         """The next of the blocks that this rank preprocesses."""
         own = next(blocks)
-        with self._counting:  # a member that makes its own blocks may still make others'
-            self._samples_preprocessed += len(own[0])
+        self._samples_preprocessed += len(own[0])
         self._preprocessing_cpu_s = cpu_time.of_threads_s(self._preprocessors)
         return own
 
-    def _produce(self, work: Callable[[], None]) -> None:
+    def _produce(self) -> None:
         try:
             with self._reading_errors():
-                work()
+                self._share_all()
         except BaseException as error:
             self._error = error
             self._buffer.fail(error)
@@ -230,34 +202,6 @@ class Stream(SampleSource):
             has_own = way.reader is not None and way.reader < len(blocks)
             own = self._made(self._own) if has_own else None
             begun = time.thread_time()
-            try:
-                if not self._waits:
-                    way.agree(len(blocks))
-                for block, content in way.share(blocks, own):
-                    buffer.put(block, content)
-            except Exception as error:
-                if not self._goes_on:
-                    raise
-                if not isinstance(error, Lost):  # else training notices it, in `_taken`
-                    print(f"other ranks are lost, this one makes all blocks from now on: {error}", flush=True)
-                    self._make_all(blocks[0].number, buffer)
-                return
+            for block, content in way.share(blocks, own):
+                buffer.put(block, content)
             self._sharing_cpu_s += time.thread_time() - begun
-        if self._goes_on:
-            with contextlib.suppress(Exception):  # other ranks are lost: there is nobody to wait for
-                way.end()
-
-    def _make_all(self, first: int, buffer: Buffer) -> None:
-        """Preprocess all blocks from number ``first`` on, for this rank alone, while it takes them from ``buffer``."""
-        if not self._takes_from(buffer):
-            return
-        self._alone_from, order = first, self._way.place.order
-        blocks = self._preprocessed(0, 1, first)
-        for number in range(first, order.blocks):
-            if not self._takes_from(buffer):
-                return
-            buffer.put(order.block(number), self._made(blocks))
-
-    def _takes_from(self, buffer: Buffer) -> bool:
-        """Whether the member still needs what is in a buffer: it has another one once it makes its own blocks."""
-        return buffer is self._buffer and not self._has_ended

@@ -1,6 +1,6 @@
 """What the members of an ensemble predict together on the test set: by majority vote, and by their mean probabilities.
 
-The first rank of each member that has trained to the end leaves its predictions in a file. The launching process joins
+The first rank of each member leaves its predictions in a file. The launching process joins
 these files after the run, and puts the accuracies into ``metrics.json``.
 """
 
@@ -19,10 +19,9 @@ from study.backends.base import Trainer
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import write_json, written_aside
-from study.core.wording import counted
 from study.data.matrix_file import Rows, load
 from study.data.samples import SampleSource
-from study.ensembles import consumption, results
+from study.ensembles import consumption
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import is_ensemble
 
@@ -103,7 +102,7 @@ def combined(run: RunDefinition, metrics: Mapping[str, Any], ranks: Path) -> dic
     """The accuracies of the members together on the test set, 0 to 1.
 
     Returns:
-        voting_members: how many members vote: those that have trained to the end. member_test_accuracy: the mean of
+        voting_members: how many members vote. member_test_accuracy: the mean of
         their accuracies. vote_test_accuracy: by majority; a tie is decided by the first of the members that voted for
         one of the tied classes. mean_test_accuracy: of the class with the highest mean probability.
         ensemble_accuracy_reason: why one of these is None.
@@ -146,17 +145,11 @@ def _voters(run: RunDefinition, metrics: Mapping[str, Any]) -> list[int]:
     """The numbers of the members that vote; raises `StudyError` with the reason if there is no vote."""
     if reason := _without_vote(run):
         raise StudyError(reason)
-    members = [results.of_member(each) for each in results.by_member(metrics["ranks"])]
-    failed = sum(each["failure"] is not None for each in members) + len(metrics.get("members_lost", []))
-    if failed:
-        raise StudyError(f"{failed} of {counted(run['ensemble'], 'member')} failed")
-    voters = [each for each in members if each.get("ended_after_epoch") is None]
-    if len(voters) < 2:
-        raise StudyError("one member was left after halving")
-    for each in voters:
+    members = [rank["member"] for rank in metrics["ranks"]]
+    for each in members:
         if each.get("no_vote"):
             raise StudyError(f"member {each['number']}: {each['no_vote']}")
-    return [each["number"] for each in voters]
+    return [each["number"] for each in members]
 
 
 def _accuracies(voters: Sequence[int], tables: Sequence[Matrix]) -> dict[str, Any]:

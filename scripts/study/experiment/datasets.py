@@ -59,6 +59,9 @@ def dataset(key: str, definition: dict[str, Any], where: str) -> Dataset:
             raise StudyError(
                 f"{place}.checksums.{file}: {name} has no such file; its files: {', '.join(spec['files'])}"
             )
+    if definition["source"] == "url":
+        given = spec.get("checksums", {}), origin.get("checksums", {})
+        origin["checksums"] = {file: given[0].get(file, {}) | given[1].get(file, {}) for file in spec["files"]}
     shape, samples = _size(definition, spec, benchmark)
     if samples is not None and spec["validation_share"] and samples == (shape or {}).get("train_samples"):
         raise StudyError(

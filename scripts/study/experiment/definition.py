@@ -39,7 +39,7 @@ class RunDefinition:
         derived: values that follow from the parameters.
         benchmark: ``name``, and the keys of the benchmark's YAML that training reads.
         dataset: ``id`` and the study's definition of the dataset.
-        data: the paths of each file that the run reads, {file: {"path", "sidecar", perhaps "codes"}}.
+        data: the paths of each file that the run reads, {file: {"path", "sidecar", perhaps "codes", "scaled"}}.
         machine: ``name``, and the keys of the machine's file that training reads; of its hosts those in use, a
             list of [host, ranks].
         attempt: 1, and higher for a run that is repeated since its block was disturbed; no part of the fingerprint.
@@ -105,7 +105,7 @@ class RunDefinition:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> RunDefinition:
         """From plain values; raises `StudyError` naming the key that is missing or unknown."""
-        checked.check(content, "definition", "no run's definition, or an older version's")
+        checked.check(content, "definition", "no run's definition")
         return cls(**{**content, "derived": Derived(**content["derived"])})
 
     def write(self, path: str | Path) -> None:
@@ -118,7 +118,7 @@ class RunDefinition:
 
         build: makes the definition from the file's content; `from_dict` if None.
         """
-        content = checked.load_yaml(path, earlier=True)
+        content = checked.load_yaml(path)
         try:
             return (build or cls.from_dict)(content)
         except StudyError as error:

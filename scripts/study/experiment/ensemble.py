@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 UNNAMED = "none"  # no list: the members differ in their seeds only
-NEVER = "none"  # no halving
 # Keys by which a run without several members is started as an ensemble all the same, and their values otherwise.
-ALONE = {"ensemble": 1, "member_ranks": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
+ALONE = {"ensemble": 1, "members": UNNAMED, "measure": "train", "compute": "measured"}
 OF_SAMPLES = ("image_size", "resize", "channels", "classes", "flip")  # keys of a model that decide what a sample is
 
 
@@ -30,8 +29,6 @@ class Member:
         batch_size: None for the run's.
         model: keys of the benchmark's ``model`` that it changes.
         simulated_samples_per_s: of its simulated accelerator; None for the run's.
-        benchmark: whose network it trains; None for the run's. The samples are the run's in any case.
-        ranks: that average its gradients; None for the run's ``member_ranks``.
     """
 
     number: int
@@ -40,8 +37,6 @@ class Member:
     batch_size: int | None = None
     model: dict[str, Any] = field(default_factory=dict)
     simulated_samples_per_s: float | None = None
-    benchmark: str | None = None
-    ranks: int | None = None
 
 
 def is_ensemble(parameters: Mapping[str, Any]) -> bool:
@@ -61,27 +56,6 @@ def members_of(parameters: Mapping[str, Any]) -> list[Member]:
     return [Member(number, **{"seed": number, **each}) for number, each in enumerate(given)]
 
 
-def ranks_of(parameters: Mapping[str, Any]) -> list[int]:
-    """The number of ranks of each member of a run."""
-    return [each.ranks or parameters.get("member_ranks", 1) for each in members_of(parameters)]
-
-
-def networks_of(parameters: Mapping[str, Any]) -> list[str]:
-    """The benchmarks beside the run's own whose networks its members train, by name."""
-    if parameters.get("members", UNNAMED) == UNNAMED:
-        return []
-    return sorted({each.benchmark for each in members_of(parameters) if each.benchmark} - {parameters["benchmark"]})
-
-
-def halving_epochs(parameters: Mapping[str, Any]) -> list[int]:
-    """The epochs after which the worse half of the members stops; raises ValueError for a text that lists none."""
-    text = parameters.get("halving_epochs", NEVER)
-    return [] if text == NEVER else [int(each) for each in text.split()]
-
-
-def preprocessing_ranks(parameters: Mapping[str, Any], sharing: int) -> int:
-    """The number p of ranks that preprocess: as given, else all.
-
-    sharing: number of ranks that share samples, one of each member that has a rank with that number.
-    """
-    return min(parameters["preprocessing_ranks"] or sharing, sharing)
+def preprocessing_ranks(parameters: Mapping[str, Any]) -> int:
+    """The number p of ranks that preprocess: as given, else all."""
+    return int(parameters["preprocessing_ranks"] or parameters["ensemble"])

@@ -17,7 +17,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment import ensemble, feasibility, programs, schemas, tuning
 from study.experiment.datasets import dataset, dataset_of, identity
-from study.experiment.parameter import EpochList, FromBenchmark, FromGrid, Number
+from study.experiment.parameter import FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
@@ -287,9 +287,9 @@ def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
 
 
 def _values(name: str, given: Any) -> list:
-    """The values of a key; 1 and 1.0 are one number, and 1 and '1' one list of epochs, so that they name one run."""
+    """The values of a key; 1 and 1.0 are one number, so that they name one run."""
     kind = PARAMETERS[name].kind if name in PARAMETERS else None
-    as_held: Any = float if isinstance(kind, Number) else str if isinstance(kind, EpochList) else lambda value: value
+    as_held: Any = float if isinstance(kind, Number) else lambda value: value
     return [as_held(value) for value in _several(given)]
 
 

@@ -1,6 +1,7 @@
 """What the rules pass to the steps: the definition of a run, and the files that each step needs."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from study import workloads
@@ -9,11 +10,11 @@ from study.data import file_sets, source_state
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
-from study.experiment import identity, member_networks, methods
+from study.experiment import conversions, identity, methods
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import environments, hosts, launchers, process_roles, storage
+from study.machines import hosts, launchers, process_roles, storage
 from study.workloads import command
 
 # Only keys that change a run's result: other keys can change without training again.
@@ -50,14 +51,13 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     content = {
         "parameters": identity.differing(run.parameters),
         "derived": vars(derived),
-        "benchmark": {"name": run.dataset.benchmark, **_benchmark(run.spec), **_networks(run)},
+        "benchmark": {"name": run.dataset.benchmark, **_benchmark(run.spec)},
         "dataset": {"id": run.dataset.id, **run.dataset.definition},
         "machine": {
             **{key: machine[key] for key in MACHINE_KEYS},
             **{key: value for key, value in settings.items() if value != MACHINE_DEFAULTS[key]},
             **on_hosts,
             **_memory_mode(machine),
-            **_environment(run, machine),
         },
     }
     return RunDefinition(
@@ -67,7 +67,7 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
         benchmark={**content["benchmark"], **_unidentifying(run.spec)},
         dataset=content["dataset"],
         data={file: _paths(run, _data_dir(run, machine, data_dir), file) for file in run.dataset.files},
-        machine={**settings, **content["machine"], **_with_prefix(run, machine, content["machine"])},
+        machine={**settings, **content["machine"]},
     )
 
 
@@ -79,12 +79,6 @@ def _benchmark(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _unidentifying(spec: dict[str, Any]) -> dict[str, Any]:
     return {key: spec[key] for key in UNIDENTIFYING} if command.is_command(spec) else {}
-
-
-def _networks(run: PlannedRun) -> dict[str, Any]:
-    """``networks``, of an ensemble with members of other benchmarks: {benchmark: as `_benchmark`}."""
-    found = {name: _benchmark(spec) for name, spec in member_networks.specs(run).items()}
-    return {"networks": found} if found else {}
 
 
 def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
@@ -112,21 +106,6 @@ def _memory_mode(machine: dict[str, Any]) -> dict[str, Any]:
     return {name: machine[name] for name in ("memory_mode",) if name in machine}
 
 
-def _environment(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
-    """What identifies another environment of the ranks; nothing for the study's own."""
-    if run["environment"] == environments.OWN:
-        return {}
-    return {environments.OF_RUN: environments.lock(run["environment"], machine)}
-
-
-def _with_prefix(run: PlannedRun, machine: dict[str, Any], identified: dict[str, Any]) -> dict[str, Any]:
-    """The same with its place, which does not make another run of it."""
-    name = run["environment"]
-    if name == environments.OWN or name not in machine.get(environments.KEY, {}):
-        return {}
-    return {environments.OF_RUN: {**identified[environments.OF_RUN], "prefix": str(environments.prefix(name, machine))}}
-
-
 def handed_over(run: RunDefinition) -> dict[str, Any]:
     """The definition as a rule's param: without defaults, so that a new key does not make Snakemake train again."""
     content = {**vars(run), "derived": vars(run.derived), "parameters": identity.differing(run.parameters)}
@@ -134,7 +113,7 @@ def handed_over(run: RunDefinition) -> dict[str, Any]:
 
 
 def taken_over(content: Any) -> RunDefinition:
-    """The definition from the result of `handed_over`, or from an older ``run.yaml``, with defaults filled in.
+    """The definition from the result of `handed_over`, or from a ``run.yaml``, with defaults filled in.
 
     Raises `StudyError` if a parameter without a default is missing, or another key is missing or unknown.
     """
@@ -142,13 +121,13 @@ def taken_over(content: Any) -> RunDefinition:
     parameters = parameters if isinstance(parameters, dict) else {}
     missing = identity.missing(parameters)
     if missing:
-        raise StudyError(f"parameters.{missing[0]} is missing: no run's definition, or an older version's")
+        raise StudyError(f"parameters.{missing[0]} is missing: no run's definition")
     return RunDefinition.from_dict({**content, "parameters": identity.filled(parameters)})
 
 
-def sidecar(matrix: str) -> str:
-    """Path of the sidecar of a converted matrix."""
-    return matrix.removesuffix(".npy") + ".json"
+def sidecar(path: str) -> str:
+    """Path of the sidecar of a converted or scaled matrix, or of a folder of images."""
+    return path.removesuffix(".npy").removesuffix(".npz").removesuffix(".codes") + ".json"
 
 
 def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
@@ -160,7 +139,7 @@ def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
     reads = LOADERS[run["loader"]].reads
     if reads == "scaled" and file in _scaled_files(run.dataset):
         numbers, codes = run.dataset.scaled(data_dir, file)
-        return {"path": numbers, "codes": codes, "sidecar": sidecar(matrix)}
+        return {"path": numbers, "codes": codes, "scaled": sidecar(numbers), "sidecar": sidecar(matrix)}
     path = run.dataset.raw(data_dir, file) if reads == "raw" else matrix
     return {"path": path, "sidecar": sidecar(matrix)}
 
@@ -175,14 +154,42 @@ def _scaled_files(dataset: Dataset) -> tuple[str, ...]:
 
 def user_files(dataset: Dataset) -> list[str]:
     """The user's own files and folders that are inputs of rules; none of data that are fetched or generated."""
-    if dataset.definition["source"] not in ("path", "image_files"):
+    if not dataset.has_own_files:
         return []
     return [path for file in dataset.files for path in file_sets.listed(dataset.definition[file])]
+
+
+def read_paths(dataset: Dataset, data_dir: str, file: str) -> list[str]:
+    """The paths that the conversion of a file reads."""
+    if not is_of_images(dataset):
+        return [dataset.raw(data_dir, file)]
+    return image_source(dataset, data_dir, file).read_files
+
+
+def is_of_images(dataset: Dataset) -> bool:
+    """Whether the samples of a dataset are images."""
+    return workloads.get(dataset.benchmark, dataset.spec).kind == "images"
+
+
+def is_outdated(dataset: Dataset, data_dir: str, file: str, path: str) -> bool:
+    """Whether the converted file, or folder, at ``path`` is there and must be made again, whatever its time."""
+    described = conversions.describe(dataset.spec, dataset.definition, file)
+    return conversions.is_outdated(sidecar(path), described, read_paths(dataset, data_dir, file))
 
 
 def scaler_files(dataset: Dataset, data_dir: str) -> dict[str, str]:
     """The files on which a dataset's scalers are fitted: {file: its converted matrix}."""
     return {file: dataset.converted(data_dir, file) for file in _scaled_files(dataset)}
+
+
+def sidecars(files: Mapping[str, str]) -> dict[str, str]:
+    """{file: path of the sidecar} of converted files."""
+    return {file: sidecar(path) for file, path in files.items()}
+
+
+def scalers(dataset: Dataset, data_dir: str) -> str:
+    """Path of the parameters of a dataset's scalers."""
+    return f"{data_dir}/scaled/{dataset.benchmark}/{dataset.scaled_id}/scalers.npz"
 
 
 def run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> list[str]:
@@ -204,18 +211,16 @@ def image_files(dataset: Dataset, data_dir: str, file: str) -> list[str]:
 
 def image_param(dataset: Dataset, data_dir: str, file: str, image_format: str) -> dict[str, Any]:
     """What convert_images.py reads, with the token of the files' state if it is not that of the first conversion."""
-    source = image_source(dataset, data_dir, file)
-    described = f"{dataset.images(data_dir, file, image_format)}.json"
-    token = source_state.token(source.read_files, described, source.folder_names)
-    return {**source.as_param, **({} if token is None else {"token": token})}
+    described = sidecar(dataset.images(data_dir, file, image_format))
+    token = source_state.token(read_paths(dataset, data_dir, file), described)
+    return {**image_source(dataset, data_dir, file).as_param, **({} if token is None else {"token": token})}
 
 
 def image_options(dataset: Dataset, file: str) -> dict[str, Any]:
     """What the images of a file become, for convert_images.py."""
-    model = dataset.spec["model"]
     samples = dataset.shape[f"{dataset.spec['files'][file]['split']}_samples"] if dataset.shape else None
     return {
-        "options": {"classes": model["classes"], "channels": model["channels"], "side": model["resize"]},
+        "options": dataclasses.asdict(conversions.image_options(dataset.spec)),
         "samples": samples,
     }
 
@@ -244,15 +249,18 @@ def paper_values(study: Study) -> dict[str, dict[str, Any]]:
 def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:
     """Input of a loading measurement.
 
-    For each file with numbers: {file: {"raw", "npy", "sidecar", "form"}}. For each file of images: {file: {"folders",
-    "form", "model"}}, where folders are {loader: the converted folder}.
+    For each file with numbers: {file: {"raw", "npy", "sidecar", "form", "made"}}. For each file of images: {file:
+    {"folders", "form", "made", "model"}}, where folders are {loader: the converted folder}. made: what its sidecar must
+    say of the conversion.
     """
     dataset = measurement.dataset
-    if workloads.get(dataset.benchmark, dataset.spec).kind == "images":
+    made = {file: conversions.describe(dataset.spec, dataset.definition, file) for file in dataset.files}
+    if is_of_images(dataset):
         return {
             file: {
                 "folders": {loader: dataset.images(data_dir, file, loader) for loader in measurement.loaders},
                 "form": form,
+                "made": made[file],
                 "model": {name: dataset.spec["model"][name] for name in ("channels", "classes", "resize")},
             }
             for file, form in dataset.spec["files"].items()
@@ -263,6 +271,7 @@ def loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, d
             "npy": dataset.converted(data_dir, file),
             "sidecar": sidecar(dataset.converted(data_dir, file)),
             "form": form,
+            "made": made[file],
         }
         for file, form in dataset.spec["files"].items()
         if form.get("keep") != []  # the time to read a list of names is negligible

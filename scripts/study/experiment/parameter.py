@@ -109,18 +109,6 @@ class MemberList:
 
 
 @dataclass(frozen=True)
-class EpochList:
-    """Numbers of epochs in one text, separated by blanks; a grid may give a single one as a number."""
-
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of one value."""
-        return {"type": ["string", "integer"], "maxLength": 1000}
-
-    def __str__(self) -> str:
-        return "`none`, or epochs such as `1 3`"
-
-
-@dataclass(frozen=True)
 class FromGrid:
     """A default that follows from other keys that the grid gives; `None` if it gives none of them.
 
@@ -177,7 +165,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Number | Flag | FlagOrWord | Name | MemberList | EpochList
+    kind: Choice | Count | Number | Flag | FlagOrWord | Name | MemberList
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

@@ -13,14 +13,13 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.communication import KEYS as COMMUNICATION
 from study.experiment.study import Dataset, PlannedRun
 from study.experiment.target import Target
-from study.machines.limits import LIMITS
 from study.workloads import command
 from study.workloads.command import own_parameters, placeholders
 
 SOURCE = "command"  # of the dataset that such a benchmark does not have
 # Grid keys that the launch obeys, whatever the program does. Others must be placeholders, or they would do nothing.
 OBEYED = ("benchmark", "dataset", "scaling", "work", own_parameters.NAME, "gpus", "batch_scaling", "loader",
-          "core_limit", "control", "repeat", *LIMITS, *COMMUNICATION)  # fmt: skip
+          "core_limit", "control", "repeat", *COMMUNICATION)  # fmt: skip
 # Placeholders, of which one must be there if a grid changes the key.
 HANDED_OVER = {
     "epochs": ("epochs", "epochs_per_rank", "steps_per_rank"),

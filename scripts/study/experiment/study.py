@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from study import workloads
+from study.core import paths
 from study.core.errors import StudyError
 from study.data import text_table
 from study.data.loaders import LOADERS
 from study.data.samples import Can, samples_per_rank
 from study.data.tabular import Form
-from study.experiment import ensemble, identity
+from study.experiment import conversions, identity
 from study.experiment.target import Target
 from study.machines import launchers
 from study.workloads import command
@@ -29,7 +30,7 @@ class Dataset:
         id: its name among the files of all studies.
         benchmark: the benchmark that the files belong to.
         definition: the study's definition of it, as far as it decides the content of the files.
-        origin: the rest of it, of a ``url`` dataset: ``server``, and ``checksums`` that the files must have.
+        origin: the rest of it, of a ``url`` dataset: ``server``, and the ``checksums`` that its files must have.
         spec: the benchmark's YAML.
         shape: train_samples, test_samples, features; None if known only from the files.
         train_samples: samples per epoch, without the validation set; None if known only from the files.
@@ -49,19 +50,33 @@ class Dataset:
     @property
     def generator_version(self) -> int:
         """The version of the code that makes its files; 1 for files from elsewhere."""
-        is_made = self.definition["source"] in ("synthetic", "synthetic_images")
-        return workloads.get(self.benchmark, self.spec).generator_version if is_made else 1
+        return workloads.get(self.benchmark, self.spec).generator_version if self.is_generated else 1
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether its files are generated."""
+        return self.definition["source"] in ("synthetic", "synthetic_images")
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of its files, from the benchmark's YAML."""
         return tuple(self.spec["files"])
 
+    @property
+    def has_own_files(self) -> bool:
+        """Whether its files are the user's own, which are neither fetched nor generated."""
+        return self.definition["source"] in ("path", "image_files")
+
     def raw(self, data_dir: str, file: str) -> str:
         """Path of one file; for a ``path`` source the user's file."""
-        if self.definition["source"] in ("path", "image_files"):
+        if self.has_own_files:
             return self.definition[file]
-        return f"{data_dir}/raw/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}"
+        return f"{data_dir}/raw/{self.benchmark}/{self.raw_id}/{self.spec['files'][file]['name']}"
+
+    @functools.cached_property
+    def raw_id(self) -> str:
+        """The name of its raw files: `id`, and of generated ones a digest of the form in which they are written."""
+        return f"{self.id}-{identity.fingerprint(self.spec['files'])}" if self.is_generated else self.id
 
     def columns(self, file: str) -> int | None:
         """The number of columns of a table; None if it is known only from a file that is not there yet."""
@@ -84,23 +99,34 @@ class Dataset:
 
     def checksum(self, data_dir: str, file: str) -> str:
         """Path of the SHA-256 of the first download of ``file``."""
-        return f"{data_dir}/checksums/{self.benchmark}/{self.id}/{self.spec['files'][file]['name']}.sha256"
+        return f"{data_dir}/checksums/{self.benchmark}/{self.raw_id}/{self.spec['files'][file]['name']}.sha256"
 
     def file_named(self, name: str) -> str:
         """The key of a file, by its name on the server."""
         return next(file for file, form in self.spec["files"].items() if form["name"] == name)
 
+    @functools.cached_property
+    def converted_id(self) -> str:
+        """The name of its converted files: `id`, and a digest of how they are converted."""
+        own = {file: str(paths.absolute(self.raw("", file))) for file in self.files if self.has_own_files}
+        return f"{self.id}-{conversions.name_conversion(self.spec, self.definition, own)}"
+
+    @functools.cached_property
+    def scaled_id(self) -> str:
+        """The name of its scaled files."""
+        return f"{self.id}-{conversions.name_scaling(self.converted_id)}"
+
     def converted(self, data_dir: str, file: str) -> str:
         """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
-        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.npy"
+        return f"{data_dir}/converted/{self.benchmark}/{self.converted_id}/{file}.npy"
 
     def images(self, data_dir: str, file: str, loader: str) -> str:
         """Path of the folder with the images of ``file`` in the format of a loader; its sidecar is the same + .json."""
-        return f"{data_dir}/converted/{self.benchmark}/{self.id}/{file}.{loader}"
+        return f"{data_dir}/converted/{self.benchmark}/{self.converted_id}/{file}.{loader}"
 
     def scaled(self, data_dir: str, file: str) -> tuple[str, str]:
         """Paths (``.npy``) of the scaled numbers of ``file`` and of its code columns."""
-        stem = f"{data_dir}/scaled/{self.benchmark}/{self.id}/{file}"
+        stem = f"{data_dir}/scaled/{self.benchmark}/{self.scaled_id}/{file}"
         return f"{stem}.npy", f"{stem}.codes.npy"
 
 
@@ -156,12 +182,7 @@ class PlannedRun:
 
     @property
     def trained_ranks(self) -> int:
-        """The number of ranks that train together: those that run, those of one member, or those that one emulates.
-
-        Of members with different numbers of ranks, the largest.
-        """
-        if self["members"] != ensemble.UNNAMED:
-            return max(ensemble.ranks_of(self.parameters))
+        """The number of ranks that train together: those that run, one of a member, or those that one emulates."""
         return self.gpus // self["ensemble"] * self["emulated_ranks"]
 
     @property
@@ -216,11 +237,6 @@ class PlannedRun:
     def source_can(self) -> Can:
         """The capabilities of the benchmark's sample source."""
         return workloads.get(self.dataset.benchmark, self.spec).can
-
-    @property
-    def keeps_lines(self) -> bool:
-        """Whether the loader keeps lines of text, which are decoded for every batch."""
-        return self["loader"] in LOADERS and LOADERS[self["loader"]].keeps_lines
 
     @functools.cached_property
     def directory(self) -> str:
@@ -290,7 +306,7 @@ class Study:
 
     datasets: (benchmark, id) to `Dataset`, only those in use. further: whose finished runs its tables may show too.
     parts: {what grids are of: their runs}, of grids that say it; a run may be in several. screening_blocks: how many
-    blocks pick an arm, which the later ones confirm; None for half of them. exports: names of `study.report.exports`.
+    blocks pick an arm, which the later ones confirm; None for half of them. exports: names of `study.contrib.exports`.
     """
 
     name: str

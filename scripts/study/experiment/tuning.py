@@ -5,22 +5,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from study.core.errors import StudyError
-from study.experiment.ensemble import NEVER
 from study.experiment.parameters import observing
 from study.experiment.study import BASELINE, Arm, PlannedRun
 from study.workloads.command.own_parameters import NAME as PROGRAM_PARAMETERS
 
 # Keys that an arm cannot set: its runs would train something else than the baseline's.
-WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "member_ranks", "members", "halving_epochs")
+WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "members")
 Arms = Mapping[str, Mapping[str, Any]]  # name -> {grid key: value}
 
 
 def declared(grid: Mapping[str, Any], place: str) -> Arms:
     """The arms of a grid that satisfies the schema; raises `StudyError` for keys that an arm cannot set."""
     arms: Arms = grid.get("tuning", {})
-    if arms and grid.get("halving_epochs", NEVER) != NEVER:
-        why = "arms are compared by steady throughput, and members that stop have none; leave tuning or this key out"
-        raise StudyError(f"{place}.halving_epochs: {why}")
     for name, changes in arms.items():
         if name == BASELINE:
             raise StudyError(f"{place}.tuning.{name}: is the name of the grid's own point; choose another name")

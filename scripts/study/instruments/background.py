@@ -43,7 +43,7 @@ CLOCK_S = 0.02  # for reading clock rates: each may take 10 ms
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
 COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
 TEXTS_OF_GPUS = ("gpu_reason", "gpu_users")
-OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", *TEXTS_OF_GPUS)  # older files lack these
+OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", *TEXTS_OF_GPUS)
 COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS)
 
 

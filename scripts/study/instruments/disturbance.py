@@ -29,9 +29,8 @@ WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+
                                       + [NUMBER] * (len(OF_GPUS) - len(TEXTS_OF_GPUS))
                                       + [r"[^\t\n\r\ufffd]*"] * len(TEXTS_OF_GPUS)))  # fmt: skip
 FILE = "background.csv"  # in the run's directory
-LATER = {**dict.fromkeys(OF_GPUS, FINITE), **dict.fromkeys(TEXTS_OF_GPUS, TEXT)}  # columns that older files lack
-KINDS = {**dict.fromkeys(COLUMNS[: -len(OF_GPUS)], FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
-         "host": NAME, "cores": WHOLE, "busiest": TEXT}  # fmt: skip
+KINDS = {**dict.fromkeys(COLUMNS, FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
+         "host": NAME, "cores": WHOLE, "busiest": TEXT, **dict.fromkeys(TEXTS_OF_GPUS, TEXT)}  # fmt: skip
 # {of the record: (column of the file, whether it is divided by the run's seconds x cores, or by its seconds)}
 SHARES = {"others_cpu_share": ("others_cpu_s", True), "cpu_steal_share": ("steal_s", True),
           "cpu_throttled_share": ("throttled_s", False), "memory_stalled_share": ("memory_stalled_s", False),
@@ -72,8 +71,7 @@ def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
 
 def read(path: AnyPath) -> pd.DataFrame:
     """The rows of a run's file; raises `StudyError` for another file."""
-    rows = read_csv(path, KINDS, LATER.get)
-    return rows.reindex(columns=[*rows.columns, *(each for each in LATER if each not in rows)])
+    return read_csv(path, KINDS)
 
 
 def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -88,7 +86,7 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     moments: dict[str, list[int]] = {}  # of each host's phases, by its own clock
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
-    rows = read_columns(path, KINDS, LATER.get)
+    rows = read_columns(path, KINDS)
     if unclear := samplers.of_one_name(Path(folder)):
         names = (*SHARES, *SUMS, *CLOCKS.values(), "background_watched_share", "busiest_others", "gpu_reason")
         nothing: dict[str, Any] = dict.fromkeys(names)
@@ -123,10 +121,8 @@ class _Part:
     weight: NDArray[np.float64]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column; without a value in a file that lacks it."""
-        if name in self.rows:
-            return self.rows[name][self.places]
-        return np.full(len(self.places), None if LATER[name] == TEXT else np.nan)
+        """A column's values in these rows."""
+        return self.rows[name][self.places]
 
 
 def _within(rows: Columns, host: str, moments: list[int] | None) -> _Part:

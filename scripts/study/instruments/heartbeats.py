@@ -23,7 +23,6 @@ LONGEST_INTERVAL_S = 30.0
 LIMIT_VARIABLE = "STUDY_STALL_LIMIT_S"
 BUSY_PHASES = frozenset({"startup", "load", "stage", "preprocess", "evaluate", "checkpoint"})
 OWN_READING = 4096  # bytes, at most, that one check reads itself
-LOOKS = 10  # for heartbeats, within the limit of a `Silence`
 BUSY_SHARE = 0.1  # of a core; above this share a rank in one of these phases is making progress
 
 # Phase, steps made, monotonic seconds, processor seconds, bytes read.
@@ -91,26 +90,6 @@ def watched(folder: AnyPath) -> Heartbeat | None:
 def limit_s() -> float:
     """The longest time that all ranks of this run together may go without a heartbeat."""
     return float(os.environ.get(LIMIT_VARIABLE, LIMIT_S))
-
-
-class Silence:
-    """How long no rank has sent a heartbeat, by this process's own clock: other hosts' clocks may differ."""
-
-    def __init__(self, folder: Path, limit_s: float) -> None:
-        """folder: of the run's ranks. limit_s: after which it `is_long`."""
-        self._folder, self._limit = folder, limit_s
-        self._latest, self._since = latest(folder), time.monotonic()
-        self._looked = self._since
-
-    @property
-    def is_long(self) -> bool:
-        """Whether there has been no heartbeat for ``limit_s``; ask again and again."""
-        present = time.monotonic()
-        if present - self._looked > self._limit / LOOKS:
-            self._looked, found = present, latest(self._folder)
-            if found != self._latest:
-                self._latest, self._since = found, present
-        return present - self._since > self._limit
 
 
 def latest(folder: Path) -> float:

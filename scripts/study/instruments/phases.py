@@ -224,7 +224,7 @@ def launch_ns(
     """{host: monotonic ns of that host at which the launcher started}.
 
     On the launching host it was measured; elsewhere it follows from `zeros_ns`. edges: with wall times by the launching
-    host's clock. started: ``host``, the launching one, and ``monotonic_ns``, its clock then; None in older runs.
+    host's clock. started: ``host``, the launching one, and ``monotonic_ns``, its clock then, None of a lost batch job.
     """
     found = {host: started_wall_ns - zero for host, zero in zeros_ns(edges).items()}
     return found | ({started["host"]: started["monotonic_ns"]} if started else {})

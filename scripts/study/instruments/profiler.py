@@ -52,7 +52,7 @@ COLUMNS = {
     "keras_callbacks_s": [Functions(r"tf_keras/src/callbacks\.py", ANY_BUT_IMPORT)],
     "horovod_callbacks_s": [
         Functions(r"horovod/_keras/callbacks\.py", ANY_BUT_IMPORT),
-        Functions(OWN, "broadcast(_variables)?"),  # the first name is that of older profiles
+        Functions(OWN, "broadcast_variables"),
         Functions(OWN, "(on_train_batch_begin|apply_schedule)"),
     ],
     "distributed_optimizer_s": [Functions(r"horovod/_keras/__init__\.py", ANY_BUT_IMPORT)],

@@ -24,8 +24,7 @@ FILE = "usage.csv"  # in the run's directory
 # One row per rank and interval. queue_fill: share of the rank's queue that was full when it took a block, 0 to 1, mean;
 # empty if it took none. cores_used: processor time of the rank, and of its children that have ended, / seconds.
 COLUMNS = {"rank": WHOLE, "host": NAME, "begin_wall_ns": WHOLE, "seconds": FINITE, "queue_fill": FINITE,
-           "cores_used": FINITE}  # fmt: skip
-MORE = {"begin_monotonic_ns": WHOLE}  # of the rank's host; not in files of older versions
+           "cores_used": FINITE, "begin_monotonic_ns": WHOLE}  # fmt: skip
 SHORTEST_S = 0.25  # of a row at first
 MOST_ROWS = 240  # of a rank
 
@@ -106,7 +105,7 @@ class Usage:
                 wall, monotonic = (each + round((before.end_s - self._begun_s) * 1e9) for each in self._begun_ns)
                 fill, cores = row.fills / row.blocks if row.blocks else None, (row.cpu_s - before.cpu_s) / seconds
                 rows.append([rank, socket.gethostname(), wall, seconds, fill, cores, monotonic])
-        _write(pd.DataFrame(rows, columns=[*COLUMNS, *MORE]), path)
+        _write(pd.DataFrame(rows, columns=list(COLUMNS)), path)
 
 
 def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
@@ -124,7 +123,7 @@ def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
 
 def read(path: AnyPath) -> pd.DataFrame:
     """The rows of a run or of a rank; raises `StudyError` for another file."""
-    return read_csv(path, COLUMNS, others=MORE.get)
+    return read_csv(path, COLUMNS)
 
 
 def _write(frame: pd.DataFrame, path: AnyPath) -> None:

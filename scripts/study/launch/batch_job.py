@@ -26,7 +26,7 @@ class BatchJob:
         folder: in which the command starts, an absolute path; the other paths are relative to it.
         command: a shell command.
         inputs: files that must be there; those that another node wrote may be seen late.
-        outputs: files that the command makes; those of an earlier job are removed.
+        outputs: files that the command makes; one that is there stays, since another job may have made it.
         logs: files that the command may write; their folders are made.
     """
 
@@ -46,10 +46,8 @@ class BatchJob:
         return cls(**read_json(path))
 
     def prepare(self, latency_s: float) -> None:
-        """Wait for the inputs, remove old outputs, and make folders; raises `StudyError` as `wait_for`."""
+        """Wait for the inputs and make folders; raises `StudyError` as `wait_for`."""
         wait_for(self.inputs, latency_s)
-        for name in self.outputs:
-            Path(name).unlink(missing_ok=True)
         for name in (*self.outputs, *self.logs):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
 

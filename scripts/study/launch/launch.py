@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sys
@@ -16,17 +17,18 @@ from study.communication import placement, roles
 from study.core import checked, code_version, environment, isolation, provenance
 from study.core.boot import boot_id
 from study.core.errors import StudyError
-from study.core.files import copy, meant_for, sha256, write_json, write_sealed
-from study.core.paths import ENDED, SCRIPTS, TIMED_OUT
-from study.data import unchanged
+from study.core.files import meant_for, read_json, sha256, write_json, write_sealed
+from study.core.paths import OUTCOME, SCRIPTS, TIMED_OUT
+from study.data import source_state, unchanged
 from study.data.loaders import read_sidecar
-from study.ensembles import members_table, results, votes
+from study.ensembles import members_table, votes
+from study.experiment import conversions, finished
 from study.experiment.code import training_code
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
-from study.launch import failure, own_name, processes, run_directory, run_limits, spots, supervision, variables
-from study.machines import environments, host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
+from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
+from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
 from study.machines.hosts import Links
 from study.training import checkpoints, program_results
 from study.workloads import command
@@ -35,7 +37,7 @@ from study.workloads.command import content
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
 STALE_S = 60.0  # after which hosts are checked anew
-OF_SNAKEMAKE = (run_directory.LOG, "outcome.json")  # log and output of its rule; the outcome is copied last
+LEFT_OUT = ("codes", "definition", "fitted_on")  # of sidecars: what may be long, and is in the run's definition
 
 
 def launch(
@@ -45,27 +47,36 @@ def launch(
     job: dict[str, Any] | None = None,
     stall_limit_s: float = heartbeats.LIMIT_S,
     calibrated: bool = False,
-) -> None:
-    """Run ``run`` in ``folder`` and write ``outcome.json`` there last.
+) -> bool:
+    """Run ``run`` in ``folder`` and write ``outcome.json`` there last; False if its outcome is there already.
+
+    Another Snakemake may have trained it since this one planned it, so this is looked up once the folder is locked. The
+    outcome of another definition, or of other data, is kept, see `run_directory.replace`.
 
     job: the current batch job, from `study.machines.queues.job`. The run is ended if it takes longer than
     ``time_limit_s`` seconds, or if no rank sends a heartbeat for ``stall_limit_s`` seconds. Files of an earlier attempt
-    in the folder are removed first. calibrated: whether `study.instruments.calibration` is timed before and after it.
+    without an outcome are removed first. calibrated: whether `study.instruments.calibration` is timed before and after.
     Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
     """
     folder = Path(folder)
-    with (
-        run_directory.alone_in(folder) as lock,
-        _alone_on_machine(run, folder, time_limit_s, job is not None) as place,
-        _own_name_known(run) as before,
-    ):
-        limits = supervision.Limits(
-            time_limit_s,
-            stall_limit_s,
-            lambda: heartbeats.latest(folder / "ranks"),
-            lambda now: queues.is_last_moment(job, now),
-        )
-        _launch(run, folder, limits, job, place, before, lock, calibrated)
+    while True:
+        with run_directory.alone_in(folder, None if job else time_limit_s + AROUND_S) as lock:
+            if not (folder / OUTCOME).exists():
+                with (
+                    _alone_on_machine(run, folder, time_limit_s, job is not None) as place,
+                    _own_name_known(run) as before,
+                ):
+                    limits = supervision.Limits(
+                        time_limit_s,
+                        stall_limit_s,
+                        lambda: heartbeats.latest(folder / "ranks"),
+                        lambda now: queues.is_last_moment(job, now),
+                    )
+                    _launch(run, folder, limits, job, place, before, lock, calibrated)
+                return True
+            if finished.is_finished(run, folder, functools.partial(finished.has_other_sidecar, run)):
+                return False
+            run_directory.replace(folder)  # with the lock on it: the new one has one of its own
 
 
 def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
@@ -85,7 +96,7 @@ def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
         goes_on = (folder / checkpoints.FOLDER).exists()  # another job may finish the run
         if tries < queues.TRIES and (kind != "timeout" or goes_on):
             return False
-        if (folder / "ranks").exists():  # missing if the launch recorded its end in time, and Snakemake removed that
+        if (folder / "ranks").exists():  # missing if the launch was lost between merging them and writing its outcome
             run_directory.merge_ranks(folder, begun["hosts"])
         _write_outcome(
             folder,
@@ -103,7 +114,7 @@ def set_aside(folder: str | Path, extendable: bool) -> None:
     Its outcome gets another name, by which the next attempt has more time, and `StudyError` is raised. Snakemake
     submits the run's job once more.
     """
-    outcome = Path(folder) / "outcome.json"
+    outcome = Path(folder) / OUTCOME
     if not extendable or (checked.load_json(outcome, "outcome")["failure"] or {}).get("kind") != "timeout":
         return
     outcome.replace(outcome.with_name(TIMED_OUT))
@@ -111,28 +122,6 @@ def set_aside(folder: str | Path, extendable: bool) -> None:
         f"{folder}: the run reached its time limit, which was estimated from known times; it needs another attempt, "
         "which has more time"
     )
-
-
-def keep(folder: str | Path) -> None:
-    """Keep copies of a run's outcome and log, which Snakemake removes before another attempt of its batch job."""
-    kept = Path(folder) / ENDED
-    kept.mkdir()
-    for name in OF_SNAKEMAKE:
-        copy(Path(folder) / name, kept / name)
-
-
-def has_ended(run: RunDefinition, folder: str | Path) -> bool:
-    """Whether an earlier attempt of this run's batch job has ended ``run``; then its outcome is put back.
-
-    Such a job was lost, or another run that was packed into it failed to start or needs more time.
-    """
-    folder = Path(folder)
-    with run_directory.alone_in(folder):
-        if _launched(run, folder) is None or not all((folder / ENDED / name).exists() for name in OF_SNAKEMAKE):
-            return False
-        for name in OF_SNAKEMAKE:
-            copy(folder / ENDED / name, folder / name)
-    return True
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -149,8 +138,8 @@ def _launched(run: RunDefinition, folder: Path) -> dict[str, Any] | None:
         facts = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:
         return None
-    # Lost jobs are counted by session; an earlier session's run may be here, finished, if it is to be trained again.
-    if not same or facts.get("session") != os.environ.get(environment.SESSION) or (folder / "outcome.json").exists():
+    # Lost jobs are counted by session.
+    if not same or facts.get("session") != os.environ.get(environment.SESSION) or (folder / OUTCOME).exists():
         return None
     return {
         "job": facts.get("job"),
@@ -169,15 +158,14 @@ def _launch(
     lock: int,
     calibrated: bool,
 ) -> None:
+    conversions.check_run(run)
     unchanged.check_data(run.data)
     of_command = command.is_command(run.benchmark)
-    other = run.machine.get(environments.OF_RUN)
-    python = str(environments.python(Path(other["prefix"]))) if other else sys.executable
-    program = [python, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
+    program = [sys.executable, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
     by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
-    code = training_code([run.benchmark["name"], *run.benchmark.get("networks", ())], run.framework, run.benchmark)
+    code = training_code([run.benchmark["name"]], run.framework, run.benchmark)
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,
@@ -192,7 +180,6 @@ def _launch(
         "timed_alone": place.as_dict(),
         **provenance.collect(of_ranks, run.framework),
         **(_of_program(run) if of_command else {}),
-        **(environments.facts(Path(other["prefix"])) if other else {}),
     }
     run_directory.empty(folder, keep={checkpoints.FOLDER} if _checkpoints_count(folder, facts) else set())
     (folder / "ranks").mkdir()
@@ -201,10 +188,7 @@ def _launch(
 
     number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
-    with (
-        run_limits.held(run, hosts, folder, of_ranks, stall_limit_s),
-        sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks),
-    ):
+    with sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
         began_monotonic_ns = time.monotonic_ns()
         ended = supervision.execute(
             line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits
@@ -216,8 +200,6 @@ def _launch(
         _outlast_guards(stall_limit_s)
     if of_command:
         program_results.assemble(folder, run)
-    if results.left_alone(run):
-        results.assemble(folder, run["ensemble"])
     votes.join(folder, run)  # it reads what the ranks left, which is removed then
     run_directory.merge_ranks(folder, facts["hosts"])
     members_table.write(folder, run)
@@ -373,7 +355,7 @@ def _write_outcome(
 ) -> None:
     """Write ``outcome.json``, the last of a run's files. why: its failure, or None. workers_lost: None if not known."""
     write_sealed(
-        folder / "outcome.json",
+        folder / OUTCOME,
         {
             "status": "failed" if why else "ok",
             "failure": why,
@@ -398,7 +380,14 @@ def _checkpoints_count(folder: Path, facts: dict[str, Any]) -> bool:
         before = checked.load_json(folder / "provenance.json", "provenance")
     except StudyError:
         return False
-    return all(before.get(name) == facts[name] for name in ("training_code", "loader_sensor_code", "data"))
+    same_code = all(before.get(name) == facts[name] for name in ("training_code", "loader_sensor_code"))
+    return same_code and _without_times(before["data"]) == _without_times(facts["data"])
+
+
+def _without_times(data: dict[str, Any]) -> dict[str, Any]:
+    """Of each file, what a conversion that is made again finds again."""
+    return {file: {name: value for name, value in each.items() if name != source_state.NOTE}
+            for file, each in data.items()}  # fmt: skip
 
 
 def _of_program(run: RunDefinition) -> dict[str, Any]:
@@ -409,7 +398,8 @@ def _of_program(run: RunDefinition) -> dict[str, Any]:
 
 def _data(run: RunDefinition) -> dict[str, Any]:
     """Shapes from the converted files' sidecars, and the checksums of the files that they were made from."""
-    return {
-        file: {key: value for key, value in read_sidecar(paths["sidecar"]).items() if key != "codes"}
-        for file, paths in run.data.items()
-    }
+    described = {}
+    for file, paths in run.data.items():
+        content = read_sidecar(paths["sidecar"]) | (read_json(paths["scaled"]) if "scaled" in paths else {})
+        described[file] = {key: value for key, value in content.items() if key not in LEFT_OUT}
+    return described

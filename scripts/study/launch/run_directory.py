@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import shutil
 import sys
@@ -13,45 +14,56 @@ from typing import Any
 from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import meant_for, written_aside
-from study.core.paths import ENDED, TIMED_OUT, is_same
+from study.core.paths import ATTEMPTS, OUTCOME, REPLACED, TIMED_OUT, is_same
 from study.ensembles import members_table
 from study.experiment import autotuning
 from study.instruments import calibration, disturbance, phases, queue_usage
 from study.instruments.operations import profile
 from study.instruments.power import telemetry
-from study.launch import processes, run_limits
+from study.launch import processes
 from study.launch.variables import TIMELINE
 from study.training import checkpoints
 from study.training.program import PROGRAM
 
 LOG = "train.log"
-LOCK_S = 10  # longest wait for the end of an earlier launch
+LOCK_S = 10.0  # longest wait for the guard of an earlier launch that was killed
+RUNS = "runs"  # above the folders of all runs, see `study.core.paths.run_folder`
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
-             "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", "outcome.json", ENDED, TIMED_OUT,
+             "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", OUTCOME, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
              LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE,
-             queue_usage.FILE,
-             run_limits.FILE, profile.FILE, PROGRAM}  # fmt: skip
+             queue_usage.FILE, profile.FILE, PROGRAM}  # fmt: skip
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[int]:
-    """Lock ``folder`` for one launch: a killed Snakemake may have left an earlier launch running.
+def alone_in(folder: Path, wait_s: float | None = None) -> Iterator[int]:
+    """Lock ``folder`` for one launch: another Snakemake, or one that was killed, may have another launch there.
 
     The lock of a killed launch is held until its guard has killed its ranks, which takes a moment. Where the file
-    system has no locks, the launch goes on without one, with a warning.
+    system has no locks, the launch goes on without one, with a warning. wait_s: the longest wait, `LOCK_S` if None.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    deadline = time.monotonic() + LOCK_S
+    wait_s = LOCK_S if wait_s is None else wait_s
+    descriptor = _open(folder)
+    began, is_told = time.monotonic(), False
     try:
-        while (result := locks.attempt(descriptor)) is locks.Lock.TAKEN:
-            if time.monotonic() > deadline:
-                found = ", ".join(map(str, _at_work_in(folder))) or "on another host, or of another user"
+        while (result := locks.attempt(descriptor)) is locks.Lock.TAKEN or not _is_at(descriptor, folder):
+            if result is not locks.Lock.TAKEN:  # it was put aside meanwhile
+                os.close(descriptor)
+                descriptor = _open(folder)
+                continue
+            waited_s = time.monotonic() - began
+            if waited_s > wait_s:
                 raise StudyError(
                     f"{folder}: an earlier launch of this run is still at work there; let it end or end it "
-                    f"(process {found}), then run again"
+                    f"({_name_launches(folder)}), then run again"
                 )
+            if waited_s > LOCK_S and not is_told:
+                is_told = True
+                print(
+                    f"waiting for the end of an earlier launch of this run ({_name_launches(folder)}), at most "
+                    f"{wait_s:.0f} s; if it ends with an outcome, that is this run's",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
             time.sleep(0.1)
         if result is locks.Lock.MISSING:
             print(
@@ -62,6 +74,23 @@ def alone_in(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder, os.O_RDONLY)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    """Whether an open folder still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except OSError:
+        return False
+
+
+def _name_launches(folder: Path) -> str:
+    return f"process {', '.join(map(str, _at_work_in(folder))) or 'on another host, or of another user'}"
 
 
 def _at_work_in(folder: Path) -> list[int]:
@@ -78,8 +107,31 @@ def _at_work_in(folder: Path) -> list[int]:
     return sorted(found)
 
 
+def replace(folder: Path) -> None:
+    """Make place for a new run where a finished one is: that one is kept in ``results/<machine>/replaced/<number>``.
+
+    This has the layout of ``results/<machine>``; the run's earlier attempts go with it. The folder is locked. Raises
+    `StudyError` for a folder that is not in a machine's results.
+    """
+    place = folder.absolute()
+    if len(place.parents) < 5 or place.parents[2].name != RUNS:
+        raise StudyError(f"{folder}: holds the outcome of another run, which is never overwritten; give a new folder")
+    results = place.parents[3]
+    name = place.relative_to(results)
+    kept = next(each for number in itertools.count(1) if not (each := results / REPLACED / str(number) / name).exists())
+    for attempt in sorted((results / ATTEMPTS).glob("[1-9]*")):
+        if (attempt / name).exists():
+            _move(attempt / name, kept.parents[3] / ATTEMPTS / attempt.name / name)
+    _move(place, kept)
+
+
+def _move(folder: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(target)
+
+
 def empty(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove files of an earlier attempt, except ``keep``; refuses a folder with other files than a run's."""
+    """Remove files of an attempt without an outcome, but ``keep``; refuses a folder with other files than a run's."""
     strange = sorted(path.name for path in folder.iterdir() if not {path.name, meant_for(path)} & RUN_FILES)
     if strange:
         raise StudyError(f"{folder}: is not a run's directory, it holds {strange[0]}; give a new or empty one")

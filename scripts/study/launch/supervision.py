@@ -10,12 +10,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from study.core import commands
+from study.core import commands, signals
 from study.core.errors import StudyError
 from study.instruments.phases import now
 from study.machines import guard
@@ -50,13 +50,14 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
     """Run ``line`` in its own session until it ends or hits a limit.
 
     variables: its environment. log: the file that receives a copy of its output. held: file descriptors of locks that
-    it holds. until: the `Limits`. SIGTERM and SIGHUP end it too, and then this process, as `SystemExit`, unless they
-    are due to the batch job's walltime.
+    it holds. until: the `Limits`. SIGTERM and SIGHUP that are not ignored end it too, and then this process, as
+    `SystemExit`, unless they are due to the batch job's walltime.
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
     began_wall, began = now()
     killed_before = process_tree.killed_for_memory()
-    with _signals_as_exit():  # from before the start, so that a signal in between has the same exit code
+    # From before the start, so that a signal in between has the same exit code.
+    with signals.handled(signals.leave, signals.TERMINATING):
         process = _start(line, variables, held)
         reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines), daemon=True)
         try:
@@ -128,21 +129,6 @@ def _wait(process: subprocess.Popen, until: Limits) -> tuple[str, str] | None:
 def _pause_s(took_s: float, stall_s: float) -> float:
     """How long not to look for heartbeats. took_s: the last look. stall_s: the longest time without a heartbeat."""
     return max(LOOK_S, min(took_s / LOOK_SHARE, stall_s / LOOKS))
-
-
-@contextlib.contextmanager
-def _signals_as_exit() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `SystemExit` inside the block, so that the ranks are ended too."""
-
-    def leave(number: int, _: Any) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _follow(stream: IO[str], log: Path, last_lines: deque[str]) -> None:

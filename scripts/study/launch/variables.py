@@ -2,13 +2,12 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from study.core import cores
-from study.core.environment import RANKS_GO_ON, SET, STEERING, measuring, search_path
+from study.core.environment import SET, STEERING, measuring, search_path
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
@@ -16,8 +15,8 @@ from study.experiment.parameters.communication import MPI_MODULES
 from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
-from study.machines import environments, remote
-from study.machines.job_variables import without_other_jobs
+from study.machines import remote
+from study.machines.job_variables import without_defaults, without_other_jobs
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 
@@ -60,12 +59,12 @@ def of_ranks(
     """The ranks' environment.
 
     shell: the environment of this process; its variables that steer are removed (`study.core.environment`).
-    in_job: whether this process is in a batch job of the machine (`study.machines.queues.job`); else variables of jobs
-        are those of one that is over, and are removed too.
+    in_job: whether this process is in a batch job of the machine (`study.machines.queues.job`). Of its variables, those
+        that are defaults for commands in it are removed; outside of a job all are, which are those of one that is over.
     """
     own = of_run(run, folder, stall_limit_s)
     sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
-    shell = shell if in_job else without_other_jobs(shell, {})
+    shell = without_defaults(shell) if in_job else without_other_jobs(shell, {})
     return {**measuring(shell), "PATH": search_path(), **own, remote.SENT: json.dumps(sent)}
 
 
@@ -89,10 +88,6 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
     }
     if limit := run.parameters.get("core_limit", 0):  # a definition made before the key existed lacks it
         variables[cores.VARIABLE] = str(limit)
-    if run.parameters.get("on_member_failure", "end") == "continue":
-        variables[RANKS_GO_ON] = "1"
-    if other := run.machine.get(environments.OF_RUN):
-        variables |= environments.variables(Path(other["prefix"])) | {sampling.PYTHON_VARIABLE: sys.executable}
     if run["trace"]:
         variables |= {"HOROVOD_TIMELINE": str((folder / TIMELINE).resolve()), "HOROVOD_CACHE_CAPACITY": "0"}
     return variables

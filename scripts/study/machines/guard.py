@@ -15,8 +15,8 @@ goes on.
 
 The ranks get a folder for temporary files of their own, which is removed when they have ended: TensorFlow leaves files
 there when a rank ends at once or is killed. Hosts may share the folder that it is in, so its name depends on the host.
-Where another user has one of this name, the ranks use the host's folder. The guard opens no other file but those of
-/proc, so it does not hang with a file server that is out of reach.
+Where another user has one of this name, the ranks use the host's folder. While the ranks run, the guard opens no other
+file but those of /proc, so it does not hang with a file server that is out of reach.
 """
 
 import binascii
@@ -25,6 +25,7 @@ import ctypes
 import fcntl
 import json
 import os
+import runpy
 import select
 import signal
 import sys
@@ -38,6 +39,7 @@ ORDER_S = 30.0  # within which the order comes
 # of it, so it must be short. On a good connection bytes come sooner.
 WAIT_SHARE = 1 / 4
 MOST = 254  # the highest exit code through ssh, whose own is 255
+open_own = runpy.run_path(str(Path(__file__).parents[1] / "core" / "ownership.py"))["open_own"]
 SET_CHILD_SUBREAPER = 36  # of prctl: descendants whose parent has ended become children of this process
 
 
@@ -167,7 +169,7 @@ def _held_temporary_folder() -> Path | None:
     """Make the ranks' folder for temporary files and lock it; None if that cannot be: then they use the host's.
 
     Folders of this host's guards that were killed are removed. Another host's are left alone: locks of a file system
-    that hosts share may hold on one host only.
+    that hosts share may hold on one host only. What another user has put there under such a name is left alone too.
     """
     folder = temporary_folder(os.getpid(), os.environ)
     for other in folder.parent.glob(f"{_begin()}*"):
@@ -183,7 +185,7 @@ def _held_temporary_folder() -> Path | None:
 
 def _remove_if_abandoned(folder: Path) -> None:
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = open_own(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
     try:

@@ -19,11 +19,11 @@ OF_LAUNCHERS = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIV
 # Of the shell, by which Slurm's commands leave jobs out or write times otherwise (squeue(1), sacct(1)).
 OF_ANSWERS = ("SQUEUE_", "SLURM_TIME_FORMAT")
 
-# Slurm's variables that say which job this is. The others of a job are defaults for the commands in it: an srun would
-# take the job's numbers for its own. Snakemake's plugin for Slurm drops them too.
+# Slurm's variables that say which job this is, on which nodes (for mpirun), and where Slurm is (srun(1)). The others of
+# a job are defaults for the commands in it: an srun would take them, or those of a job around it, for its own.
 OF_SLURM_S_JOB = frozenset({
-    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN",
-    "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST",
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE",
+    "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST", "SLURM_CONF", "SLURM_CONF_SERVER",
 })  # fmt: skip
 OF_COMMANDS = ("SLURM_", "SRUN_", "SBATCH_")
 

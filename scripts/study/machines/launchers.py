@@ -279,7 +279,7 @@ class Aprun(Launcher):
 
 @LAUNCHERS.register("srun")
 class Srun(Launcher):
-    """Slurm. ``--overlap``: the job's own step, in which Snakemake runs, already holds the cores."""
+    """Slurm. ``--overlap``: a step of the job in which Snakemake runs, as of salloc, already holds the cores."""
 
     places_itself = True
     # slurmctld restarts, or is busy; or it is ending this job.

@@ -14,7 +14,6 @@ from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import LAUNCHERS
 
 MCDRAM = re.compile(r"\bmcdram=([^:,\s]+)")
-SLURM = "slurm"  # through Snakemake's own plugin
 
 
 def load(name: str) -> dict[str, Any]:
@@ -26,7 +25,6 @@ def load(name: str) -> dict[str, Any]:
     base = _checked_base(name)
     content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
     try:
-        _check_job_options(content)
         _check_queue(content.get("queue", {}))
         _check_memory_mode(content)
         _check_power_model(content.get("power_model"))
@@ -52,15 +50,6 @@ def _checked_base(name: str) -> str | None:
     checked.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
-
-
-def _check_job_options(content: dict[str, Any]) -> None:
-    """Refuse options that would not reach the batch system."""
-    if content.get("scheduler") == SLURM and "job_options" in content:
-        raise StudyError(
-            "job_options: Slurm jobs are submitted by Snakemake's plugin, which does not read them; give partition and "
-            "the like under default-resources of the profile (docs/machines/slurm.md)"
-        )
 
 
 def _check_queue(queue: dict[str, Any]) -> None:
@@ -155,7 +144,7 @@ def schema() -> dict[str, Any]:
     found = copy.deepcopy(checked.named_schema("machines"))
     properties = found["properties"]
     properties["launcher"]["enum"] = list(LAUNCHERS)
-    properties["scheduler"]["enum"] = [*BATCH_SYSTEMS, SLURM]
+    properties["scheduler"]["enum"] = list(BATCH_SYSTEMS)
     properties["power_sensors"]["items"]["enum"] = list(SENSORS)
     return found
 
@@ -167,6 +156,4 @@ def trains_on_launching_host(machine: dict[str, Any]) -> bool:
 
 def submit_program(machine: dict[str, Any]) -> str:
     """The program that starts the machine's runs: its batch system's submit command, else its launcher."""
-    if "scheduler" not in machine:
-        return machine["launcher"]
-    return "sbatch" if machine["scheduler"] == SLURM else BATCH_SYSTEMS[machine["scheduler"]].submit_program
+    return BATCH_SYSTEMS[machine["scheduler"]].submit_program if "scheduler" in machine else machine["launcher"]

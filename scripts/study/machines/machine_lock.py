@@ -10,6 +10,9 @@ The lock is flock(2) on a file in a folder whose name depends on nothing but the
 results folder. The file tells who holds it. With it goes a name in the kernel (`study.core.locks.claim`), for a
 process with a /tmp of its own (systemd's PrivateTmp, a container that shares the network), and in case the file is
 removed. Both end with the last process that holds them, so a killed run leaves no stale lock.
+
+Other users can make files in such a folder and bind such a name. What is not this user's is told and passed over: it
+can be no run that this lock keeps apart, and its owner would choose how long everybody waits.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ import os
 import re
 import shlex
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -32,7 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from study.core import locks
+from study.core import locks, ownership
 from study.core.errors import StudyError, exit_with_message
 from study.machines import remote
 
@@ -101,7 +103,7 @@ def alone(purpose: str, limit_s: float) -> Iterator[Held]:
 def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
     """The folder for this user's locks, made if it is not there; None if there is no place for one.
 
-    A folder of that name that belongs to somebody else is not used: in /tmp everybody can make one.
+    A folder of that name that is not this user's alone is not used: in /tmp everybody can make one.
     """
     if given := variables.get(VARIABLE):
         Path(given).mkdir(parents=True, exist_ok=True)
@@ -110,8 +112,8 @@ def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
         path = Path(place) / f"study-locks-{os.getuid()}"
         with contextlib.suppress(OSError):
             path.mkdir(mode=0o700, exist_ok=True)
-            found = path.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(path, os.W_OK | os.X_OK):
+            os.close(ownership.open_own(path, os.O_RDONLY | os.O_DIRECTORY))
+            if os.access(path, os.W_OK | os.X_OK):
                 return path
     return None
 
@@ -128,7 +130,7 @@ def _taken(purpose: str, limit_s: float) -> Held:
     file, began, waiting = place / NAME, time.monotonic(), _Waiting()
     while True:
         try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = ownership.open_own(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             return _without(f"{file}: {error.strerror}", str(file))
         of_file, of_name = locks.attempt(descriptor), locks.Lock.TAKEN
@@ -137,12 +139,17 @@ def _taken(purpose: str, limit_s: float) -> Held:
         if is_file and of_file is not locks.Lock.TAKEN:
             of_name, sockets = locks.claim(_name(), _as_note(limit_s))
         if of_name is not locks.Lock.TAKEN and locks.Lock.HELD in (of_file, of_name):
+            if of_name is locks.Lock.FOREIGN:
+                _warn(
+                    f"another user has taken the name @{_name()} (ss -lx shows it), which is passed over: runs of "
+                    "yours with a /tmp of their own are not waited for"
+                )
             _note(descriptor, purpose, limit_s)
             held = (descriptor, *(each.detach() for each in sockets))
             return Held(str(file), None, round(time.monotonic() - began, 3), held)
         holder = _holder(descriptor) if of_file is locks.Lock.TAKEN else _holder_of_name()
         os.close(descriptor)
-        if of_name is locks.Lock.MISSING:
+        if of_name in (locks.Lock.MISSING, locks.Lock.FOREIGN):
             return _without(f"{file}: its file system has no locks (flock)", str(file))
         if is_file:
             waiting.goes_on(holder, file)
@@ -150,11 +157,12 @@ def _taken(purpose: str, limit_s: float) -> Held:
 
 
 def _without(reason: str, file: str | None) -> Held:
-    print(
-        f"warning: this run cannot be kept apart from timed runs of other folders: {reason}; start no others meanwhile",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
+    _warn(f"this run cannot be kept apart from timed runs of other folders: {reason}; start no others meanwhile")
     return Held(file, reason, 0.0)
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def _is_the_file(descriptor: int, file: Path) -> bool:
@@ -196,7 +204,7 @@ def _as_note(limit_s: float) -> str:
 
 def _holder_of_name() -> dict[str, Any]:
     """As `_holder`, of a process whose file cannot be seen here."""
-    note = locks.note_of(_name())
+    note = locks.read_note(_name())
     if not note or not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,15}", note):
         return {}
     pid, until = note.split(":")

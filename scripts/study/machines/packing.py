@@ -14,8 +14,6 @@ from typing import Any
 
 from study.machines import launchers, walltime
 
-LEAST_NODES = "least_nodes"  # Snakemake's resource: nodes of a job in which a run may be; read for Slurm
-
 
 @dataclasses.dataclass(frozen=True)
 class Timed:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOROVOD, PARAMETER_SERVER, MIRRORED, DDP = "horovod", "parameter_server", "multi_worker_mirrored", "ddp"
-DIVIDES_SAMPLES = (PARAMETER_SERVER, MIRRORED)  # strategies that take the samples of all ranks and divide them
+HOROVOD, PARAMETER_SERVER, DDP = "horovod", "parameter_server", "ddp"
 CHIEF, WORKER, SERVER, IDLE = "chief", "worker", "server", "idle"
 
 

@@ -14,6 +14,7 @@ from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.job_variables import with_plain_answers, without_other_jobs
 from study.machines.packing import Timed
 
+LOCAL, GENERIC = "local", "cluster-generic"  # executors of Snakemake
 LAST_S = 90  # last part of a job, before which a run must have ended
 LOST_JOB = "was lost (no exit status)"  # in the message of a run whose job was killed, preempted, or lost its node
 UNSET = "start again from a new shell, in which the variables of that job are not set, or in a new job"
@@ -46,56 +47,38 @@ def refusal(timed: Timed, machine: dict[str, Any], components: Mapping[str, int]
     return None
 
 
+def refuse_executor(executor: str, machine: Mapping[str, Any]) -> str | None:
+    """Why an executor of Snakemake would send jobs elsewhere than the machine's file says; None if it does not.
+
+    executor: its name. ``local`` is right inside of a batch job, which `study.workflow.start` looks at.
+    """
+    scheduler = machine.get("scheduler")
+    expected = {None: [LOCAL], "slurm": [GENERIC, "slurm"]}.get(scheduler, [GENERIC])
+    if executor in (LOCAL, *expected):
+        return None
+    has = f"has the scheduler {scheduler}" if scheduler else "has no scheduler: its runs train on this host"
+    return f"executor {executor}: machine {machine['name']} {has}, which needs executor {' or '.join(expected)}"
+
+
 def node_hours(jobs: Iterable[tuple[int, int]]) -> float:
     """The maximum of node-hours that jobs can use. jobs: (nodes, minutes) of each."""
     return sum(nodes * minutes for nodes, minutes in jobs) / 60
 
 
-def resources(
-    ranks: Callable[[Any], int], machine: dict[str, Any], variables: Mapping[str, str], limit_s: Callable[..., float]
-) -> dict[str, Any]:
+def resources(ranks: Callable[[Any], int], machine: dict[str, Any], limit_s: Callable[..., float]) -> dict[str, Any]:
     """The resources of a job for Snakemake: names to values or functions of wildcards; empty without a batch system.
 
     ranks: a function from wildcards to the job's ranks. limit_s: one from wildcards and attempt to the time limit (s)
-    of what runs in it. Slurm's plugin reads all except machine; ``scripts/cluster.py`` reads machine, nodes and
-    runtime. ``mpi`` keeps the plugin from starting the job as a separate step, in which srun would hang.
+    of what runs in it. ``scripts/cluster.py`` reads them; of packed runs, Snakemake adds up nodes and tasks.
     """
     if "scheduler" not in machine:
         return {}
-    asked: dict[str, Any] = {
+    return {
+        "machine": machine["name"],
         "nodes": lambda wildcards: launchers.nodes(ranks(wildcards), machine),
+        "tasks": ranks,
         "runtime": lambda wildcards, attempt: walltime.job_minutes(limit_s(wildcards, attempt)),
     }
-    if machine["scheduler"] != "slurm":
-        asked["machine"] = machine["name"]
-    else:
-        asked |= {**_tasks(ranks, machine), "cpus_per_task": machine["cores_per_rank"]}
-        # The plugin refuses "srun" for one task. Packed runs must have the same texts, so on one node for any ranks.
-        is_packed, on_a_node = packing.has_groups(machine), machine["ranks_per_node"]
-        most = on_a_node if is_packed else 1
-        asked["mpi"] = lambda wildcards: "srun" if ranks(wildcards) > most else ""
-        if is_packed:
-            asked[packing.LEAST_NODES] = lambda wildcards, attempt: packing.padded(
-                asked["nodes"](wildcards), asked["runtime"](wildcards, attempt), machine
-            )
-        asked |= {"slurm_account": variables["STUDY_ACCOUNT"]} if variables.get("STUDY_ACCOUNT") else {}
-        if machine["gpus_per_rank"]:
-            asked["gres"] = lambda wildcards: f"gpu:{max(most, min(ranks(wildcards), on_a_node))}"
-            # Else the plugin asks for as many tasks on each GPU as there are ranks: its issues 316 and 373.
-            asked["tasks_per_gpu"] = 0
-    return asked
-
-
-def _tasks(ranks: Callable[[Any], int], machine: dict[str, Any]) -> dict[str, Any]:
-    """The tasks of a Slurm job, of which the plugin takes either number.
-
-    Of a job with so many tasks in all, Slurm may put more on one node than the ranks that it shall have, and fewer on
-    another; then srun cannot place them. Of packed runs Snakemake adds up numbers, which must be those in all.
-    """
-    most = machine["ranks_per_node"]
-    if most == 1 or packing.has_groups(machine):
-        return {"tasks": ranks}
-    return {"tasks_per_node": lambda wildcards: min(ranks(wildcards), most)}
 
 
 def job(variables: Mapping[str, str], machine: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -110,7 +93,7 @@ def job(variables: Mapping[str, str], machine: Mapping[str, Any] | None = None) 
         if "scheduler" not in machine:
             return None
         variables = without_other_jobs(variables, machine)
-    names = [*(system.job_id_variable for system in BATCH_SYSTEMS.values()), "SLURM_JOB_ID"]
+    names = [system.job_id_variable for system in BATCH_SYSTEMS.values()]
     ids = [variables[name] for name in names if variables.get(name)]
     ends: str | float | None = variables.get("STUDY_JOB_ENDS") or variables.get("SLURM_JOB_END_TIME")
     if ends is None and variables.get("SLURM_JOB_ID"):

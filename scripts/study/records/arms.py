@@ -17,7 +17,6 @@ from study.core.files import parsed_json
 from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
 from study.experiment.study import BASELINE
 from study.records import comparable, pairing, targets
-from study.records.ensemble import with_lost_as_failed
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 
 FAMILY_ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
@@ -144,7 +143,6 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The tidy table of runs with what is compared, `SPEED` and `SENT`."""
-    runs = with_lost_as_failed(runs)
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
     return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.overlapped(runs))
 

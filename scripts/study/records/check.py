@@ -23,7 +23,6 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
 from study.machines import machine
 from study.records import comparable, looks, power, references, targets, tidy
-from study.records.ensemble import with_lost_as_failed
 from study.records.names import join_records
 from study.records.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
 
@@ -67,7 +66,7 @@ class Series:
         reason: why the records have no value, as far as they say.
         calibration: the version of the calibration that the values are divided by.
         code: the versions of the code that was measured; current: whether it is the present one.
-        hardware: of the runs' hosts; None of loads, and of older runs.
+        hardware: of the runs' hosts; None of loads, and where it is not known.
         records: where the values are from.
         runs: a digest of each value's run, in the same order; none of loads, which are measured again as a whole.
     """
@@ -110,8 +109,8 @@ class Series:
     def since(self, own: Accepted | None) -> Series:
         """The series without the runs that were accepted, as far as there are others.
 
-        Older files do not have which runs failed: then the share of failures is that of all runs. It is above the
-        accepted one if that of the later runs is.
+        A number of failures that was written by hand is of unknown runs: then the share of failures is that of all
+        runs. It is above the accepted one if that of the later runs is.
         """
         if own is None or self.problem or not self.runs or not self.values:
             return self
@@ -201,9 +200,7 @@ def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) 
             )
         relative = references.calibrated_unit(own.quantity) if of == "runs" else None
         units = list(filter(None, (references.unit(own.quantity, False), relative)))
-        # Older versions divided all by the calibration, also rates: such a value is in another unit, and replaced.
-        is_older = of == "runs" and own.unit == CALIBRATIONS and (relative is not None or own.key in declared)
-        if own.unit not in units and not is_older:
+        if own.unit not in units:
             raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {' or '.join(units)}")
         if own.key not in declared and not references.has_limits(own):
             raise StudyError(
@@ -246,7 +243,7 @@ def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     there, _ = tidy.recorded(study.runs, results)
     code = tidy.current_code(study.runs, machine.load(paths.machine_of(results)))
     reads_targets = bool(wanted & set(targets.MEASURES))
-    frame = with_lost_as_failed(tidy.runs_frame(there, code, results, reads_targets=reads_targets))
+    frame = tidy.runs_frame(there, code, results, reads_targets=reads_targets)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
 
 
@@ -394,7 +391,7 @@ def _why_not(series: Series, own: Accepted | None) -> str | None:
 def _has_failures(series: Series, own: Accepted | None) -> bool:
     """Whether more repeats failed than in the reference: the others are survivors, and no repeats of the reference.
 
-    Without a reference, or with an older one, none may fail, except where the study expects it.
+    Without a reference, or with one that tells no failures, none may fail, except where the study expects it.
     """
     if not series.failed:
         return False

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from study.core import fields
-from study.ensembles import results
 from study.instruments.power.summary import PROGRAM
 from study.records.power import METERED, WHOLE_RUN
 
@@ -22,7 +21,7 @@ BYTES_PER_EVENT = 60  # of a timeline, at least
 
 @dataclass(frozen=True)
 class Evidence:
-    """What checks read: the record, and the run's ``metrics.json`` and ``provenance.json`` (empty of older runs)."""
+    """What checks read: the record, and the run's ``metrics.json`` and ``provenance.json`` ."""
 
     record: Mapping[str, Any]
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -30,9 +29,8 @@ class Evidence:
 
     @property
     def ranks(self) -> list[Mapping[str, Any]]:
-        """All processes that tell results, without those of members that failed."""
-        told = [*self.metrics.get("ranks", []), *self.metrics.get("processes", [])]
-        return [each for each in told if results.trained_without_failure(each)]
+        """All processes that tell results."""
+        return [*self.metrics.get("ranks", []), *self.metrics.get("processes", [])]
 
 
 @dataclass(frozen=True)
@@ -145,15 +143,6 @@ def _autotuning_finished(evidence: Evidence) -> str | None:
     return None if found["is_finished"] else f"Horovod was still trying values after {found['trials']} trials"
 
 
-def _limits_held(evidence: Evidence) -> str | None:
-    found = evidence.record.get("limits")
-    if not found or found.get("held") is None:
-        return NOT_MADE
-    changed = [f"{each['limit']} on {each['device']} of {each['host']} was set to {each['asked']}, and was "
-               f"{each['at_end']} at the end" for each in found["settings"] if each.get("held") is False]  # fmt: skip
-    return "; ".join(changed) or None
-
-
 def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
     found = fields.section("communication").fields
     return [each.column for each in found if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
@@ -167,7 +156,6 @@ CHECKS = {
         Check("weights_finite", "all weights and moving statistics are finite at the end", _weights_finite),
         Check("data_complete", "each rank loaded as many rows of each file as were converted", _data_complete),
         Check("own_gpus", "each rank trained on a GPU of its own", _own_gpus),
-        Check("limits_held", "the limits of power and clock rate still held at the end of the run", _limits_held),
         Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolated),
         Check("sensors_plausible", "energy counters and power readings can be true", _sensors_plausible,
               _doubtful_columns),
@@ -183,12 +171,8 @@ CHECKS = {
 }  # fmt: skip
 
 
-def judged(record: dict[str, Any], evidence: Evidence | None = None) -> dict[str, Any]:
-    """``record`` with ``checks`` and ``check_reasons``; failed, and without its results, if such a check failed.
-
-    evidence: of a run whose files are at hand; else the record alone is judged, as one of an older version is.
-    """
-    evidence = evidence or Evidence(record)
+def judged(record: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
+    """``record`` with ``checks`` and ``check_reasons``; failed, and without its results, if such a check failed."""
     reasons = {name: check.reason(evidence) for name, check in CHECKS.items()}
     found = {
         name: PASSED if reason is None else NOT_MADE if reason == NOT_MADE else FAILED

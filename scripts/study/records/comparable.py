@@ -9,7 +9,7 @@ A difference between arms is theirs only if nothing else differs between them.
 - **Runs that were on one host at the same time** took cores, bandwidth and power from each other, and enter nothing.
 - **Failures are results** (`failures`): who leaves them out compares survivors. See `survivors_only`.
 
-A column that a table lacks, as older ones do, and a value that is missing, are taken to be alike.
+A column that a table lacks, and a value that is missing, are taken to be alike.
 """
 
 from __future__ import annotations
@@ -23,32 +23,25 @@ import numpy as np
 import pandas as pd
 
 from study.core import cores, fields, units
-from study.core.environment import RANKS_GO_ON, tells
+from study.core.environment import tells
 from study.core.errors import StudyError
 from study.core.files import parsed_json
 from study.core.wording import counted
 from study.experiment import autotuning
-from study.experiment.parameters import PARAMETERS
 from study.launch.variables import SWITCHES
 from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
 
 # Columns of runs.csv that must be alike within a block, and among repeats: {column: what several values are}.
 ALIKE = {name: each.alike for name, each in fields.columns().items() if each.alike}
-# Keys that say how samples reach the model; whatever they are, the model gets the same ones.
-INPUT_KEYS = ("loader", "staging", "storage", "input_pipeline", "map_parallel_calls", "prefetch_batches")
 # The keys that make one of these another: the arm itself, if it differs in one. A machine is all that it has.
-FREED_BY = {
-    **{name: fields.columns()[name].freed_by for name in ALIKE},
-    "inputs_crc32": (*(name for name in PARAMETERS if name not in INPUT_KEYS), "block"),
-}
+FREED_BY = {name: fields.columns()[name].freed_by for name in ALIKE}
 # Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.
 SET_BY = {
     **{key: tuple(named) for key, named in SWITCHES.items()},
     "intra_op_threads": ("OMP_NUM_THREADS",),
     "autotune": (*autotuning.VARIABLES, "HOROVOD_AUTOTUNE_LOG", "HOROVOD_CACHE_CAPACITY"),
     "core_limit": (cores.VARIABLE,),
-    "on_member_failure": (RANKS_GO_ON,),
     "trace": ("HOROVOD_TIMELINE", "HOROVOD_CACHE_CAPACITY"),
 }
 OF_FOLDER = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE_LOG")  # files in the run's own directory
@@ -72,7 +65,6 @@ OF_FAILURES = (
     "failure_kind",
     "failure_phase",
     "failure_message",
-    "members_failed",
     "target_reached",
 )
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
@@ -343,8 +335,6 @@ def failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None
     """How a run failed, for what is compared; None if it did not. columns: of the quantity that is compared."""
     if run["status"] != "ok":
         return f"failed: {run.get('failure_kind')} in {run.get('failure_phase')}"
-    if (run.get("members_failed") or 0) > 0:
-        return "a member failed: the others had more of the machine"
     if not set(columns).isdisjoint(TO_TARGET) and run.get("target_reached") in (False,):
         return "missed the target"
     return None
@@ -431,8 +421,7 @@ def counted_failures(hows: Sequence[str], runs: int) -> str:
     for what in dict.fromkeys(each[0] for each in parts.values()):
         number = sum(parts[how][0] == what for how in hows)
         why = ", ".join(rest.strip() for each, _, rest in parts.values() if each == what and rest)
-        verb = "lost a member" if what.startswith("a member") else what
-        told.append(f"{verb} in {number} of {runs} runs" + (f" ({why})" if why and verb == what else ""))
+        told.append(f"{what} in {number} of {runs} runs" + (f" ({why})" if why else ""))
     return " and ".join(told)
 
 

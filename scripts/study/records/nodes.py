@@ -9,8 +9,6 @@ from study.experiment.definition import RunDefinition
 from study.machines import launchers
 from study.workloads import command
 
-OLDER = "the record is older than the hosts of the ranks, and a batch system chose them"
-
 
 def unseen_nodes(run: RunDefinition) -> str | None:
     """Why hosts, energy, processor time and memory of a run are not those of all its nodes; None if they are.
@@ -45,10 +43,5 @@ def hosts_of_ranks(
 
 
 def host_columns(record: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns ``hosts`` and ``hosts_reason`` of a record; of an older one, as far as the launching host tells."""
-    known, why = record["rank_hosts"], record["hosts_reason"]
-    if known is None and why is None:
-        own = [record["provenance"]["host"]] if record["job_options"] is None else []
-        known = [host["hostname"] for host in record["hosts"]] or own
-        why = None if known else OLDER
-    return {"hosts": " ".join(known or ()) or None, "hosts_reason": why}
+    """The columns ``hosts`` and ``hosts_reason`` of a record."""
+    return {"hosts": " ".join(record["rank_hosts"] or ()) or None, "hosts_reason": record["hosts_reason"]}

@@ -18,7 +18,6 @@ OF_GPU = tuple(name for name, meter in METERED.items() if meter == "gpu")
 # Those of a node and its parts, and of each phase.
 NODE_MEANS = ["node_power_w", "cpu_power_w", "memory_power_w"]
 NODE_POWER = [*NODE_MEANS, "node_energy_j", "node_power_time_j"]
-PHASE_ENERGY = [f"{phase}_energy_j" for phase in COVERED]
 # The same from the start of the run's processes until their end; see `_whole_run`.
 WHOLE_RUN = "whole_run_"
 WHOLE_RUN_NODE = [f"{WHOLE_RUN}{name}" for name in (*NODE_MEANS, "node_energy_j")]
@@ -65,8 +64,8 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     if training:
         derived, workload = record["derived"], record["workload"]
         told = (record.get("program") or {}).get("epochs")  # of a command, which may stop at its target
-        trained = _rank_epochs(record, told or derived["epochs_per_rank"])
-        samples = None if trained is None else workload["samples_per_rank"] * trained
+        ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
+        samples = workload["samples_per_rank"] * ranks * (told or derived["epochs_per_rank"])
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
@@ -81,23 +80,9 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rank_epochs(record: dict[str, Any], epochs: int) -> float | None:
-    """Epochs that all ranks trained together; None if members failed or were lost, which trained an unknown number.
-
-    Members that successive halving stopped trained fewer of them.
-    """
-    parameters, ensemble = record["parameters"], record.get("ensemble") or {}
-    ranks, members = parameters["gpus"] * parameters["emulated_ranks"], ensemble.get("members")
-    if not members:
-        return ranks * epochs
-    if ensemble.get("lost") or any(each.get("failure") for each in members):
-        return None
-    return ranks / len(members) * sum(each.get("ended_after_epoch") or epochs for each in members)
-
-
 def _doubt(part: dict[str, Any]) -> str | None:
-    """Why the energy of a component is doubtful, or None; older records have no doubts."""
-    return part["doubtful"][0]["why"] if part.get("doubtful") else None
+    """Why the energy of a component is doubtful, or None."""
+    return part["doubtful"][0]["why"] if part["doubtful"] else None
 
 
 def _doubts(power: dict[str, Any]) -> list[str]:
@@ -115,7 +100,7 @@ def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
     counter / time. ``node_power_time_j`` is mean power x time, of all nodes; ``node_energy_j`` is the counter's energy.
     """
     power, nodes = record["power"], record["derived"]["nodes"]
-    seconds, parts = power.get("energy_window_s"), power["components"]
+    seconds, parts = power["energy_window_s"], power["components"]
     return {
         **{f"{kind}_power_w": _watts(parts[kind], nodes, seconds) for kind in ("node", "cpu", "memory")},
         "node_power_time_j": parts["node"]["trapezoid_j"],
@@ -133,17 +118,15 @@ def _whole_run(record: dict[str, Any]) -> dict[str, Any]:
 
     ``whole_run_node_energy_j`` is the counter's energy of all nodes.
     """
-    whole = record["power"].get("whole_run") or {}
+    whole = record["power"]["whole_run"] or {}
     seconds, parts, nodes = whole.get("window_s"), whole.get("components") or {}, record["derived"]["nodes"]
     outside_s = None if seconds is None else record["runtime_s"] - seconds
     found: dict[str, Any] = {"window_s": seconds, "outside_s": outside_s}
-    for end in ("", "_one_hz"):
-        joules = whole.get(f"energy_per_gpu{end}_j")
-        found[f"energy_per_gpu{end}_j"] = joules
-        found[f"power_per_gpu{end}_w"] = None if joules is None or not seconds else joules / seconds
+    found["energy_per_gpu_one_hz_j"] = joules = whole.get("energy_per_gpu_one_hz_j")
+    found["power_per_gpu_one_hz_w"] = None if joules is None or not seconds else joules / seconds
     for kind in ("node", "cpu", "memory"):
         found[f"{kind}_power_w"] = _watts(parts[kind], nodes, seconds) if parts else None
     found["node_energy_j"] = parts["node"]["energy_j"] if parts else None
-    reason = whole["reason"] if whole else record["power"]["reason"] or "the record is older than this window"
-    found["power_reason"] = reason if found["energy_per_gpu_j"] is None else None
+    reason = whole["reason"] if whole else record["power"]["reason"]
+    found["power_reason"] = reason if joules is None else None
     return {f"{WHOLE_RUN}{name}": value for name, value in found.items()}

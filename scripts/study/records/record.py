@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import statistics
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,30 +20,26 @@ from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
-from study.ensembles import results
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
-from study.experiment.ensemble import networks_of
 from study.instruments import calibration, disturbance, phases, profiler
 from study.instruments.operations import profile as operations
 from study.instruments.operations.summary import summarize as operation_times
 from study.instruments.power import summary
-from study.launch import run_limits
 from study.machines import capacity, launchers
 from study.machines.process_roles import PARAMETER_SERVER
 from study.records import checks, ensemble
 from study.records.nodes import hosts_of_ranks, unseen_nodes
 from study.workloads import command
 
-SCHEMA_VERSION = 7
-EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
+SCHEMA_VERSION = 8
+EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "steps_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
 CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
-# Of the record's `reading`, and what they are in metrics.json and in runs.csv; of copies, those that runs may lack.
+NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
+# Of the record's `reading`, and what they are in metrics.json and in runs.csv.
 READING = {each.name: str(each.column) for each in fields.section("reading").fields}
-OF_COPIES = tuple(each.name for each in fields.section("reading").fields if each.older is None)
-SAMPLES = ("", "validation_", "test_")  # prefixes of metrics: of training, validation and test
-R2_NAMES = {f"{of}accuracy": f"{of}r2" for of in SAMPLES}  # older runs of P1B3 call their R2 accuracy
+OF_COPIES = ("staged", "node", "node_storage")  # those that a run without copies on its nodes does not have
 
 
 @functools.cache
@@ -106,7 +100,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
-        "memory_mode": run.machine.get("memory_mode"),
+        "memory_mode": run.machine.get("memory_mode") or NO_MODE,
         "parameters": identity.filled(run.parameters),
         "derived": vars(run.derived),
         "block": run["repeat"],
@@ -117,7 +111,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "data_mb": _data_mb(run, provenance),
         "status": outcome["status"],
         "failure": outcome["failure"],
-        "workers_lost": outcome.get("workers_lost"),
+        "workers_lost": outcome["workers_lost"],
         "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
@@ -129,7 +123,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
         "autotuning": autotuning.summary(folder),
-        "ensemble": ensemble.section(metrics, provenance.get("hosts", []), edges) if ok else None,
+        "ensemble": ensemble.section(metrics, edges) if ok else None,
         "memory": _memory(run, metrics) if ok else None,
         "power": _power(folder, run, edges),
         "communication": _communication(folder, run),
@@ -139,7 +133,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "program": _program(run, metrics, edges) if ok else None,
         "provenance": {
             "training_code": provenance["training_code"],
-            "loader_sensor_code": provenance.get("loader_sensor_code"),
+            "loader_sensor_code": provenance["loader_sensor_code"],
             "fingerprint": run.fingerprint,
             "record_code": code(),
             "git_commit": provenance["git"]["commit"],
@@ -152,15 +146,14 @@ def make_record(folder: str | Path) -> dict[str, Any]:
             "system": _system(provenance),
             "hardware": _hardware(run, provenance),
             "started_wall_ns": outcome["started_wall_ns"],
-            "started_monotonic_ns": outcome.get("started_monotonic_ns"),
-            "boot_id": outcome.get("boot_id") or provenance["host"].get("boot_id"),
+            "started_monotonic_ns": outcome["started_monotonic_ns"],
+            "boot_id": outcome["boot_id"] or provenance["host"].get("boot_id"),
             "data_checksum": identity.fingerprint({file: each["source"] for file, each in provenance["data"].items()}),
             "session": provenance["session"],
             "steering": provenance["steering"],
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
         "calibration": _calibration(folder),
-        "limits": _limits(folder),
         "background": disturbance.summarize(folder, edges),
         "hosts": provenance.get("hosts", []),
         **hosts_of_ranks(run, provenance, edges),
@@ -173,10 +166,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Read a record and check its version and schema; parameters that it lacks get their defaults.
-
-    A record that is older than its checks is judged now, by what it holds.
-    """
+    """Read a record and check its version and schema; parameters that it lacks get their defaults."""
     return as_read(read_json(path), path)
 
 
@@ -193,10 +183,8 @@ def as_read(record: Any, path: str | Path) -> dict[str, Any]:
 
 
 def completed(record: dict[str, Any]) -> dict[str, Any]:
-    """A record that fits the schema, with what it lacks as an older one, see `read_record`."""
-    quality = record["quality"] and _with_r2(record["quality"])
-    whole = {**fields.older_values(), **record, "parameters": identity.filled(record["parameters"]), "quality": quality}
-    return whole if "checks" in record else checks.judged(whole)
+    """A record that fits the schema, with the defaults of the parameters that it lacks."""
+    return {**record, "parameters": identity.filled(record["parameters"])}
 
 
 @functools.cache
@@ -268,7 +256,7 @@ def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> Colum
     measured = [name for tested in metrics["test"] for name in (tested, f"val_{tested}")]
     kinds = (EPOCHS if _has_epochs(run, metrics) else {}) | dict.fromkeys(measured, NUMBER)
     path, again = folder / "history.csv", f"delete {folder} to run again"
-    history = read_columns(path, kinds, others={"steps_s": FINITE}.get, remedy=again)
+    history = read_columns(path, kinds, remedy=again)
     if _has_epochs(run, metrics):
         trained = metrics.get("program", {}).get("epochs") or run.derived.epochs_per_rank
         _check_epochs(history, run, trained, path, again)
@@ -281,7 +269,7 @@ def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path
     expected, found = list(range(1, trained + 1)), history["epoch"].tolist()
     if found != expected:
         raise StudyError(f"{path}: epochs {found}, expected 1 to {expected[-1]}; {again}")
-    times = [history[name] for name in ("time_s", "steps_s") if name in history]
+    times = [history[name] for name in ("time_s", "steps_s")]
     no_rate = np.isnan(history["learning_rate"]).any() and not command.is_command(run.benchmark)  # it need not tell it
     if not all((each > 0).all() for each in times) or no_rate:
         raise StudyError(f"{path}: an epoch has no time or no learning rate; {again}")
@@ -304,28 +292,6 @@ def _calibration(folder: Path) -> dict[str, Any] | None:
         return None
     found = checked.load_json(path, {**of_record, "additionalProperties": True})
     return {name: found[name] for name in of_record["required"]}
-
-
-def _limits(folder: Path) -> dict[str, Any] | None:
-    """The limits that the run set, and whether they were put back; None for a run that set none."""
-    path, of_record = folder / run_limits.FILE, schema()["properties"]["limits"]
-    if not path.exists():
-        return None
-    properties = {"settings": of_record["properties"]["settings"]}
-    declared = {"type": "object", "required": ["settings"], "properties": properties}
-    settings = checked.load_json(path, declared)["settings"]
-    told = [f"{each['limit']} {each['read_back']} on {each['device']} of {each['host']}" for each in settings]
-    return {
-        "read_back": "; ".join(told),
-        "held": _all_held([each.get("held") for each in settings]),
-        "restored": all(each["restored"] for each in settings),
-        "settings": settings,
-    }
-
-
-def _all_held(held: list[bool | None]) -> bool | None:
-    """False if one limit did not hold, None if it is not known of some."""
-    return False if False in held else None if None in held else True
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:
@@ -378,37 +344,32 @@ def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> 
         **_compute_per_step(metrics),
         **_step_times(metrics),
         "input_wait_per_step_s": max((w for w in _input_waits(metrics) if w is not None), default=None),
-        "gradient_noise_scale": _gradient_noise_scale(run, metrics),
     }
 
 
 def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]) -> float:
     """Samples per second of all ranks, with validation, until the last epoch of the slowest has ended.
 
-    Of an ensemble, the samples are those of the members that trained all epochs, and the time is the longest of theirs.
-    times: of the epochs in ``history.csv``, which stand for a member of a run of an older version.
+    Of an ensemble, the samples are those of all members, and the time is the longest of theirs.
+    times: of the epochs in ``history.csv``.
     """
     samples = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
     if "member" not in metrics["ranks"][0]:
         return samples * run.ranks / times.sum()
-    whole = [rank["member"] for rank in metrics["ranks"] if results.trained_to_the_end(rank)]
-    return samples * len(whole) / max(member.get("epochs_s") or times.sum() for member in whole)
+    return samples * run.ranks / max(rank["member"]["epochs_s"] for rank in metrics["ranks"])
 
 
 def _of_steps(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Steps of an epoch, and times without validation: medians over the epochs after the first; None in older versions.
+    """Steps of an epoch, and times without validation: medians over the epochs after the first.
 
     A program whose batch size is not known makes an unknown number of steps; a pattern may tell the time of one.
     """
-    seconds = None
-    if "steps_s" in history:
-        seconds = np.median(history["steps_s"][1:] if history.rows > 1 else history["steps_s"])
+    seconds = np.median(history["steps_s"][1:] if history.rows > 1 else history["steps_s"])
     if not _knows_steps(run):
-        told = metrics["program"].get("metrics", {}).get("time_per_step_s")
+        told = metrics["program"]["metrics"].get("time_per_step_s")
         return {"epoch_steps_s": seconds, "time_per_step_s": told, "steps_per_epoch": None}
     steps = _steps(run, metrics)
-    per_step = None if seconds is None else seconds / steps
-    return {"epoch_steps_s": seconds, "time_per_step_s": per_step, "steps_per_epoch": steps}
+    return {"epoch_steps_s": seconds, "time_per_step_s": seconds / steps, "steps_per_epoch": steps}
 
 
 def _knows_steps(run: RunDefinition) -> bool:
@@ -416,8 +377,8 @@ def _knows_steps(run: RunDefinition) -> bool:
 
 
 def _first_epoch_excess(history: Columns) -> float | None:
-    """Steps of the first epoch minus the median of the later ones; None with one epoch, or in older versions."""
-    if "steps_s" not in history or history.rows == 1:
+    """Steps of the first epoch minus the median of the later ones; None with one epoch."""
+    if history.rows == 1:
         return None
     return history["steps_s"][0] - np.median(history["steps_s"][1:])
 
@@ -434,7 +395,7 @@ def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
 
 def _step_times(metrics: dict[str, Any]) -> dict[str, float | None]:
     """Median, 95th percentile and jitter of rank 0's steps; None if they are not measured."""
-    found = _rank_of_history(metrics).get("step_times") or {}
+    found = metrics["ranks"][0].get("step_times") or {}
     return {f"step_time_{name}": found.get(name) for name in ("median_s", "p95_s", "jitter")}
 
 
@@ -443,46 +404,15 @@ def _input_waits(metrics: dict[str, Any]) -> list[float | None]:
     return [rank.get("input_wait_per_step_s") for rank in metrics["ranks"]]
 
 
-def _gradient_noise_scale(run: RunDefinition, metrics: dict[str, Any]) -> float | None:
-    """The simple noise scale of McCandlish et al. (arXiv:1812.06162, appendix A.1), in samples.
-
-    Estimates of the squared gradient and of the noise are averaged over the measured steps, then divided. Both are
-    linear in the squared norms, so the means of the norms are used. None if it was not measured, or if the noise hides
-    the gradient.
-    """
-    squares = [rank.get("gradient_squares") for rank in metrics["ranks"]]
-    if None in squares or not (steps := sum(squares[0]["steps"])):
-        return None
-    sums = [each[kind] for kind, ranks in (("local", squares), ("averaged", squares[:1])) for each in ranks]
-    if any(None in each for each in sums):  # it diverged
-        return None
-    *local, averaged = (sum(each) / steps for each in sums)
-    small = run.derived.batch_size_per_rank
-    large = small * run.ranks * run.emulated_ranks
-    gradient = (large * averaged - small * statistics.mean(local)) / (large - small)
-    noise = (statistics.mean(local) - averaged) / (1 / small - 1 / large)
-    return number_or_none(noise / gradient) if gradient > 0 else None
-
-
 def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
     """Steps of an epoch; of an ensemble those of the member whose epochs are in ``history.csv``."""
-    return _steps_of(_rank_of_history(metrics), run, metrics)
+    return _steps_of(metrics["ranks"][0], run, metrics)
 
 
 def _steps_of(rank: dict[str, Any], run: RunDefinition, metrics: dict[str, Any]) -> int:
     """Steps of an epoch of a rank; members may have batch sizes of their own."""
     member = rank.get("member", {})
     return -(-metrics["workload"]["samples_per_rank"] // member.get("batch_size", run.derived.batch_size_per_rank))
-
-
-def _rank_of_history(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The rank whose epochs are in ``history.csv``: rank 0, or the first one whose member has trained all epochs."""
-    found = next(filter(results.trained_to_the_end, metrics["ranks"]), None)
-    if found is None:
-        raise StudyError(
-            "metrics.json: no member has trained all epochs, in a run that is said to be ok; delete its folder"
-        )
-    return found
 
 
 def _quality(history: Columns, metrics: dict[str, Any]) -> dict[str, float | None]:
@@ -496,13 +426,7 @@ def _quality(history: Columns, metrics: dict[str, Any]) -> dict[str, float | Non
         values |= {**own, f"test_{name}": tested}
     patterns = metrics.get("program", {}).get("metrics", {})
     values |= {name: value for name, value in patterns.items() if name not in command.OF_TRAINING}
-    return _with_r2({name: number_or_none(value) for name, value in values.items()})
-
-
-def _with_r2(quality: dict[str, float | None]) -> dict[str, float | None]:
-    """``quality`` with P1B3's R2 under its own name: a run that has a growth-sign accuracy has no other accuracy."""
-    names = R2_NAMES if "growth_sign_accuracy" in quality else {}
-    return {names.get(name, name): value for name, value in quality.items()}
+    return {name: number_or_none(value) for name, value in values.items()}
 
 
 def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:
@@ -513,10 +437,10 @@ def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:
 def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
     """MB that all ranks read of shared storage, copied to their nodes and read of the copies; None if not counted.
 
-    A process that loads no files has no such value. Those of copies are missing for a run that makes none.
+    A process that loads no files has no such value, and no process of a run without copies has those of copies.
     """
     found = {name: [each[key] for each in _all(metrics) if key in each] for name, key in READING.items()}
-    return {name: _sum(sizes) for name, sizes in found.items() if sizes or name not in OF_COPIES}
+    return {name: _sum(sizes) if sizes or name not in OF_COPIES else None for name, sizes in found.items()}
 
 
 def _processes(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]]:
@@ -543,13 +467,13 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     An ensemble that shares its input has no such bytes: batches are sent ahead, also outside the steps of an epoch.
 
     ``cpu_limited``: they were busy for at least `CPU_LIMITED` of the time, so the network may not have been the limit.
-    None for a run of an older version, which did not count.
+    None for a command, whose bytes are not counted.
     """
     ranks = metrics["ranks"]
     if "cpu_busy" not in ranks[0]:
         return None
     busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
-    ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]  # a member that has failed has none
+    ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]
     shares = run.parameters.get("input_sharing", "duplicated") != "duplicated"
     is_sparse = any(rank.get("sparse_gradients") for rank in ranks)
 
@@ -559,7 +483,7 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
         return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
 
     return {
-        "gradient_mb": None if is_sparse or networks_of(run.parameters) else 4 * metrics["trainable_parameters"] / 1e6,
+        "gradient_mb": None if is_sparse else 4 * metrics["trainable_parameters"] / 1e6,
         "tcp_sent_mb_per_step": per_step("sent"),
         "tcp_received_mb_per_step": per_step("received"),
         "cpu_busy": busy,
@@ -612,8 +536,8 @@ def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, 
     return {
         "cpu_time_s": None if unseen else told["cpu_s"],
         "events": told["events"],
-        "epochs": told.get("epochs"),
-        "rank": told.get("rank"),
+        "epochs": told["epochs"],
+        "rank": told["rank"],
         "reason": "; ".join(filter(None, whys)) or None,
     }
 
@@ -629,7 +553,7 @@ def _no_steps(run: RunDefinition, told: Mapping[str, Any]) -> str | None:
     """Why the steps of a program that told its epochs are not known, or None."""
     if not told.get("has_epochs") or _knows_steps(run):
         return None
-    has_time = told.get("metrics", {}).get("time_per_step_s") is not None
+    has_time = told["metrics"].get("time_per_step_s") is not None
     names = "steps_per_epoch" if has_time else "steps_per_epoch, time_per_step_s"
     return (
         f"{names}: the batch size is not known; give batch_size in the benchmark's file, or hand it over "
@@ -667,28 +591,21 @@ def _power(folder: Path, run: RunDefinition, edges: list[dict[str, Any]]) -> dic
 
 
 def _model(metrics: dict[str, Any]) -> dict[str, Any]:
-    """What a run trained, and checksums by which runs are compared: of rank 0's weights, and of all ranks' inputs.
+    """What a run trained, and a checksum of rank 0's weights, by which runs are compared.
 
     Of an ensemble, the weights of the first member that has trained all epochs.
     """
-    inputs = [rank.get("input_crc32") for rank in metrics["ranks"]]
     return {
         "parameters": metrics["parameters"],
         "ranks_agree": _ranks_agree(metrics),
-        "final_weights_crc32": _rank_of_history(metrics)["final_weights_crc32"],
-        "inputs_crc32": None if None in inputs else zlib.crc32(json.dumps(inputs).encode()),
+        "final_weights_crc32": metrics["ranks"][0]["final_weights_crc32"],
     }
 
 
 def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
-    """Whether all ranks ended with the same weights, in an ensemble those of each member.
-
-    None where the weights lie on servers only, and of an ensemble whose members have one rank.
-    """
+    """Whether all ranks ended with the same weights; None where they lie on servers only, and of an ensemble."""
     if "member" in metrics["ranks"][0]:
-        ranks = [rank for rank in metrics["ranks"] if results.trained_without_failure(rank)]
-        members = [[rank["final_weights_crc32"] for rank in each] for each in results.by_member(ranks)]
-        return all(len(set(each)) == 1 for each in members) if len(members) < len(ranks) else None
+        return None
     found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
     return None if None in found else len(found) == 1
 

@@ -29,9 +29,9 @@ class Accepted:
 
     value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. worth: as
     how many the interval counts them, if fewer, see `study.core.statistics.independent_number`. failed: how many
-    further repeats failed; None in older files, where none may. runs: a digest of each of these runs, by which
-    they are told from later ones; None for loads, and in older files. failed_runs: likewise of those that failed; None
-    also if none did. hardware: of their hosts; None likewise.
+    further repeats failed; None of a value that was written by hand, where none may. runs: a digest of each of these
+    runs, by which they are told from later ones; None of such a value, and for loads. failed_runs: likewise of those
+    that failed; None also if none did. hardware: of their hosts; None likewise.
     """
 
     quantity: str
@@ -81,7 +81,7 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
     if not path.exists():
         return {}
     found: dict[tuple[str, str], Accepted] = {}
-    for index, entry in enumerate(checked.load(path, "references", earlier=True)["references"]):
+    for index, entry in enumerate(checked.load(path, "references")["references"]):
         each, place = Accepted(**entry), f"{checked.shown(path)}: references[{index}]"
         if each.key in found:
             raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")

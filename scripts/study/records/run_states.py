@@ -29,15 +29,6 @@ def loads_done(loading: Iterable[LoadingMeasurement], results: str) -> int:
     return sum(Path(paths.loading(results, each.directory)).exists() for each in loading)
 
 
-def shown(found: Iterable[Found], results: str) -> list[tuple[PlannedRun, str]]:
-    """(run, state) of those that go on; without any, of the one that ended last; none if no run has ended."""
-    found = list(found)
-    on = [(run, state) for run, state, _ in found if state in GOING_ON]
-    ended = [(run, state) for run, state, _ in found if state in ("done", "failed")]
-    when = {run: Path(paths.outcome(results, run.directory)).stat().st_mtime for run, _ in ended}
-    return on or sorted(ended, key=lambda each: when[each[0]])[-1:]
-
-
 def state(folder: Path, checked_before: CheckedRecords | None = None) -> tuple[str, str]:
     """(one of `STATES`, details) of a run's directory; raises `StudyError` if a file in it is damaged.
 

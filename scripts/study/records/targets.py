@@ -6,17 +6,15 @@ rules, the clock stops at the end of the first validation that reaches the targe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, fields
+from study.core import fields
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.files import number_or_none
 from study.core.lazy import pandas as pd
-from study.ensembles import results
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
 from study.instruments import phases, samplers
@@ -24,22 +22,17 @@ from study.instruments.power import summary
 from study.records.nodes import unseen_nodes
 
 WAS_SET = "a clock was set"
-CLOCK_SLACK_NS = 10e6  # by which a clock that is only slowed may be behind between two epochs
+EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "begin_monotonic_ns": WHOLE}  # columns of history.csv
 COLUMNS = tuple(each.name for each in fields.section("Target quality").fields)
 MEASURES = tuple(name for name in COLUMNS if fields.columns()[name].measure)
 
 
 @dataclass(frozen=True)
 class _Reached:
-    """The epoch that reached the target: its number from 1, and its end by its host's clocks (ns), if known.
-
-    is_consistent: whether the epochs before it can have begun when the wall clock says.
-    """
+    """The epoch that reached the target: its number from 1, and its end by its host's monotonic clock (ns)."""
 
     epoch: int
-    ended_wall_ns: int | None
-    ended_monotonic_ns: int | None = None
-    is_consistent: bool = True
+    ended_ns: int
 
 
 def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> dict[str, Any]:
@@ -62,7 +55,7 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
         return row | {"target_reason": "the run failed"}
     if "history.csv" not in record["files"]:
         return row | {"target_reason": "the run has no history.csv"}
-    history = read_columns(folder / "history.csv", {"epoch": WHOLE, "time_s": FINITE}, others=_kind(target))
+    history = read_columns(folder / "history.csv", EPOCHS, others={target.column: NUMBER}.get)
     if target.column not in history or not history.rows:
         return row | {"target_reason": f"no validation: history.csv has no {target.column}"}
     reached = _first_epoch(history, target)
@@ -75,35 +68,12 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
     return row | _times(folder, record, reached)
 
 
-def _kind(target: Target) -> Callable[[str], str | None]:
-    """The kinds of the columns of ``history.csv`` that are used where they are there."""
-    return {target.column: NUMBER, "begin_wall_ns": WHOLE, "begin_monotonic_ns": WHOLE}.get
-
-
 def _first_epoch(history: Columns, target: Target) -> _Reached | None:
     position = target.first_reached(history[target.column])
     if position is None:
         return None
-    epoch, seconds = int(history["epoch"][position]), float(history["time_s"][position])
-
-    def ended(column: str) -> int | None:
-        if column not in history:
-            return None
-        return int(history[column][position]) + round(seconds * 1e9)
-
-    return _Reached(epoch, ended("begin_wall_ns"), ended("begin_monotonic_ns"), _is_consistent(history))
-
-
-def _is_consistent(history: Columns) -> bool:
-    """Whether each epoch began after the end of the one before, by the wall clock; a clock that was set back shows so.
-
-    A checkpoint may be between two epochs.
-    """
-    if "begin_wall_ns" not in history:
-        return True
-    begins = history["begin_wall_ns"]
-    ends = begins + history["time_s"] * 1e9
-    return bool((begins[1:] - ends[:-1] > -CLOCK_SLACK_NS).all())
+    epoch, begun_ns = (int(history[name][position]) for name in ("epoch", "begin_monotonic_ns"))
+    return _Reached(epoch, begun_ns + round(float(history["time_s"][position]) * 1e9))
 
 
 def stopped_early(run: Any) -> bool:
@@ -129,41 +99,24 @@ def number_stopped(runs: pd.DataFrame) -> int:
 
 
 def _rank_of_history(record: dict[str, Any]) -> int:
-    """The rank that wrote ``history.csv``: 0, or of an ensemble that of the first member that trained all epochs.
-
-    Of a command, the rank whose epochs count; an older record does not tell it.
-    """
-    if (told := (record["program"] or {}).get("rank")) is not None:
-        return int(told)
-    members = (record["ensemble"] or {}).get("members", [])
-    return min((each["rank"] for each in members if results.trained_to_the_end({"member": each})), default=0)
+    """The rank that wrote ``history.csv``: 0, or of a command the rank whose epochs count."""
+    return int(record["program"]["rank"]) if record["program"] else 0
 
 
 def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str, Any]:
     """The times and the energy until the end of the epoch, or the reasons why they are missing."""
     if record["resumed_after_epoch"] is not None:
         return dict.fromkeys(("target_reason", "target_energy_reason"), "resumed from a checkpoint: no times")
-    if reached.ended_wall_ns is None:
-        why = "history.csv is of an older version, without the times at which epochs began"
-        return dict.fromkeys(("target_reason", "target_energy_reason"), why)
     edges = phases.read(folder / "phases.jsonl")
-    clock = phases.set_clock(edges)
-    if reached.ended_monotonic_ns is None:
-        clock = clock or (None if reached.is_consistent else "the clock was set between two epochs")
-        if clock:
-            return dict.fromkeys(("target_reason", "target_energy_reason"), f"{clock}: no times")
-    rank, ahead_ns = _rank_of_history(record), phases.clock_offsets_ns(record["hosts"])
+    clock, rank = phases.set_clock(edges), _rank_of_history(record)
     own = sorted((edge for edge in edges if edge["rank"] == rank), key=lambda edge: edge["monotonic_ns"])
     if not own:
         return dict.fromkeys(("target_reason", "target_energy_reason"), f"phases.jsonl has no edge of rank {rank}")
     host, first = own[0]["host"], own[0]
-    ended_wall_ns = reached.ended_wall_ns - ahead_ns.get(host, 0)
-    ended_ns = reached.ended_monotonic_ns or ended_wall_ns - first["wall_ns"] + first["monotonic_ns"]
-    outcome = checked.load_json(folder / "outcome.json", "outcome")
-    begun_ns = outcome.get("started_monotonic_ns")  # by the launching host's clock; older runs lack it
-    started = {"host": record["provenance"]["host"], "monotonic_ns": begun_ns} if begun_ns is not None else None
-    launched = phases.launch_ns(own, outcome["started_wall_ns"], started)[host]
-    found = _durations(own, ended_ns, launched, record["runtime_s"], rank)
+    provenance = record["provenance"]
+    started = {"host": provenance["host"], "monotonic_ns": provenance["started_monotonic_ns"]}
+    launched = phases.launch_ns(own, provenance["started_wall_ns"], started)[host]
+    found = _durations(own, reached.ended_ns, launched, record["runtime_s"], rank)
     if unclear := samplers.of_one_name(folder):  # the launching host's clock may be another machine's
         reasons = "; ".join(filter(None, [found["target_reason"], f"launch_to_target_s: {unclear}"]))
         found |= {"launch_to_target_s": None, "target_reason": reasons}
@@ -173,10 +126,8 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     machine = run.machine
     if clock and len({edge["host"] for edge in edges}) > 1:  # the other hosts' clocks tell when the epoch ended
         return found | {"target_energy_reason": f"{clock}: no energy"}
-    until_ns = ended_ns - first["monotonic_ns"] + first["wall_ns"]
-    joules, no_energy = summary.energy_until(folder, machine, edges, until_ns, (host, ended_ns))
-    if WAS_SET in (found["target_reason"] or "") and reached.ended_monotonic_ns is None:
-        joules, no_energy = None, found["target_reason"]
+    until_ns = reached.ended_ns - first["monotonic_ns"] + first["wall_ns"]
+    joules, no_energy = summary.energy_until(folder, machine, edges, until_ns, (host, reached.ended_ns))
     return found | {"load_to_target_j": joules, "target_energy_reason": no_energy}
 
 

@@ -18,7 +18,6 @@ from study.core.errors import StudyError
 from study.core.files import last_change_ns
 from study.data.tabular import paper_size
 from study.experiment.code import training_code
-from study.experiment.ensemble import networks_of
 from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
@@ -29,15 +28,14 @@ from study.records.arms import SPEED as STEADY
 from study.records.arms import steady_samples_per_s
 from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
-from study.records.record import R2_NAMES, verify
+from study.records.record import verify
 from study.records.renewal import current_record, has_ended
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
 LOADS = dict.fromkeys(("benchmark", "file", "loader", "status", "record"), NAME)
-FILLED_ELSEWHERE = (*targets.COLUMNS, "memory_mode")  # columns that are not as the record has them
+FILLED_ELSEWHERE = targets.COLUMNS  # columns that are not in the record
 Inspect = Callable[[PlannedRun, dict[str, Any]], object]
-NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 
 
 def runs_frame(
@@ -91,7 +89,7 @@ def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict
     found = {}
     for (training, loading), run in points.items():
         each = run.parameters
-        found[training] = training_code(_networks(each), _framework(each), run.spec)
+        found[training] = training_code([each["benchmark"]], _framework(each), run.spec)
         found[loading] = code_version.loader_sensor_code(each["loader"], machine["power_sensors"])
     return found
 
@@ -101,7 +99,7 @@ def _is_current(record: Mapping[str, Any], code: Mapping[str, str]) -> bool:
     used = record["provenance"]
     own = {
         trained(record["parameters"]): used["training_code"],
-        loaded(record["parameters"]): used.get("loader_sensor_code"),  # which older runs lack
+        loaded(record["parameters"]): used["loader_sensor_code"],
     }
     return own == {name: code.get(name, digest) for name, digest in own.items()}
 
@@ -112,13 +110,9 @@ def loaded(parameters: Mapping[str, Any]) -> str:
 
 
 def trained(parameters: Mapping[str, Any]) -> str:
-    """What a run trains, of which its training code depends: its benchmark, further networks, another framework."""
+    """What a run trains, of which its training code depends: its benchmark, another framework."""
     framework = _framework(parameters)
-    return " ".join([*_networks(parameters), *([framework] if framework != workloads.TENSORFLOW else [])])
-
-
-def _networks(parameters: Mapping[str, Any]) -> list[str]:
-    return [parameters["benchmark"], *networks_of(parameters)]
+    return " ".join([parameters["benchmark"], *([framework] if framework != workloads.TENSORFLOW else [])])
 
 
 def _framework(parameters: Mapping[str, Any]) -> str:
@@ -152,7 +146,7 @@ def _run_row(
         stored.pop(name, None)
     row = {
         "machine": record["machine"],
-        "memory_mode": record["memory_mode"] or NO_MODE,
+        "memory_mode": record["memory_mode"],
         **record["parameters"],
         **stored,
         "learning_rate": record["parameters"]["base_learning_rate"] or benchmark["learning_rate"],
@@ -161,7 +155,7 @@ def _run_row(
         "may_fail": run.may_fail,
         "arms": arms_text(run),
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in (*PHASES, *PARTS)},
-        **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in PHASES},
+        **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in ("load", "broadcast", "train")},
         "other_s": _other_s(record),
         STEADY: None,  # see `runs_frame`
         **utilisation.flop_columns(record, run.spec["model"], peak),
@@ -258,18 +252,12 @@ MEASURED = tuple(name for name, each in fields.columns().items() if each.measure
 def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``runs.csv``; grid keys newer than the file get their defaults. Empty if there are no runs.
 
-    P1B3's R2, which older files have as ``accuracy``, gets its own columns. Derived columns newer than the file are
-    empty. Keys that a command does not have get what stands for them, see `study.records.own_keys`.
+    Columns that the file lacks are empty. Keys that a command does not have get what stands for them, see
+    `study.records.own_keys`.
     """
     frame = _read_table(path, RUNS)
     if len(frame):
         frame = own_keys.restored(frame)
-        if "r2" not in frame and "growth_sign_accuracy" in frame:
-            is_p1b3 = frame["growth_sign_accuracy"].notna()
-            for old, new in R2_NAMES.items():
-                frame[new], frame[old] = frame[old].where(is_p1b3), frame[old].mask(is_p1b3)
-        if "memory_mode" not in frame:
-            frame["memory_mode"] = NO_MODE
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
         newer |= dict.fromkeys(name for name in fields.columns() if name not in frame)
         frame = typed(pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1))
@@ -371,10 +359,11 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
 
 @functools.cache
 def _loading_schema() -> dict[str, Any]:
-    """The schema of ``loading.json``, with the declared fields of a load."""
+    """The schema of ``loading.json``, with the declared fields of a load; one that may be empty may be missing."""
     found = copy.deepcopy(checked.named_schema("loading"))
     load = [each for section in fields.sections(fields.OF_LOADS) for each in section.in_record]
-    found["properties"]["samples"]["items"] = fields.group_schema(tuple(load))
+    always = [each.name for each in load if not each.empty]
+    found["properties"]["samples"]["items"] = fields.group_schema(tuple(load)) | {"required": always}
     return found
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core import fields
-from study.ensembles import results
 from study.experiment.ensemble import members_of
 from study.workloads import operations
 
@@ -52,9 +51,6 @@ def _uncounted(record: dict[str, Any]) -> str | None:
         return "the operations of a command are not counted"
     if record["training"] is None or record["parameters"]["compute"] != "measured":
         return "the run trained nothing"
-    if any(each.model or each.benchmark for each in members_of(record["parameters"])):
+    if any(each.model for each in members_of(record["parameters"])):
         return "members have models of their own"
-    members = (record["ensemble"] or {}).get("members", [])
-    if not all(results.trained_to_the_end({"member": each}) for each in members):
-        return "members ended early: their ranks did not compute all the time"
     return None

@@ -6,13 +6,12 @@ They are copied to ``results/<machine>/versions/<version>``, which has the layou
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from study.core import checked, paths
 from study.core.files import written_aside
 from study.experiment import identity
 from study.experiment.study import PlannedRun, Study
-from study.machines import environments, machine
+from study.machines import machine
 from study.records import own_keys
 from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
 from study.workloads import command
@@ -36,31 +35,29 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
             continue
         found = version(folder)
         target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], _packages(run, on))
+        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], _packages(run))
         if found != current and not target.exists():
             _copy(folder, target)
     return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
 
 
-def _packages(run: PlannedRun, on: dict[str, Any]) -> dict[str, str | None]:
+def _packages(run: PlannedRun) -> dict[str, str | None]:
     """The versions of the libraries with which a run would be made now."""
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
     if command.is_command(run.spec):
         return {**content.packages(run.spec)}
-    if run["environment"] == environments.OWN:
-        return provenance.packages(run["framework"])
-    return environments.facts(environments.prefix(run["environment"], on))["packages"]
+    return provenance.packages(run["framework"])
 
 
 def version(folder: Path) -> str:
     """The version by which a run was made: the digests of its code, and one of its libraries' versions."""
     facts = checked.load_json(folder / "provenance.json", "provenance")
-    return _name(facts["training_code"], facts.get("loader_sensor_code"), facts["packages"])
+    return _name(facts["training_code"], facts["loader_sensor_code"], facts["packages"])
 
 
-def _name(training_code: str, loader_sensor_code: str | None, packages: dict[str, str | None]) -> str:
-    return f"{training_code}-{loader_sensor_code or 'unknown'}-{identity.fingerprint(packages)[:6]}"
+def _name(training_code: str, loader_sensor_code: str, packages: dict[str, str | None]) -> str:
+    return f"{training_code}-{loader_sensor_code}-{identity.fingerprint(packages)[:6]}"
 
 
 def _versions(results: str | Path) -> list[str]:

@@ -70,7 +70,7 @@ def answers(runs: pd.DataFrame) -> list[Answer]:
     runs: the tidy table of a study's runs.
     """
     kind = TABLES["scaling"]
-    runs = selected(runs, kind.uses)  # an ensemble that lost a member counts as failed, as in the table
+    runs = selected(runs, kind.uses)
     if runs.empty:
         return []
     scaling = kind.make(runs, pd.DataFrame()).frame

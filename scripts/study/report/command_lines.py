@@ -30,13 +30,12 @@ SETTINGS = {  # variables of make that are no program's
     "POINTS": "number of points of `make soak`",
     "SEED": "random seed of `make fuzz`, `make chaos` and `make soak`",
     "TIMES": "how often `make replicate` runs the study; by default 8",
-    "ONLY": "`make faults`: only faults with this in their name or group; `make gpu`: only these parts, separated by "
-    "commas",
+    "ONLY": "`make faults`: only faults with this in their name or group",
     "SINCE": "`make faults` does not try again the faults that passed at this commit or a later one",
     "SLOWED": "`1`: `make faults` on a quarter of the machine's CPU time; needs root",
     "PART": "part of `make test-long`: `1` to `7`, `today` or `all`; by default `today`, from `1` on Monday",
-    "MINUTES": "`make test-long` begins no test later, and lists the tests that it did not run; `make gpu`: about how "
-    "long it takes, by default 10",
+    "MINUTES": "`make test-long` begins no test later, and lists the tests that it did not run; `make gpu` "
+    "ends after so long, by default 10",
     "WITH": "what `make setup` installs too: `pytorch`, `test`, `docs`, or several of them in quotes",
     "TAG": "`make dist` writes nothing unless this tag is that of the last commit and of its version",
     "PYTHON": "the interpreter for the set-up, 3.11 or 3.12; by default that of `.venv`, else the first on PATH",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,6 @@ class Job:
         """A function that gives the number of steps made so far."""
         return trainer.steps_made
 
-    def goes_on(self, epoch: int, loss: float) -> bool:
-        """Whether it trains on after an epoch, from 1, that it has ended with this validation loss."""
-        return True
-
     def train(self, trainer: Trainer, fit: Callable[[], History]) -> History:
         """Train; returns the history. fit: trains with ``trainer``."""
         return fit()
@@ -59,17 +55,6 @@ class Job:
         history: of `train`. test_metrics: of `evaluate`. initial_checksum: of its weights before training.
         """
         return {}
-
-    def writing_rank(self, everyone: Sequence[Mapping[str, Any]]) -> int:
-        """The rank that writes the run's files. everyone: the ranks' entries of ``metrics.json``."""
-        return 0
-
-    def leave(self, ranks: Path, rank: int, content: Mapping[str, Any], history: History) -> None:
-        """Leave the rank's results to the launching process, where other ranks may be lost.
-
-        ranks: the folder of the ranks' files. content: of ``metrics.json``.
-        """
-        raise TypeError(f"{type(self).__name__} needs all its ranks")
 
     def resumed_after(self, epochs: int) -> int:
         """Epochs that an earlier attempt at the run had trained. epochs: of this rank."""

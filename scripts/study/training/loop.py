@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from study.backends.base import Trainer, rank_samples, rank_steps
@@ -17,8 +17,6 @@ from study.training.history import History
 from study.training.schedule import Schedule
 from study.workloads.base import Data
 
-GoesOn = Callable[[int, float], bool]
-
 
 class Loop:
     """The training of one rank: the `study.backends.base.Hooks` of a trainer, which the loop calls by itself too.
@@ -31,8 +29,6 @@ class Loop:
         phases: the rank's log, for the phase ``checkpoint``.
         writer: of the checkpoints.
         rows: of the history of the epochs that an earlier attempt has trained.
-        goes_on: whether to train on after an epoch (from 1) with a validation loss; asked after each epoch but the
-            last.
     """
 
     def __init__(
@@ -44,10 +40,9 @@ class Loop:
         phases: PhaseLog,
         writer: checkpoints.Writer,
         rows: History,
-        goes_on: GoesOn = lambda epoch, loss: True,
     ) -> None:
         self._trainer, self._data, self._ranks, self._phases = trainer, data, ranks, phases
-        self._writer, self._goes_on = writer, goes_on
+        self._writer = writer
         self.rows, self._first, self._epochs = list(rows), len(rows), run.derived.epochs_per_rank
         number, batch_size = rank_samples(data, run), run.derived.batch_size_per_rank
         if batch_size > number:
@@ -55,7 +50,6 @@ class Loop:
         self._schedule = Schedule(trainer, run, ranks, rank_steps(data, run), [row["val_loss"] for row in rows])
         self._delay_s = run.parameters.get("step_delay_ms", 0) / 1e3
         self.acts_before_steps = self._schedule.changes or self._delay_s > 0
-        self._is_ended = False  # by the run: after its last epoch, or as `goes_on` says
         self._traffic = ranks.traffic()
         self._steps: dict[str, float | None] = {}
         self._begun_wall = self._begun = 0
@@ -63,16 +57,15 @@ class Loop:
     def run(self) -> History:
         """Train the epochs that are left; returns the columns of ``history.csv``, one row per epoch."""
         self._trainer.begin(self._first)
-        if not self.rows or self._goes_on(self._first, self.rows[-1]["val_loss"]):
-            if self._trainer.runs_epochs:
-                self._trainer.fit(self, self._first, self._epochs)
-            else:
-                self._run_epochs()
-            if not self._is_ended:
-                raise StudyError(
-                    f"training ended after {len(self.rows)} of {self._epochs} epochs: the model sets stop_training; "
-                    "leave that out, the number of epochs is the run's"
-                )
+        if self._trainer.runs_epochs:
+            self._trainer.fit(self, self._first, self._epochs)
+        else:
+            self._run_epochs()
+        if len(self.rows) < self._epochs:
+            raise StudyError(
+                f"training ended after {len(self.rows)} of {self._epochs} epochs: the model sets stop_training; "
+                "leave that out, the number of epochs is the run's"
+            )
         if self._writer.is_used:
             with self._phases("checkpoint"):
                 self._writer.close()
@@ -83,8 +76,7 @@ class Loop:
             self.begin_epoch(epoch)
             logs = self._trainer.train_epoch(epoch, self.before_step)
             self.end_steps()
-            if not self.end_epoch(epoch, logs, self._trainer.evaluate(self._data.validation)):
-                break
+            self.end_epoch(epoch, logs, self._trainer.evaluate(self._data.validation))
 
     def begin_epoch(self, epoch: int) -> None:
         """Before the first step of an epoch, from 0."""
@@ -105,8 +97,8 @@ class Loop:
         self._steps = {"steps_s": (time.monotonic_ns() - self._begun) / 1e9, **self._traffic.end()}
         self._schedule.end_steps()
 
-    def end_epoch(self, epoch: int, logs: Mapping[str, float], validation: Mapping[str, float] | None) -> bool:
-        """After an epoch: its row of the history, and a checkpoint if one is due; returns whether to train on."""
+    def end_epoch(self, epoch: int, logs: Mapping[str, float], validation: Mapping[str, float] | None) -> None:
+        """After an epoch: its row of the history, and, but for the last one, a checkpoint if one is due."""
         _check_loss(logs, "train_step")
         if validation is None:
             validation = self._trainer.evaluate(self._data.validation)
@@ -121,14 +113,9 @@ class Loop:
         if self._ranks.rank == 0:
             print(f"epoch {epoch + 1}/{self._epochs}: {seconds:.2f} s, {_shown(quality)}", flush=True)
         self._schedule.end_epoch(quality["val_loss"])
-        if epoch + 1 == self._epochs:
-            self._is_ended = True
-            return False
-        if self._writer.is_due(epoch + 1):
+        if epoch + 1 < self._epochs and self._writer.is_due(epoch + 1):
             with self._phases("checkpoint"):
                 self._writer.save(epoch + 1, self._trainer.state(), self.rows)
-        self._is_ended = not self._goes_on(epoch + 1, quality["val_loss"])
-        return not self._is_ended
 
 
 def resume(trainer: Trainer, run: RunDefinition, folder: str | Path, ranks: Collectives) -> History:

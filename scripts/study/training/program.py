@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from study.core import signals
 from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.core.paths import CHECKPOINTS
@@ -42,7 +43,7 @@ FIRST_LOOK_S, LOOK_S = 0.005, 0.2  # between two looks at the file of events: at
 OWN_MEMORY = 1.05  # a larger peak, compared with that before the program was executed, is the program's
 GRACE_S = 5.0  # for a program that gets SIGTERM
 TOLD_LINES = 5  # of the program's last lines, in the message of a failure
-SET_CHILD_SUBREAPER, SET_DEATH_SIGNAL = 36, 1  # of prctl
+SET_CHILD_SUBREAPER = 36  # of prctl
 
 
 @dataclass(frozen=True)
@@ -237,8 +238,7 @@ class Program:
         """The program, its standard output and error, and the processes that this one had before; it ends with us."""
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         others = process_tree.below(os.getpid())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._forward)
+        signals.handle(self._forward)
         for log in self._phases.values():
             log.edge(PROGRAM, "begin")
         self._killed_before, self._begun_s = process_tree.killed_for_memory(), time.monotonic()
@@ -531,4 +531,4 @@ def _before_execution(tells: int) -> None:
     """In the process that becomes the program: let it end with its parent, and tell its memory (MB) until now."""
     with contextlib.suppress(OSError):
         os.write(tells, str(peak_memory_mb()).encode())
-    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    signals.die_with_parent(signal.SIGKILL)

@@ -30,19 +30,11 @@ from study.instruments.io_counters import ReadCounter, Reads
 from study.instruments.memory import peak_memory_mb
 from study.instruments.operations import profile as operations
 from study.instruments.phases import PhaseLog
-from study.instruments.power import sampling
 from study.training import binding, checkpoints, divergence, history, staging
 from study.training.history import History
 from study.training.job import Enter, Job
 from study.training.loop import Loop, resume
 from study.workloads.base import Data, Workload
-
-# Of metrics.json, and the columns of history.csv that they are.
-SQUARES = {
-    "steps": "gradient_noise_steps",
-    "local": "gradient_square_local",
-    "averaged": "gradient_square_averaged",
-}
 
 
 def run_rank(
@@ -51,17 +43,14 @@ def run_rank(
     started: tuple[int, int],
     connect: Callable[..., Collectives],
     heartbeat: Heartbeat | None = None,
-    sampled: sampling.OfProcess = sampling.NOT_SAMPLED,
     enter: Enter = Job.enter,
-    may_lose_ranks: bool = False,
 ) -> int:
     """Train one rank of ``run`` and log into ``folder``, the run's directory.
 
     started: (wall, monotonic) nanoseconds at the start of the process. connect: as `study.backends.base.Backend`'s, of
-    this run. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a watchdog is running. sampled: this
-    process's part in sampling its node's power. enter: makes the rank's `Job`. may_lose_ranks: whether the run goes on
-    when a rank is lost. One rank, as the job says, writes ``history.csv`` and ``metrics.json``. Each rank writes its
-    own log of phases. Returns the rank. Raises `StudyError` if data or ranks are not as planned.
+    this run. heartbeat: the rank's `study.instruments.heartbeats.Heartbeat`, if a watchdog is running. enter:
+    makes the rank's `Job`. Rank 0 writes ``history.csv`` and ``metrics.json``. Each rank writes its own log of phases.
+    Returns the rank. Raises `StudyError` if data or ranks are not as planned.
     """
     backend = backends.of_run(run)
     backend.limit_threads(run.compute_threads, run.operations_at_once)
@@ -77,14 +66,12 @@ def run_rank(
     workload = backend.workload(run)
     if workload.kind == "tables":
         import_for(run["loader"])
-    if may_lose_ranks:
-        sampled.until_last(ranks)
     with contextlib.ExitStack() as staged:
         ranks.gather(None)  # no rank loads before every node's sampler runs
         phases.edge("startup", "end")
         found = _Rank(run, Path(folder), backend, ranks, workload, phases, heartbeat, enter).train(staged)
-        # It gathers, or the sampler ends with the last rank: none stops before all ranks have evaluated.
-        _write_results(Path(folder), ranks, gpu, found, bound, may_lose_ranks)
+        # It gathers, so that no sampler stops before all ranks have evaluated.
+        _write_results(Path(folder), ranks, gpu, found, bound)
     ranks.close()
     return ranks.rank
 
@@ -152,7 +139,7 @@ class _Rank:
         with self.phases("train"), self._reading(data, files.reads):
             trained = job.train(
                 trainer,
-                lambda: Loop(trainer, data, job.run, job.communicator, self.phases, writer, resumed, job.goes_on).run(),
+                lambda: Loop(trainer, data, job.run, job.communicator, self.phases, writer, resumed).run(),
             )
         with self.phases("evaluate"), self._named_errors(data):
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
@@ -299,23 +286,17 @@ def _traffic(results: _Results) -> dict[str, float | None]:
 def _steps_measured(results: _Results) -> dict[str, Any]:
     """What the steps showed on this rank, as far as they were measured, since the run began or resumed.
 
-    ``compute_per_step_s``: median of the epochs, without the first if possible. ``gradient_squares``: a list per epoch.
-    ``step_times``: see `study.backends.base.Trainer`.
-    ``input_wait_per_step_s``: such a median, of samples that are read in training. ``input_crc32``: a value per epoch.
+    ``compute_per_step_s``: median of the epochs, without the first if possible. ``step_times``: see
+    `study.backends.base.Trainer`.
+    ``input_wait_per_step_s``: such a median, of samples that are read in training.
     """
     epochs = results.history[results.resumed_after :]
     later = epochs[1:] if len(epochs) > 1 else epochs
-    squares = {name: history.values(epochs, column) for name, column in SQUARES.items() if history.has(epochs, column)}
-    found: dict[str, Any] = {
-        "compute_per_step_s": _median(later, "compute_per_step_s"),
-        "gradient_squares": squares or None,
-    }
+    found: dict[str, Any] = {"compute_per_step_s": _median(later, "compute_per_step_s")}
     if step_times := results.trainer.step_times():
         found["step_times"] = {name: float(value) for name, value in step_times.items()}
     if history.has(epochs, "input_wait_per_step_s"):
         found["input_wait_per_step_s"] = _median(later, "input_wait_per_step_s")
-    if history.has(epochs, "input_crc32"):
-        found["input_crc32"] = [int(row["input_crc32"]) for row in epochs]
     return found
 
 
@@ -330,9 +311,8 @@ def _write_results(
     gpu: str | None,
     found: _Results,
     bound: dict[str, list[int]] | None = None,
-    may_lose_ranks: bool = False,
 ) -> None:
-    """Gather the results of all ranks; one writes them. Where ranks may be lost, each leaves its own.
+    """Gather the results of all ranks; rank 0 writes them.
 
     bound: the cores to which the rank has bound its threads, see `study.training.binding.bind`.
     """
@@ -351,11 +331,8 @@ def _write_results(
         **({"cores": bound} if bound else {}),
         **found.job.results(found.history, found.test_metrics, found.initial_checksum),
     }
-    if may_lose_ranks:
-        found.job.leave(folder / "ranks", ranks.rank, _metrics(ranks, found, [mine]), found.history)
-        return
     everyone, processes = ranks.collect(mine)
-    if ranks.rank != found.job.writing_rank(everyone):
+    if ranks.rank:
         return
     history.write(folder / "history.csv", found.history)
     write_json(

@@ -15,11 +15,13 @@ import numpy as np
 
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
-from study.data.loaders import LOADERS, load_with_lines, map_matrix, read_sidecar
+from study.data.loaders import LOADERS, load, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.io_counters import ReadCounter, Reads
 from study.training.node_copies import NodeCopies
 from study.workloads.base import Table
+
+SIDECARS = {"sidecar", "scaled"}  # of the paths of a file: small ones, which are read where they are
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def files(
         )
     staged.push(_naming_originals(made))
     data = {
-        file: {kind: made.get(path, path) if kind != "sidecar" else path for kind, path in paths.items()}
+        file: {kind: made.get(path, path) if kind not in SIDECARS else path for kind, path in paths.items()}
         for file, paths in run.data.items()
     }
     return Files(data, reads.node, copies)
@@ -119,7 +121,7 @@ def _load_all(run: RunDefinition, found: Files) -> dict[str, Table]:
         for file, paths in found.data.items():
             loaded[file] = _table(loader, paths, forms[file])
             if LOADERS[loader].is_mapped:
-                for kind in paths.keys() - {"sidecar"}:
+                for kind in paths.keys() - SIDECARS:
                     found.reads.mapped(paths[kind])
     return loaded
 
@@ -128,8 +130,7 @@ def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
     described = read_sidecar(paths["sidecar"])
     values = [code["values"] for code in described["codes"]]
     if "codes" not in paths:
-        matrix, lines = load_with_lines(loader, paths["path"], paths["sidecar"], form)
-        return Table(matrix, values, lines=lines)
+        return Table(load(loader, paths["path"], paths["sidecar"], form), values)
     codes, numbers = np.array(map_matrix(paths["codes"])), map_matrix(paths["path"])
     (rows, columns), number = described["shape"], len(values)
     if (codes.shape, numbers.shape) != ((rows, number), (rows, columns - number)):
@@ -141,11 +142,13 @@ def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
 
 
 def _copied(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) -> NodeCopies:
-    """Copy the run's files to the node's storage. Sidecars are small, and are read where they are."""
+    """Copy the run's files to the node's storage, but their sidecars."""
     key = "node_storage" if run["staging"] == "local_copy" else f"storage_on_nodes.{run['storage']}"
     copies = NodeCopies(_node_storage(run.machine["node_storage"], key), key)
     staged.callback(copies.remove)
-    copies.add([path for paths in run.data.values() for kind, path in paths.items() if kind != "sidecar"], reads.shared)
+    copies.add(
+        [path for paths in run.data.values() for kind, path in paths.items() if kind not in SIDECARS], reads.shared
+    )
     return copies
 
 

@@ -3,12 +3,12 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from study.core import checked, configuration, paths
-from study.core.errors import StudyError, StudyErrors
+from study.core.errors import StudyError
 from study.experiment import earlier_attempts, expansion
 from study.experiment.study import Study
 from study.machines import machine, profile_files
@@ -29,7 +29,6 @@ def correct(config: dict[str, Any], workflow: Workflow) -> None:
     """Make Snakemake's ``config`` what the user means; raises `StudyError` for what it must not have."""
     if snakemake_internals.is_main_process(workflow):
         _add_hidden(config, workflow)
-        check_resources(snakemake_internals.words_of_python(workflow))
     check_deployment(snakemake_internals.deployment_methods(workflow))
     given = snakemake_internals.given(workflow)
     read = () if snakemake_internals.is_module(workflow) else given.read  # else the files are the other workflow's
@@ -45,16 +44,6 @@ def check_deployment(methods: Iterable[str]) -> None:
         raise StudyError(
             "--sdm conda cannot be used: envs/study.yaml has no Horovod, which must be built against the TensorFlow "
             "and the MPI or NCCL in use; make one environment as docs/machines/README.md says, start the study in it"
-        )
-
-
-def check_resources(words: Mapping[str, str]) -> None:
-    """Raise `StudyErrors` for default resources that are words of Python. words: {name of a resource: word}."""
-    if words:
-        raise StudyErrors(
-            f"default-resources: {name}={word}: Snakemake takes {word} for Python's own and not for a text; write "
-            f'{name}="{word}", with the double quotes'
-            for name, word in words.items()
         )
 
 

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import ancient
+from snakemake.ioflags import before_update
 
 from study import plan
 from study.core import paths
 from study.core.errors import StudyError
-from study.experiment import inputs
+from study.core.files import seal_of
+from study.experiment import conversions, finished, inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
+from study.launch import run_directory
 from study.machines import packing, storage
 from study.prediction import mechanisms
 from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
-from study.report.exports import EXPORTS, declared, kinds
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
 from study.workflow.snakemake_internals import Workflow
@@ -51,6 +54,8 @@ class Plan(TimedPlan):
         plan.check_references(self.study)
         self.again: list[attempts.Again] = []
         self.begun: set[str] = set()  # directories of the runs that this Snakemake starts
+        self._are_results_stale = False  # they were made of another record than the one that is there
+        self._replaced: dict[str, str | None] = {}  # {directory of a finished run that is trained again: its checksum}
         if self.is_main_process:
             self.packed = self._packed(sys.argv[1:])
             self.again = attempts.due(self.study.runs, self.results, self.machine)
@@ -82,8 +87,84 @@ class Plan(TimedPlan):
         return [record if Path(record).exists() else outcome for record, outcome in there]
 
     def outcomes(self, runs: Iterable[PlannedRun]) -> list[str]:
-        """What runs write last, beside their records."""
-        return [paths.outcome(self.results, run.directory) for run in runs]
+        """What runs write last, beside their records. To be called while Snakemake makes the jobs.
+
+        One that stays is no job's: Snakemake looks for nothing that makes it, whatever times and its own metadata say.
+        What is made of an outcome reads the record, too, so of another record all results are made again.
+        """
+        if self._are_results_stale:
+            snakemake_internals.make_again(self.workflow, self.result_files)
+        there = ((run, paths.outcome(self.results, run.directory)) for run in runs)
+        return [before_update(path) if self._is_kept(run.directory) else path for run, path in there]
+
+    @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
+    def _is_kept(self, directory: str) -> bool:
+        """Whether the outcome of a run is there, and is neither another definition's nor trained again."""
+        path, run = paths.outcome(self.results, directory), self.study.run_at[directory]
+        if not self.is_main_process or not Path(path).exists():  # the main process has planned what is trained again
+            return Path(path).exists()
+        is_kept = (
+            directory not in self._again
+            and not snakemake_internals.is_forced(self.workflow, "train", path)
+            and finished.is_finished(
+                self.defined(directory),
+                Path(path).parent,
+                functools.partial(finished.has_other_source, run.dataset, self.data),
+            )
+        )
+        if not is_kept:
+            self._replaced[directory] = seal_of(path)
+        return is_kept
+
+    def run_inputs(self, wildcards: Any) -> list[str]:
+        """As `TimedPlan.run_inputs`; an outcome that is there stays, whatever the times of these, or is made again.
+
+        Of an outcome that does not stay, or is not there, the inputs are as ever: Snakemake does not look at a job that
+        comes after one that runs, and passes over it if its inputs are ``ancient``.
+        """
+        directory, read = self.run_of(wildcards).directory, super().run_inputs(wildcards)
+        if self._is_kept(directory):
+            return [ancient(path) for path in read]
+        if directory in self._replaced:
+            snakemake_internals.make_again(self.workflow, [paths.outcome(self.results, directory)])
+        return read
+
+    def conversion_inputs(self, wildcards: Any, image_format: str | None = None) -> list[str]:
+        """What a conversion reads; a file that was converted in another way, or of other files, is made again."""
+        dataset, file = self.dataset_of(wildcards), wildcards.file
+        if image_format is None:
+            made, sources = dataset.converted(self.data, file), [dataset.raw(self.data, file)]
+        else:
+            made = dataset.images(self.data, file, image_format)
+            sources = inputs.image_files(dataset, self.data, file)
+        self._renew(made, inputs.is_outdated(dataset, self.data, file, made))
+        return sources
+
+    def scaling_inputs(self, wildcards: Any) -> list[str]:
+        """The converted files of which scalers are fitted; scalers of other ones are made again."""
+        files = inputs.scaler_files(self.dataset_of(wildcards), self.data)
+        scalers = inputs.scalers(self.dataset_of(wildcards), self.data)
+        self._renew(scalers, conversions.has_other_scaling(inputs.sidecar(scalers), inputs.sidecars(files)))
+        return list(files.values())
+
+    def file_to_scale(self, wildcards: Any) -> dict[str, str]:
+        """The converted file that is scaled; one that was scaled as another is made again."""
+        dataset = self.dataset_of(wildcards)
+        matrix, (numbers, _) = dataset.converted(self.data, wildcards.file), dataset.scaled(self.data, wildcards.file)
+        sidecars = inputs.sidecars(inputs.scaler_files(dataset, self.data))
+        self._renew(numbers, conversions.has_other_scaling(inputs.sidecar(numbers), sidecars))
+        return {"matrix": matrix, "sidecar": inputs.sidecar(matrix)}
+
+    def to_copy(self, folder: str, path: str) -> list[str]:
+        """The file or folder of the data that is copied to ``folder``; a copy with another sidecar is made again."""
+        source, copy = (Path(inputs.sidecar(f"{each}/{path}".removesuffix(".json"))) for each in (self.data, folder))
+        is_other = source.is_file() and copy.is_file() and source.read_bytes() != copy.read_bytes()
+        self._renew(f"{folder}/{path}", is_other)
+        return [f"{self.data}/{path}"]
+
+    def _renew(self, made: str, is_outdated: bool) -> None:
+        if self.is_main_process and is_outdated:
+            snakemake_internals.make_again(self.workflow, [made])
 
     @functools.cached_property
     def timed(self) -> list[str]:
@@ -103,7 +184,7 @@ class Plan(TimedPlan):
     @functools.cached_property
     def result_files(self) -> list[str]:
         """What the study makes of them; exports are folders."""
-        return [*self._results, *(f"{self.folder}/{kinds.FOLDER}/{name}" for name in self.study.exports)]
+        return [*self._results, *(f"{self.folder}/exports/{name}" for name in self.study.exports)]
 
     @functools.cached_property
     def _results(self) -> list[str]:
@@ -132,7 +213,7 @@ class Plan(TimedPlan):
         """
         if self.timed_threads == 1 or not self.study.findings or not self.is_main_process:
             return []
-        paired = zip(self.study.runs, self.outcomes(self.study.runs), strict=True)
+        paired = ((run, paths.outcome(self.results, run.directory)) for run in self.study.runs)
         to_come = {run.repeat for run, path in paired if not Path(path).exists()}
         last = max((run.repeat for run in self.study.runs), default=0)
         shown = (block for block in sorted(to_come) if LEAST_BLOCKS <= block < last)
@@ -149,21 +230,39 @@ class Plan(TimedPlan):
         plan.check_made(self.result_files)
         if not snakemake_internals.is_dry_run(self.workflow):
             renewal.restore(self.records(self.study.runs))
-        plan.check_read(self.measured, f"{self.folder}/runs.csv", self.result_files)
+        self._are_results_stale = plan.check_read(self.measured, f"{self.folder}/runs.csv")
         of_users = [path for dataset in self.study.datasets.values() for path in inputs.user_files(dataset)]
         plan.check_times([*of_users, *paths.published(paths.ROOT), *self.measured], time.time())
 
     def begin(self, directories: Collection[str]) -> None:
-        """Make place for these runs, which are about to start: earlier attempts are kept."""
-        attempts.put_aside([each for each in directories if each in self._again], self.results, self._put_aside)
+        """Make place for these runs, which are about to start: outcomes that are there are kept elsewhere.
+
+        Unless another Snakemake has trained a run since this one planned it. Stale results are removed, so that they
+        are made again even if this Snakemake is stopped before it makes them.
+        """
+        for result in map(Path, self.result_files if self._are_results_stale else ()):
+            if result.is_file():
+                result.unlink()
+        for directory in self._replaced.keys() & set(directories):
+            folder = Path(paths.run_folder(self.results, directory))
+            if not (folder / paths.OUTCOME).exists():
+                continue
+            with run_directory.alone_in(folder):
+                if seal_of(folder / paths.OUTCOME) != self._replaced[directory]:
+                    continue
+                if directory in self._again:
+                    attempts.put_aside([directory], self.results, self._put_aside)
+                else:
+                    run_directory.replace(folder)
         self.begun.update(directories)
 
     def dataset_of(self, wildcards: Any) -> Dataset:
-        """The study's dataset that the wildcards name."""
-        named = (wildcards.benchmark, wildcards.dataset)
-        if named not in self.study.datasets:
-            raise WorkflowError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
-        return self.study.datasets[named]
+        """The study's dataset that the wildcards name, by the name of its raw, converted or scaled files."""
+        for dataset in self.study.datasets.values():
+            names = (dataset.raw_id, dataset.converted_id, dataset.scaled_id)
+            if dataset.benchmark == wildcards.benchmark and wildcards.dataset in names:
+                return dataset
+        raise WorkflowError(f"study {self.study.name} has no dataset {wildcards.dataset} of {wildcards.benchmark}")
 
     # Tables and figures. of: `sources.of_table` or `sources.of_figure`
 
@@ -192,9 +291,10 @@ class Plan(TimedPlan):
 
         That is made anew whenever a run or its record changes.
         """
-        if wildcards.export not in EXPORTS:
-            raise WorkflowError(f"there is no export {wildcards.export}; known: {', '.join(EXPORTS)}")
-        return [f"{self.folder}/runs.csv"] if declared.is_of_runs(wildcards.export) else self._results
+        exports = plan.load_exports(self.study)
+        if wildcards.export not in exports.EXPORTS:
+            raise WorkflowError(f"there is no export {wildcards.export}; known: {', '.join(exports.EXPORTS)}")
+        return [f"{self.folder}/runs.csv"] if exports.is_of_runs(wildcards.export) else self._results
 
     @functools.cached_property
     def paper_workloads(self) -> str:

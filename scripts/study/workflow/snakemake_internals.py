@@ -1,22 +1,24 @@
 """All that reaches into Snakemake where it documents no way; the rest of the code leaves its objects alone.
 
 Each function says why it is needed, and with which Snakemake it was tried. ``tests/unit/test_snakemake_internals.py``
-tries each with the installed one. ``workflow`` is the object of this name in every Snakefile. What is replaced in the
-plugin for Slurm is in `study.machines.slurm_plugin`.
+tries each with the installed one. ``workflow`` is the object of this name in every Snakefile.
 """
 
-import builtins
+import contextlib
 import dataclasses
+import io
 import itertools
 import shlex
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake import ioutils
+from snakemake import exceptions
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
+from study.core import signals
 from study.launch.batch_job import BatchJob
 
 ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
@@ -78,6 +80,25 @@ def only_touches(workflow: Workflow) -> bool:
     Then no run may be moved to make place for a new one. To be called in a handler. Tried with 9.27.1.
     """
     return bool(workflow.touch)
+
+
+def is_forced(workflow: Workflow, rule: str, file: str) -> bool:
+    """Whether the user has a rule's file made again: ``--forcerun``, ``--forceall``, ``--force``.
+
+    A module's rule may have a prefix. To be called while the jobs are made: the settings are there only after the
+    Snakefile was read. Tried with 9.27.1.
+    """
+    of_dag = workflow.dag_settings
+    named = any(each == file or (each.endswith(rule) and "/" not in each) for each in of_dag.forcerun)
+    return bool(of_dag.forceall or named or (of_dag.forcetargets and file in of_dag.targets))
+
+
+def make_again(workflow: Workflow, files: Iterable[str]) -> None:
+    """Have Snakemake make files although they are there, and neither times nor its metadata tell of a change.
+
+    To be called while the jobs are made. Tried with 9.27.1.
+    """
+    workflow.dag.forcefiles.update(files)
 
 
 def deployment_methods(workflow: Workflow) -> list[str]:
@@ -144,19 +165,6 @@ def pack(workflow: Workflow, components: Mapping[str, int]) -> None:
         workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
 
 
-def words_of_python(workflow: Workflow) -> dict[str, str]:
-    """{name: word} of the default resources (``--default-resources``, a profile) that are no text, but Python's.
-
-    Snakemake evaluates each by Python, with functions of its own. Of a word without a meaning there it makes a text; a
-    partition ``all`` is a function, which ends in a traceback. Tried with 9.27.1.
-    """
-    known: dict[str, Any] = {**vars(builtins)}
-    ioutils.register_in_globals(known)
-    given = workflow.resource_settings.default_resources or {}
-    words = {name: getattr(each, "raw", each) for name, each in given.items()}
-    return {name: word for name, word in words.items() if not isinstance(known.get(word, ""), str | int | float | None)}
-
-
 def jobs_to_run(workflow: Workflow) -> list[Any]:
     """The jobs that will run, each with ``rule``, ``wildcards`` and ``jobid``; to be called in a handler.
 
@@ -175,12 +183,47 @@ def expect_early_output(workflow: Workflow, rule: str) -> None:
             workflow.dag.reason(job).missing_output.clear()
 
 
+def read_line(arguments: Sequence[str]) -> Any:
+    """What the command line and the profiles ask for, such as ``executor`` and ``unlock``, also in a dry run.
+
+    While the Snakefile is read, ``workflow`` does not have these. Snakemake would print once more which profiles it
+    reads. Tried with 9.27.1.
+
+    arguments: of Snakemake's command line.
+    """
+    from snakemake import cli  # imported late: it is there in Snakemake's own process only
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        return cli.parse_args(list(arguments))[1]
+
+
+def replace_message_of_lock(explain: Callable[[], str]) -> None:
+    """Have Snakemake say this where another one has locked the folder. Tried with 9.27.1."""
+
+    class Locked(exceptions.LockException):
+        def __init__(self) -> None:
+            exceptions.WorkflowError.__init__(self, explain())
+
+    exceptions.LockException = Locked
+
+
 def executor(workflow: Workflow) -> Any:
     """The executor plugin's object that submits jobs; to be called in a handler.
 
-    For `study.machines.slurm_plugin.mend`. Tried with 9.27.1.
+    Tried with 9.27.1.
     """
     return workflow.scheduler._executor
+
+
+def resources_of_slurm_plugin(workflow: Workflow) -> list[str]:
+    """Names of default resources that only Snakemake's plugin for Slurm reads, where another executor submits jobs.
+
+    To be called in a handler. Tried with 9.27.1.
+    """
+    if type(executor(workflow)).__module__ == "snakemake_executor_plugin_slurm":
+        return []
+    given = workflow.resource_settings.default_resources or {}
+    return [name for name in given if name.startswith("slurm_") or name in ("constraint", "qos")]
 
 
 def submit_commands(
@@ -188,9 +231,9 @@ def submit_commands(
 ) -> None:
     """Have the executor submit a line of ours for each single job of ``rules``; to be called in a handler.
 
-    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs and arrays, where
-    files are not shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes
-    ``snakefile``: it may put a prefix before all shell commands. Tried with 9.27.1.
+    Executors submit a Snakemake that plans the job anew. It is submitted as ever for packed jobs, where files are not
+    shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes ``snakefile``: it
+    may put a prefix before all shell commands. Tried with 9.27.1.
 
     line_of: makes the words of the line from the job, a file for it beside the executor's job scripts, which are there
     as long as its jobs, and the seconds to wait for files of other nodes.
@@ -200,8 +243,7 @@ def submit_commands(
         return
     storage = workflow.storage_settings
     is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
-    is_array = getattr(workflow.executor_settings, "array_jobs", None)  # of Slurm: its jobs' lines get more options
-    if not is_shared or is_array or deployment_methods(workflow):
+    if not is_shared or deployment_methods(workflow):
         return
     as_snakemake = by.format_job_exec
 
@@ -224,6 +266,16 @@ def stop_rate_limit(workflow: Workflow) -> None:
     that has ended: in a study of hundreds of runs, most of a core that is measured. Tried with 9.27.1.
     """
     workflow.scheduler.job_rate_limiter = None
+
+
+def end_in_order_at_hangup(workflow: Workflow) -> None:
+    """Have Snakemake end at SIGHUP as at SIGTERM: no further job starts, and the lock is removed; for a handler.
+
+    A closed terminal would kill it at once, and the folder would stay locked. A thread calls Snakemake's function,
+    which takes a lock that the code below the signal may hold. Tried with 9.27.1.
+    """
+    end = workflow.scheduler.exit_gracefully
+    signals.handle(lambda *_: threading.Thread(target=end).start(), signals.TERMINATING)
 
 
 def use_handlers(

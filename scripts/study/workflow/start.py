@@ -17,11 +17,11 @@ from study.experiment import progress
 from study.instruments import machine_state
 from study.launch import model_checks, own_name
 from study.launch.batch_job import BatchJob
-from study.machines import environments, launchers, machine, slurm_plugin
+from study.machines import launchers, machine, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
 from study.records import attempts, noise_of_runs, versions
-from study.workflow import passes, snakemake_internals
+from study.workflow import lock_holder, passes, snakemake_internals
 from study.workflow.planned import Plan
 from study.workflow.timed import TIMED_RULES
 from study.workloads import command
@@ -35,6 +35,11 @@ def show(planned: Plan) -> None:
     if not planned.is_main_process:
         return
     _require_writable(Path(".snakemake"))
+    asked = snakemake_internals.read_line(sys.argv[1:])
+    if asked.unlock:
+        lock_holder.require_no_living_holder()
+    snakemake_internals.replace_message_of_lock(lock_holder.explain_lock)
+    _require_executor(planned.machine, asked.executor)
     results = Path(planned.results)
     passes.note_planned(study=planned.study.name, machine=results.name, results_dir=str(results.parent))
     is_dry = snakemake_internals.is_dry_run(planned.workflow)
@@ -48,6 +53,7 @@ def show(planned: Plan) -> None:
     )
     warnings = [*installed.other_lock(Path(sys.prefix), paths.ROOT), *_slow_loader(planned)]
     warnings += plan.without_value(planned.study)
+    warnings += plan.unverified_downloads(planned.study)
     told = [*attempts.lines(planned.again), *(f"Warning: {line}" for line in warnings)]
     print("\n".join([lines, *(f"  {line}" for line in told)]), file=sys.stderr)
     if is_dry:
@@ -55,6 +61,18 @@ def show(planned: Plan) -> None:
         if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
             for why in (*_missing_frameworks(planned), *_unknown_names(planned), *_no_semaphores(planned)):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
+
+
+def _require_executor(on: Mapping[str, Any], executor: str | None) -> None:
+    """Refuse an executor that is not the machine's, such as that of a profile which was made for other workflows."""
+    if why := queues.refuse_executor(executor or queues.LOCAL, on):
+        is_variable = "SNAKEMAKE_PROFILE" in os.environ and "--profile" not in " ".join(sys.argv)
+        profile = (
+            f"unset SNAKEMAKE_PROFILE ({os.environ['SNAKEMAKE_PROFILE']})" if is_variable else "change the profile"
+        )
+        raise StudyError(
+            f"{why}; leave out --executor, {profile}, or name the machine that is meant: --config machine=NAME"
+        )
 
 
 def _require_writable(folder: Path) -> None:
@@ -76,6 +94,9 @@ def _require_writable(folder: Path) -> None:
 def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     """Refuse what cannot be run, before the first job; raises `StudyError`."""
     workflow = planned.workflow
+    if planned.is_main_process:
+        lock_holder.note_holder()
+        snakemake_internals.end_in_order_at_hangup(workflow)
     if planned.is_main_process and snakemake_internals.packed(workflow) != planned.packed:
         raise StudyError("give --group-components on the command line, not in a profile: the plan is made from it")
     to_run = snakemake_internals.jobs_to_run(workflow)
@@ -132,11 +153,33 @@ def _require_runnable(planned: Plan) -> None:
     _require_frameworks(planned)
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
+        _require_batch_job(planned.machine)
         if why := [*_unknown_names(planned), *_no_semaphores(planned), *_no_temporary_space()]:
             raise StudyErrors(why)
         _require_models(planned)
-        slurm_plugin.mend(snakemake_internals.executor(planned.workflow))
+        _refuse_resources(planned)
         snakemake_internals.submit_commands(planned.workflow, TIMED_RULES, paths.ROOT / "Snakefile", _line_of_job)
+
+
+def _refuse_resources(planned: Plan) -> None:
+    """Refuse default resources of a profile for Slurm that are not read any more."""
+    names = snakemake_internals.resources_of_slurm_plugin(planned.workflow)
+    if names and planned.machine.get("scheduler") == "slurm":
+        raise StudyErrors(
+            f"default-resources: {name} has no effect; give sbatch's option as job_options in "
+            f"config/machines/{planned.machine['name']}.yaml (docs/machines/slurm.md)"
+            for name in names
+        )
+
+
+def _require_batch_job(on: Mapping[str, Any]) -> None:
+    """Refuse runs of a machine with a batch system that would start here, outside of a job, as on a login node."""
+    executor = snakemake_internals.read_line(sys.argv[1:]).executor
+    if executor in (None, queues.LOCAL) and "scheduler" in on and queues.job(os.environ, on) is None:
+        raise StudyError(
+            f"machine {on['name']}: its runs would start on this host, and this is no job of {on['scheduler']}; give "
+            "the machine's profile (snakemake --profile NAME), or start it in an interactive job"
+        )
 
 
 def _line_of_job(job: BatchJob, file: Path, latency_s: float) -> list[str]:
@@ -157,17 +200,15 @@ def _require_frameworks(planned: Plan) -> None:
 def _slow_loader(planned: Plan) -> list[str]:
     """That loader ``parallel``, where the study uses it, has no compiled parser here."""
     ours = (run for run in planned.study.runs if not command.is_command(run.spec))
-    loaders = {run["loader"] for run in ours if run["environment"] == environments.OWN}
+    loaders = {run["loader"] for run in ours}
     loaders.update(name for entry in planned.study.loading for name in entry.loaders)
     return installed.no_parser() if "parallel" in loaders else []
 
 
 def _missing_frameworks(planned: Plan) -> list[str]:
-    """Why runs cannot train here; a command has its own environment, and so may ranks have."""
+    """Why runs cannot train here; a command has its own environment."""
     ours = dict.fromkeys(
-        (run["framework"], run["strategy"])
-        for run in planned.study.runs
-        if not command.is_command(run.spec) and run["environment"] == environments.OWN
+        (run["framework"], run["strategy"]) for run in planned.study.runs if not command.is_command(run.spec)
     )
     return list(dict.fromkeys(why for each in ours if (why := backends.missing(*each))))
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from study.core import environment, paths
 from study.experiment import earlier_attempts, inputs, run_order, walltimes
+from study.experiment.definition import RunDefinition
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments import heartbeats
 from study.machines import launchers, machine, packing, queues
@@ -73,15 +73,28 @@ class TimedPlan:
 
     # Runs
 
+    def run_inputs(self, wildcards: Any) -> list[str]:
+        """The files that the run reads which the wildcards name."""
+        return inputs.run_inputs(self.run_of(wildcards), self.machine, self.data)
+
+    def loading_inputs(self, wildcards: Any) -> list[str]:
+        """The files of the loading measurement that the wildcards name."""
+        return inputs.loading_inputs(self.measurement_of(wildcards), self.data)
+
     def definition(self, wildcards: Any) -> str:
         """The definition of the run that the wildcards name, as JSON; Snakemake asks for it several times."""
         return self._definition(self.run_of(wildcards).directory)
 
     @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
     def _definition(self, directory: str) -> str:
-        defined = inputs.define(self.study.run_at[directory], self.machine, self.data)
+        defined = self.defined(directory)
         attempt = 1 + self._put_aside.get(directory, 0) + (directory in self._again)
         return as_json(inputs.handed_over(dataclasses.replace(defined, attempt=attempt)))
+
+    @functools.cache  # noqa: B019
+    def defined(self, directory: str) -> RunDefinition:
+        """The definition of the run in a directory."""
+        return inputs.define(self.study.run_at[directory], self.machine, self.data)
 
     def limit_of(self, wildcards: Any, attempt: int = 1) -> walltimes.Limit:
         """The time limit of the run that the wildcards name; after an attempt that reached it, there is another."""
@@ -119,7 +132,7 @@ class TimedPlan:
             return attempt - 1
 
         return {
-            **queues.resources(processes, on, os.environ, self.time_limit_s),
+            **queues.resources(processes, on, self.time_limit_s),
             "time_limit_s": self.time_limit_s if self._has_queue else on["time_limit_s"],
             "extendable": extendable if self._has_queue else 0,
             "stall_limit_s": on.get("stall_limit_s", heartbeats.LIMIT_S),
@@ -130,7 +143,7 @@ class TimedPlan:
     def loading_resources(self) -> dict[str, Any]:
         """The same of a loading measurement's job."""
         limit_s = self.machine["time_limit_s"]
-        return queues.resources(lambda wildcards: 1, self.machine, os.environ, lambda wildcards, attempt: limit_s)
+        return queues.resources(lambda wildcards: 1, self.machine, lambda wildcards, attempt: limit_s)
 
 
 def as_json(value: object) -> str:

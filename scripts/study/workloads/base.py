@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core.errors import StudyError
 from study.data.csv_writer import format_rows
 from study.data.feature_scaling import Scaler
 from study.data.samples import Arrays, Can, SampleSource
-from study.data.text_lines import LineSamples, TextLines
 
 ROWS_PER_BLOCK = 16  # of a synthetic file, written at a time
 Files = Mapping[str, Mapping[str, str]]  # {file: {"path", "sidecar"}}
@@ -23,15 +21,12 @@ class Table:
     """One loaded file. matrix: float32 (rows, codes + numbers); codes: for each column of categories its values.
 
     scaled: the scaled numeric columns, if they were scaled beforehand; the matrix then has only the columns of
-    categories. lines: the file's lines, if the numbers are decoded anew for every batch; the matrix then serves for
-    the categories and for fitting the scaler only. scaler: of these lines, once it is known.
+    categories.
     """
 
     matrix: NDArray[np.float32]
     codes: list[Any]
     scaled: NDArray[np.float32] | None = None
-    lines: TextLines | None = None
-    scaler: Scaler | None = None
 
     @property
     def numbers(self) -> NDArray[np.float32]:
@@ -42,21 +37,12 @@ class Table:
         """The values of a column of categories, an array with one element per row."""
         return np.asarray(self.codes[index])[self.matrix[:, index].astype(np.int64)]
 
-    def scale(self, scaler: Scaler) -> None:
-        """Scale the numbers; those of lines only when they are decoded."""
-        if self.lines is None:
-            scaler.apply(self.numbers)
-        else:
-            self.scaler = scaler
-
-    def samples(self, y: NDArray[np.float32] | None = None, has_channel: bool = False) -> SampleSource:
+    def samples(self, y: NDArray[np.float32] | None = None, has_channel: bool = False) -> Arrays:
         """One sample per row, with its scaled numbers as input.
 
         y: the outputs, float32 (rows, outputs); None if the input is also the output. has_channel: whether the shape of
         an input is (features, 1) instead of (features,).
         """
-        if self.lines is not None:
-            return LineSamples(self.lines, self.scaler, y, has_channel)
         x = self.numbers[..., None] if has_channel else self.numbers
         return Arrays(x, x if y is None else y)
 
@@ -134,21 +120,10 @@ class Workload(ABC):
         """
 
     def preprocess(self, tables: Mapping[str, Table], seed: int) -> Data:
-        """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling.
-
-        Raises:
-            StudyError: the files are lines of text, and `arrange` takes their numbers instead of `Table.samples`.
-        """
+        """Turn the loaded files, {file: `Table`}, into `Data`; changes the matrices. seed: for shuffling."""
         for file, scaler in self.scalers(tables).items():
-            tables[file].scale(scaler)
-        data = self.arrange(tables, seed)
-        has_lines = any(isinstance(table, Table) and table.lines is not None for table in tables.values())
-        if has_lines and not isinstance(data.train, LineSamples):
-            raise StudyError(
-                f"{type(self).__module__}: its `arrange` takes numbers that are to be decoded by batch; have it call "
-                "Table.samples(), or use another loader than lines"
-            )
-        return data
+            scaler.apply(tables[file].numbers)
+        return self.arrange(tables, seed)
 
     def samples(self, tables: Mapping[str, Table], seed: int) -> Data:
         """Turn the loaded files into `Data`; `preprocess` them first, unless they were scaled beforehand."""

@@ -208,7 +208,7 @@ class Fake(OwnSamples):
         """There is no GPU."""
 
     def blocks(
-        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int
     ) -> Iterator[tuple[NDArray[Any], ...]]:
         """As they are asked for, on the thread that asks."""
         chosen = []
@@ -217,7 +217,7 @@ class Fake(OwnSamples):
             starts = range(0, len(positions), order.block_samples)
             of_epoch = [(positions[start : start + order.block_samples], epoch) for start in starts]
             chosen += of_epoch[reader::readers]
-        for positions, epoch in chosen[: order.own_blocks(reader, readers)][first:]:
+        for positions, epoch in chosen[: order.own_blocks(reader, readers)]:
             yield samples.batch(positions, samples.changes(positions, epoch))
 
     def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:

@@ -53,7 +53,7 @@ class PyTorch(OwnSamples):
         return ProcessGroup(run)
 
     def blocks(
-        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
+        self, samples: SampleSource, order: BlockOrder, reader: int, readers: int
     ) -> Iterator[tuple[NDArray[Any], ...]]:
         """Refused: blocks are for ensembles, which are TensorFlow's."""
         raise TypeError("ensembles need framework: tensorflow")

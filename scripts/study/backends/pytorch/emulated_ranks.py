@@ -14,7 +14,6 @@ from torch import Tensor
 
 from study.backends.pytorch import build
 from study.backends.pytorch.input import Chosen
-from study.backends.pytorch.measures import squared_norm
 from study.backends.pytorch.trainer import TorchTrainer
 from study.data.order import rank_seed
 
@@ -66,9 +65,8 @@ class EmulatingTrainer(TorchTrainer):
 
         A batch is made when its rank has its turn, so that memory does not grow with the ranks.
         """
-        is_sampled = self._measures.begin_step(self.optimizer.steps, len(chosen[0][0]))
         total: Gradients = [None] * len(self._weights)
-        squares, losses = 0.0, []
+        losses = []
         for rank, of_rank in enumerate(chosen):
             x, y = self._input(self._data.train).made(of_rank)
             self._take(rank, states)
@@ -77,17 +75,12 @@ class EmulatingTrainer(TorchTrainer):
             self._keep(rank, states)
             total = [_added(one, other) for one, other in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
-            if is_sampled:
-                squares += squared_norm(gradients)
             if rank == 0:
                 self._add_to_metrics(y, outputs)
         self._take(0, states)
         for weight, gradient in zip(self._weights, total, strict=True):
             # Multiplied, as DDP's hook does.
             weight.grad = None if gradient is None else gradient * (1 / self._emulated)
-        if is_sampled:
-            averaged = squared_norm(each.grad for each in self._weights)
-            self._measures.add_squares(squares / self._emulated, averaged)
         self.optimizer.apply()
         self.optimizer.steps += 1
         return losses[0]

@@ -29,7 +29,6 @@ class Averaging:
     Attributes:
         ready_ns: monotonic time at which the last gradients of this rank's last step were ready; 0 within a step in
             which none is ready yet.
-        squares: sum of the squares of this rank's own gradients in the last step; None if it was not asked for.
     """
 
     def __init__(
@@ -42,8 +41,7 @@ class Averaging:
     ) -> None:
         self._compresses, self._timeline = compresses, timeline
         self._size, self._number = ranks.size, sum(each.requires_grad for each in model.parameters())
-        self.ready_ns, self.measures_squares = 0, False
-        self.squares: Tensor | None = None
+        self.ready_ns = 0
         self._seen = set[int]()
         self._averaged: nn.Module = model
         if ranks.size > 1:
@@ -69,9 +67,9 @@ class Averaging:
             return self._averaged.no_sync()
         return contextlib.nullcontext()
 
-    def begin_step(self, measures_squares: bool) -> None:
-        """Before a step. measures_squares: whether its `squares` are asked for."""
-        self.measures_squares, self.squares, self.ready_ns = measures_squares, None, 0
+    def begin_step(self) -> None:
+        """Before a step."""
+        self.ready_ns = 0
 
     def end_step(self) -> None:
         """After the backward pass, which has made all gradients also where none was sent."""
@@ -88,9 +86,6 @@ class Averaging:
         own = bucket.buffer()
         if len(self._seen) < self._number:
             self._seen.update(id(each) for each in bucket.parameters())
-        if self.measures_squares:
-            found = own.double().square().sum()
-            self.squares = found if self.squares is None else self.squares + found
         self.ready_ns = ready = time.monotonic_ns()
         sent = own.half() if self._compresses else own
         future = distributed.all_reduce(sent, async_op=True).get_future()

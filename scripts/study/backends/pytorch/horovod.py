@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from study.backends.pytorch import devices
-from study.communication import mpi
-from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
+from study.communication.collectives import Members, RanksOnly, blocks_of
 from study.communication.horovod import libraries
-from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments import cpu_time
 
@@ -57,30 +55,9 @@ class Horovod(RanksOnly):
         for block in blocks_of(matrix):
             hvd.broadcast_(torch.from_numpy(block), root, name="staging", process_set=process_set)
 
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """``value`` of every rank, in their order; among some of them, which only ensembles need, it is refused."""
-        if members and len(members) < self.size:
-            raise TypeError("ensembles need framework: tensorflow")
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank, in their order."""
         return hvd.allgather_object(value)
-
-    def gather_bytes(self, sent: NDArray[Any], members: Members | None = None) -> NDArray[Any]:
-        """The uint8 arrays of all members, one after the other."""
-        return hvd.allgather(torch.from_numpy(sent), process_set=self._set(members)).numpy()
-
-    def broadcast_bytes(self, contents: dict[int, NDArray[Any]], members: Members | None = None) -> list[NDArray[Any]]:
-        """The uint8 arrays of several members, on all of them."""
-        for root, content in contents.items():
-            hvd.broadcast_(torch.from_numpy(content), root, process_set=self._set(members))
-        return list(contents.values())
-
-    def concurrent_broadcasts(self) -> Broadcast:
-        """Broadcasts by MPI, which must have started the ranks."""
-        if not (hvd.mpi_enabled() and hvd.mpi_threads_supported()):
-            raise StudyError(
-                "input_sharing: concurrent_broadcast needs ranks that MPI has started, and an MPI for several threads; "
-                "use multi_broadcast"
-            )
-        return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
 
     def allreduce_of(self, size: int) -> Callable[[], object]:
         """Of a tensor where the gradients are."""
@@ -111,8 +88,7 @@ class HorovodAveraging:
         self._model = model
         self._compression = hvd.Compression.fp16 if compresses else hvd.Compression.none
         self._named = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        self._sends, self.measures_squares, self.ready_ns = True, False, 0
-        self.squares: Tensor | None = None
+        self._sends, self.ready_ns = True, 0
         self._seen = set[str]()
         self._waiting: list[tuple[Tensor, int, Any]] = []  # gradient, Horovod's handle, how it was compressed
         for name, each in self._named.items():
@@ -131,9 +107,8 @@ class HorovodAveraging:
         finally:
             self._sends = True
 
-    def begin_step(self, measures_squares: bool) -> None:
-        """Before a step. measures_squares: whether its `squares` are asked for."""
-        self.measures_squares, self.squares = measures_squares, None
+    def begin_step(self) -> None:
+        """Before a step: nothing."""
 
     def end_step(self) -> None:
         """After the backward pass: wait for the averages."""
@@ -154,8 +129,5 @@ class HorovodAveraging:
         if not self._sends or gradient is None:
             return
         self._seen.add(name)
-        if self.measures_squares:
-            found = gradient.double().square().sum()
-            self.squares = found if self.squares is None else self.squares + found
         sent, context = self._compression.compress(gradient.contiguous())  # as in a broadcast
         self._waiting.append((gradient, hvd.allreduce_async_(sent, name=f"gradient.{name}", op=hvd.Average), context))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import collections
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from study.data.order import Positions
@@ -70,11 +68,10 @@ def in_order(samples: SampleSource, size: int) -> Iterator[Chosen]:
 
 
 class InputMeasures:
-    """How long one rank's training waits for its batches, and a checksum of what it gets; one epoch after the other."""
+    """How long one rank's training waits for its batches; one epoch after the other."""
 
-    def __init__(self, checksum: bool) -> None:
-        """checksum: whether all values that the model gets are summed up, which takes time."""
-        self._has_checksum, self._crc32, self._waited_ns = checksum, 0, 0
+    def __init__(self) -> None:
+        self._waited_ns = 0
 
     def measured(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The batches."""
@@ -85,19 +82,9 @@ class InputMeasures:
             self._waited_ns += time.monotonic_ns() - begun
             if batch is None:
                 return
-            if self._has_checksum:
-                self._add(*batch)
             yield batch
 
-    def _add(self, *arrays: Tensor) -> None:
-        for array in arrays:
-            values: NDArray[np.generic] = array.cpu().numpy()
-            self._crc32 = zlib.crc32(np.ascontiguousarray(values).data, self._crc32)
-
-    def end_epoch(self, steps: int) -> dict[str, float | int]:
-        """Columns of ``history.csv`` for an epoch of so many steps; the next epoch starts from zero."""
-        found: dict[str, float | int] = {"input_wait_per_step_s": self._waited_ns / 1e9 / steps}
-        self._waited_ns = 0
-        if self._has_checksum:
-            found["input_crc32"], self._crc32 = self._crc32, 0
-        return found
+    def end_epoch(self, steps: int) -> dict[str, float]:
+        """``input_wait_per_step_s`` of an epoch of so many steps; the next epoch starts from zero."""
+        waited_ns, self._waited_ns = self._waited_ns, 0
+        return {"input_wait_per_step_s": waited_ns / 1e9 / steps}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
 from study.backends.pytorch.timeline import Operation, Timeline
-from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
+from study.communication.collectives import Members, RanksOnly, blocks_of
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -40,7 +40,7 @@ class ProcessGroup(RanksOnly):
         self.rank, self.size = place.number, place.size
         self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
         self.device = devices.device(run, self.local_rank)
-        _choose_interface(len(set(place.hosts)), run.parameters.get("gloo_connections", 1))
+        _choose_interface(len(set(place.hosts)))
         _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = cpu_time.threads() - before
         self.libraries = _libraries(self.device)
@@ -73,30 +73,14 @@ class ProcessGroup(RanksOnly):
             with others_may_end():
                 distributed.broadcast(torch.from_numpy(block), members[0] if members else 0, self.group(members))
 
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """``value`` of every member, in their order."""
-        number = len(members) if members else self.size
-        if number == 1:
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank, in their order."""
+        if self.size == 1:
             return [value]
-        found: list[Any] = [None] * number
+        values: list[Any] = [None] * self.size
         with others_may_end():
-            distributed.all_gather_object(found, value, self.group(members))
-        return found
-
-    def gather_bytes(self, sent: NDArray[Any], members: Members | None = None) -> NDArray[Any]:
-        """The uint8 arrays of all members, one after the other."""
-        return np.concatenate(self.gather(sent, members))
-
-    def broadcast_bytes(self, contents: dict[int, NDArray[Any]], members: Members | None = None) -> list[NDArray[Any]]:
-        """The uint8 arrays of several members, on all of them."""
-        for root, content in contents.items():
-            with others_may_end():
-                distributed.broadcast(torch.from_numpy(content), root, self.group(members))
-        return list(contents.values())
-
-    def concurrent_broadcasts(self) -> Broadcast:
-        """Refused: they are MPI's, and for the ranks of an ensemble."""
-        raise StudyError("input_sharing: concurrent_broadcast needs strategy: horovod")
+            distributed.all_gather_object(values, value)
+        return values
 
     def allreduce_of(self, size: int) -> Callable[[], object]:
         """Of a tensor where the gradients are."""
@@ -132,25 +116,33 @@ def others_may_end() -> Iterator[None]:
         raise
 
 
-def _choose_interface(hosts: int, connections: int) -> None:
-    """Tell Gloo its interface, once for each connection between two ranks.
+def _choose_interface(hosts: int) -> None:
+    """Tell Gloo its interface.
 
     By itself it takes the network of the host's name, which need not reach the other hosts. Between hosts without a
     known interface it is left to do so.
     """
     between = os.environ.get("NCCL_SOCKET_IFNAME") if hosts > 1 else "lo"
     if interface := os.environ.get("GLOO_SOCKET_IFNAME") or between:
-        os.environ["GLOO_SOCKET_IFNAME"] = ",".join([interface] * connections)
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
 def _join(place: Place, backend: str) -> None:
-    """Make the default process group, through a store of the first rank, at a port that is reserved for it."""
+    """Make the default process group, through a store of the first rank, at a port that is reserved for it.
+
+    By itself the store listens on all interfaces. It knows no key, so it gets a socket of the address that the ranks
+    are told: 127.0.0.1 on one host, that of the machine's interface between hosts.
+    """
     host, _, port = place.addresses[0].rpartition(":")
     limit_s = heartbeats.limit_s() / 2  # the launch would end the run without saying what was waited for
     try:
-        store = distributed.TCPStore(
-            host, int(port), place.size, place.number == 0, datetime.timedelta(seconds=limit_s)
-        )
+        listening = socket.create_server((host, int(port)), backlog=place.size).detach() if place.number == 0 else None
+        store = distributed.TCPStore(host, int(port), place.size, place.number == 0,
+                                     datetime.timedelta(seconds=limit_s), master_listen_fd=listening)  # fmt: skip
+    except OSError as error:
+        raise StudyError(
+            f"rank 0 cannot listen at {host}:{port}: {error.strerror}; see interface in the machine's file"
+        ) from None
     except distributed.DistError as error:
         raise StudyError(
             f"rank {place.number} waited {limit_s:g} s for the others at {host}:{port}. Has the launcher started all "

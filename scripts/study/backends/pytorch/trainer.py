@@ -15,7 +15,7 @@ from study.backends.pytorch import build, devices
 from study.backends.pytorch.gradient_averaging import Averaging
 from study.backends.pytorch.input import Batch, Chosen, Input, InputMeasures, in_batches, in_order
 from study.backends.pytorch.losses import loss
-from study.backends.pytorch.measures import StepMeasures, squared_norm
+from study.backends.pytorch.measures import StepMeasures
 from study.backends.pytorch.metrics import made
 from study.backends.pytorch.operations import HOROVOD_UNSEEN, TorchProfiler
 from study.backends.pytorch.optimizers import Optimizer
@@ -56,9 +56,9 @@ class TorchTrainer:
         self.trainable_parameters = sum(each.numel() for each in self._weights)
         self.steps_per_epoch = rank_steps(data, run)
         self._penalty_factor, self._finite = 1.0, 0
-        self._measures = StepMeasures(run, ranks.size * run.emulated_ranks)
+        self._measures = StepMeasures(run)
         streamed = data.train.is_streamed and run.emulated_ranks == 1
-        self._input_measures = InputMeasures(run["input_checksum"]) if streamed else None
+        self._input_measures = InputMeasures() if streamed else None
         self._inputs: dict[int, Input] = {}  # by sample source
         self._averaging: Averaging | HorovodAveraging
         self._window = self._profiled_steps() if run.profiles_operations else None
@@ -197,8 +197,8 @@ class TorchTrainer:
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         """One step; returns its loss. With several passes per step, the weights change after the last of them."""
         passes, steps = self._run["backward_passes_per_step"], self.optimizer.steps
-        is_sampled = self._measures.begin_step(steps, len(x))
-        self._averaging.begin_step(is_sampled)
+        self._measures.begin_step()
+        self._averaging.begin_step()
         is_last = (steps + 1) % passes == 0
         with others_may_end():
             if is_last:
@@ -209,16 +209,13 @@ class TorchTrainer:
         self._averaging.end_step()
         self._measures.end_step(self._averaging.ready_ns)
         if is_last:
-            self._apply(passes, is_sampled)
+            self._apply(passes)
         self.optimizer.steps += 1
         return loss
 
-    def _apply(self, passes: int, is_sampled: bool) -> None:
-        gradients = [each.grad for each in self._weights if each.grad is not None]
+    def _apply(self, passes: int) -> None:
         if passes > 1:
-            torch._foreach_mul_(gradients, 1 / passes)
-        if is_sampled and self._averaging.squares is not None:
-            self._measures.add_squares(float(self._averaging.squares), squared_norm(gradients))
+            torch._foreach_mul_([each.grad for each in self._weights if each.grad is not None], 1 / passes)
         self.optimizer.apply()
         self.model.zero_grad()
 

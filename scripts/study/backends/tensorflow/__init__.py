@@ -1,4 +1,4 @@
-"""TensorFlow with Keras 2, averaged by Horovod or by one of TensorFlow's own strategies."""
+"""TensorFlow with Keras 2, averaged by Horovod or with a parameter server."""
 
 import os
 

@@ -11,9 +11,7 @@ from study import workloads
 from study.backends.base import Trainer
 from study.backends.tensorflow import devices, input, parameter_server, shards
 from study.backends.tensorflow.blocks import blocks, form
-from study.backends.tensorflow.gradient_averaging import averaging_of
 from study.backends.tensorflow.horovod import Horovod
-from study.backends.tensorflow.mirrored import MultiWorkerMirrored
 from study.backends.tensorflow.parameter_server import Chief
 from study.backends.tensorflow.trainer import KerasTrainer
 from study.communication import rendezvous, roles
@@ -22,12 +20,12 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
-from study.machines.process_roles import HOROVOD, PARAMETER_SERVER
+from study.machines.process_roles import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data, Workload
 
 
 class TensorFlow:
-    """TensorFlow with Keras 2, averaged by Horovod or by one of TensorFlow's strategies."""
+    """TensorFlow with Keras 2, averaged by Horovod, or with a parameter server."""
 
     name = "tensorflow"
     limit_threads = staticmethod(devices.limit_threads)
@@ -42,22 +40,20 @@ class TensorFlow:
 
         Also true for a process that the run does not need.
         """
-        strategy = strategy_of(run)
-        if roles.BY_RANK in os.environ and strategy != HOROVOD and not rendezvous.join(run, folder / "ranks"):
+        if strategy_of(run) != PARAMETER_SERVER:
+            return False
+        if roles.BY_RANK in os.environ and not rendezvous.join(run, folder / "ranks"):
             return True
-        if strategy == PARAMETER_SERVER and not parameter_server.is_chief(run):
-            parameter_server.serve(run, folder, started, heartbeat)
-            return True
-        return False
+        if parameter_server.is_chief(run):
+            return False
+        parameter_server.serve(run, folder, started, heartbeat)
+        return True
 
     def connect(
         self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
     ) -> Collectives:
-        """Horovod's ranks, or those of the run's strategy."""
-        strategy = strategy_of(run)
-        if strategy == HOROVOD:
-            return Horovod(with_process_sets, static_sets)
-        return Chief(run) if strategy == PARAMETER_SERVER else MultiWorkerMirrored(run)
+        """Horovod's ranks, or the chief of a parameter server."""
+        return Chief(run) if strategy_of(run) == PARAMETER_SERVER else Horovod(with_process_sets, static_sets)
 
     def own_files(self, run: RunDefinition) -> Collection[str] | None:
         """Under a parameter server the workers read the files of training."""
@@ -79,8 +75,8 @@ class TensorFlow:
     block_form = staticmethod(form)
 
     def takes_all_samples(self, ranks: Collectives) -> bool:
-        """Under a strategy."""
-        return averaging_of(ranks).strategy is not None
+        """Under a parameter server."""
+        return isinstance(ranks, Chief)
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
         """The workload's Keras model."""

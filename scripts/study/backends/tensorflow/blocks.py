@@ -14,11 +14,9 @@ from study.backends.tensorflow.gathering import gatherer
 from study.data.samples import SampleSource
 
 
-def blocks(
-    samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0
-) -> Iterator[tuple[NDArray[Any], ...]]:
+def blocks(samples: SampleSource, order: BlockOrder, reader: int, readers: int) -> Iterator[tuple[NDArray[Any], ...]]:
     """As `study.backends.base.Backend.blocks`, one block ahead."""
-    found = iter(dataset(samples, order, reader, readers, first))  # whose threads begin now
+    found = iter(dataset(samples, order, reader, readers))  # whose threads begin now
     return (tuple(array.numpy() for array in block) for block in found)
 
 
@@ -28,7 +26,7 @@ def form(samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], 
     return [(np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape[1:].as_list())) for spec in specs]
 
 
-def dataset(samples: SampleSource, order: BlockOrder, reader: int, readers: int, first: int = 0) -> Any:
+def dataset(samples: SampleSource, order: BlockOrder, reader: int, readers: int) -> Any:
     """The same as a ``tf.data.Dataset``."""
     import tensorflow as tf
 
@@ -40,5 +38,5 @@ def dataset(samples: SampleSource, order: BlockOrder, reader: int, readers: int,
             return chosen.shard(readers, reader)
 
         epochs = tf.data.Dataset.range(order.first_epoch, order.first_epoch + order.epochs)
-        positions = epochs.flat_map(of_epoch).take(order.own_blocks(reader, readers)).skip(first)
+        positions = epochs.flat_map(of_epoch).take(order.own_blocks(reader, readers))
     return input.pipeline(positions, gather, max(1, samples.threads))

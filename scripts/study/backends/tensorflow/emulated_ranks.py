@@ -15,7 +15,6 @@ import numpy as np
 from study.backends.tensorflow.dropout import seeds_by_rank, use_seeds
 from study.backends.tensorflow.gathering import gatherer
 from study.backends.tensorflow.input import epoch_in_order, pipeline
-from study.backends.tensorflow.step_measures import StepMeasures, squared_norm
 from study.data.order import OrdersByRank, Positions
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
@@ -24,16 +23,14 @@ from study.experiment.definition import RunDefinition
 class EmulatedRanks:
     """The ranks that one rank emulates; replaces the training step of ``model``."""
 
-    def __init__(
-        self, model: Any, samples: SampleSource, run: RunDefinition, measures: StepMeasures, state: list[Any]
-    ) -> None:
+    def __init__(self, model: Any, samples: SampleSource, run: RunDefinition, state: list[Any]) -> None:
         """samples: of all ranks. model: compiled, with the learning rate of all ranks.
 
         state: the variables that its layers change in training besides the trained weights.
         """
         import tensorflow as tf
 
-        self._model, self._run, self._measures = model, run, measures
+        self._model, self._run = model, run
         self._ranks = run.emulated_ranks
         self._samples = samples
         self._seeds = seeds_by_rank(run.derived.seed, self._ranks)
@@ -73,27 +70,24 @@ class EmulatedRanks:
         """One step of all ranks; returns the metrics of rank 0, as a run on real ranks does."""
         import tensorflow as tf
 
-        model, positions = self._model, element[0]
-        is_sampled = self._measures.is_sampled(model.optimizer.iterations, tf.shape(positions)[0])
+        model = self._model
         x, y = self._batch(element, 0)
         gradients, predicted = self._gradients(0, x, y)
         self._keep_state(tf.constant(0, tf.int64))
         counted = [(each, each.read_value()) for metric in model.metrics for each in metric.variables]
 
-        def add_next(rank: Any, sums: list[Any], squares: Any) -> tuple[Any, list[Any], Any]:
+        def add_next(rank: Any, sums: list[Any]) -> tuple[Any, list[Any]]:
             self._take_state(rank)
             found, _ = self._gradients(rank, *self._batch(element, rank))
             self._keep_state(rank)
-            sums = [one + other for one, other in zip(sums, found, strict=True)]
-            return rank + 1, sums, squares + _squares(is_sampled, found)
+            return rank + 1, [one + other for one, other in zip(sums, found, strict=True)]
 
-        begin = (tf.constant(1, tf.int64), gradients, _squares(is_sampled, gradients))
-        _, sums, squares = tf.while_loop(lambda rank, *_: rank < self._ranks, add_next, begin, parallel_iterations=1)
+        begin = (tf.constant(1, tf.int64), gradients)
+        _, sums = tf.while_loop(lambda rank, _: rank < self._ranks, add_next, begin, parallel_iterations=1)
         self._take_state(tf.constant(0, tf.int64))
         for variable, value in counted:  # metrics are rank 0's, also those that layers and losses update
             variable.assign(value)
         averages = [each * (1 / self._ranks) for each in sums]  # multiplied, as Horovod does
-        self._measures.add_squares(is_sampled, lambda: squares / self._ranks, averages)
         model.optimizer.apply_gradients(zip(averages, model.trainable_variables, strict=True))
         return model.compute_metrics(x, y, predicted, None)
 
@@ -133,11 +127,3 @@ def _of_ranks(variable: Any, ranks: int) -> Any:
 
     with tf.device(variable.device):
         return tf.Variable(tf.stack([variable.read_value()] * ranks), trainable=False)
-
-
-def _squares(is_sampled: Any, gradients: list[Any]) -> Any:
-    """The squared norm of one rank's gradients; 0 in a step in which the gradient noise is not measured."""
-    import tensorflow as tf
-
-    nothing = tf.zeros((), tf.float64)
-    return nothing if is_sampled is None else tf.cond(is_sampled, lambda: squared_norm(gradients), lambda: nothing)

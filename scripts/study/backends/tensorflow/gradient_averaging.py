@@ -8,11 +8,11 @@ from typing import Any, Protocol, cast
 from numpy.typing import NDArray
 
 from study.backends.tensorflow import precision
-from study.communication.collectives import Broadcast, Collectives, Members
-from study.communication.subset import Alone, Subset
+from study.communication.alone import Alone
+from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 
-Observer = Callable[[list[Any], list[Any]], None]  # of tensors: gradients, and their averages
+Observer = Callable[[list[Any]], None]  # of tensors: a rank's own gradients
 
 
 class Averaging(Protocol):
@@ -21,10 +21,8 @@ class Averaging(Protocol):
     sends_sparse: bool  # whether it was seen to send sparse gradients (of embeddings) as they are
     strategy: Any  # TensorFlow's strategy, in whose scope the model is made; None if the model is a local one
 
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer``, with each gradient averaged over the members before it is applied.
+    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
+        """``optimizer``, with each gradient averaged over the ranks before it is applied.
 
         compression: ``fp16`` to send 16 bits per value. backward_passes: steps whose gradients are averaged first; the
         others change no weights.
@@ -37,22 +35,19 @@ class Averaging(Protocol):
         """
 
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
-        """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients, averages)``.
+        """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients)``.
 
-        gradients, averages: tensors, one for each variable, before and after averaging. It is called when a step is
-        traced.
+        gradients: tensors, one for each variable, before averaging. It is called when a step is traced.
         """
 
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Set ``variables`` on every member to the values of the first member."""
+    def broadcast_variables(self, variables: list[Any]) -> None:
+        """Set ``variables`` on every rank to the values of the first one."""
 
 
 def averaging_of(ranks: Collectives) -> Averaging:
     """The averaging among ``ranks``."""
     if isinstance(ranks, Alone):
         return Local()
-    if isinstance(ranks, Subset):
-        return OfProcessSet(averaging_of(ranks.every), ranks.ranks)
     return cast(Averaging, ranks)
 
 
@@ -61,9 +56,7 @@ class Local:
 
     strategy, sends_sparse = None, False
 
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
+    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
         """``optimizer`` as it is."""
         return optimizer
 
@@ -72,49 +65,19 @@ class Local:
         return None
 
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients, gradients)``."""
+        """Have each step of ``optimizer`` also do ``observe(gradients)``."""
         optimizer = precision.without_loss_scale(optimizer)
         compute = optimizer.compute_gradients
 
         def observed(*arguments: Any, **named: Any) -> Any:
             pairs = compute(*arguments, **named)
-            gradients = [gradient for gradient, _ in pairs]
-            observe(gradients, gradients)
+            observe([gradient for gradient, _ in pairs])
             return pairs
 
         optimizer.compute_gradients = observed
 
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
+    def broadcast_variables(self, variables: list[Any]) -> None:
         """Nothing: the rank keeps its own."""
-
-
-class OfProcessSet:
-    """The `Averaging` among some of the ranks."""
-
-    strategy, sends_sparse = None, False
-
-    def __init__(self, every: Averaging, ranks: Members) -> None:
-        """every: of all ranks. ranks: of the process set, as ``every`` numbers them."""
-        self._every, self._ranks = every, ranks
-
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer``, with each gradient averaged over these ranks before it is applied."""
-        options: dict[str, Any] = {"compression": compression, "backward_passes": backward_passes}
-        return self._every.distributed_optimizer(optimizer, self._ranks, **options)
-
-    def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """Whether the gradients of ``variables`` were averaged over these ranks."""
-        return self._every.has_averaged(optimizer, variables)
-
-    def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
-        self._every.observe_gradients(optimizer, observe)
-
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Set ``variables`` on each of these ranks to the values of the first one."""
-        self._every.broadcast_variables(variables, self._ranks)
 
 
 class OfStrategy(Local):
@@ -136,18 +99,6 @@ class OfStrategy(Local):
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
         """Refused."""
         raise self._lacks("broadcast of data")
-
-    def gather_bytes(self, sent: NDArray[Any], members: Members | None = None) -> NDArray[Any]:
-        """Refused."""
-        raise self._lacks("exchange of bytes")
-
-    def broadcast_bytes(self, contents: dict[int, NDArray[Any]], members: Members | None = None) -> list[NDArray[Any]]:
-        """Refused."""
-        raise self._lacks("exchange of bytes")
-
-    def concurrent_broadcasts(self) -> Broadcast:
-        """Refused."""
-        raise self._lacks("exchange of bytes")
 
     def allreduce_of(self, size: int) -> Callable[[], object]:
         """Refused: the sweep times Horovod's allreduces."""

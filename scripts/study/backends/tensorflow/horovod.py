@@ -58,10 +58,8 @@ class Horovod(RanksOnly):
             if 1 < len(members) < self.size:
                 self._sets[members] = self._hvd.add_process_set(list(members))
 
-    def distributed_optimizer(
-        self, optimizer: Any, members: Members | None = None, compression: str = "none", backward_passes: int = 1
-    ) -> Any:
-        """``optimizer``, with each gradient averaged over the members before it is applied."""
+    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
+        """``optimizer``, with each gradient averaged over the ranks before it is applied."""
         # As DistributedOptimizer of horovod.tensorflow.keras does, a module that also imports Keras 3 and Matplotlib.
         import tensorflow as tf
         from horovod._keras import create_distributed_optimizer
@@ -80,7 +78,7 @@ class Horovod(RanksOnly):
             op=self._hvd.Average,
             backward_passes_per_step=backward_passes,
             average_aggregated_gradients=True,
-            process_set=self._process_set(members),
+            process_set=self._process_set(None),
         )
         self._note_averages(found, stays_dense)
         return found
@@ -130,24 +128,23 @@ class Horovod(RanksOnly):
             return None  # also of emulated ranks, which average by themselves
         return noted is not None and {each.ref() for each in variables} <= noted
 
-    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any], list[Any]], None]) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients, averages)``."""
+    def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any]], None]) -> None:
+        """Have each step of ``optimizer`` also do ``observe(gradients)``."""
         optimizer = precision.without_loss_scale(optimizer)
         average = optimizer._allreduce
 
         def observed(gradients: Any, variables: Any) -> list[Any]:
             averages = average(gradients, variables)
-            observe(list(gradients), averages)
+            observe(list(gradients))
             return averages
 
         optimizer._allreduce = observed
 
-    def broadcast_variables(self, variables: list[Any], members: Members | None = None) -> None:
-        """Set ``variables`` on every member to the values of the first member."""
+    def broadcast_variables(self, variables: list[Any]) -> None:
+        """Set ``variables`` on every rank to the values of the first one."""
         from horovod.tensorflow import broadcast_variables
 
-        root = members[0] if members else 0
-        broadcast_variables(variables, root_rank=root, process_set=self._process_set(members))
+        broadcast_variables(variables, root_rank=0)
 
     def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
         """Fill ``matrix`` on every member; in blocks, so that memory grows by one block."""
@@ -163,11 +160,11 @@ class Horovod(RanksOnly):
             if self.rank != root:
                 block[:] = sent.numpy()
 
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
-        """``value`` of every member, in their order."""
+    def gather(self, value: Any) -> list[Any]:
+        """``value`` of every rank, in their order."""
         from horovod.tensorflow import allgather_object
 
-        return allgather_object(value, process_set=self._process_set(members))
+        return allgather_object(value)
 
     def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
         """The uint8 arrays of all members, one after the other.

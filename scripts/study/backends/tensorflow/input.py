@@ -132,8 +132,6 @@ def pipeline(
     with tf.device("/CPU:0"):
         if gather:
             chosen = chosen.map(gather, num_parallel_calls=threads or None, deterministic=True if threads else None)
-        if measures:
-            chosen = measures.summed(chosen)
     chosen = chosen.prefetch(prefetched) if prefetched else chosen
     return (measures.timed(chosen) if measures else chosen).with_options(options(threads))
 

@@ -31,10 +31,8 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | Non
                 hooks.end_steps()
             own = {name: value for name, value in every.items() if not name.startswith("val_")}
             validation = {name[4:]: value for name, value in every.items() if name.startswith("val_")}
-            goes_on = hooks.end_epoch(epoch, own, validation if validates else None)
+            hooks.end_epoch(epoch, own, validation if validates else None)
             inputs.set_epoch(epoch + 1)
-            if not goes_on:
-                self.model.stop_training = True
 
     class CallsInSteps(Calls):
         """Calls the hook before each step too; Keras refuses that under a parameter server."""

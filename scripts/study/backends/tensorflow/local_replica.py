@@ -1,6 +1,6 @@
-"""A local copy of a distributed model: the initial weights, and the evaluation, without TensorFlow's strategies.
+"""A local copy of a parameter server's model: the initial weights, and the evaluation, without TensorFlow's strategy.
 
-With it a run of any strategy begins with the weights that Horovod broadcasts from rank 0, and is evaluated on the same
+With it a run begins with the weights that Horovod broadcasts from rank 0, and is evaluated on the same
 batches.
 """
 
@@ -59,7 +59,7 @@ class LocalReplica:
         return found
 
     def has_sparse_gradients(self) -> bool:
-        """Whether the model's gradients are sparse, which TensorFlow's strategies send as they are."""
+        """Whether the model's gradients are sparse, which TensorFlow's strategy sends as they are."""
         found: list[bool] = []
         shape = (self._batch_size, *self._shape)
         _without_strategy(lambda: found.append(model_state.has_sparse_gradients(self._local, shape)))

@@ -26,7 +26,7 @@ class Alone:
         self.size, self.rank = size, number
         self._applied: set[Any] = set()
 
-    def distributed_optimizer(self, optimizer: Any, members: Any = None, **options: Any) -> Any:
+    def distributed_optimizer(self, optimizer: Any, **options: Any) -> Any:
         """``optimizer``, whose gradients nobody averages."""
         apply = optimizer.apply_gradients
 

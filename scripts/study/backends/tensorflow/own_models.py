@@ -16,7 +16,7 @@ from study.backends.tensorflow import precision
 from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
-from study.machines.process_roles import HOROVOD, MIRRORED
+from study.machines.process_roles import HOROVOD
 from study.workloads.base import Benchmark
 
 LOOPS = ("fit", "evaluate", "make_train_function", "make_test_function")  # which this project's loops replace
@@ -168,13 +168,13 @@ def _of_number_types(model: Any, run: RunDefinition) -> str | None:
 
 def _of_statistics(model: Any, run: RunDefinition) -> str | None:
     """Why batch normalisation that asks for statistics of all ranks would not have them, or None."""
-    if strategy_of(run) == MIRRORED or run.ranks * run.emulated_ranks == 1:
+    if run.ranks * run.emulated_ranks == 1:
         return None
     for layer in model._flatten_layers():
         if getattr(layer, "_synchronized", False) or getattr(layer, "synchronized", False):
             return (
                 f"has a layer {layer.name} with synchronized=True, which knows TensorFlow's replicas and no ranks; "
-                f"leave that out, or use strategy: {MIRRORED}"
+                "leave that out"
             )
     return None
 

@@ -21,7 +21,7 @@ from study.backends.tensorflow.devices import limit_threads, pin_device
 from study.backends.tensorflow.gradient_averaging import OfStrategy
 from study.communication import roles
 from study.communication.channel import Channel
-from study.communication.collectives import Gathered, Members
+from study.communication.collectives import Gathered
 from study.communication.roles import BY_RANK, CHIEF_ENDED, JOBS, Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -67,7 +67,7 @@ class Chief(OfStrategy):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(run))
 
-    def gather(self, value: Any, members: Members | None = None) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The chief's own ``value``."""
         return [value]
 

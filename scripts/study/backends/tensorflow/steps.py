@@ -1,4 +1,4 @@
-"""The training step of a model and its input: on own ranks, on emulated ones, and under TensorFlow's strategies."""
+"""The training step of a model and its input: on own ranks, on emulated ones, and under a parameter server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from study.backends.tensorflow.input import batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.communication.collectives import Collectives
-from study.communication.roles import strategy_of
 from study.data.order import EpochOrder, OrdersByRank
 from study.experiment.definition import RunDefinition
-from study.machines.process_roles import PARAMETER_SERVER
 from study.workloads.base import Data
 
 
@@ -51,7 +49,7 @@ def prepared(
     if own_models.overrides(model, "train_step"):
         model_state.check_step(model, run, model_state.batch_of(data.train), averaging.has_averaged)
     if run.emulated_ranks > 1:
-        emulated = EmulatedRanks(model, data.train, run, measures, changing)
+        emulated = EmulatedRanks(model, data.train, run, changing)
         train, orders = emulated.batches(rank_samples(data, run), epochs)
         return Inputs({"x": train, "validation_data": batches(data.validation, batch_size)}, orders)
     if run.parameters.get("training_loop", "keras") == "custom":
@@ -64,16 +62,11 @@ def prepared(
     return Inputs(_pipelines(data, run, order, of_input), order)
 
 
-def of_strategy(model: Any, data: Data, run: RunDefinition, ranks: Collectives, strategy: Any) -> Inputs:
-    """The same under one of TensorFlow's strategies, without validation: that is the local replica's."""
-    number, steps = rank_samples(data, run), rank_steps(data, run)
-    if strategy_of(run) == PARAMETER_SERVER:
-        chief: Any = ranks
-        strategy_input.seed_dropout_by_worker(model, run)
-        train = strategy_input.creator(data.train, number, run, chief.registered.drawing)
-        return Inputs({"x": train, "steps_per_epoch": steps * run.ranks})
-    own = strategy_input.batches(data.train, number, run, ranks.rank)
-    return Inputs({"x": strategy.distribute_datasets_from_function(lambda _: own), "steps_per_epoch": steps})
+def of_servers(model: Any, data: Data, run: RunDefinition, chief: Any) -> Inputs:
+    """The same under a parameter server, without validation: that is the local replica's."""
+    strategy_input.seed_dropout_by_worker(model, run)
+    train = strategy_input.creator(data.train, rank_samples(data, run), run, chief.registered.drawing)
+    return Inputs({"x": train, "steps_per_epoch": rank_steps(data, run) * run.ranks})
 
 
 def write_out_step(model: Any) -> None:

@@ -1,6 +1,6 @@
-"""The training input of TensorFlow's own strategies: batches without an end, in the order of Horovod's ranks.
+"""The training input of a parameter server's workers: batches without an end, in the order of Horovod's ranks.
 
-A strategy counts steps, not epochs: a worker's batches follow one another over all epochs. They are those of the
+The strategy counts steps, not epochs: a worker's batches follow one another over all epochs. They are those of the
 Horovod rank with the worker's number, epoch by epoch, whichever worker is faster.
 """
 
@@ -39,24 +39,12 @@ def number_of_worker() -> Any:
     return tf.strings.to_number(tf.io.read_file(NUMBER_FILE), tf.int64)
 
 
-def batches(samples: SampleSource, number: int, run: RunDefinition, worker: int) -> Any:
-    """A ``tf.data.Dataset`` of a worker's batches.
-
-    samples: of all workers. number: how many of them a worker trains on in an epoch. worker: its number.
-    """
-    import tensorflow as tf
-
-    with tf.device("/CPU:0"):
-        gather = gatherer(samples)
-    drawn = input.drawn(samples, lambda epoch: (positions(run, worker, number, epoch), epoch))
-    return _dataset(gather, drawn, samples.threads, run)
-
-
 def creator(samples: SampleSource, number: int, run: RunDefinition, drawing: str) -> Any:
-    """The same for Keras and a parameter server: each worker makes its own batches. The samples are sent to it once.
+    """A Keras ``DatasetCreator``, by which each worker makes its own batches. The samples are sent to it once.
 
-    drawing: the name by which TensorFlow knows a worker's own function from (number, epoch) to `positions` and random
-    changes, the same on all workers.
+    samples: of all workers. number: how many of them a worker trains on in an epoch. drawing: the name by which
+    TensorFlow knows a worker's own function from (number, epoch) to `positions` and random changes, the same on all
+    workers.
     """
     import tensorflow as tf
     import tf_keras as keras

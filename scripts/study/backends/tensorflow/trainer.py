@@ -31,7 +31,7 @@ from study.workloads.base import Benchmark, Data
 
 
 class KerasTrainer:
-    """The model of one rank; under one of TensorFlow's strategies, the model of all workers."""
+    """The model of one rank; under a parameter server, the model of all workers."""
 
     def __init__(self, workload: Benchmark, run: RunDefinition, ranks: Collectives, data: Data) -> None:
         self._run, self._ranks, self._data = run, ranks, data
@@ -46,7 +46,7 @@ class KerasTrainer:
         self.runs_epochs = bool(strategy) or run.parameters.get("training_loop", "keras") == "keras"
         self._steps = rank_steps(data, run)
         self.steps_per_epoch = self._steps if self.makes_steps else self._steps * run.ranks
-        self._measures = StepMeasures(run, ranks.size * run.emulated_ranks, self._steps)
+        self._measures = StepMeasures(run, self._steps)
         self._input_measures: InputMeasures | None = None
         self._penalty: Any = None
         self._evaluated: dict[int, Any] = {}  # batches by sample source, which may be evaluated after every epoch
@@ -93,9 +93,9 @@ class KerasTrainer:
     def begin(self, epochs: int) -> None:
         """Check the model, wrap what is measured around its training step, and make its input."""
         streamed = self._data.train.is_streamed and self._run.emulated_ranks == 1 and not self._replica
-        self._input_measures = InputMeasures(self._run["input_checksum"]) if streamed else None
+        self._input_measures = InputMeasures() if streamed else None
         if self._replica:
-            self._inputs = steps.of_strategy(self.model, self._data, self._run, self._ranks, self._averaging.strategy)
+            self._inputs = steps.of_servers(self.model, self._data, self._run, self._ranks)
         else:
             self._inputs = steps.prepared(
                 self.model, self._data, self._run, self._ranks, self._measures, epochs, self._input_measures
@@ -171,7 +171,7 @@ class KerasTrainer:
         return self._finite.taken()
 
     def measured(self) -> dict[str, float]:
-        """Columns of ``history.csv``; the steps of TensorFlow's strategies are not measured."""
+        """Columns of ``history.csv``; the steps of a parameter server's workers are not measured."""
         if self._replica:
             return {}
         of_input = self._input_measures.end_epoch(self._steps) if self._input_measures else {}

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from study.data import source_state
 from study.data.images import damage
 from study.data.images.codec import Codec, CodecError, extension, has_16_bits
 from study.data.images.formats import FORMATS, INDEX, Checked
-from study.data.images.layouts import Source
+from study.data.images.layouts import FIRST_LABEL, Source
 
 CONVERTER_VERSION = 1
 
@@ -85,7 +85,7 @@ def convert(
         sidecar,
         {
             "schema_version": 1,
-            "converter_version": CONVERTER_VERSION,
+            **describe_conversion(source, options),
             "format": name,
             "shape": [len(labels), options.side**2 * options.channels],
             "classes": options.classes,
@@ -95,6 +95,13 @@ def convert(
             "source": {"name": Path(source.path).name, "bytes": int(sizes.sum()), "sha256": seen.digest.hexdigest()},
         },
     )
+
+
+def describe_conversion(source: Source, options: Options) -> dict[str, Any]:
+    """What the sidecar of images says of how they were converted: the converter's version, and all that it reads."""
+    first_label = FIRST_LABEL.get(source.layout) if source.first_label is None else source.first_label
+    read = {**asdict(options), "layout": source.layout, "first_label": first_label}
+    return {"converter_version": CONVERTER_VERSION, "definition": read}
 
 
 def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool, codec: Codec) -> Iterator[Checked]:

@@ -13,7 +13,7 @@ from study.training import staging
 
 @WAYS.register("shared_memory")
 class SharedMemory(Way):
-    """One ring per node. Who writes into it sees who lags, and what is in it stays when its writer has left."""
+    """One ring per node. What is in it stays when its writer has left."""
 
     def __init__(self, place: Place) -> None:
         self._node = next(node for node in staging.nodes(place.communicator) if place.rank in node)
@@ -40,4 +40,4 @@ class SharedMemory(Way):
         memory = ring.shared(place.communicator, self._node, length)
         sizes = [place.order.block(number).samples for number in range(place.order.blocks_per_epoch)]
         own = self._node.index(place.rank)
-        return ring.Ring(memory, place.form, place.capacity, sizes, (members, self.readers, own), place.waits)
+        return ring.Ring(memory, place.form, place.capacity, sizes, (members, self.readers, own))

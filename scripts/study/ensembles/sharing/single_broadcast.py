@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from study.communication.collectives import Collectives, Members
+from study.communication.collectives import Members, SharingCollectives
 from study.ensembles.content import Bytes, Content
 from study.ensembles.order import Block
 from study.ensembles.sharing.base import WAYS, ByMessages, Shared
@@ -33,5 +33,5 @@ class SingleBroadcast(ByMessages):
         return list(zip(blocks, form.split(content, [block.samples for block in blocks]), strict=True))
 
 
-def _among(communicator: Collectives, members: Members, sent: Bytes) -> Bytes:
+def _among(communicator: SharingCollectives, members: Members, sent: Bytes) -> Bytes:
     return communicator.gather_bytes(sent, members) if len(members) > 1 else sent

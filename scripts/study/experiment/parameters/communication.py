@@ -138,23 +138,6 @@ def _algorithm(run: PlannedRun) -> str | None:
     return _mpi("mpi_allreduce_algorithm")(run)
 
 
-def _connections(run: PlannedRun) -> str | None:
-    if run["gloo_connections"] > 1 and run["strategy"] != DDP:
-        return f"strategy: {run['strategy']} has one connection between two ranks; use strategy: ddp"
-    return None
-
-
-def _connections_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    if run["gloo_connections"] == 1:
-        return None
-    if machine["gpus_per_rank"]:
-        return "it is Gloo's, and the ranks have GPUs, between which PyTorch reduces by NCCL"
-    named = machine.get("interface") or machine.get("hosts") or run["communication_interface"] != DEFAULT
-    if launchers.nodes(run.gpus, dict(machine)) > 1 and not named:
-        return "between nodes it needs the network's name; give interface in the machine's file"
-    return None
-
-
 def _is_here(machine: Mapping[str, Any]) -> bool:
     return "scheduler" not in machine and launchers.of(dict(machine)).on_own_hosts
 
@@ -258,21 +241,6 @@ declare(
         label="MPI allreduce algorithm",
         refuse=_algorithm,
         refuse_on=_mpi_on("mpi_allreduce_algorithm"),
-        idle=idle_alone,
-    )
-)
-
-declare(
-    Parameter(
-        "gloo_connections",
-        Count(1, 16),
-        "Connections between each two ranks of strategy ddp on CPUs, which take turns, each with two threads of Gloo.",
-        default=1,
-        unit="connections",
-        default_in_papers=True,
-        label="Gloo connections",
-        refuse=_connections,
-        refuse_on=_connections_on,
         idle=idle_alone,
     )
 )

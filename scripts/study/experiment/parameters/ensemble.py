@@ -9,18 +9,8 @@ from study import workloads
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.wording import counted
-from study.experiment.ensemble import (
-    NEVER,
-    OF_SAMPLES,
-    UNNAMED,
-    Member,
-    halving_epochs,
-    is_ensemble,
-    members_of,
-    ranks_of,
-)
-from study.experiment.member_networks import refused_network, refused_ranks, spec_of
-from study.experiment.parameter import Choice, Count, EpochList, MemberList, Number, Parameter
+from study.experiment.ensemble import OF_SAMPLES, UNNAMED, Member, is_ensemble, members_of
+from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
 from study.experiment.parameters.registry import PARAMETERS, declare
 
 if TYPE_CHECKING:
@@ -30,15 +20,14 @@ WITHOUT_READERS = ("duplicated", "all_shared")  # in which all ranks preprocess
 # Keys that an ensemble cannot be combined with, and why; a key at its default is no matter.
 NOT_WITH_ENSEMBLES = {
     "strategy": "an ensemble is started by Horovod",
-    "emulated_ranks": "a member has ranks of its own, see member_ranks",
+    "emulated_ranks": "a member has one rank",
     "trace": "the timeline is of ranks that train together",
     "profile": "the profile is of ranks that train together",
     "allreduce_sweep": "members average no gradients with one another",
-    "gradient_noise_every": "members average no gradients with one another",
     "straggler_loads": "members do not wait for one another's weights",
     "staging": "every rank that preprocesses reads the files",
     "input_pipeline": "samples are shared one block at a time",
-    "sharding": "a member of one rank trains on all samples",
+    "sharding": "a member trains on all samples",
     "warmup_epochs": "members with learning rates of their own have no common warm-up",
     "hierarchical_allreduce": "members average no gradients with one another",
     "autotune": "members average no gradients with one another",
@@ -50,60 +39,27 @@ NOT_WITH_ENSEMBLES = {
     "cache_samples": "members do not keep shared samples",
     "shuffle_buffer_samples": "all members have one order of the samples",
 }
-WITHIN_MEMBERS = ("sharding",)  # of these, what members of several ranks can be combined with
-# Ways of sharing for members of one rank only, and why.
-NOT_WITH_MEMBER_RANKS = {
-    "tf_data_service": "its members get samples of one order",
-    "concurrent_broadcast": "its broadcasts are among all ranks",
-}
 
 
 def _ensemble(run: PlannedRun) -> str | None:
     if not is_ensemble(run.parameters):
         return None
-    of_members = ranks_of(run.parameters)
     for name, why in NOT_WITH_ENSEMBLES.items():
-        if run[name] != PARAMETERS[name].default and not (name in WITHIN_MEMBERS and max(of_members) > 1):
+        if run[name] != PARAMETERS[name].default:
             return f"an ensemble cannot be combined with {name}: {why}; give two grids"
-    if run.gpus != sum(of_members):
-        each = counted(of_members[0], "rank") if len(set(of_members)) == 1 else "different numbers of ranks"
-        return (
-            f"{run['ensemble']} members of {each} need gpus: {sum(of_members)}, but gpus is {run.gpus}; leave gpus out"
-        )
+    if run.gpus != run["ensemble"]:
+        members = counted(run["ensemble"], "member")
+        return f"{members} of 1 rank need gpus: {run['ensemble']}, but gpus is {run.gpus}; leave gpus out"
     if run["measure"] != "train" or run["compute"] != "measured":
         if run["step_delay_ms"]:
             return "step_delay_ms delays the steps of training, and this run has none; use 0"
         if run["checkpoint_epochs"]:
             return "checkpoints are of training, and this run trains nothing; use checkpoint_epochs: 0"
-    if run["ensemble"] > 1 and max(of_members) == 1 and run["learning_rate_scaling"] != "none":
+    if run["ensemble"] > 1 and run["learning_rate_scaling"] != "none":
         return (
             "linear scaling would multiply each member's learning rate by the number of ranks; use "
             "learning_rate_scaling: none"
         )
-    return None
-
-
-def _member_ranks(run: PlannedRun) -> str | None:
-    if run["member_ranks"] == 1:
-        return None
-    if all(each.ranks for each in members_of(run.parameters)):
-        return f"{run['member_ranks']} has no effect: each entry of members gives its ranks; leave it out"
-    reason = _several_ranks(run)
-    return reason and f"{run['member_ranks']}: {reason}"
-
-
-def _several_ranks(run: PlannedRun) -> str | None:
-    """Why members of a run cannot have several ranks."""
-    sharing = run["input_sharing"]
-    if sharing in NOT_WITH_MEMBER_RANKS:
-        return (
-            f"input_sharing: {sharing} is for members of one rank: {NOT_WITH_MEMBER_RANKS[sharing]}; use 1, "
-            "or another input_sharing"
-        )
-    if run["measure"] != "train" or run["compute"] != "measured":
-        return "rates are those of members of one rank, and this run trains nothing; use 1"
-    if run["on_member_failure"] == "continue":
-        return "ranks of a member wait for one another, so it cannot be left out; use on_member_failure: end"
     return None
 
 
@@ -113,9 +69,6 @@ def _members(run: PlannedRun) -> str | None:
     found = members_of(run.parameters)
     if len(found) != run["ensemble"]:
         return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
-    ranks = ranks_of(run.parameters)
-    if reason := refused_ranks(run) or (_several_ranks(run) if max(ranks) > 1 else None):
-        return reason
     samples = run.samples_per_rank
     for each in found:
         if each.simulated_samples_per_s and run["compute"] != "simulated":
@@ -128,11 +81,7 @@ def _members(run: PlannedRun) -> str | None:
             return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
         if each.batch_size and samples is not None and each.batch_size > samples:
             return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} samples of a rank"
-    networks: dict[tuple[str | None, int], str | None] = {}
-    for each, of_it in zip(found, ranks, strict=True):
-        if (each.benchmark, of_it) not in networks:  # a thousand members may have two networks
-            networks[each.benchmark, of_it] = refused_network(run, each, of_it, PARAMETERS.values())
-        if reason := networks[each.benchmark, of_it] or _model(run, each):
+        if reason := _model(run, each):
             return f"member {each.number}: {reason}"
     return None
 
@@ -141,8 +90,7 @@ def _model(run: PlannedRun, member: Member) -> str | None:
     """Why a member's model cannot be changed like this, by the schema of its benchmark's ``model``."""
     if not member.model:
         return None
-    name, changed = member.benchmark or run.dataset.benchmark, member.model
-    spec = run.spec if name == run.dataset.benchmark else spec_of(name, run.dataset)
+    name, changed, spec = run.dataset.benchmark, member.model, run.spec
     benchmark = workloads.get(name, spec)
     unknown = [key for key in changed if key not in spec["model"]]
     if unknown:
@@ -155,12 +103,8 @@ def _model(run: PlannedRun, member: Member) -> str | None:
 
 
 def _input_sharing(run: PlannedRun) -> str | None:
-    if run["input_sharing"] == "tf_data_service":
-        for name in ("on_member_failure", "on_member_lag"):
-            if run[name] != PARAMETERS[name].default:
-                return f"tf_data_service cannot be combined with {name}: members depend on its worker; give two grids"
-        if run["checkpoint_epochs"]:
-            return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
+    if run["input_sharing"] == "tf_data_service" and run["checkpoint_epochs"]:
+        return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
     return None
@@ -226,51 +170,13 @@ def _untrained(run: PlannedRun) -> str | None:
     return "with measure: peak_throughput nothing computes" if is_input_only else None
 
 
-def _on_member_lag(run: PlannedRun) -> str | None:
-    if run["on_member_lag"] == "read_alone" and run["input_sharing"] == "duplicated":
-        return "read_alone: with input_sharing: duplicated every member reads alone anyway; use wait"
-    return None
-
-
-def _on_member_failure(run: PlannedRun) -> str | None:
-    if run["on_member_failure"] == "continue" and run["ensemble"] == 1:
-        return "continue: there is no other member; use end"
-    return None
-
-
-def _halving_epochs(run: PlannedRun) -> str | None:
-    text, members, last = run["halving_epochs"], run["ensemble"], run.epochs_per_rank
-    if text == NEVER:
-        return None
-    try:
-        epochs = halving_epochs(run.parameters)
-    except ValueError:
-        epochs = []
-    if not epochs or epochs != sorted(set(epochs)) or epochs[0] < 1:
-        return f"{text!r}: expected epochs from 1 on in ascending order, separated by blanks, such as 1 3"
-    if members == 1:
-        return f"{text}: one member has no worse half; use none, or a larger ensemble"
-    if run["measure"] != "train" or run["compute"] != "measured":
-        return f"{text}: members are compared by their loss, and this run trains nothing; use none"
-    if run["input_sharing"] == "tf_data_service":
-        return f"{text}: with tf_data_service members may get other samples than the others; use another input_sharing"
-    if epochs[-1] >= last:
-        return f"{epochs[-1]} is not before the last of {last} epochs; give smaller ones, or more epochs"
-    most = (members - 1).bit_length()
-    if len(epochs) > most:
-        often = "once" if most == 1 else f"{most} times"
-        why = f"{len(epochs)} halvings, but {members} members can be halved {often} at most"
-        return f"{text}: {why}; give fewer epochs, or more members"
-    return None
-
-
 declare(
     Parameter(
         "ensemble",
         Count(1, 10_000),
         "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
-        "same order. 1: an ordinary run, unless members names a list of one entry. More than one of one rank each need "
-        "learning_rate_scaling: none.",
+        "same order, each on one rank. 1: an ordinary run, unless members names a list of one entry. More than one "
+        "need learning_rate_scaling: none.",
         default=1,
         unit="members",
         label="members",
@@ -280,24 +186,10 @@ declare(
 
 declare(
     Parameter(
-        "member_ranks",
-        Count(1, 10_000),
-        "Ranks of each member, unless its entry in members has `ranks`. They average their gradients; members never "
-        "do. Ranks with the same number in their members have the same samples, and share them: rank r of a member has "
-        "those of rank r of a single job with so many ranks. learning_rate_scaling: linear multiplies by this number.",
-        default=1,
-        unit="ranks",
-        label="ranks per member",
-        refuse=_member_ranks,
-    )
-)
-
-declare(
-    Parameter(
         "members",
         MemberList(),
-        "Name of a list under `members` of the study, with the network, number of ranks, learning rate, seed, batch "
-        "size, model parameters and simulated rate of each member. Records have the list itself. none: the members "
+        "Name of a list under `members` of the study, with the learning rate, seed, batch size, model parameters and "
+        "simulated rate of each member. Records have the list itself. none: the members "
         "differ in their seeds only.",
         default=UNNAMED,
         label="list of members",
@@ -338,7 +230,6 @@ declare(
         "preprocessing_ranks",
         Count(0, 10_000),
         "Number of ranks that preprocess samples: the first ones; with shared_memory, the first ones of each node. "
-        "With member_ranks, of each group of ranks that share the same samples. "
         "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
         default=0,
         unit="ranks",
@@ -416,38 +307,5 @@ declare(
         label="simulated rate (samples/s)",
         refuse=_simulated_samples_per_s,
         idle=_untrained,
-    )
-)
-
-declare(
-    Parameter(
-        "on_member_failure",
-        Choice(("end", "continue")),
-        "What happens if a member fails. end: the run ends. continue: the others train on. If a rank is lost, they can "
-        "only do so under horovodrun.",
-        default="end",
-        refuse=_on_member_failure,
-    )
-)
-
-declare(
-    Parameter(
-        "on_member_lag",
-        Choice(("wait", "read_alone")),
-        "What happens if a member is slower than the others. wait: they wait for it once its buffer is full. "
-        "read_alone: from then on it preprocesses for itself, and the others no longer wait for it.",
-        default="wait",
-        refuse=_on_member_lag,
-    )
-)
-
-declare(
-    Parameter(
-        "halving_epochs",
-        EpochList(),
-        "Successive halving: the epochs after which the worse half of the members stops, by validation loss, such as "
-        "1 3. Of an odd number, the larger part trains on. none: all members train to the end.",
-        default=NEVER,
-        refuse=_halving_epochs,
     )
 )

@@ -56,8 +56,6 @@ def _passes(run: PlannedRun) -> str | None:
         return "an emulated run averages the gradients itself; use 1"
     if run.steps is not None and run["backward_passes_per_step"] > run.steps:
         return f"it is more than the {counted(run.steps, 'step')} of the run: the weights would never change"
-    if run["gradient_noise_every"]:
-        return "gradient noise cannot be measured in steps without an allreduce; use gradient_noise_every: 0"
     if run["checkpoint_epochs"]:
         return "checkpoints lack gradients that are not applied yet; use checkpoint_epochs: 0"
     return None

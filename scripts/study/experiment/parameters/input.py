@@ -31,15 +31,11 @@ def _loader(run: PlannedRun) -> str | None:
     if of_images != (run.kind == "images"):
         fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
         return f"{run['loader']}: {name} trains on {run.kind}; use {_or(list(fitting))}"
-    if run.keeps_lines and Can.IN_MEMORY not in run.source_can:
-        return f"{run['loader']}: {name}'s samples are joined from decoded tables; use another loader"
     too_wide = run.dataset.too_wide(run["loader"])
     return f"{run['loader']}: {too_wide}" if too_wide else None
 
 
 def _staging(run: PlannedRun) -> str | None:
-    if run["staging"] in BROADCASTS and run.keeps_lines:
-        return f"matrices are broadcast, and loader: {run['loader']} keeps text; use none or local_copy"
     if run["staging"] in BROADCASTS and run.kind == "images":
         return "images are read while the model trains, so there is no matrix to broadcast; use none or local_copy"
     return None
@@ -55,11 +51,6 @@ def _storage(run: PlannedRun) -> str | None:
 
 
 def _input_pipeline(run: PlannedRun) -> str | None:
-    if run["input_pipeline"] == "keras_arrays" and run.keeps_lines:
-        return (
-            f"loader: {run['loader']} decodes lines one batch at a time, so there is no array to hand to Keras; use "
-            "tf_data"
-        )
     if run["input_pipeline"] == "keras_arrays" and run.kind == "images":
         return "images are decoded one batch at a time, so there is no array to hand to Keras; use tf_data"
     if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
@@ -88,8 +79,6 @@ def _cache_samples(run: PlannedRun) -> str | None:
         return None
     if run["emulated_ranks"] > 1:
         return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
-    if run.keeps_lines:
-        return f"loader: {run['loader']} is there to decode lines for every batch; use false, or another loader"
     if run.kind != "images":
         return f"{run.dataset.benchmark}'s tables are in memory before training begins; use false"
     if FORMATS[run["loader"]].has_pixels:
@@ -131,8 +120,7 @@ declare(
         "loader",
         Choice((*TRAINING_LOADERS, *IMAGE_LOADERS, NO_LOADER)),
         "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
-        "which they are read while the model trains; with memory they are decoded beforehand. lines: lines stay text "
-        "in memory, and each batch's are decoded when the batch is made. none: of a command.",
+        "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
         default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
         refuse=_loader,
     )

@@ -8,21 +8,12 @@ from study.core.wording import counted
 from study.experiment.parameter import Count, Flag, FlagOrWord, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
-from study.machines.process_roles import DDP, HOROVOD
 from study.workloads import command
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 OPERATIONS = "operations"  # value of ``profile``
-
-
-def _input_checksum(run: PlannedRun) -> str | None:
-    if run["input_checksum"] and run.kind != "images":
-        return f"{run.dataset.benchmark} trains on {run.kind}, whose loaders the tests compare; it is for images"
-    if run["input_checksum"] and run["emulated_ranks"] > 1:
-        return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
-    return None
 
 
 def _straggler_loads(run: PlannedRun) -> str | None:
@@ -68,8 +59,6 @@ def _operations(run: PlannedRun) -> str | None:
     """Why the operations of a run cannot be profiled, or None."""
     if run.kind == command.KIND:
         return f"{run.dataset.benchmark} is a command, whose framework has a profiler of its own; use that"
-    if run["strategy"] not in (HOROVOD, DDP):
-        return f"the steps of strategy: {run['strategy']} are not marked; use horovod or ddp"
     if run["input_pipeline"] == "keras_arrays":
         return "with input_pipeline: keras_arrays the wait for a batch is not seen; use tf_data"
     return None
@@ -95,22 +84,9 @@ def _emulated_ranks(run: PlannedRun) -> str | None:
     return None
 
 
-def _gradient_noise(run: PlannedRun) -> str | None:
-    if run["gradient_noise_every"] and run["sharding"] == "none" and not run.spec["shuffle"]:
-        return f"all ranks train {run.dataset.benchmark} on the same batches with sharding: none; use by_rank"
-    return None
-
-
 def _never_written(run: PlannedRun) -> str | None:
     every, epochs = run["checkpoint_epochs"], run.epochs_per_rank
     return f"none is written: a rank trains {counted(epochs, 'epoch')}" if every > epochs else None
-
-
-def _never_measured(run: PlannedRun) -> str | None:
-    if run.trained_ranks == 1:
-        return "it compares the gradients of two ranks or more"
-    every, steps = run["gradient_noise_every"], run.steps
-    return f"the run has {counted(steps, 'step')}" if steps is not None and every > steps else None
 
 
 declare(
@@ -182,31 +158,6 @@ declare(
         default=1,
         unit="ranks",
         refuse=_emulated_ranks,
-        observes=True,
-    )
-)
-
-declare(
-    Parameter(
-        "gradient_noise_every",
-        Count(0),
-        "Number of steps after which the gradient noise scale is measured each time; 0 for no measurement.",
-        default=0,
-        unit="steps",
-        label="steps between measurements of the gradient noise",
-        refuse=_gradient_noise,
-        idle=_never_measured,
-    )
-)
-
-declare(
-    Parameter(
-        "input_checksum",
-        Flag(),
-        "Whether a checksum of all inputs of the model is recorded, to compare input formats. It slows the input, so "
-        "such a run gives no timings.",
-        default=False,
-        refuse=_input_checksum,
         observes=True,
     )
 )

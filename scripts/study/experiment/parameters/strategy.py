@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
-from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare, not_combined
 from study.machines import launchers
 from study.machines.process_roles import DDP, HOROVOD
@@ -16,15 +15,13 @@ from study.workloads import command
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
-# Keys that need Horovod, and why; with parameter_server also those of the second list.
-HOROVOD_ONLY = {
+# Keys that must have their defaults with a parameter server, and why.
+NOT_WITH_SERVERS = {
     "trace": "the timeline is Horovod's",
     "allreduce_sweep": "the sweep times Horovod's allreduces",
     "emulated_ranks": "emulated ranks stand for Horovod's",
-    "gradient_noise_every": "the strategy does not show its gradients",
     "straggler_loads": "the straggler is a rank of Horovod",
     "checkpoint_epochs": "a run resumes through Horovod's broadcast",
-    "input_checksum": "the input of a strategy is not measured",
     "fusion_threshold_mb": "the fusion buffer is Horovod's",
     "cycle_time_ms": "the cycle is Horovod's",
     "cache_capacity": "the response cache is Horovod's",
@@ -43,20 +40,6 @@ HOROVOD_ONLY = {
     "cache_samples": "a strategy has an input of its own",
     "shuffle_buffer_samples": "a strategy has an input of its own",
     "binding": "a strategy has other processes than ranks",
-}
-MOST_SENT = (1 << 31) - (1 << 20)  # bytes of an array in a message of TensorFlow's servers (gRPC), less its frame
-PARAMETER_SERVER = "parameter_server"
-# Keys that some strategies have; the others refuse another value than the default.
-OF_STRATEGIES = {
-    "servers": (PARAMETER_SERVER,),
-    "server_placement": (PARAMETER_SERVER,),
-    "gloo_connections": (DDP,),
-    "torch_compile": (DDP,),
-    "allreduce_library": (HOROVOD,),
-    "mpi_collectives": (HOROVOD,),
-    "mpi_allreduce_algorithm": (HOROVOD,),
-}
-NOT_WITH_SERVERS = {
     "warmup_epochs": "the learning rate cannot be set before each step, which a worker makes when it can",
     "learning_rate_decay": "the learning rate cannot be set before each step, which a worker makes when it can",
     "step_delay_ms": "a worker makes its steps when it can",
@@ -64,18 +47,23 @@ NOT_WITH_SERVERS = {
     "profile": "the chief trains nothing; there is no rank to profile",
     "learning_rate_by_layer": "a layer's norm needs the whole layer, whose parts may be on several servers",
 }
+MOST_SENT = (1 << 31) - (1 << 20)  # bytes of an array in a message of TensorFlow's servers (gRPC), less its frame
+PARAMETER_SERVER = "parameter_server"
+# Keys that some strategies have; the others refuse another value than the default.
+OF_STRATEGIES = {
+    "servers": (PARAMETER_SERVER,),
+    "server_placement": (PARAMETER_SERVER,),
+    "torch_compile": (DDP,),
+    "allreduce_library": (HOROVOD,),
+    "mpi_collectives": (HOROVOD,),
+    "mpi_allreduce_algorithm": (HOROVOD,),
+}
 
 
 def lacking(strategy: str) -> set[str]:
     """The keys that runs with a strategy do not have: those of other strategies, and those that it must leave alone."""
-    return {name for name, those in OF_STRATEGIES.items() if strategy not in those} | set(_lacks(strategy))
-
-
-def _lacks(strategy: str) -> dict[str, str]:
-    """Keys that must have their defaults with one of TensorFlow's own strategies, and why."""
-    if strategy in (HOROVOD, DDP):
-        return {}
-    return HOROVOD_ONLY | (NOT_WITH_SERVERS if strategy == PARAMETER_SERVER else {})
+    of_others = {name for name, those in OF_STRATEGIES.items() if strategy not in those}
+    return of_others | set(NOT_WITH_SERVERS if strategy == PARAMETER_SERVER else ())
 
 
 def _strategy(run: PlannedRun) -> str | None:
@@ -83,17 +71,15 @@ def _strategy(run: PlannedRun) -> str | None:
     strategy = run["strategy"]
     if strategy == DDP:
         return None if run["framework"] == "pytorch" else f"{strategy} is PyTorch's; give framework: pytorch"
-    if strategy == "horovod":
+    if strategy == HOROVOD:
         return None
-    if why := not_combined(run, strategy, _lacks(strategy)):
+    if why := not_combined(run, strategy, NOT_WITH_SERVERS):
         return why
-    if run["staging"] in BROADCASTS or (strategy == "parameter_server" and run["staging"] != "none"):
+    if run["staging"] != "none":
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
     if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
         return f"{strategy} needs input_pipeline: tf_data and samples at any position"
-    if strategy == "parameter_server" and run.keeps_lines:
-        return f"the chief sends each worker its samples: loader: {run['loader']} cannot; use another loader"
-    return _too_large_to_send(run) if strategy == "parameter_server" else None
+    return _too_large_to_send(run)
 
 
 def _strategy_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
@@ -116,7 +102,7 @@ def _too_large_to_send(run: PlannedRun) -> str | None:
         return None
     return (
         f"the chief sends each worker all training samples in one message, {size / 1e9:.1f} GB of at most "
-        f"{MOST_SENT / 1e9:.1f} GB; use horovod or multi_worker_mirrored"
+        f"{MOST_SENT / 1e9:.1f} GB; use horovod"
     )
 
 
@@ -135,10 +121,10 @@ def _server_placement(run: PlannedRun) -> str | None:
 declare(
     Parameter(
         "strategy",
-        Choice(("horovod", "parameter_server", "multi_worker_mirrored", DDP)),
+        Choice((HOROVOD, PARAMETER_SERVER, DDP)),
         "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
-        "send gradients to servers, asynchronously (TensorFlow). multi_worker_mirrored: allreduce by TensorFlow. ddp: "
-        "allreduce by PyTorch's DistributedDataParallel, over Gloo, or NCCL on GPUs.",
+        "send gradients to servers, asynchronously (TensorFlow). ddp: allreduce by PyTorch's DistributedDataParallel, "
+        "over Gloo, or NCCL on GPUs.",
         default="horovod",
         refuse=_strategy,
         refuse_on=_strategy_on,

@@ -33,8 +33,6 @@ def _data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
 def _precision(run: PlannedRun) -> str | None:
     if run["precision"] != "float32" and run["emulated_ranks"] > 1:
         return "an emulated run sums the gradients in float32; use float32"
-    if run["precision"] != "float32" and run["gradient_noise_every"]:
-        return "gradient noise is measured in float32 only; use float32, or gradient_noise_every: 0"
     if run["precision"] == "mixed_float16" and run["checkpoint_epochs"]:
         return "checkpoints lack the loss scale; use mixed_bfloat16, or checkpoint_epochs: 0"
     if run["precision"] == "mixed_float16" and run["backward_passes_per_step"] > 1:

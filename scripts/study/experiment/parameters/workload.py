@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study import workloads
-from study.experiment.ensemble import ranks_of
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
 from study.experiment.parameters.pytorch import unsupported, unsupported_on
 from study.experiment.parameters.registry import declare, idle_in_one_rank
@@ -43,10 +42,6 @@ def _framework(run: PlannedRun) -> str | None:
 
 def _framework_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     return unsupported_on(run, machine) if run["framework"] == PYTORCH else None
-
-
-def _ranks_of_ensemble(given: Mapping[str, Any]) -> int | None:
-    return sum(ranks_of(given)) if "ensemble" in given else None
 
 
 declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
@@ -111,9 +106,7 @@ declare(
         "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble. "
         f"`{AVAILABLE}` instead of numbers: 1, 2, 4 and so on, up to what the machine's cores or GPUs carry and the "
         "epochs can be divided among.",
-        default=FromGrid(
-            _ranks_of_ensemble, "the ranks of all members: `ensemble` x `member_ranks`, unless `members` gives others"
-        ),
+        default=FromGrid(lambda given: given.get("ensemble"), "one rank for each member of the ensemble"),
     )
 )
 

@@ -18,8 +18,7 @@ from study.instruments.disturbance import FILE
 from study.instruments.gpu_background import OWN
 from study.instruments.power.series import Series
 
-KINDS = {"end_monotonic_ns": WHOLE, "host": NAME}
-LATER = {"gpu_users": TEXT}
+KINDS = {"end_monotonic_ns": WHOLE, "host": NAME, "gpu_users": TEXT}
 Spans = Mapping[str, tuple[float, float]]  # {host: (begin, end) of the program, monotonic seconds}
 
 
@@ -81,9 +80,7 @@ def _users(path: Path, spans: Spans, hosts: Mapping[str, str]) -> Iterator[tuple
     """(UUID, whose processes it had), of each GPU with processes at the end of each row within the program's time."""
     if not path.exists():
         return
-    rows = read_columns(path, KINDS, LATER.get)
-    if "gpu_users" not in rows:
-        return
+    rows = read_columns(path, KINDS)
     for at_ns, host, users in zip(rows["end_monotonic_ns"], rows["host"], rows["gpu_users"], strict=True):
         begin, end = spans.get(hosts.get(host, host), (float("-inf"), float("inf")))
         if users and begin <= at_ns / 1e9 <= end:

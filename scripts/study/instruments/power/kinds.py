@@ -22,9 +22,8 @@ SELDOM_S, OF_COUNTERS_S = 1.0, {"rapl": 0.1}  # each 1 ms (Linux kernel, powerca
 # {sensor: J}: the least that a counter of this sensor can count before it wraps to 0: 2^32 units of 15.3 uJ on AMD.
 WRAPS_J = {"rapl": 65_500.0}
 # {sensor: s}: over how long its power may be a mean: the last second on some GPUs and drivers (NVML's reference,
-# nvmlDeviceGetPowerUsage), so that its integral lags behind the counter; likewise AMD's averaged power. Grace's
-# is of 50 ms to one second, by its firmware (NVIDIA's Grace Performance Tuning Guide).
-LAG_S = {"nvml": 1.0, "amdsmi": 1.0, "grace": 1.0}
+# nvmlDeviceGetPowerUsage), so that its integral lags behind the counter; likewise AMD's averaged power.
+LAG_S = {"nvml": 1.0, "amdsmi": 1.0}
 # {sensor: W or J}: its units, where they are coarse: Cray's counters have whole watts and whole joules.
 UNIT = {"cray": 1.0}
 

@@ -28,7 +28,6 @@ from study.core.paths import ROOT
 from study.instruments.phases import wall_at_zero_ns
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
-PYTHON_VARIABLE = "STUDY_SAMPLER_PYTHON"  # of ranks in another environment: the Python of the study's own
 VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON
 OF_NODE, OF_HOST = "telemetry", "background"  # begin of names
 BY_LAUNCH = "launch"
@@ -94,17 +93,6 @@ class OfProcess:
 
     def __init__(self, ends: Path | None, sampler: _Sampler | None) -> None:
         self._ends, self._sampler = ends, sampler
-        self._until_last, self._held = False, cast("int | None", None)
-
-    def until_last(self, communicator: Any) -> None:
-        """Keep the sampler until the last process of the node has ended; the one that started it waits for that.
-
-        For ranks that may end one after another, or be lost. All ranks must call.
-        """
-        if self._ends is None:
-            return
-        self._until_last = True
-        self._held = _held(self._sampler.process if self._sampler else None, communicator)
 
     def __enter__(self) -> OfProcess:
         return self
@@ -117,15 +105,8 @@ class OfProcess:
             return
         with contextlib.suppress(OSError), open(self._ends, "a", encoding="ascii") as handle:
             handle.write(f"{time.monotonic_ns()}\n")
-        if self._held is not None:
-            os.close(self._held)
-        if self._sampler and not self._until_last:
+        if self._sampler:
             self._sampler.stop()
-        elif self._sampler:
-            self._sampler.release()
-            if kind is None:  # a rank that fails must leave at once, since the others wait for it
-                self._sampler.process.wait()
-                self._sampler.tell_end()
 
 
 NOT_SAMPLED = OfProcess(None, None)  # no power of this run
@@ -146,12 +127,7 @@ class _Sampler:
         environment: Mapping[str, str] | None = None,
         all_cores: bool = False,
     ) -> None:
-        line = [
-            os.environ.get(PYTHON_VARIABLE, sys.executable),
-            str(PROGRAM),
-            "--output",
-            str(path.with_suffix(".csv")),
-        ]
+        line = [sys.executable, str(PROGRAM), "--output", str(path.with_suffix(".csv"))]
         line += ["--background", str(path.with_name(f"{OF_HOST}{path.name.removeprefix(OF_NODE)}.csv"))]
         line += ["--rate-hz", str(wanted["sampling_hz"]), "--sensor", *wanted["power_sensors"]]
         line += ["--all-cores"] if all_cores else []
@@ -166,19 +142,11 @@ class _Sampler:
         self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | found
         write_json(self._path, self._facts)
 
-    def release(self) -> None:
-        """Close its standard input: it ends after another reading, or when the last process closes it."""
-        cast(IO[bytes], self.process.stdin).close()
-
-    def tell_end(self) -> None:
-        """Note the present moment as its end; before `release`, unless its end was waited for."""
-        with contextlib.suppress(OSError):
-            write_json(self._path, self._facts | {"end_monotonic_ns": time.monotonic_ns()})
-
     def stop(self) -> None:
         """End it after its last readings; one that hangs, in a driver for example, is killed and costs no run."""
-        self.tell_end()
-        self.release()
+        with contextlib.suppress(OSError):
+            write_json(self._path, self._facts | {"end_monotonic_ns": time.monotonic_ns()})
+        cast(IO[bytes], self.process.stdin).close()
         if not commands.wait(self.process, STOP_S):
             print(f"the sampler did not end within {STOP_S} s of its input and was killed", file=sys.stderr, flush=True)
             self.process.kill()
@@ -229,26 +197,3 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         if not more:
             return {"devices": [], "reasons": {"sampler": "it did not start"}}
         text += more
-
-
-def _held(process: subprocess.Popen[bytes] | None, communicator: Any) -> int | None:
-    """The sampler's standard input, opened by this rank too, so that it stays open without the first process.
-
-    process: the sampler, on the rank that has started it, which gets None. None too for a rank that does not see the
-    first one's files, as in a container of its own: then the sampler ends without it.
-    """
-    own = None
-    if process:
-        descriptor = cast(IO[bytes], process.stdin).fileno()
-        own = f"/proc/{os.getpid()}/fd/{descriptor}", _identity(os.fstat(descriptor))
-    held = None
-    for path, identity in filter(None, communicator.gather(own)):
-        with contextlib.suppress(OSError):
-            if not process and held is None and _identity(Path(path).stat()) == identity:
-                held = os.open(path, os.O_WRONLY)
-    communicator.gather(None)  # before the first rank may end
-    return held
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino

@@ -13,11 +13,10 @@ from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath
 from study.core.lazy import pandas as pd
 
-# Kinds of the columns of telemetry.csv that are used; those in `MORE` are not in older ones.
+# Kinds of the columns of telemetry.csv that are used.
+VALUES = ("power_w", "energy_j", "freshness", "utilization_pct", "memory_mb", "average_power_w")
 COLUMNS = {"wall_ns": WHOLE, "monotonic_ns": WHOLE, "host": NAME, "sensor": NAME, "kind": NAME, "device": NAME,
-           "power_w": FINITE, "energy_j": FINITE}  # fmt: skip
-MORE = ("freshness", "utilization_pct", "memory_mb", "average_power_w")
-LATER = dict.fromkeys(MORE, FINITE)
+           **dict.fromkeys(VALUES, FINITE)}  # fmt: skip
 
 GAP_TICKS = 3  # a longer distance between two readings than so many usual ones is a gap
 
@@ -79,7 +78,7 @@ def read_series(path: AnyPath) -> list[Series]:
     """The `Series` in a ``telemetry.csv``; an empty list if the file is empty."""
     if not Path(path).stat().st_size:
         return []
-    columns = read_columns(path, COLUMNS, others=LATER.get)
+    columns = read_columns(path, COLUMNS)
     places: dict[tuple[str, str, str, str], list[int]] = {}  # of the rows of each device
     devices = zip(*(columns[name] for name in ("host", "sensor", "kind", "device")), strict=True)
     for place, device in enumerate(devices):
@@ -90,13 +89,10 @@ def read_series(path: AnyPath) -> list[Series]:
 def _series(device: tuple[str, str, str, str], columns: Columns, rows: NDArray[np.int64]) -> Series:
     """The readings of a device. rows: their places in the file."""
     rows = rows[np.argsort(columns["monotonic_ns"][rows])]
-    unknown = np.full(len(rows), np.nan)
-    power, energy, freshness, busy, memory, average = (
-        columns[name][rows].astype(float) if name in columns else unknown for name in ("power_w", "energy_j", *MORE)
-    )
-    return Series(*device, columns["monotonic_ns"][rows] / 1e9, power, energy, freshness, busy, memory, average)
+    values = (columns[name][rows].astype(float) for name in VALUES)
+    return Series(*device, columns["monotonic_ns"][rows] / 1e9, *values)
 
 
 def readings_in(path: AnyPath) -> pd.DataFrame:
     """The lines of a ``telemetry.csv`` as a data frame; raises `StudyError` if one is not as it was written."""
-    return read_csv(path, COLUMNS, others=LATER.get)
+    return read_csv(path, COLUMNS)

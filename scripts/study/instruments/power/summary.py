@@ -98,12 +98,12 @@ def energy_until(
     machine: dict[str, Any],
     edges: Iterable[dict[str, Any]],
     wall_ns: int,
-    ended: tuple[str, int] | None = None,
+    ended: tuple[str, int],
 ) -> tuple[float | None, str | None]:
     """(energy of the whole job, J, from the first rank's ``load`` until ``wall_ns``, None), or (None, the reason).
 
     folder, machine, edges: as for `summarize`, of a run that came to its end. wall_ns: by the launching host's clock.
-    ended: the same moment by the monotonic clock (ns) of a host, if known: (host, monotonic_ns).
+    ended: the same moment by the monotonic clock of a host: (host, ns).
     """
     folder, edges = Path(folder), list(edges)
     if unclear := samplers.of_one_name(folder):
@@ -217,7 +217,7 @@ def _whole_run(
     }
 
 
-def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, int] | None) -> Windows:
+def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, int]) -> Windows:
     """{(host, `RUN`): (begin of its first ``load``, ``wall_ns``)}, in monotonic seconds of each host; as above."""
     found: Windows = {}
     windows = _windows(edges)
@@ -225,7 +225,7 @@ def _windows_until(edges: list[dict[str, Any]], wall_ns: int, ended: tuple[str, 
         if name == (PROGRAM if (host, PROGRAM) in windows else "load"):
             edge = next(each for each in edges if each["host"] == host)
             until_ns = wall_ns - edge["wall_ns"] + edge["monotonic_ns"]
-            found[host, RUN] = begin, (ended[1] if ended and ended[0] == host else until_ns) / 1e9
+            found[host, RUN] = begin, (ended[1] if ended[0] == host else until_ns) / 1e9
     return found
 
 
@@ -536,6 +536,9 @@ def _power(
         "energy_job_j": _job(whole, machine),
         "energy_window_s": _length(windows, RUN) if any_energy else None,
         "energy_by_phase_j": {phase: _job(found[phase], machine) for phase in PHASES if phase in found},
+        "gpu_utilisation_pct": None,
+        "gpu_memory_mb": None,
+        "whole_run": None,
         "components": whole,
         "phases": {phase: found[phase] for phase in PHASES if phase in found},
     }

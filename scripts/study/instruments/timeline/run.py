@@ -13,8 +13,7 @@ from study.instruments import phases
 from study.instruments.timeline.summary import Communication, summarize
 
 FILE = "timeline.json.gz"
-EPOCHS = {"begin_wall_ns": WHOLE, "time_s": FINITE}  # columns of history.csv
-MONOTONIC = {"begin_monotonic_ns": WHOLE}  # not in older ones
+EPOCHS = {"begin_monotonic_ns": WHOLE, "time_s": FINITE}  # columns of history.csv
 
 
 def communication_of(folder: AnyPath) -> Communication:
@@ -29,7 +28,7 @@ def communication_of(folder: AnyPath) -> Communication:
     of_ranks = phases.read(log) if log.exists() else []
     edges = []
     if history.exists() and phases.set_clock(of_ranks) is None:
-        edges = _epoch_edges_ns(read_csv(history, EPOCHS, others=MONOTONIC.get), _first_zero_ns(folder, of_ranks))
+        edges = _epoch_edges_ns(read_csv(history, EPOCHS), _first_zero_ns(folder, of_ranks))
     found = summarize(folder / FILE, edges)
     found.activity["wall_ns"] -= _first_clock_offset_ns(folder)
     return found
@@ -51,12 +50,9 @@ def _epoch_edges_ns(history: pd.DataFrame, zero_ns: int | None) -> list[int]:
     """Wall time (ns) at which each epoch began, and at which the last one ended, as events of the timeline have it.
 
     The timeline has the wall time of its begin and counts by a monotonic clock from there, so epochs are told likewise.
-    zero_ns: when that clock was 0; without it, or in older runs, epochs have the wall times at which they began.
+    zero_ns: when that clock was 0; without it, nothing is known of epochs.
     """
-    if zero_ns is None or "begin_monotonic_ns" not in history:
-        begins = history["begin_wall_ns"].tolist()
-    else:
-        begins = (history["begin_monotonic_ns"] + zero_ns).tolist()
-    if not begins:
+    if zero_ns is None or history.empty:
         return []
+    begins = (history["begin_monotonic_ns"] + zero_ns).tolist()
     return [*begins, begins[-1] + int(history["time_s"].iloc[-1] * 1e9)]

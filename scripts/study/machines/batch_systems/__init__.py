@@ -1,4 +1,4 @@
-"""Batch systems without a reliable Snakemake plugin: one module each, registered where it is defined."""
+"""Batch systems: one module each, registered where it is defined."""
 
 from study.core.registry import import_submodules
 from study.machines.batch_systems.base import BATCH_SYSTEMS

@@ -28,7 +28,12 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Job:
-    """A batch job to submit. script: an executable file; output: where the scheduler puts what the job prints."""
+    """A batch job to submit.
+
+    script: an executable file. output: where the scheduler puts what the job prints. options: of the machine, such as
+    queue, allocation flags and attributes. ranks_per_node: of the runs in the job; where jobs get whole nodes, this and
+    what a rank has do not matter.
+    """
 
     name: str
     script: str
@@ -36,7 +41,10 @@ class Job:
     nodes: int
     minutes: int
     account: str
-    options: tuple[str, ...] = ()  # of the machine: queue, allocation flags, attributes
+    options: tuple[str, ...] = ()
+    ranks_per_node: int = 1
+    cores_per_rank: int = 1
+    gpus_per_rank: int = 0
 
 
 BATCH_SYSTEMS: Registry[type["Scheduler"]] = Registry("batch system")

@@ -7,13 +7,13 @@ is held or suspended, or can never run, after three days, and one whose node is 
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,10 +23,11 @@ from study.core import checked, commands
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
+from study.machines import machine_lock
 from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, State
 
 FOLDER = Path(".cluster")  # below the folder that Snakemake runs in
-TRIES = 4  # to submit
+TRIES = 6  # to submit; with the pauses between them, one minute
 BEGUN = "begun"  # file in a job's folder
 FIRST_PAUSE_S = 2
 ANSWER_S = 60  # time limit of a scheduler's command
@@ -54,28 +55,25 @@ MOST_TIMES = 2 * UNREADABLE_POLLS  # that are kept of a wait; the first one alwa
 RUNNING, SUCCESS, FAILED = "running", "success", "failed"
 
 
-def submit(
-    scheduler: str, script: AnyPath, name: str, nodes: int, minutes: int, account: str, options: Iterable[str]
-) -> str:
-    """Submit Snakemake's job script; returns the job's id.
+def submit(scheduler: str, asked: Job) -> str:
+    """Submit a job of Snakemake's; returns its id.
 
-    scheduler: a name in `BATCH_SYSTEMS`. The script is copied, since Snakemake removes it when Snakemake is stopped. A
-    failed submission is retried; raises `StudyError` with the scheduler's message if all tries fail.
+    scheduler: a name in `BATCH_SYSTEMS`. The script is copied, since Snakemake removes it when Snakemake is stopped;
+    the output goes beside the copy. A failed submission is retried; raises `StudyError` with the scheduler's message if
+    all tries fail.
     """
-    folder = _new_folder(name)
-    job = Job(
-        _short(name), str((folder / "job.sh").resolve()), str((folder / "job.output").resolve()), nodes, minutes,
-        account, tuple(options),
-    )  # fmt: skip
+    folder = _new_folder(asked.name)
+    script, output = (str((folder / name).resolve()) for name in ("job.sh", "job.output"))
+    job = dataclasses.replace(asked, name=_short(asked.name), script=script, output=output)
     behind = BATCH_SYSTEMS[scheduler]()
-    _write_script(job.script, script, minutes, job.options, behind.job_id_variable)
+    _write_script(job, asked.script, behind.job_id_variable)
     line = behind.submit_line(job)
     job_id = behind.job_id(_submitted(line))
     if job_id is None:
         raise StudyError(
             f"{line[0]} gave no job id that could be read; was the job submitted? The line: {shlex.join(line)}"
         )
-    state = {"scheduler": scheduler, "folder": str(folder), "line": line, "minutes": minutes, **_watched()}
+    state = {"scheduler": scheduler, "folder": str(folder), "line": line, "minutes": job.minutes, **_watched()}
     write_json(_state_file(job_id), state)
     return job_id
 
@@ -206,12 +204,12 @@ def _short(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60].lstrip("-.") or "job"
 
 
-def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterable[str], job_id_variable: str) -> None:
+def _write_script(job: Job, script: AnyPath, job_id_variable: str) -> None:
     """The submitted script: runs Snakemake's script, and writes its exit code to a file.
 
     It exports what the run's provenance tells of its job: the deadline and the submit options.
     """
-    path = Path(path)
+    path = Path(job.script)
     inner = path.with_name("snakemake.sh")
     write_text(inner, Path(script).read_text(encoding="utf-8"))
     exit_code = path.with_name("exit_code")
@@ -221,11 +219,12 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterabl
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
         f"export {SESSION}={shlex.quote(os.environ.get(SESSION, ''))}\n"  # PBS and Cobalt do not pass it on
-        f"{_only_once(path.with_name(BEGUN), job_id_variable)}"
-        f"export STUDY_JOB_OPTIONS={shlex.quote(shlex.join(options))}\n"
-        f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * minutes} ))\n"
+        f"{_only_once(path.with_name(BEGUN), exit_code, job_id_variable)}"
+        f"export STUDY_JOB_OPTIONS={shlex.quote(shlex.join(job.options))}\n"
+        f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * job.minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
         "code=$?\n"
+        "[ $code -ge 128 ] && exit $code\n"  # ended by a signal: the batch system says why, and may start it again
         f"echo $code > {shlex.quote(str(exit_code))}.part && mv {shlex.quote(str(exit_code))}.part "
         f"{shlex.quote(str(exit_code))}\n"
         "exit $code\n",
@@ -234,13 +233,18 @@ def _write_script(path: AnyPath, script: AnyPath, minutes: int, options: Iterabl
     inner.chmod(0o755)
 
 
-def _only_once(begun: Path, job_id_variable: str) -> str:
-    """Lines that end a second job of one submission, whose first answer was lost, before it does anything.
+def _only_once(begun: Path, exit_code: Path, job_id_variable: str) -> str:
+    """Lines that end a job before it does anything, if its submission was already at work in another or has ended.
 
-    The file has the id of the job that is at work; the batch system may start that one again.
+    There may be a second job of one submission, whose first answer was lost. begun: a file with the id of the job that
+    is at work. The batch system may start that one again, but not once it has written its exit code: Snakemake may have
+    read that and gone on.
     """
     file = shlex.quote(str(begun.absolute()))
     return (
+        f"if [ -e {shlex.quote(str(exit_code))} ]; then\n"
+        '  echo "nothing is done here: this job has ended before"; exit 0\n'
+        "fi\n"
         f'own="${{{job_id_variable}:-}}"\n'
         f'( set -o noclobber; echo "$own" > {file} ) 2>/dev/null\n'
         f"other=$(cat {file} 2>/dev/null)\n"
@@ -314,9 +318,9 @@ def _forget(name: str, job_id: str) -> None:
 
 
 def _places(name: str, job_id: str) -> tuple[Path, Path]:
-    """`_file`, and what takes its place where that cannot be written."""
+    """`_file`, and what takes its place where that cannot be written, in a folder of this user's alone."""
     here = hashlib.sha256(str(FOLDER.absolute()).encode()).hexdigest()[:12]
-    return _file(name, job_id), Path(tempfile.gettempdir(), f"study-{os.getuid()}-{here}-{_short(job_id)}.{name}")
+    return _file(name, job_id), (machine_lock.folder({}) or FOLDER) / f"{here}-{_short(job_id)}.{name}"
 
 
 def _grace_s() -> float:

@@ -19,7 +19,7 @@ from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
 # Of `WORK`, those that have no own place in a panel's title.
-IN_TITLES = ("sharding", "program_parameters", "members", "halving_epochs")
+IN_TITLES = ("sharding", "program_parameters", "members")
 COLUMNS = 2
 WIDTH, AXES, LINE = 1.4 * style.PANEL_WIDTH, 2.9, 0.13  # inches: of a panel, its height without the list, a line of it
 CHARACTERS = 72  # of a line of the list

@@ -13,11 +13,16 @@ from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
 from study.report.figures.table_panels import TablePanels
-from study.report.tables.operations import PARTS, STEP, operations
+from study.report.tables.declared import load_declarations, make_points
+from study.report.tables.kinds import TABLES, selected
 from study.report.tables.summary import IDENTITY
 
 WORK = ["benchmark", "dataset", "scaling"]
 NAMED = ("framework", "strategy", "gpus")  # in each bar's label
+STEP = "operations_step_s"
+# In the order in which a moment of a step counts.
+PARTS = ("operations_compute_s", "operations_copies_s", "operations_communication_s", "operations_input_wait_s",
+         "operations_idle_s")  # fmt: skip
 LABELS = dict(zip(PARTS, ("compute", "copies, not hidden", "communication, not hidden", "wait for the batch", "idle"),
                   strict=True))  # fmt: skip
 LOOKS: tuple[dict[str, Any], ...] = (
@@ -33,7 +38,8 @@ ROOM = 90  # characters of a line of the title
 
 def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
     """The `TablePanels` of a figure; raises `StudyError` if no run has a profile of its operations."""
-    frame = operations(runs, pd.DataFrame()).frame
+    used = selected(runs, TABLES["operations"].uses)
+    frame = make_points(load_declarations()["operations"], used, pd.DataFrame()).frame
     frame = frame[frame[STEP].notna()]
     if frame.empty:
         raise StudyError(f"{description.name}: no run of study {study} that ended well has its operations profiled")

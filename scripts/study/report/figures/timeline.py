@@ -26,7 +26,7 @@ from study.instruments.power.series import Series
 from study.instruments.power.summary import over_time
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
-from study.records.tidy import NO_MODE
+from study.records.record import NO_MODE
 from study.report.figures import timeline_background
 from study.report.figures.description import Description, Labels, benchmark_title, draws, filters
 from study.report.tables.kinds import selected
@@ -193,8 +193,8 @@ def _run(row: pd.Series, folder: Path, description: Description, quantity: Quant
 
 
 def _launch(row: pd.Series, outcome: dict[str, Any], edges: list[dict[str, Any]]) -> Launch:
-    """outcome: ``outcome.json``. Older ones have no monotonic time, so that the wall clocks tell it."""
-    begun_ns, wall_ns = outcome.get("started_monotonic_ns"), outcome["started_wall_ns"]
+    """outcome: ``outcome.json``; that of a lost batch job has no monotonic time, so that the wall clocks tell it."""
+    begun_ns, wall_ns = outcome["started_monotonic_ns"], outcome["started_wall_ns"]
     started = None if begun_ns is None else {"host": row["host"], "monotonic_ns": begun_ns}
     return Launch(wall_ns, phases.launch_ns(edges, wall_ns, started))
 
@@ -209,13 +209,11 @@ def _title(row: pd.Series, labels: Labels) -> str:
     loader = labels.get("loader", {}).get(row["loader"], row["loader"])
     uneven = f", last rank loads {1 + row['straggler_loads']} times" if row["straggler_loads"] else ""
     way = "" if row["staging"] == "none" else f", {labels.get('staging', {}).get(row['staging'], row['staging'])}"
-    mode = row.get("memory_mode", NO_MODE)
-    told = "" if mode == NO_MODE else f", memory mode {mode}"
+    told = "" if row["memory_mode"] == NO_MODE else f", memory mode {row['memory_mode']}"
     ranks = counted(row["gpus"], "rank")
     if row.get("ensemble", 1) > 1:
         sharing = labels.get("input_sharing", {}).get(row["input_sharing"], row["input_sharing"])
-        each = f" of {counted(row['member_ranks'], 'rank')}" if row.get("member_ranks", 1) > 1 else ""
-        ranks = f"{row['ensemble']} members{each}, {sharing}"
+        ranks = f"{row['ensemble']} members, {sharing}"
     named = [
         benchmark_title(row["benchmark"], labels),
         ranks,
@@ -303,7 +301,7 @@ def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float],
     def read(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple[tuple[Line, ...], str]:
         path = directory / queue_usage.FILE
         if not path.exists():
-            return (), f"no {queue_usage.FILE}: the run is no ensemble, or older than this file"
+            return (), f"no {queue_usage.FILE}: the run is no ensemble"
         grid = np.linspace(0, end, POINTS)
         sampled = np.array([_in_rows(rows, column, launch, grid) for _, rows in queue_usage.read(path).groupby("rank")])
         known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
@@ -316,12 +314,8 @@ def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float],
 
 def _in_rows(rows: pd.DataFrame, column: str, launch: Launch, grid: Values) -> Values:
     """The value of a rank at each time of ``grid``: that of the row which has the time; NaN without one."""
-    if "begin_monotonic_ns" in rows:
-        rows = rows.sort_values("begin_monotonic_ns")
-        begins = launch.seconds(rows, "begin_monotonic_ns")
-    else:  # of an older version
-        rows = rows.sort_values("begin_wall_ns")
-        begins = (rows["begin_wall_ns"].to_numpy() - launch.wall_ns) * NANO
+    rows = rows.sort_values("begin_monotonic_ns")
+    begins = launch.seconds(rows, "begin_monotonic_ns")
     places = np.searchsorted(begins, grid, side="right") - 1
     is_within = (places >= 0) & (grid < (begins + rows["seconds"].to_numpy(dtype=float))[places])
     return np.where(is_within, rows[column].to_numpy(dtype=float)[places], np.nan)

@@ -51,7 +51,7 @@ class Outcome:
     figure: str | None
     table: str | None
     look_for: str | None
-    blocks_worth: float | None = None  # older files lack it
+    blocks_worth: float | None
 
 
 def outcomes(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Outcome]:

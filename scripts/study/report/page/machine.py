@@ -105,9 +105,10 @@ def _versions(found: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """Each version of each package, and the commits, that runs were made with."""
     seen: dict[str, dict[str, None]] = {}
     for each in found:
-        commit = each["git"]["commit"] or "unknown"
+        git = each["git"]
+        commit = (git["commit"] or "unknown") + (" with changes" if git["dirty"] else "")
         of = {"Python": each["python"], **each["packages"],
-              "commit of this repository": commit + (" with changes" if each["git"]["dirty"] else "")}  # fmt: skip
+              "commit of this repository": commit + (f" ({git['reason']})" if git.get("reason") else "")}  # fmt: skip
         for name, version in of.items():
             seen.setdefault(name, {})[version or "not installed"] = None
     return {name: list(versions) for name, versions in seen.items()}

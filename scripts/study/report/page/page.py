@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from study.core import paths
+from study.core.files import check_contained
 from study.experiment.study import Study
 from study.records import attempts, tidy
 from study.report import answer, sources
@@ -97,8 +98,9 @@ def page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | N
             recommendations that are not in it are left out, and so are those that the study does not declare.
         so_far: while the study runs, what the page shows instead of the files in ``folder``, which may be older.
 
-    Raises `StudyError` for a file that cannot be read.
+    Raises `StudyError` for a file that cannot be read, and for a link in ``folder`` that leaves the machine's results.
     """
+    check_contained(folder, folder.parents[1])
     return _Report(study, settings, folder, so_far).html()
 
 

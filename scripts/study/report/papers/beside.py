@@ -1,18 +1,16 @@
 """Tables of a paper: our points beside its published ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pandas as pd
 
 from study.records.power import WHOLE_RUN
 from study.report.papers import slim_networks
-from study.report.tables.layout import Table, ci95_name
-from study.report.tables.published_values import NOT_STATED, beside_published, published, with_unmeasured
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.layout import ci95_name
+from study.report.tables.published_values import beside_published, published, with_unmeasured
+from study.report.tables.summary import points
 
-# What every table of runs says of a point's repeats.
-TOLD = ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
 # One rule for all papers: power and energy are compared in equal windows only.
 WINDOW = (
     "power and energy of the paper are of the whole run, so ratios are of columns whole_run_; the others begin with "
@@ -71,27 +69,3 @@ def _parameters(runs: pd.DataFrame) -> pd.DataFrame:
     table = points(runs, ["parameters"]).drop(columns=ci95_name("parameters"))
     known = table[table["parameters"].notna()]
     return known.drop_duplicates(["machine", "benchmark", "dataset", "parameters"], ignore_index=True)
-
-
-def finished(
-    name: str,
-    caption: str,
-    table: pd.DataFrame,
-    shown: list[str],
-    remarks: Sequence[str] = (),
-    also_optional: Sequence[str] = (),
-) -> Table:
-    """The table of a paper: first the columns that are shown, then all others.
-
-    also_optional: shown columns that are left out where they have no value.
-    """
-    optional = (*(column for column in optional_columns(shown) if not column.startswith("published_")), *also_optional)
-    present = [column for column in (*shown, NOT_STATED) if column in table]
-    identity = tuple(column for column in IDENTITY if column in table)
-    told = [*notes(table, "values"), *remarks]
-    return Table(name, caption, first(table, present), present, (*optional, NOT_STATED), told, identity)
-
-
-def first(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """The table with ``columns`` first and all others after them."""
-    return table[[*columns, *(column for column in table if column not in columns)]]

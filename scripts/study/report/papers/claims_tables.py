@@ -16,7 +16,7 @@ from study.report.tables.summary import IDENTITY, notes, optional_columns, stead
 
 # {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
 GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
-    "timings": (kinds.runs(), None), "rates of members": (is_of_members, gives_rates),
+    "timings": (kinds.gives_timings, None), "rates of members": (is_of_members, gives_rates),
 }  # fmt: skip
 OF_RUNS = ["value", "lowest", "highest", "interval_low", "interval_high", "pairing", "repeats", "repeats_failed",
            "series", NOT_STATED]  # fmt: skip
@@ -52,7 +52,7 @@ def _make_of_points(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = claims_of_points.recomputed(paper, runs)
-        told = remarks(frame) + notes(frame, "values", share_runs=True)
+        told = remarks(frame) + notes(frame, share_runs=True)
         columns = [*shown, "contradiction", "missing"]
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, columns, optional, told)
 
@@ -72,7 +72,7 @@ def _make_of_experiments(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = claims_of_experiments.recomputed(paper, runs, loading)
-        told = remarks(frame) + notes(frame, "values", share_runs=True)
+        told = remarks(frame) + notes(frame, share_runs=True)
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, optional, told, identity)
 
     return make
@@ -87,7 +87,7 @@ def _make(paper: Declared) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         frame = recomputed(paper, steady(runs) if paper.table.get("without_first_epoch") else runs)
-        told = remarks(frame) + notes(frame, "values", share_runs=True)
+        told = remarks(frame) + notes(frame, share_runs=True)
         return Table(f"{paper.paper}_claims", paper.table["caption"], frame, shown, OPTIONAL, told)
 
     return make

@@ -85,12 +85,6 @@ class Declared:
     columns: Mapping[str, str] = field(default_factory=dict)
     quantities: Mapping[str, Any] = field(default_factory=dict)
 
-    def measures(self) -> set[str]:
-        """The measures of the paper's text that its formulas use."""
-        entries = [each["theirs"] for each in self.workload if each != METHOD and isinstance(each.get("theirs"), str)]
-        used = [*self.published.numbers.values(), *entries, *(each.published for each in self.claims if each.published)]
-        return {measure for formula in used for measure in formulas.first_arguments(formula, "text")}
-
 
 def papers() -> list[str]:
     """The papers that declare claims, sorted."""

@@ -122,13 +122,6 @@ def used(formula: str) -> tuple[set[str], set[str]]:
     return names, {each.id for each in functions if isinstance(each, ast.Name)}
 
 
-def first_arguments(formula: str, function: str) -> list[str]:
-    """The texts that a formula hands to a function first."""
-    calls = [node for node in ast.walk(parsed(formula)) if isinstance(node, ast.Call) and node.args]
-    named = [each.args[0] for each in calls if isinstance(each.func, ast.Name) and each.func.id == function]
-    return [str(each.value) for each in named if isinstance(each, ast.Constant)]
-
-
 def evaluated(formula: str, name: Callable[[str], Any], functions: Mapping[str, Function]) -> Any:
     """The value of a formula. name: from a name in it to its value."""
 

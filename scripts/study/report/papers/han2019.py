@@ -5,12 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.experiment.parameters import is_observed
-from study.report.papers.beside import TOLD, beside, finished, networks
+from study.report.papers.beside import beside, networks
 from study.report.papers.declaration import declared
 from study.report.papers.workload import workload_difference
-from study.report.tables.layout import Table
+from study.report.tables.declared import Rows, table_rows
 from study.report.tables.published_values import published
 from study.report.tables.summary import points
 
@@ -25,23 +24,10 @@ def of_the_paper(run: Any) -> bool:
     return is_observed(run, None) and run["benchmark"] in set(published(MODELS)["benchmark"])
 
 
-@kinds.table(
-    "han2019_table1",
-    title="The networks",
-    look_for="Whether the networks that are trained here are the paper's. Table I's LeNet and AlexNet are not those "
-    "that it trained.",
-    needs="runs of LeNet, AlexNet or ResNet",
-    uses=of_the_paper,
-)
-def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("han2019_table1", uses=of_the_paper)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table I: layers and parameters of each network, as recorded by its runs and as printed."""
     table = networks(runs, MODELS, COUNTS)
-    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
-             "published_conv_layers", "published_fc_layers"]  # fmt: skip
-    caption = (
-        "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
-        "TF-Slim's networks, which the paper trained, with moving statistics; published: han2019, Table I."
-    )
     remarks = [
         "the last layer's parameters depend on the classes, here those of the dataset, in the paper 1,000; LeNet's and "
         "AlexNet's also depend on the size of the images",
@@ -51,18 +37,11 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         "Table I's 49 and 100 convolutions leave out the four convolutions that change a shortcut's width",
         "run records have no number of layers, so these are published only",
     ]
-    return finished("han2019_table1", caption, table, shown, remarks)
+    return Rows(table, remarks)
 
 
-@kinds.table(
-    "han2019_table3",
-    title="Data moved per step",
-    look_for="How many times the gradients move per step. Table III counts NVLink in a node; our columns are of the "
-    "network between ranks, so there is no ratio.",
-    needs="runs of LeNet, AlexNet or ResNet on two or more ranks",
-    uses=lambda run: of_the_paper(run) and run["gpus"] > 1,
-)
-def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("han2019_table3", uses=lambda run: of_the_paper(run) and run["gpus"] > 1)
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table III: bytes moved over NVLink in an epoch on four GPUs, and what a rank sends and receives per step here."""
     ours = points(runs, TRAFFIC) if len(runs) else pd.DataFrame(columns=["benchmark", "gpus", *TRAFFIC])
     table = beside(ours, NVLINK, ["benchmark", "gpus"], VOLUMES, workload_difference("han2019")).sort_values(
@@ -78,17 +57,8 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
                 numbers.number(name, benchmark=benchmark) if there else math.nan
                 for benchmark, there in zip(table["benchmark"], known, strict=True)
             ]
-    shown = ["benchmark", "gpus", *TRAFFIC, "sent_per_gradient", *(f"published_{name}" for name in VOLUMES),
-             "published_gpu_to_cpu_mb_per_step", "published_gpu_to_cpu_per_gradient",
-             "published_gpu_to_gpu_mb_per_step", "published_gpu_to_gpu_per_gradient", *TOLD]  # fmt: skip
-    caption = (
-        "MB that a rank sends and receives per step. per_gradient: the same in units of the rank's gradients. "
-        "published: volume over NVLink in an epoch on four GPUs (han2019, Table III). What follows from it per step "
-        "assumes 128 images per step and 1.2 million images (sections III, IV-C2), and the parameters of TF-Slim's "
-        "networks, which the paper trained."
-    )
     remarks = [
         "no ratio: Table III is of NVLink between GPUs and CPUs of a node, ours of the network between ranks",
         "the batch size of Table III is not printed; 128 images per node is that of section IV-C2",
     ]
-    return finished("han2019_table3", caption, table, shown, remarks)
+    return Rows(table, remarks)

@@ -5,24 +5,22 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.experiment.ensemble import members_of
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
-from study.report.papers.beside import TOLD, beside, finished, networks
+from study.report.papers.beside import beside, networks
 from study.report.papers.declaration import declared
 from study.report.papers.workload import workload_difference
+from study.report.tables.declared import Rows, table_rows
 from study.report.tables.ensembles import (
     DUPLICATED,
-    NEEDS,
     gives_rates,
     has_ensembles,
     is_of_members,
     training_runs,
 )
-from study.report.tables.layout import Table
 from study.report.tables.published_values import published
 from study.report.tables.summary import like, points
 
@@ -50,17 +48,8 @@ def _number(name: str, **names: str) -> float:
     return float(declared("pittman2018").published.number(name, **names))
 
 
-@kinds.table(
-    "pittman2018_table1",
-    title="Training time of one member and of many",
-    look_for="Whether members that read and preprocess their own samples slow each other down. The paper shows no "
-    "difference between one node and 1,000 (Welch's t is 0.47). On one machine, members share its cores.",
-    needs=NEEDS,
-    uses=is_of_members,
-    is_there=has_ensembles,
-    compares_runs=True,
-)
-def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("pittman2018_table1", uses=is_of_members, is_there=has_ensembles)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table I: training time of duplicated pipelines by number of members, and its ratio to one member's."""
     trained = training_runs(runs)
     of_it = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
@@ -78,54 +67,29 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
     table = table.rename(columns={"low": "over_solo_low", "high": "over_solo_high"})
     table = table.sort_values(["benchmark", "ensemble"], ignore_index=True).astype({"published_times": "Int64"})
-    shown = ["benchmark", "ensemble", *TIMES, "over_solo", "over_solo_low", "over_solo_high", "published_times",
-             *(f"published_{name}" for name in TIMES), "ratio_mean_s", *TOLD, "pairing"]  # fmt: skip
-    caption = (
-        "Time until the last member has trained, with duplicated pipelines: mean, standard deviation, shortest and "
-        "longest of the repeats. over_solo: this time divided by that of one member alone, which has the same "
-        "pipeline, with its 95 % interval; blocks are paired. published: pittman2018, Table I, 2,000 steps of "
-        "AlexNet: 50 runs of one member, and the 1,000 members of one job."
-    )
-    return finished("pittman2018_table1", caption, table, shown, [_no_difference()])
+    return Rows(table, [_no_difference()])
 
 
-@kinds.table(
-    "pittman2018_table2",
-    title="The networks",
-    look_for="Whether the networks trained here have as many parameters as the paper's.",
-    needs=f"{NEEDS}, or of AlexNet, Inception V1 or VGG-A",
-    uses=of_the_paper,
-    is_there=concerns,
-)
-def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("pittman2018_table2", uses=of_the_paper, is_there=concerns)
+def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table II: batch size, layers and parameters of each network, as recorded by its runs and as printed."""
     table = networks(runs, NETWORKS, ["batch_size", "layers", "parameters"])
     table = table.drop(columns="ratio_batch_size", errors="ignore")
-    shown = ["benchmark", "parameters", "published_parameters", "ratio_parameters", "trained_parameters",
-             "published_layers", "published_batch_size"]  # fmt: skip
-    caption = (
-        "parameters of each network as its runs recorded them; trained_parameters: computed from the layers of "
-        "TF-Slim's networks, from which the paper started; published: pittman2018, Table II."
-    )
     remarks = [
         "Table II's 60 million parameters are those of the original AlexNet, not of TF-Slim's",
         "parameters depend on the classes and, of AlexNet and VGG-A, on the size of the images; the paper's images "
         "have 224 x 224 pixels",
         "run records have no number of layers, so these are published only",
     ]
-    return finished("pittman2018_table2", caption, table, shown, remarks)
+    return Rows(table, remarks)
 
 
-@kinds.table(
+@table_rows(
     "pittman2018_table3",
-    title="Training on one core",
-    look_for="How much longer training takes on few cores, and how much of that sharing the input saves.",
-    needs="runs of an ensemble with core_limit, and without",
     uses=gives_rates,
     is_there=lambda study: has_ensembles(study) and any(run["core_limit"] for run in study.runs),
-    compares_runs=True,
 )
-def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table III: training time under a core limit over that of the same ensemble with all cores."""
     trained = training_runs(runs)
     every = points(trained, ["training_s"]) if len(trained) else _no_points("core_limit", "training_s")
@@ -136,27 +100,11 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = beside(ours, ONE_CORE, keys, ["slowdown"], DIFFERENCE)
     table = table.rename(columns={"low": "slowdown_low", "high": "slowdown_high"})
     table = table.sort_values(["benchmark", *keys[::2]], ascending=[True, True, False], ignore_index=True)
-    shown = ["benchmark", "ensemble", *OF_SHARING, "core_limit", "training_s", "slowdown", "slowdown_low",
-             "slowdown_high", "published_slowdown", "ratio_slowdown", *TOLD, "pairing"]  # fmt: skip
-    caption = (
-        "Training with few cores. training_s: time until the last member has trained. core_limit: cores that all "
-        "ranks of a node may use together. slowdown: training_s divided by that with all cores, with its 95 % "
-        "interval; blocks are paired. published: pittman2018, Table III, one core against 16, 100 members, one per "
-        "node."
-    )
-    return finished("pittman2018_table3", caption, table, shown, [])
+    return Rows(table)
 
 
-@kinds.table(
-    "pittman2018_table4",
-    title="Idle and highest power",
-    look_for="The paper's savings are shares of the power above idle; the idle power is 58 % of the highest. Its "
-    "highest power in watts is the largest signed 16-bit number.",
-    needs=NEEDS,
-    uses=gives_rates,
-    is_there=has_ensembles,
-)
-def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("pittman2018_table4", uses=gives_rates, is_there=has_ensembles)
+def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table IV: idle and highest power of a cabinet as published, and the highest mean power of a node in our runs."""
     cells = published(CABINET)
     printed = [name for name in cells if name != "machine"]
@@ -171,33 +119,17 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     ]
     table = pd.concat([table, pd.DataFrame(ours, columns=["machine", "highest_node_power_w", "runs"])])
     table = table.astype({"runs": "Int64", "highest_node_power_w": float}).reset_index(drop=True)
-    shown = ["machine", "highest_node_power_w", "runs", *(name for name in table if name.startswith("published_"))]
-    caption = (
-        "Idle and highest power. highest_node_power_w: highest of the runs' mean powers of a node. published: a "
-        "cabinet of 96 nodes (pittman2018, Table IV and section V-D): mean of 45 idle minutes, and highest power. "
-        "derived: from the published ones: idle / highest power, standard deviation of the idle power, and highest "
-        "power / (2^15 - 1) W."
-    )
     remarks = [
         *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
         "these runs have no idle power: power is sampled during a run only",
         "no ratio: a cabinet has 96 nodes, and its power is that of all devices in it",
         "Table IV calls power energy, and its variance has no unit; it is in W^2 here, if it was in kW^2 there",
     ]
-    return Table("pittman2018_table4", caption, table, shown, ("highest_node_power_w", "runs"), remarks)
+    return Rows(table, remarks)
 
 
-@kinds.table(
-    "pittman2018_table5",
-    title="Power by way of sharing",
-    look_for="What share of the power drawn sharing saves. The paper's savings of 15.8, 10.0 and 4.5 % are shares of "
-    "the power above idle; of the power drawn they are 6.6, 3.9 and 1.8 %.",
-    needs=NEEDS,
-    uses=gives_rates,
-    is_there=has_ensembles,
-    compares_runs=True,
-)
-def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("pittman2018_table5", uses=gives_rates, is_there=has_ensembles)
+def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table V: mean power of a node by way of sharing, and what it saves against duplicated pipelines."""
     trained = training_runs(runs)
     several = trained[trained["ensemble"].gt(1) & trained["core_limit"].eq(0)] if len(trained) else trained
@@ -214,20 +146,12 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         for name, there in zip(table["benchmark"], known, strict=True)
     ]
     table = table.sort_values(["benchmark", "input_sharing"], ascending=[True, False], ignore_index=True)
-    shown = ["benchmark", "ensemble", *OF_SHARING, "node_power_w", *names[:3],
-             *(f"published_{name}" for name in measures), "published_saved_pct", *TOLD, "pairing"]  # fmt: skip
-    caption = (
-        "Mean power of a node from load to evaluate. saved_pct: by how much less power is drawn than with duplicated "
-        "pipelines, with its 95 % interval; blocks are paired. published: pittman2018, Table V, mean power of a "
-        "cabinet with 80 members. published_savings_pct: share of the power above idle, as printed. "
-        "published_saved_pct: share of the power drawn, derived."
-    )
     remarks = [
         f"cabinet_above_idle_w is cabinet_w less the {_number('idle_w'):.0f} W of the idle cabinet (Table IV)",
         "the paper calls it energy; durations are not printed, so there is no energy",
         "no ratio: the paper's power is that of a cabinet",
     ]
-    return finished("pittman2018_table5", caption, table, shown, remarks)
+    return Rows(table, remarks)
 
 
 def _no_difference() -> str:

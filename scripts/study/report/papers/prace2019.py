@@ -5,15 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.data.images.formats import FORMATS
 from study.experiment.parameters import is_observed
-from study.experiment.study import Study
 from study.records import pairing
 from study.records.arms import steady_samples_per_s
-from study.report.papers.beside import finished
 from study.report.papers.workload import workload_difference
-from study.report.tables.layout import Table
+from study.report.tables.declared import Rows, table_rows
 from study.report.tables.published_values import beside_published, with_unmeasured
 from study.report.tables.summary import IDENTITY, like, points
 
@@ -24,7 +21,6 @@ LOOP = "training_loop"
 FRAMEWORKS = {"tensorflow": "TensorFlow", "pytorch": "PyTorch"}
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
 SPEEDUP = ("speedup", "speedup_low", "speedup_high", "pairing")  # of table 8 and 9
-TOLD = ["repeats_ok", "repeats_failed", "failures", "oversubscribed"]
 
 
 def of_images(run: Any) -> bool:
@@ -32,17 +28,8 @@ def of_images(run: Any) -> bool:
     return is_observed(run, None) and run["loader"] in FORMATS and run["strategy"] == "horovod"
 
 
-@kinds.table(
-    "prace2019_table8_9",
-    title="Images per second by number of GPUs",
-    look_for="How the throughput grows with the ranks, and what reading the images costs. The guide's two tables "
-    "differ in framework, data and method at once; the runs here differ in the input, and in the "
-    "framework if the study has two.",
-    needs="runs on images with strategy horovod",
-    uses=of_images,
-    compares_runs=True,
-)
-def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("prace2019_table8_9", uses=of_images)
+def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
     runs = runs.assign(images_per_s=steady_samples_per_s(runs))
     table = points(runs, ["images_per_s"])
@@ -53,16 +40,7 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = beside_published(table, SCALING, keys, measures, _differences)
     table = with_unmeasured(table, SCALING, keys, measures)
     table = table.sort_values(["framework", "gpus", "benchmark"], ignore_index=True)
-    shown = ["framework", "trained_with", "benchmark", "loader", "gpus", "batch_size_per_rank", "images_per_s",
-             "speedup", "speedup_low", "speedup_high", "pairing", "published_images_per_s", "published_speedup",
-             *TOLD]  # fmt: skip
-    caption = (
-        "Images per second of all ranks, without the first epoch. speedup: over one rank with the same batch size "
-        "per rank, with its 95 % interval. published: prace2019, Table 8 (MXNet with a parameter server, ImageNet "
-        "from RecordIO files) and Table 9 (PyTorch with Horovod, synthetic data), on GTX 1080 Ti, four per node. "
-        "framework: which of these two the row is compared with. trained_with: what trained here."
-    )
-    return _finished("prace2019_table8_9", caption, table, shown)
+    return Rows(_drop_ratios(table))
 
 
 def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
@@ -83,22 +61,8 @@ def _differences(row: pd.Series) -> str:
     return ", ".join([*filter(None, [framework, *others]), "other hardware"])
 
 
-def has_own_loop(study: Study) -> bool:
-    """Whether a study trains with a training loop of its own."""
-    return any(run[LOOP] == "custom" for run in study.runs)
-
-
-@kinds.table(
-    "prace2019_table13",
-    title="Keras's training loop and a custom one",
-    look_for="How much of the guide's factor of 4.7 is left between the two loops on the same network and data. Table "
-    "prace2019_claims has its interval.",
-    needs="runs with training_loop custom",
-    uses=kinds.runs(),
-    is_there=has_own_loop,
-    compares_runs=True,
-)
-def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("prace2019_table13")
+def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table 13: seconds per epoch with each loop; only points that have both."""
     table = points(runs, ["time_per_epoch_steady_s"])
     same = [key for key in IDENTITY if key != LOOP]
@@ -109,16 +73,10 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     keys, measures = ["global_batch", "framework"], ["time_per_epoch_s"]
     table = beside_published(table, LOOPS, keys, measures, lambda row: "TensorFlow 2 on another machine")
     table = with_unmeasured(table, LOOPS, keys, measures)
-    shown = ["benchmark", "framework", "gpus", "global_batch", "time_per_epoch_s", "published_time_per_epoch_s", *TOLD]
-    caption = (
-        "Median time of the epochs after the first. framework: keras is Keras's loop, tensorflow this project's loop "
-        "around the same model and optimizer. published: prace2019, Table 13, ResNet-50 on 128 nodes, TensorFlow "
-        "1.6. How the two programs differ is not stated."
-    )
-    return _finished("prace2019_table13", caption, table, shown)
+    return Rows(_drop_ratios(table))
 
 
-def _finished(name: str, caption: str, table: pd.DataFrame, shown: list[str]) -> Table:
+def _drop_ratios(table: pd.DataFrame) -> pd.DataFrame:
     """Without ratios to published values, since none is of the same framework, data and hardware."""
     ratios = [column for column in table if str(column).startswith("ratio_") and column != "ratio_reason"]
-    return finished(name, caption, table.drop(columns=ratios), shown, also_optional=SPEEDUP)
+    return table.drop(columns=ratios)

@@ -13,8 +13,8 @@ from study.core.statistics import ERROR_PER_SIDE, all_pairs
 from study.core.wording import counted
 from study.experiment.study import Study
 from study.records import pairing
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, notes, optional_columns, points, to_target
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.summary import POINT, WORKLOAD, points, to_target
 
 OF = {"energy_job_j": "energy", "runtime_s": "runtime"}
 SERIES = [name for name in POINT if name not in ("batch_size", "batch_size_per_rank")]
@@ -23,24 +23,13 @@ LOWEST, HIGHER, OPEN = "lowest", "higher", "not told apart"
 
 def _several_batch_sizes(study: Study) -> bool:
     sizes: dict[tuple[str, int], set[int]] = {}
-    for run in filter(kinds.runs(), study.runs):
+    for run in filter(kinds.gives_timings, study.runs):
         sizes.setdefault((run.dataset.id, run.gpus), set()).add(run["batch_size"])
     return any(len(each) > 1 for each in sizes.values())
 
 
-@kinds.table(
-    "batch_size_optimum",
-    title="Which batch size needs the least energy and time",
-    look_for="Whether one batch size is best: its row says lowest, and the others higher. A batch size whose interval "
-    "includes 1 cannot be told from the best. The intervals allow for the choice of the best. One repeat gives no "
-    "interval and no verdict.",
-    needs="runs with several batch sizes",
-    uses=kinds.runs(),
-    is_there=_several_batch_sizes,
-    compares_runs=True,
-    verdicts=("energy_verdict", "runtime_verdict"),
-)
-def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("batch_size_optimum", is_there=_several_batch_sizes)
+def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.
 
     The interval is that of the ratios within blocks (`study.records.pairing`), widened for all pairs of the series: if
@@ -50,17 +39,8 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
     found = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
     found = found.sort_values([*SERIES, "batch_size"], ignore_index=True)
-    shown = ["benchmark", "scaling", "gpus", "batch_size"]
-    shown += [column for of, what in OF.items() for column in (of, *(f"{what}{end}" for end in ENDS))]
-    shown += ["repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]
-    caption = (
-        "Energy of the job and runtime by batch size. to_lowest: relative to the batch size with the lowest mean, "
-        "over the blocks (repeats) that both have. low and high are its 95 % interval, for all pairs of batch sizes "
-        "together (Tukey), since the best is chosen by the same runs. verdict: lowest if the intervals of all others "
-        f"lie above 1, else {OPEN}."
-    )
-    remarks = [*notes(found, "values"), *to_target(runs, "runtime and energy"), *_findings(found)]
-    return Table("batch_size_optimum", caption, found, shown, optional_columns(shown), remarks, IDENTITY)
+    remarks = [*to_target(runs, "runtime and energy"), *_findings(found)]
+    return Rows(found, remarks)
 
 
 ENDS = ("_to_lowest", "_to_lowest_low", "_to_lowest_high", "_verdict")

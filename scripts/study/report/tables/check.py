@@ -40,8 +40,7 @@ NOTES = {
     "--forcerun train, then accept again",
     check.OTHER_HARDWARE: "the accepted value is of other processors, GPUs or numbers of cores: accept again on these "
     "hosts, or use relative_to: calibration",
-    check.OTHER_UNIT: "relative_to was changed after the value was accepted, or an older version divided a rate by the "
-    "calibration: accept again",
+    check.OTHER_UNIT: "relative_to was changed after the value was accepted: accept again",
 }
 
 

@@ -23,7 +23,7 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
     rows: list[dict[str, Any]] = []
     twice = {record for records in comparable.same_runs(runs) for record in records}
     runs = steady(runs[~runs["record"].isin(twice)] if twice else runs)
-    for point, group in kinds.selected(runs, kinds.runs()).groupby(KEYS, sort=False, dropna=False):
+    for point, group in kinds.selected(runs, kinds.gives_timings).groupby(KEYS, sort=False, dropna=False):
         arms = dict(list(group.groupby("machine", sort=False)))
         for name, other in arms.items():
             if name != base and base in arms:
@@ -48,7 +48,7 @@ def comparison(runs: pd.DataFrame, base: str) -> Table:
     identity = ("machine", *KEYS, "quantity")
     told = [f"{counted(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
     optional = ("differs", "why_not", "repeats_failed", "base_failed", "oversubscribed")
-    remarks = [*told, *notes(frame, "values", share_runs=True)]
+    remarks = [*told, *notes(frame, share_runs=True)]
     return Table("comparison", caption, frame, shown, optional, remarks, identity)
 
 

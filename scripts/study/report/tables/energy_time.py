@@ -5,36 +5,19 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.core.statistics import pareto
 from study.experiment.study import growth_of_work
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points, to_target
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.summary import points, to_target
 
 # Keys that make work another, beside the ranks; of a command, its own parameters may. Not compared.
 WORK = ["benchmark", "dataset", "scaling", "sharding", "epochs", "ensemble", "program_parameters", "members",
-        "halving_epochs", "power_source"]  # fmt: skip
+        "power_source"]  # fmt: skip
 FRONT = "on_pareto_front"
-VARIED = ("gpus", "batch_size", "loader", "precision", "gpu_power_limit_w", "gpu_clock_mhz", "cpu_power_limit_w",
-          "cpu_governor")  # fmt: skip
-CAPTION = (
-    "Time from load to evaluate, and energy of the job in this time: means over the repeats. on_pareto_front: no other "
-    "point of the same work has a lower mean of one and no higher mean of the other. The work is the same with equal "
-    "benchmark, dataset, parameters of a program, scaling mode, sharding, epochs, and members of an ensemble and "
-    "their halving. Where the work changes with the ranks, as under weak scaling, it also needs the same number of "
-    "ranks. Measured and modelled energies are not compared."
-)
 
 
-@kinds.table(
-    "energy_time",
-    title="Energy against time",
-    look_for="Which settings, such as power limits, are worth considering: of two points on the front, one needs less "
-    "energy and the other less time. Without a power sensor the columns are empty.",
-    needs=kinds.NEEDS_TIMINGS,
-    uses=kinds.runs(),
-)
-def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("energy_time")
+def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point: its time, energy, power and energy-delay product, and whether it is on the Pareto front."""
     measures = ["energy_window_s", "energy_job_j", "power_per_gpu_w", "energy_delay_product_js", "samples_per_j"]
     table = points(runs, measures)
@@ -44,10 +27,7 @@ def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         table.loc[group.index, FRONT] = pareto(x, y)
     table[FRONT] = table[FRONT].astype(object).where(table["energy_job_j"].notna(), None)
     table = table.sort_values([*WORK[:3], "energy_window_s"], ignore_index=True)
-    shown = ["machine", "memory_mode", "benchmark", "scaling", *VARIED, *measures, FRONT, "power_source",
-             "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
-    remarks = [*notes(table, "values"), *to_target(runs, "time and energy")]
-    return Table("energy_time", CAPTION, table, shown, optional_columns(shown), remarks, IDENTITY)
+    return Rows(table, to_target(runs, "time and energy"))
 
 
 def of_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFrame]]:

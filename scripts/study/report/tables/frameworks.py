@@ -6,12 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.experiment.study import Study
 from study.records import pairing
 from study.records.names import runs_of
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points, steady
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.summary import like, points, steady
 
 BASE = "tensorflow"
 STEADY = "time_per_epoch_steady_s"
@@ -28,38 +27,15 @@ def compares(study: Study) -> bool:
     return len({run["framework"] for run in study.runs}) > 1
 
 
-@kinds.table(
-    "frameworks",
-    title="Frameworks and what carries their gradients",
-    look_for="Whether an epoch takes longer with PyTorch, on DDP or on Horovod, than with TensorFlow, what the "
-    "start costs, and whether both "
-    "train to the same loss.",
-    needs="runs with framework tensorflow and with framework pytorch",
-    uses=kinds.runs(),
-    is_there=compares,
-    compares_runs=True,
-)
-def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("frameworks", is_there=compares)
+def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point: times, bytes and test loss; ratios and loss against TensorFlow with Horovod."""
     runs = steady(runs)
     table = points(runs, MEASURES)
     order = ["benchmark", "dataset", "gpus", *OF_FRAMEWORK]
     table = table.sort_values(order, ignore_index=True, key=lambda column: column.replace(BASE, ""))
     table = table.join(pd.DataFrame([_against_tensorflow(row, table, runs) for _, row in table.iterrows()]))
-    shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_FRAMEWORK, *MEASURES, *RATIO[:-1], *STARTUP_RATIO, *LOSS,
-             "repeats_ok", "repeats_failed", "failures", "pairing", "oversubscribed"]  # fmt: skip
-    caption = (
-        "Networks, initial weights, order of the samples and hyper-parameters are the same in both frameworks; the "
-        "masks of dropout differ. time_per_epoch_steady_s: median of the epochs after the first, with validation. "
-        "first_epoch_excess_s: by how much the first epoch is longer. tcp_sent_mb_per_step: of one rank. A ring "
-        "allreduce among N ranks sends 2 (N - 1) / N of gradient_mb. gradient_mb: size of the gradients. "
-        "epoch_ratio, startup_ratio: time divided by that of TensorFlow with Horovod, with 95 % intervals; blocks "
-        "are paired; below 1 is faster. test_loss_difference: test loss less that of TensorFlow with Horovod within "
-        "blocks, with its 95 % interval."
-    )
-    return Table(
-        "frameworks", caption, table, shown, optional_columns(shown), notes(table, "values"), (*IDENTITY, "gradient_mb")
-    )
+    return Rows(table)
 
 
 def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:

@@ -4,14 +4,12 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study import workloads
 from study.core import configuration
 from study.core.statistics import summarize
 from study.experiment.study import Study
 from study.records.names import join_records
-from study.report.tables.layout import Table
-from study.report.tables.summary import notes, optional_columns
+from study.report.tables.declared import Rows, load_declarations, table_rows
 
 KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]
 
@@ -38,34 +36,17 @@ def _has_images(benchmark: str) -> bool:
     return workloads.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
 
 
-@kinds.table(
-    "image_formats",
-    title="Input formats of images",
-    look_for="How many images per second each format gives one thread, encoded and decoded, and what of the time per "
-    "image is the decoder's own. The rest is reading, scaling and the pipeline.",
-    needs="a loading measurement of images",
-    uses_loading=True,
-    is_there=measures_images,
-)
-def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("image_formats", is_there=measures_images)
+def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per file and format: seconds and images per second, to read, and to read and decode."""
     chosen = loading[is_of_images(loading)]
     rows = [
         _row(dict(zip(KEYS, key, strict=True)), group) for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
     ]
-    shown = ["machine", "benchmark", "file", "images", "encoded_mb", "page_cache", "format", "read_s", "decode_s",
-             "read_images_per_s", "decoded_images_per_s", "time_per_image_s",
-             "decoder_per_image_s", "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
-    columns = [*shown, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
+    declared = load_declarations()["image_formats"]["columns"]
+    columns = [*declared, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
     table = pd.DataFrame(rows, columns=columns)
-    caption = (
-        "Input formats of images: seconds to read all images of a file (encoded; with memory their pixels), and to "
-        "read and decode them, each by one thread of a new process. All give the same pixels, bit for bit. "
-        "time_per_image_s: to read, decode and scale one image. decoder_per_image_s: the part of that which the "
-        "decoder takes (libjpeg, of images in memory)."
-    )
-    identity = ("machine", "benchmark", "dataset", "file", "images", "encoded_mb", "page_cache", "format")
-    return Table("image_formats", caption, table, shown, optional_columns(shown), notes(table, "times"), identity)
+    return Rows(table)
 
 
 def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:

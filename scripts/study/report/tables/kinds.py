@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from study.core.registry import Registry
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import Study
 from study.records import own_keys
-from study.records.ensemble import with_lost_as_failed
 from study.records.names import split_records
 from study.report.tables.layout import Table
 
@@ -137,8 +136,8 @@ def with_own_keys(made: Table, runs: pd.DataFrame) -> Table:
 
 
 def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:
-    """The rows of a tidy table of runs that are used; ensembles that lost a member are among them as failed runs."""
-    return runs if runs.empty else with_lost_as_failed(runs[[uses(_Row(runs, place)) for place in range(len(runs))]])
+    """The rows of a tidy table of runs that are used."""
+    return runs if runs.empty else runs[[uses(_Row(runs, place)) for place in range(len(runs))]]
 
 
 class _Row(Mapping[str, Any]):
@@ -158,16 +157,6 @@ class _Row(Mapping[str, Any]):
         return len(self._table.columns)
 
 
-def runs(
-    scaling: str | None = None, loaders: Collection[str] | None = None, observed: str | None = None
-) -> Callable[[Any], bool]:
-    """Whether a run is such a run. observed: by a key such as ``trace``; by default only runs that give timings."""
-
-    def uses(run: Any) -> bool:
-        return bool(
-            is_observed(run, observed)
-            and (scaling is None or run["scaling"] == scaling)
-            and (loaders is None or run["loader"] in loaders)
-        )
-
-    return uses
+def gives_timings(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives timings: it is observed by no key."""
+    return is_observed(run, None)

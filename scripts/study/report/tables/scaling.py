@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
 from study.records import pairing
 from study.records.arms import SPEED as STEADY
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, POINT, notes, optional_columns, points, to_target
+from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.summary import POINT, points, to_target
 
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
@@ -18,49 +17,21 @@ MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_
             "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP, "accuracy", "test_accuracy",
             "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
             "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
-GROWTH_SIGN = "test_growth_sign_accuracy"  # only P1B3 has it
 SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
-@kinds.table(
-    "scaling",
-    title="Speedup and cost by GPU count",
-    look_for="At which number of GPUs the efficiency falls below what the job is worth, and which phase takes the time "
-    "there.",
-    needs=kinds.NEEDS_TIMINGS,
-    uses=kinds.runs(),
-)
-def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("scaling")
+def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
     table = points(runs.assign(achieved_gflop_per_s=runs["flop_per_s"].astype(float) / 1e9), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = ["benchmark", "scaling", "loader", "batch_size", "batch_scaling", "gpus", "epochs_per_rank",
-             "runtime_s", "startup_s", "load_s", "broadcast_s", "train_s", "other_s", "time_per_epoch_s",
-             "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP[1:], "speedup",
-             "speedup_low", "speedup_high", "pairing", "efficiency", "accuracy", "test_accuracy", GROWTH_SIGN,
-             "test_loss", *POWER, "repeats_ok", "repeats_failed", "failures", "may_fail", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), STEADY, *FLOP, GROWTH_SIGN, *POWER, "speedup_low", "speedup_high", "pairing")
+    shown = load_declarations()["scaling"]["columns"]
     if not (table["pairing"] == pairing.UNPAIRED).any():
-        shown.remove("pairing")
-    caption = (
-        "Time to solution, and how it scales with the number of ranks. speedup: how many times faster the work is "
-        "done than with the fewest ranks of the same series, for the whole run. Where more ranks do more work, the "
-        "speedup counts that work: with weak scaling, N times the ranks do N times the work. With sharding by_rank "
-        "the ranks divide one data set: then the work of weak scaling stays the same, and that of strong scaling "
-        "falls to 1 / N. efficiency: speedup divided by how many times as many ranks there are; 1 is ideal. "
-        "speedup_low, speedup_high: 95 % interval of the speedup. The speedup is a geometric mean over the blocks "
-        "(repeats) that both rank counts have; it is unpaired where the two were not run interleaved. phases: "
-        "startup_s to train_s, each of the slowest rank. other_s: runtime_s less the phases of rank 0. power, energy: "
-        "from load to evaluate, so without start-up, "
-        "where they are measured (docs/telemetry.md). one_hz: as if power were read once a second, as on Summit. "
-        "achieved_gflop_per_s: throughput times the operations of a sample's forward and backward pass, of all "
-        "ranks. flop_utilisation: achieved_gflop_per_s as a share of the machine's peak."
-    )
-    remarks = [*notes(table, "values"), *_without_flop(runs), *_of_programs(runs),
-               *to_target(runs, "runtime and speedup")]  # fmt: skip
-    return Table("scaling", caption, table, shown, optional, remarks, IDENTITY)
+        shown = [name for name in shown if name != "pairing"]
+    remarks = [*_without_flop(runs), *_of_programs(runs), *to_target(runs, "runtime and speedup")]
+    return Rows(table, remarks, columns=shown)
 
 
 def _without_flop(runs: pd.DataFrame) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.core.statistics import holm, p_value, summarize
 from study.core.wording import counted
 from study.experiment import ensemble
@@ -15,17 +14,16 @@ from study.records import pairing
 from study.records.arms import FAMILY_ERROR
 from study.records.names import runs_of
 from study.records.references import LEAST_REPEATS
+from study.report.tables.declared import Rows, table_rows
 from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
-from study.report.tables.layout import Table, text
+from study.report.tables.layout import text
 from study.report.tables.sharing_model import Costs, Rates
-from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points
+from study.report.tables.summary import like, points
 
 OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
 OF_SHARING = ("input_sharing", "preprocessing_ranks", *OF_BLOCKS)
-OF_LAG = ("on_member_lag",)  # which duplicated pipelines and the service do not have: nobody waits
 # What may differ between a run that trains and one that times a rate: the rate is of the same data and cores.
-OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members", "on_member_failure", "on_member_lag",
-             "halving_epochs")  # fmt: skip
+OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members")
 SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
 COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
 TIMES_PREPROCESSED = "times_preprocessed"  # how often a sample of the data is preprocessed in an epoch, by all ranks
@@ -45,18 +43,8 @@ def shares(study: Study) -> bool:
     return any(gives_rates(run) and run["input_sharing"] != DUPLICATED for run in study.runs)
 
 
-@kinds.table(
-    "sharing",
-    title="When sharing the input pays",
-    look_for="Whether members that share preprocessing train faster, or with less CPU time: compare the measured gain "
-    "and its interval with the predicted gain. The rule is below the table.",
-    needs="runs with input_sharing other than duplicated",
-    uses=gives_rates,
-    is_there=shares,
-    compares_runs=True,
-    verdicts=("time_verdict", "cpu_verdict"),
-)
-def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("sharing", uses=gives_rates, is_there=shares)
+def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per ensemble and way of sharing: costs per sample, rates, and predicted and measured gain."""
     trained = _with_costs(training_runs(runs, computes=None))
     table = points(trained[trained["ensemble"].gt(1)], MEASURES)
@@ -69,28 +57,7 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.join(
         _judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike", "blocks_alike"]))
     )
-    shown = ["benchmark", "compute", "ensemble", "core_limit", "input_sharing", "preprocessing_ranks", *COSTS, *RATES,
-             *(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "training_s", "ranks_cpu_s",
-             "input_stall_s", "shared_mb", "data_memory_mb", "repeats_ok", "repeats_failed", "failures", "pairing",
-             "oversubscribed"]  # fmt: skip
-    caption = (
-        "Cost and gain of sharing the input among the members of an ensemble. preprocessing: CPU time to preprocess "
-        "one sample once. communication: CPU time of all ranks per sample of the data; above 0 with duplicated "
-        "pipelines too, since Horovod's thread polls. r_p: samples/s that a rank preprocesses by itself. r_c: "
-        "samples/s that a member computes; with simulated accelerators (compute simulated), the rate of the slowest. "
-        "peak: samples/s that reach each rank if nobody trains. time_gain, cpu_gain: training time and CPU time of "
-        "the ranks with duplicated pipelines, divided by those of the row, with the 95 % interval; blocks are "
-        "paired. verdict: by a two-sided t-test at 0.05, adjusted over the rows of the table (Holm); empty below "
-        "three blocks, and where the better one failed more often. predicted_time_gain: min(r_c, peak) / min(r_p, "
-        "r_c) (Pittman et al., section IV-A), for members that do not compute on the devices that preprocess. "
-        "predicted_cpu_gain: from the costs per sample; empty for the tf.data service, whose threads are not "
-        "measured. over_service: training time with the tf.data service, divided by that of the row. The service's "
-        "order of samples is not deterministic."
-    )
-    always = {"compute", "input_sharing", "preprocessing_ranks"}
-    optional = (*(name for name in optional_columns(shown) if name not in always), *OVER_SERVICE)
-    remarks = [*rules(table), *notes(table, "values")]
-    return Table("sharing", caption, table, shown, optional, remarks, IDENTITY)
+    return Rows(table, first_remarks=rules(table))
 
 
 def rules(table: pd.DataFrame) -> list[str]:
@@ -163,8 +130,7 @@ def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
     The rest is all but preprocessing. Also adds how often a sample is preprocessed.
     """
     preprocessed = runs["samples_preprocessed"].astype(float)
-    groups = [max(ensemble.ranks_of(run)) for run in runs.to_dict("records")]  # of ranks, each with all samples
-    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"] * groups
+    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"]
     total, preprocessing, communication = (
         1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
     )
@@ -247,7 +213,7 @@ def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
     """
     if row["input_sharing"] == way:
         return None
-    others = like(table[table["input_sharing"] == way], row, (*OF_SHARING, *OF_LAG))
+    others = like(table[table["input_sharing"] == way], row, OF_SHARING)
     alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
     found = others if alike.empty else alike
     return None if found.empty else found.iloc[0]

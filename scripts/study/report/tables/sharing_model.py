@@ -10,8 +10,8 @@ The model takes preprocessing and computing for work of different devices, as CP
 it does not hold, and the model of CPU time is the one to look at:
 
 - c_p: CPU time to preprocess a sample once; c_c: what sharing adds to the communication of all ranks; rest: all else
-- k: how often all ranks together preprocess a sample: with duplicated pipelines of n members n times, or less where
-  halving stops members; with shared ones once, or more where each node or a member that lags preprocesses for itself
+- k: how often all ranks together preprocess a sample: with duplicated pipelines of n members n times; with shared ones
+  once, or more where each node preprocesses for itself
 - duplicated pipelines take rest + k c_p per sample, shared ones rest + k c_p + c_c, each with its own k
 """
 

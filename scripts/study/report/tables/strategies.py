@@ -1,4 +1,4 @@
-"""Our own table: ring allreduce, parameter servers and TensorFlow's own allreduce on one network."""
+"""Our own table: ring allreduce and parameter servers on one network."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.core.statistics import ERROR_PER_SIDE
-from study.experiment.study import Study
 from study.records import pairing
 from study.records.arms import SPEED as STEADY
 from study.records.names import runs_of, split_records
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, like, notes, optional_columns, points, steady
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.summary import like, points, steady
 
 MEASURES = [STEADY, "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
             "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
@@ -26,52 +24,19 @@ HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no difference shown"
 TO_ONE_SERVER = ["ratio_to_one_server", "ratio_to_one_server_low", "ratio_to_one_server_high"]
 
 
-def compares(study: Study) -> bool:
-    """Whether a study has another strategy than Horovod's."""
-    return any(run["strategy"] != "horovod" for run in study.runs)
-
-
-@kinds.table(
-    "strategies",
-    title="Strategies of distributed training",
-    look_for="What a step costs in time and bytes with each strategy, how evenly the servers are loaded, and whether "
-    "asynchronous training ends with a higher loss after the same samples.",
-    needs="runs with strategy parameter_server or multi_worker_mirrored",
-    uses=kinds.runs(),
-    is_there=compares,
-    compares_runs=True,
-    verdicts=("test_loss_against_horovod",),
-)
-def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("strategies")
+def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point: throughput, bytes per step and test loss; ratio and loss against Horovod's point."""
     runs = steady(runs)
     table = points(runs, MEASURES)
-    first = ["horovod", "multi_worker_mirrored", "parameter_server"]
+    first = ["horovod", "parameter_server"]
     table["strategy"] = pd.Categorical(table["strategy"], [*first, *sorted({*table["strategy"]} - {*first})])
     order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]
     table = table.sort_values(order, ignore_index=True).astype({"strategy": str}).copy()
     lost = runs.groupby("record")["workers_lost"].first()
     table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
     table = table.join(pd.DataFrame([_compared(row, table, runs) for _, row in table.iterrows()]))
-    shown = ["benchmark", "gpus", "batch_size_per_rank", *OF_STRATEGY, *MEASURES[:-1], "throughput_ratio",
-             "throughput_ratio_low", "throughput_ratio_high", *TO_ONE_SERVER, *LOSS, "test_loss_against_horovod",
-             "repeats_ok", "repeats_failed", "workers_lost", "failures", "pairing", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), "servers_sent_mb_per_step", "busiest_server_share", "workers_lost", "pairing",
-                *TO_ONE_SERVER)  # fmt: skip
-    caption = (
-        "Throughput, bytes and loss of Horovod and of parameter servers. A parameter server applies the workers' "
-        "gradients one by one, the other strategies average them: compare losses of equal samples, not of equal "
-        "steps. steady_samples_per_s: throughput of all ranks in the training steps of the epochs after the first. "
-        "sent, received: TCP bytes per step of one rank or worker. gradient_mb: size of the gradients. A ring "
-        "allreduce among N ranks sends 2 (N - 1) / N of it. A worker of a parameter server sends all of it and "
-        "receives as much. servers_sent: of all servers together. busiest_server_share: of the bytes of all servers. "
-        "throughput_ratio: throughput divided by Horovod's, with its 95 % interval; blocks are paired. "
-        "ratio_to_one_server: steps per second, without the first epoch, divided by those with one server; likewise. "
-        "test_loss_difference: loss less Horovod's within blocks. Its interval holds at 95 % for all points with the "
-        "same Horovod point together (Bonferroni). test_loss_against_horovod: higher (training converged more "
-        "slowly) or lower, where this interval excludes 0."
-    )
-    return Table("strategies", caption, table, shown, optional, notes(table, "values"), IDENTITY)
+    return Rows(table)
 
 
 def _compared(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def to_target(runs: pd.DataFrame, what: str) -> list[str]:
     ]
 
 
-def notes(table: pd.DataFrame, what: str, share_runs: bool = False) -> list[str]:
+def notes(table: pd.DataFrame, share_runs: bool = False) -> list[str]:
     """Remarks below a table: failures, outdated code, and values without a comparison, with the reason.
 
     share_runs: whether several rows are made from the same runs, so that the sum of their failed repeats would count
@@ -125,7 +125,7 @@ def notes(table: pd.DataFrame, what: str, share_runs: bool = False) -> list[str]
     """
     found = []
     if "ratio_reason" in table and not table["ratio_reason"].isna().any() and len(table):
-        found.append(f"no ratio to the published {what}: {_joined(table['ratio_reason'])}")
+        found.append(f"no ratio to the published values: {_joined(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
         found.append(f"missing power or energy: {_joined(table['power_reason'].dropna())}")
     if "power_source" in table:

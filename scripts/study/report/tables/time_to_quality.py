@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.core.wording import counted
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.targets import MEASURES
-from study.report.tables.layout import Table
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.summary import points
 
 # MLPerf Training rules, "Benchmark Results": five runs of a vision benchmark, ten of a language benchmark.
 LEAST_REPEATS = 5
@@ -27,17 +26,8 @@ def has_target(study: Study) -> bool:
     return any(is_observed(run, None) and run.dataset.target for run in study.runs)
 
 
-@kinds.table(
-    "time_to_quality",
-    title="Time and energy to the target quality",
-    look_for="Whether more GPUs reach the target sooner, not only finish their epochs sooner, and how many runs do not "
-    "reach it at all.",
-    needs="runs of a benchmark with target_quality",
-    uses=kinds.runs(),
-    is_there=has_target,
-    reads_targets=True,
-)
-def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("time_to_quality", is_there=has_target)
+def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point: how many runs reached the target; epochs, seconds and joules until then, by two means."""
     chosen = runs[runs["quality_target"].notna()]
     table = points(chosen, list(MEASURES))
@@ -45,19 +35,7 @@ def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     table = table.join(pd.DataFrame([_convergence(group) for group in of_point], index=table.index, columns=ADDED))
     order = ["benchmark", "dataset", "scaling", "batch_size", "batch_scaling", "loader", "gpus"]
     table = table.sort_values(order, ignore_index=True)
-    shown = ["benchmark", "scaling", "batch_scaling", "gpus", "loader", "quality_target", *COUNTS, "repeats_failed",
-             "repeats_resumed", "epochs_to_target", "launch_to_target_s", "launch_to_target_olympic_s",
-             "training_to_target_s", "load_to_target_j", "load_to_target_olympic_j", "remark",
-             "failures", "oversubscribed"]  # fmt: skip
-    optional = (*optional_columns(shown), "repeats_unknown", "load_to_target_j", "load_to_target_olympic_j", "remark")
-    caption = (
-        "Cost until the end of the first validation that reaches the target: epochs; seconds from the launcher's "
-        "start and from the begin of training; energy of the job from the begin of loading. Means ± 95 % interval "
-        "are over the runs that reached it. olympic: the mean without the lowest and the highest value, as in "
-        "MLPerf. A run that did not reach the target counts as the highest. With more than one such run, or fewer "
-        f"than {LEAST_REPEATS} runs, there is no olympic mean."
-    )
-    return Table("time_to_quality", caption, table, shown, optional, _remarks(table, runs), IDENTITY)
+    return Rows(table, _name_runs_without_target(runs), _count_missed(table))
 
 
 ADDED = ["quality_target", *COUNTS, *OLYMPIC.values(), "remark"]
@@ -98,11 +76,13 @@ def olympic_mean(values: Iterable[float]) -> float:
     return float(kept.mean())
 
 
-def _remarks(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    found = notes(table, "values")
-    if missed := int(table["repeats_not_reached"].sum()):
-        found.insert(0, f"{counted(missed, 'run')} missed the target: failures to converge, in no plain mean")
+def _count_missed(table: pd.DataFrame) -> list[str]:
+    """How many runs missed the target, as a remark."""
+    missed = int(table["repeats_not_reached"].sum())
+    return [f"{counted(missed, 'run')} missed the target: failures to converge, in no plain mean"] if missed else []
+
+
+def _name_runs_without_target(runs: pd.DataFrame) -> list[str]:
+    """The benchmarks without a target, as a remark."""
     without = runs.loc[runs["quality_target"].isna(), "benchmark"].unique()
-    if len(without):
-        found.append(f"no target quality is known for {', '.join(without)}")
-    return found
+    return [f"no target quality is known for {', '.join(without)}"] if len(without) else []

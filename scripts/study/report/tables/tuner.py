@@ -33,7 +33,7 @@ CAPTION = (
 def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
     """One row per baseline of the study."""
     frame = pd.DataFrame([_row(answer) for answer in found])
-    told = [note for note in notes(frame, "values") if "blocks_alike" in note]
+    told = [note for note in notes(frame) if "blocks_alike" in note]
     return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), told, IDENTITY)
 
 

@@ -4,35 +4,14 @@ from typing import Any
 
 import pandas as pd
 
-import study.report.tables.kinds as kinds
 from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.records import arms, pairing
 from study.records.names import join_records
-from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, notes, steady
-
-NEEDS = "a grid with tuning"
-SHOWN = ["benchmark", "gpus", "arm", "switch", "value", "baseline_value", "blocks", "throughput_ratio",
-         "throughput_ratio_low", "throughput_ratio_high", "p_value", "p_holm", "detectable_pct", "verdict",
-         "test_loss_difference", "sent_ratio", "time_per_step_s", "baseline_time_per_step_s", *SINGLE_STEPS, "pairing",
-         "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike", "failures",
-         "oversubscribed"]  # fmt: skip
-OPTIONAL = (*SINGLE_STEPS, "sent_ratio", "repeats_failed", "baseline_failed", "blocks_interrupted", "blocks_unlike",
-            "failures", "oversubscribed")  # fmt: skip
-CAPTION = (
-    "Each arm against its baseline, paired within blocks. throughput_ratio: steady throughput of all ranks, arm / "
-    "baseline: geometric mean over the training steps without the first epoch and without validation, with its 95 % "
-    "interval (Student's t on logarithms, not adjusted for the number of arms). p_holm: of a two-sided t-test, "
-    "adjusted over the arms of the baseline (Holm). verdict: by p_holm at 0.05, from three blocks on; none if the "
-    "faster one failed more often. blocks_unlike: blocks that are left out, as their runs differ in more than the "
-    "switch. detectable: the smallest difference that so many blocks and arms find with probability 0.8 at the "
-    "observed spread. switch: control is the baseline against itself (A/A). test_loss_difference: arm - baseline. "
-    "sent_ratio: bytes that a rank sends over TCP per epoch, arm / baseline. time_per_step: of the arm, median of "
-    "the epochs after the first. step_time: median, 95th percentile and jitter of the arm's single steps, likewise. "
-    "Both are empty for runs with one epoch."
-)
+from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.layout import text
+from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, steady
 
 
 def is_compared(run: Any) -> bool:
@@ -41,21 +20,12 @@ def is_compared(run: Any) -> bool:
     return has_arms and is_observed(run, None)
 
 
-@kinds.table(
-    "tuning",
-    title="Which setting is worth changing",
-    look_for="Which arms are faster than the baseline, by how much, and which differences are too small to be found. "
-    "The arm that only sets control should show none.",
-    needs=NEEDS,
-    uses=is_compared,
-    compares_runs=True,
-    verdicts=("verdict",),
-)
-def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("tuning", uses=is_compared)
+def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per arm and baseline; the other keys of a row are the baseline's."""
     rows = [row(compared) for group in arms.compare(runs).values() for compared in group]
-    frame = pd.DataFrame(rows, columns=None if rows else [*SHOWN, "records"])
-    return Table("tuning", CAPTION, frame, SHOWN, OPTIONAL, notes(frame, "values"), (*IDENTITY, "arm"))
+    frame = pd.DataFrame(rows, columns=None if rows else [*load_declarations()["tuning"]["columns"], "records"])
+    return Rows(frame)
 
 
 def row(compared: arms.Compared) -> dict[str, Any]:

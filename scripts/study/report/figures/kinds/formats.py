@@ -5,7 +5,7 @@ from typing import Any
 from study.experiment.study import Study
 from study.report.figures.description import Description
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
-from study.report.tables.formats import NEEDS, measures_formats
+from study.report.tables.kinds import TABLES
 
 
 class Formats(Kind):
@@ -16,7 +16,7 @@ class Formats(Kind):
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return NEEDS
+        return TABLES["formats"].needs
 
     def uses(self, description: Description, run: Any) -> bool:
         """No run."""
@@ -24,7 +24,7 @@ class Formats(Kind):
 
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study measures formats."""
-        return measures_formats(study)
+        return TABLES["formats"].is_there(study)
 
     def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
         """Of the loads."""

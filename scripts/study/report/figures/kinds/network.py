@@ -5,7 +5,9 @@ from typing import Any
 from study.experiment.study import Study
 from study.report.figures.description import Description
 from study.report.figures.kinds.base import KINDS, Kind
-from study.report.tables.network import NEEDS, limits_links, sweeps
+from study.report.tables.kinds import TABLES
+
+OF_TABLES = ("network", "allreduce")
 
 
 class Network(Kind):
@@ -15,15 +17,15 @@ class Network(Kind):
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return f"runs with link_mbit_per_s, and {NEEDS}"
+        return ", and ".join(TABLES[name].needs for name in OF_TABLES)
 
     def uses(self, description: Description, run: Any) -> bool:
         """The runs of tables ``network`` and ``allreduce``."""
-        return limits_links(run) or sweeps(run)
+        return any(TABLES[name].uses(run) for name in OF_TABLES)
 
     def is_there(self, description: Description, study: Study) -> bool:
         """Whether a study has runs of both tables."""
-        return any(map(sweeps, study.runs)) and any(map(limits_links, study.runs))
+        return all(TABLES[name].is_there(study) for name in OF_TABLES)
 
 
 KINDS.add("network", Network())

@@ -4,7 +4,7 @@ from typing import Any
 
 from study.report.figures.description import Description
 from study.report.figures.kinds.base import KINDS, Kind
-from study.report.tables.operations import NEEDS, USES
+from study.report.tables.kinds import TABLES
 
 
 class Operations(Kind):
@@ -14,11 +14,11 @@ class Operations(Kind):
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return NEEDS
+        return TABLES["operations"].needs
 
     def uses(self, description: Description, run: Any) -> bool:
         """The runs whose operations were profiled."""
-        return USES(run)
+        return TABLES["operations"].uses(run)
 
 
 KINDS.add("operations", Operations())

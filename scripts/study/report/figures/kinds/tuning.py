@@ -7,7 +7,7 @@ from study.core import paths
 from study.records import looks
 from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
-from study.report.tables.tuning import NEEDS, is_compared
+from study.report.tables.kinds import TABLES
 
 
 class Tuning(Kind):
@@ -17,11 +17,11 @@ class Tuning(Kind):
 
     def needs(self, description: Description) -> str:
         """What a study must have for the figure, in words."""
-        return f"{NEEDS}{filters(description)}"
+        return f"{TABLES['tuning'].needs}{filters(description)}"
 
     def uses(self, description: Description, run: Any) -> bool:
         """The runs of table ``tuning``."""
-        return is_compared(run) and draws(description, run)
+        return TABLES["tuning"].uses(run) and draws(description, run)
 
     def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
         """Of the runs that its table shows."""

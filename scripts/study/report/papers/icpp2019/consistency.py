@@ -14,7 +14,7 @@ from study.report.papers.declaration import declared
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.papers.points import benchmark as specification
 from study.report.papers.quantities import stays_from
-from study.report.tables.layout import Table
+from study.report.tables.declared import Rows, table_rows
 from study.report.tables.published_values import published
 
 CHUNK_ROWS = 2_000_000  # of the paper's listing (section 5)
@@ -30,15 +30,8 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-@kinds.table(
-    "icpp2019_consistency",
-    title="The paper's statements against its own numbers",
-    look_for="Where two statements of the paper cannot both hold: a difference of ours from one of them then means "
-    "little.",
-    needs="nothing",
-    is_there=lambda study: True,
-)
-def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_consistency", is_there=lambda study: True, uses=kinds.no_run)
+def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per statement: its number, the number that other published values give, and whether they agree.
 
     Runs are not read. ``derived`` is computed from config/papers/icpp2019, or is a number given there with its place.
@@ -46,15 +39,7 @@ def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     frame = published("icpp2019_consistency.csv").rename(columns={"where": "paper_section"})
     frame["derived"] = [_derived(row) for _, row in frame.iterrows()]
     frame["agrees"] = [_agrees(row) for _, row in frame.iterrows()]
-    shown = ["statement", "paper_section", "relation", "stated", "derived", "unit", "agrees", "compared_with",
-             "compared_where", "meaning"]  # fmt: skip
-    caption = (
-        "Statements of icpp2019 beside what its other numbers, its listing or CANDLE's files give. All values are "
-        "published or computed from published ones, except where compared_with says measured here. derived: computed "
-        "from the place in compared_where; empty where it cannot be computed or no number of GPUs qualifies. agrees: "
-        "whether derived stands in this relation to stated."
-    )
-    return Table("icpp2019_consistency", caption, frame, shown, ("unit", "meaning"))
+    return Rows(frame)
 
 
 def _derived(row: pd.Series) -> float:

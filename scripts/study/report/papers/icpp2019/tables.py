@@ -1,7 +1,6 @@
 """The tables of the ICPP 2019 paper, as measured by this study's runs."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,11 +13,12 @@ from study.instruments.power.readings import MODELLED
 from study.records import pairing
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
-from study.report.papers.beside import TOLD, first, window_notes
+from study.report.papers.beside import window_notes
 from study.report.papers.workload import file_difference, workload_difference
-from study.report.tables.layout import Table, ci95_name
-from study.report.tables.published_values import NOT_STATED, beside_published, published
-from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, counted_kinds, notes, optional_columns, points
+from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.layout import ci95_name
+from study.report.tables.published_values import beside_published, published
+from study.report.tables.summary import POINT, WORKLOAD, counted_kinds, points
 
 DIFFERENCE = workload_difference("icpp2019")
 STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
@@ -27,22 +27,10 @@ MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_t
 # On Summit the paper read nvidia-smi once a second (section 3), in the whole run.
 ONE_HZ = "power_per_gpu_one_hz_w"
 ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
-POWER_IS = (
-    "power, energy: from load to evaluate (energy_window_s), without start-up. The paper's are probably of the "
-    "whole run, whose time is the energy / power of Table 5. one_hz: power read once a second, as the paper did on "
-    "Summit. whole_run: start-up included."
-)
 
 
-@kinds.table(
-    "icpp2019_table1",
-    title="The benchmarks as run here",
-    look_for="How large the benchmarks were here, beside the paper's: a difference here is why ratios elsewhere "
-    "are empty.",
-    needs="runs",
-    uses=kinds.any_run,
-)
-def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_table1", uses=kinds.any_run)
+def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table 1: sizes, epochs, batch size, learning rate, optimizer and samples of each benchmark, as run.
 
     A ratio is ours / published. It stands for itself: here the workload is what is compared.
@@ -70,26 +58,11 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
             if name.endswith(("_samples", "features", "_epochs", "size")) and not name.startswith("ratio_")
         }
     )
-    shown = ["benchmark", "dataset", "scaling"]
-    for name in ("train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "optimizer", *beside[-2:]):
-        shown += [name, *([f"published_{name}", f"ratio_{name}"] if name in beside else [])]
-    caption = (
-        "The benchmarks as run here: sizes of the files, epochs, batch size, learning rate (of one rank), samples of "
-        "an epoch and elements of a sample. All sizes are in units of 10^6 bytes. published: icpp2019, Table 1, "
-        "which counts P1B1's label as an element. The paper's sizes are MiB, rounded up; here they are multiplied by "
-        "1.048576 (P1B2's known bytes show it)."
-    )
-    return _of_runs("icpp2019_table1", caption, table, shown)
+    return Rows(table)
 
 
-@kinds.table(
-    "icpp2019_table2",
-    title="Time per epoch and power, strong scaling",
-    look_for="The time per epoch should stay the same as GPUs are added; what it grows by is communication.",
-    needs="strong-scaling runs with read_csv",
-    uses=kinds.runs("strong", [BASE]),
-)
-def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_table2")
+def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
     measures = ["time_per_epoch_s", "power_per_gpu_w"]
     table = points(runs, [*measures, STEADY, ONE_HZ, *ALIKE.values(), "energy_window_s"]).sort_values(
@@ -97,25 +70,11 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     )
     keys = ["benchmark", "scaling", "batch_size", "gpus"]
     table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, DIFFERENCE, ours=ALIKE)
-    shown = ["machine", "benchmark", "scaling", "batch_size", "gpus", "epochs_per_rank", "time_per_epoch_s",
-             STEADY, "published_time_per_epoch_s", "ratio_time_per_epoch_s", "power_per_gpu_w",
-             ONE_HZ, *ALIKE.values(), "published_power_per_gpu_w", f"ratio_{ALIKE['power_per_gpu_w']}",
-             "energy_window_s", *TOLD, NOT_STATED]  # fmt: skip
-    caption = (
-        f"Time per epoch and average power per GPU, strong scaling. {POWER_IS} published: icpp2019, Table 2 (Summit)."
-    )
-    return _of_runs("icpp2019_table2", caption, table, shown, window_notes(runs))
+    return Rows(table, window_notes(runs))
 
 
-@kinds.table(
-    "icpp2019_table3",
-    title="Loading by loader (the paper's Tables 3 and 4)",
-    look_for="How much faster each loader is than read_csv. The paper found much for wide files (NT3, P1B1, P1B2) "
-    "and hardly anything for a long, narrow one (P1B3).",
-    needs="a loading measurement",
-    uses_loading=True,
-)
-def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_table3")
+def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 3 and 4: time to load each file by loader, and the speedup over ``read_csv``."""
     keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
     loading = loading[loading["loader"].isin(TRAINING_LOADERS)]  # other formats have their own table
@@ -150,24 +109,12 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
             table[speedup] = table[f"published_{machine}_{BASE}_s"] / table[f"published_{machine}_{OPTIMIZED}_s"]
         beside += [f"{kind}_{machine}_{measure}" for kind in ("published", "ratio") for measure in measures]
         beside += [speedup] * (len(measures) == 2)
-    shown = ["machine", "benchmark", "file", "rows", "columns", "size_mb", "page_cache",
-             *(f"{name}_s" for name in loaders), *(c for c in table if c.startswith("speedup_")), *beside,
-             "repeats_ok", "repeats_failed", "failures"]  # fmt: skip
-    caption = (
-        "Seconds to load each file by loader, each load in a process of its own. npy reads the matrix that was "
-        "converted before. P1B3's two files are inferred (docs/benchmarks.md). speedup: read_csv's time divided by "
-        "the loader's, paired; median over the repeats. published: icpp2019, Table 3 (Summit) and Table 4 (Theta)."
-    )
+    of_loaders = [*(f"{name}_s" for name in loaders), *(name for name in table if name.startswith("speedup_")), *beside]
+    declared = load_declarations()["icpp2019_table3"]["columns"]
+    place = declared.index("repeats_ok")
+    shown = [*declared[:place], *of_loaders, *declared[place:]]
     reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
-    return Table(
-        "icpp2019_table3",
-        caption,
-        first(table, shown),
-        shown,
-        optional_columns(shown),
-        [*notes(table, "times"), *reasons],
-        tuple(keys),
-    )
+    return Rows(table, reasons, columns=shown)
 
 
 def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -> dict[str, Any]:
@@ -192,15 +139,8 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     return row
 
 
-@kinds.table(
-    "icpp2019_table5",
-    title="Power and energy, base and optimised loading",
-    look_for="Faster loading raises the average power, since less of the run is idle, and lowers the energy. "
-    "Without a power sensor the columns are empty.",
-    needs="strong-scaling runs with read_csv or chunked",
-    uses=kinds.runs("strong", [BASE, OPTIMIZED]),
-)
-def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_table5")
+def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
     table = _base_beside_optimized(points(runs, list(POWER)), runs)
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
@@ -208,20 +148,7 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
     table = beside_published(table, file, keys, measures, DIFFERENCE, ours=TABLE_5_ALIKE)
     table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
-    shown = ["machine", "benchmark", "batch_size", "gpus"]
-    for name in (*measures[:2], changes[0], *measures[2:], changes[1]):
-        alike = TABLE_5_ALIKE.get(name)
-        shown += [name, *([TABLE_5_ONE_HZ[name], alike] if alike else _ends(name)), f"published_{name}"]
-        shown += [f"ratio_{alike}"] if alike else []
-    shown += ["pairing", "repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail"]
-    shown += ["oversubscribed", NOT_STATED]
-    caption = (
-        "Average power and energy per GPU, strong scaling, with the original loader (read_csv) and the optimised one "
-        "(chunked). change: from the first to the second, with its 95 % interval, paired within the blocks (repeats) "
-        f"that both have; unpaired where they were not run interleaved. {POWER_IS} published: icpp2019, Table 5 "
-        "(Summit, batch size 20)."
-    )
-    return _of_runs("icpp2019_table5", caption, table, shown, window_notes(runs))
+    return Rows(table, window_notes(runs))
 
 
 POWER = {  # measured column: base, optimised, change
@@ -246,17 +173,12 @@ POWER = {  # measured column: base, optimised, change
 }
 
 
-def _table_5_at(prefix: str) -> dict[str, str]:
-    """{column of Table 5: ours at the paper's rate, in the window of this prefix}."""
-    pairs = (("power_per_gpu_w", "power_per_gpu_one_hz_w"), ("energy_per_gpu_j", "energy_per_gpu_one_hz_j"))
-    return {
-        usual: at_one_hz
-        for ours, rate in pairs
-        for usual, at_one_hz in zip(POWER[ours][:2], POWER[f"{prefix}{rate}"][:2], strict=True)
-    }
-
-
-TABLE_5_ONE_HZ, TABLE_5_ALIKE = _table_5_at(""), _table_5_at(WHOLE_RUN)
+# {column of Table 5: ours at the paper's rate and in its window}.
+TABLE_5_ALIKE = {
+    usual: alike
+    for ours in ("power_per_gpu_w", "energy_per_gpu_j")
+    for usual, alike in zip(POWER[ours][:2], POWER[f"{WHOLE_RUN}{ours[:-2]}_one_hz{ours[-2:]}"][:2], strict=True)
+}
 ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
 
 
@@ -316,14 +238,8 @@ def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
     return found | {"blocks_alike": pairing.blocks_alike(ratios)}
 
 
-@kinds.table(
-    "icpp2019_table6",
-    title="Accuracy, time per epoch and power, weak scaling",
-    look_for="Under weak scaling the time per epoch should stay the same, and the loader should not change it.",
-    needs="weak-scaling runs with read_csv or chunked",
-    uses=kinds.runs("weak", [BASE, OPTIMIZED]),
-)
-def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+@table_rows("icpp2019_table6")
+def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
     measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
     table = points(runs, [*measures, STEADY, "loss", ONE_HZ, *ALIKE.values(), "energy_window_s"])
@@ -333,25 +249,4 @@ def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     )
     keys = ["benchmark", "scaling", "loader", "gpus"]
     table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, DIFFERENCE, ours=ALIKE)
-    shown = ["machine", "benchmark", "scaling", "loader", "gpus"]
-    for measure in measures:
-        shown += [measure, *([STEADY] if measure == "time_per_epoch_s" else [])]
-        shown += ["loss"] if measure == "accuracy" else []
-        alike = ALIKE.get(measure, measure)
-        shown += [*([ONE_HZ, alike] if alike != measure else []), f"published_{measure}", f"ratio_{alike}"]
-    shown += ["energy_window_s", *TOLD, NOT_STATED]
-    caption = (
-        "Training accuracy (P1B1 has a loss only), time per epoch and average power per GPU, weak scaling. read_csv "
-        f"is the paper's original loader, chunked its optimised one. {POWER_IS} published: icpp2019, Table 6 "
-        "(Summit)."
-    )
-    return _of_runs("icpp2019_table6", caption, table, shown, window_notes(runs))
-
-
-def _of_runs(name: str, caption: str, table: pd.DataFrame, shown: list[str], more: Sequence[str] = ()) -> Table:
-    """A finished table of runs."""
-    optional, remarks = optional_columns(shown), notes(table, "values")
-    hidden = [column for column in shown if column.startswith(WHOLE_RUN)]
-    return Table(
-        name, caption, first(table, shown), shown, (*optional, *hidden, "energy_window_s"), [*remarks, *more], IDENTITY
-    )
+    return Rows(table, window_notes(runs))

@@ -1,0 +1,1 @@
+"""What stands beside the study: exports, readers of other tools' logs, checks of hardware. Nothing imports it."""

@@ -1,0 +1,1 @@
+"""Points for `study predict` from what other tools wrote: logs of training programs, and exports of trackers."""

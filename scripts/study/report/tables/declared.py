@@ -1,0 +1,201 @@
+"""The tables as `config/tables.yaml` and `config/papers/<paper>/tables.yaml` declare them.
+
+A declaration has a table's words and columns. With measures, a row has their means; without, code that is registered
+with `table_rows` makes the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import study.report.tables.kinds as kinds
+from study.core import checked, fields
+from study.core.errors import StudyError
+from study.core.paths import CONFIG
+from study.experiment.parameters import is_observed
+from study.experiment.study import Study
+from study.records.names import runs_of
+from study.report.tables.layout import Table, ci95_name
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+
+FLAGS = ("uses_loading", "compares_runs", "reads_further", "reads_targets", "reads_storage")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a declared table that code makes.
+
+    Args:
+        frame: the rows with all their columns.
+        remarks: sentences for below the table, after those that all tables have.
+        first_remarks: sentences before those.
+        columns: those that are shown, where they depend on the runs.
+    """
+
+    frame: pd.DataFrame
+    remarks: Sequence[str] = ()
+    first_remarks: Sequence[str] = ()
+    columns: Sequence[str] | None = None
+
+
+MakeRows = Callable[[pd.DataFrame, pd.DataFrame], Rows]
+
+
+def list_files() -> list[Path]:
+    """The YAML files that declare tables: our own, then the papers'."""
+    return [CONFIG / "tables.yaml", *sorted(CONFIG.glob("papers/*/tables.yaml"))]
+
+
+@functools.cache
+def load_declarations() -> dict[str, dict[str, Any]]:
+    """All declarations by table; raises `StudyError` for a file that is not as config/schemas/tables.schema.yaml."""
+    return {
+        name: declaration | {"is_of_paper": file.parent != CONFIG, "where": f"{checked.shown(file)}: tables.{name}"}
+        for file in list_files()
+        for name, declaration in checked.load(file, "tables")["tables"].items()
+    }
+
+
+def table_rows(
+    name: str, uses: kinds.Uses | None = None, is_there: Callable[[Study], bool] | None = None
+) -> Callable[[MakeRows], kinds.Make]:
+    """Register the decorated function, which makes the rows of the declared table ``name``.
+
+    uses, is_there: as of `study.report.tables.kinds.table`; by default as declared.
+    """
+    declaration = load_declarations()[name]
+
+    def register(make_rows: MakeRows) -> kinds.Make:
+        @functools.wraps(make_rows)
+        def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
+            return _make_table(name, declaration, make_rows(runs, loading))
+
+        return kinds.table(
+            name,
+            title=declaration["title"],
+            look_for=declaration["look_for"],
+            needs=declaration.get("needs", kinds.NEEDS_TIMINGS),
+            uses=uses or _select_runs(declaration),
+            is_there=is_there or _find_in_study(declaration),
+            verdicts=tuple(declaration.get("verdicts", ())),
+            **{flag: declaration.get(flag, False) for flag in FLAGS},
+        )(make)
+
+    return register
+
+
+def register_tables_of_points() -> None:
+    """Register the declared tables of means, whose rows no code makes; raises `StudyError` for an unknown measure."""
+    for name, declaration in load_declarations().items():
+        if "measures" not in declaration:
+            continue
+        known = {*fields.columns(), *declaration.get("run_columns", ())}
+        if unknown := [measure for measure in declaration["measures"] if measure not in known]:
+            raise StudyError(
+                f"{declaration['where']}.measures: {unknown[0]!r} is not a column of runs.csv"
+                f"{checked.nearest(unknown[0], known)}"
+            )
+        table_rows(name)(functools.partial(make_points, declaration))
+
+
+def _make_table(name: str, declaration: Mapping[str, Any], made: Rows) -> Table:
+    shown = [column for column in made.columns or declaration["columns"] if column in made.frame]
+    always = declaration.get("always", ())
+    optional = (
+        *(column for column in optional_columns(shown) if column not in always),
+        *declaration.get("optional", ()),
+    )
+    identity = (*declaration.get("identity", IDENTITY), *declaration.get("identity_further", ()))
+    of_all = notes(made.frame, declaration.get("rows_share_runs", False))
+    remarks = [*made.first_remarks, *of_all, *made.remarks]
+    frame = put_first(made.frame, shown) if declaration["is_of_paper"] else made.frame
+    return Table(name, declaration["caption"], frame, shown, optional, remarks, identity)
+
+
+def put_first(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The table with ``columns`` first and all others after them."""
+    return table[[*columns, *(column for column in table if column not in columns)]]
+
+
+def make_points(declaration: Mapping[str, Any], runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per point, with the mean of each measure; raises `StudyError` for a declared column that is not there."""
+    of_runs = declaration.get("run_columns", {})
+    for name, formula in of_runs.items():
+        runs = runs.assign(**{name: _compute(runs, formula)})
+    measures = declaration["measures"]
+    table = points(runs, measures)
+    for name, formula in of_runs.items():  # without a mean of what it is computed from, it has none
+        sources = _list_names(formula, measures)
+        for column in (name, ci95_name(name)):
+            table[column] = table[column].where(table[sources].notna().all(axis=1))
+    for name in declaration.get("first_of_runs", ()):
+        table[name] = [_first_value(runs_of(runs, records)[name]) for records in table["records"]]
+    for name, formula in declaration.get("point_columns", {}).items():
+        table[name] = _compute(table, formula)
+    order = [name.removeprefix("-") for name in declaration["order"]]
+    if unknown := [column for column in (*declaration["columns"], *order) if column not in table]:
+        raise StudyError(
+            f"{declaration['where']}: there is no column {unknown[0]!r}{checked.nearest(unknown[0], table)}"
+        )
+    ascending = [not name.startswith("-") for name in declaration["order"]]
+    table = table.sort_values(order, ascending=ascending, ignore_index=True)
+    sources_of = {"runs": runs, "rows": table}
+    remarks = [
+        remark["say"]
+        for remark in declaration.get("remarks", ())
+        if len(sources_of[remark["of"]]) and _compute(sources_of[remark["of"]], remark["where"]).any()
+    ]
+    return Rows(table, remarks)
+
+
+def _compute(table: pd.DataFrame, formula: str) -> pd.Series:
+    """The values of a formula in the syntax of `pandas.DataFrame.eval`; a division by 0 has none."""
+    names = _list_names(formula, table)
+    of_floats = [name for name in names if table[name].isna().all()]  # None cannot be calculated with
+    values = table[names].astype(dict.fromkeys(of_floats, float)).eval(formula, engine="python")
+    return values.replace([np.inf, -np.inf], np.nan)
+
+
+def _list_names(formula: str, known: Container[str]) -> list[str]:
+    """The columns that a formula names, of those that are known."""
+    return [name for name in dict.fromkeys(re.findall(r"[a-z]\w*", formula)) if name in known]
+
+
+def _first_value(values: pd.Series) -> Any:
+    known = values.dropna()
+    return known.iloc[0] if len(known) else None
+
+
+def _select_runs(declaration: Mapping[str, Any]) -> kinds.Uses:
+    """Whether a run, planned or a row of runs.csv, is one that the declared table is made from."""
+    if declaration.get("uses_loading") and "runs" not in declaration:
+        return kinds.no_run
+    conditions = dict(declaration.get("runs", {}))
+    observed = conditions.pop("observed", None)
+    return lambda run: is_observed(run, observed) and _fits(run, conditions)
+
+
+def _find_in_study(declaration: Mapping[str, Any]) -> Callable[[Study], bool] | None:
+    if "study_has" not in declaration:
+        return None
+    return lambda study: any(_fits(run, declaration["study_has"]) for run in study.runs)
+
+
+def _fits(run: Any, conditions: Mapping[str, Any]) -> bool:
+    return all(_fits_value(run[column], wanted) for column, wanted in conditions.items())
+
+
+def _fits_value(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return value in wanted
+    if not isinstance(wanted, dict):
+        return bool(value == wanted)
+    return bool(value > wanted["above"] if "above" in wanted else value != wanted["not"])
