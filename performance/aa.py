@@ -24,12 +24,12 @@ import numpy as np
 import pandas as pd
 from direct import make_files, record_of
 
+from study.compare import arms
 from study.core.files import written_aside
 from study.core.statistics import ERROR_PER_SIDE, student
 from study.experiment import expansion, run_order
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import BASELINE, PlannedRun
-from study.records import arms
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "aa.csv"

@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from direct import make_files, record_of
 
+from study.compare.references import FALSE_ALARM
 from study.core.files import written_aside
 from study.core.statistics import LogSample, log_sample, ratio_interval
 from study.experiment import expansion
 from study.experiment.study import PlannedRun
 from study.launch import launch
-from study.records.references import FALSE_ALARM
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "check_trials.csv"

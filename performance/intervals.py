@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.compare import estimates
 from study.core import number_types
 from study.core.statistics import ERROR_PER_SIDE
 from study.experiment import run_order
-from study.records import pairing
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE / "intervals.csv"
@@ -165,7 +165,7 @@ WAIT, REST = 0.8, 3.0  # per unit of it, and of what else there is
 def ratio(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
     """(the truth, the estimate with its interval) of one study."""
     one, other = TIMES[:2] * noise.draw(random, 2, blocks)
-    found = pairing.ratio_of_blocks(one, other)
+    found = estimates.sample_of_ratios(one, other)
     return float(TIMES[0, 0] / TIMES[1, 0]), (found.middle, *found.interval(ERROR_PER_SIDE))
 
 
@@ -179,20 +179,20 @@ def trend(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float
     """As `ratio`: the change with each place."""
     along = np.broadcast_to(np.array(PLACES)[:, None], (len(PLACES), blocks))
     values = TIMES + TIMES.mean() * (noise.draw(random, len(PLACES), blocks) - 1)
-    return 2.0, pairing.slope_of_blocks(along, values, PLACES)
+    return 2.0, estimates.slope_of_blocks(along, values, PLACES)
 
 
 def trend_of_times(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
     """As `trend`, but the noise is in proportion to the value: a slow machine has a large trend."""
     along = np.broadcast_to(np.array(PLACES)[:, None], (len(PLACES), blocks))
-    return 2.0, pairing.slope_of_blocks(along, TIMES * noise.draw(random, len(PLACES), blocks), PLACES)
+    return 2.0, estimates.slope_of_blocks(along, TIMES * noise.draw(random, len(PLACES), blocks), PLACES)
 
 
 def follows(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
     """As `ratio`: a wait that grows with a load; the load is noisy too."""
     loads = LOADS * noise.draw(random, len(PLACES), blocks)
     rest = REST * noise.draw(random, len(PLACES), blocks)
-    return WAIT, pairing.slope_of_blocks(loads, WAIT * loads + rest, PLACES)
+    return WAIT, estimates.slope_of_blocks(loads, WAIT * loads + rest, PLACES)
 
 
 KINDS = {"ratio": ratio, "reduction": reduction, "trend": trend, "trend of times": trend_of_times, "follows": follows}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from study.core import code_version
-from study.records import references
+from study.compare import references
 from study.records.stamp import stamp
 
 

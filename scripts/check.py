@@ -10,11 +10,11 @@ import traceback
 from pathlib import Path
 
 from study import plan
+from study.compare import failed_runs, first_verdicts, reference_check, references
 from study.core import checked, command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records import check, comparable, looks, references
 from study.report.tables.check import NOTES, check_table
 
 REGRESSION, MISTAKE = 1, 2  # exit codes; argparse's is 2 too
@@ -34,47 +34,49 @@ def main() -> bool:
     plan.check_references(study)
     results, path = Path(arguments.results_dir) / name, references.path_of(name, study.name)
     accepted = references.read(path)
-    check.verify(accepted, study, path)
-    found = check.measured(study, results, accepted)
+    reference_check.verify(accepted, study, path)
+    found = reference_check.measured(study, results, accepted)
     if not found:
         print(f"study {study.name} declares no references, and {checked.shown(path)} has none: nothing to check")
         return False
     folder = Path(paths.study_folder(results, study.name))
-    earlier = looks.read(folder, "check")
+    earlier = first_verdicts.read(folder, "check")
     if arguments.accept:
         _accept(path, found, accepted)
         _note(folder, {}, earlier)  # another reference is another question
         return False
-    found = check.first_seen(found, earlier)
-    rows = check.compare(found, accepted)
-    _note(folder, check.seen(found, rows, earlier), earlier)
+    found = reference_check.first_seen(found, earlier)
+    rows = reference_check.compare(found, accepted)
+    _note(folder, reference_check.seen(found, rows, earlier), earlier)
     table = check_table(rows, study.name, name)
     print(table.markdown())
     if arguments.output:
         table.write_to(arguments.output)
-    regressions = int(rows["verdict"].isin(check.FAILING).sum())
+    regressions = int(rows["verdict"].isin(reference_check.FAILING).sum())
     told = ", ".join(f"{number} {verdict}" for verdict, number in rows["verdict"].value_counts().items())
     print(f"study {study.name} on {name}: {told}")
     return regressions > 0 and not arguments.only_report
 
 
-def _note(folder: Path, seen: looks.Looks, earlier: looks.Looks) -> None:
+def _note(folder: Path, seen: first_verdicts.FirstVerdicts, earlier: first_verdicts.FirstVerdicts) -> None:
     """Note which runs had a verdict; a results folder that cannot be written to is only reported."""
     if seen == earlier:
         return
     try:
-        looks.write(folder, "check", seen)
+        first_verdicts.write(folder, "check", seen)
     except OSError as error:
         print(f"Warning: {checked.shown(folder)}: this check cannot be noted: {error}", file=sys.stderr)
 
 
-def _accept(path: Path, found: list[check.Series], accepted: dict[tuple[str, str], references.Accepted]) -> None:
+def _accept(
+    path: Path, found: list[reference_check.Series], accepted: dict[tuple[str, str], references.Accepted]
+) -> None:
     """Write the new references; those that cannot be measured now stay."""
-    new = list(check.accept(found, accepted))
-    refused = [(series, why) for series in found if (why := check.refusal(series, accepted.get(series.key)))]
+    new = list(reference_check.accept(found, accepted))
+    refused = [(series, why) for series in found if (why := reference_check.refusal(series, accepted.get(series.key)))]
     for each, why in refused:
-        told = comparable.counted_failures(each.failed, each.attempts)
-        reason = f" ({told})" if why == check.FAILURES else ""
+        told = failed_runs.describe_failures(each.failed, each.attempts)
+        reason = f" ({told})" if why == reference_check.FAILURES else ""
         print(f"not accepted, {why}{reason}: {each.quantity} of {each.point}", file=sys.stderr)
     for problem in dict.fromkeys(why for _, why in refused):
         print(f"{problem}: {NOTES[problem]}", file=sys.stderr)

@@ -12,11 +12,12 @@ from pathlib import Path
 import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is refused
 import pandas as pd
 
+from study.compare import likeness
 from study.core import paths
 from study.core.csv_files import stacked
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
-from study.records import comparable, tidy
+from study.records import tidy
 from study.report.tables import TABLES
 from study.report.tables.comparison import comparison
 from study.report.tables.kinds import with_own_keys
@@ -93,7 +94,7 @@ def _refuse_twice(results: list[Results]) -> None:
 
 def _refuse_copies(runs: pd.DataFrame) -> None:
     """Refuse results whose runs are all the same: a copy of a folder has no second measurement."""
-    twice = list(comparable.same_runs(runs)) if len(runs) else []
+    twice = list(likeness.find_copied_runs(runs)) if len(runs) else []
     known = {record for records in twice for record in records}
     for machine, own in runs.groupby("machine") if twice else ():
         if set(own["record"]) <= known:

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
+from study.compare import first_verdicts
 from study.core import checked, paths
 from study.core.errors import exit_with_message
 from study.core.files import write_json, write_text
 from study.experiment.expansion import load_planned
-from study.records import looks
 from study.records.table_inputs import gather
 from study.report import sources
 from study.report.findings import outcome
@@ -25,12 +25,12 @@ def main() -> None:
     runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
     machine = paths.machine_of(results)
     folder = Path(arguments.json).parent
-    earlier = looks.read(folder, "findings")
+    earlier = first_verdicts.read(folder, "findings")
     found = outcome.outcomes(study, runs, earlier)
     content = outcome.as_json(study, machine, found)
     checked.check(content, "study_findings", arguments.json)
     write_text(arguments.markdown, outcome.markdown(study, machine, found))
-    looks.write(folder, "findings", outcome.seen(found, runs, earlier))
+    first_verdicts.write(folder, "findings", outcome.seen(found, runs, earlier))
     write_json(arguments.json, content)
 
 

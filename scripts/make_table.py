@@ -4,11 +4,11 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+from study.compare import first_verdicts
 from study.core import paths
 from study.core.errors import exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_planned
-from study.records import looks
 from study.records.table_inputs import gather
 from study.report.tables import TABLES
 from study.report.tables.kinds import with_own_keys
@@ -28,13 +28,13 @@ def main() -> None:
         study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
     )
     folder, of = Path(paths.study_folder(results, study.name)), f"table_{arguments.table}"
-    earlier = looks.read(folder, of) if kind.verdicts else {}
-    runs, late = looks.first_runs(runs, earlier)
+    earlier = first_verdicts.read(folder, of) if kind.verdicts else {}
+    runs, late = first_verdicts.drop_later_runs(runs, earlier)
     table = with_own_keys(kind.make(runs, loading), runs)
     told = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
     table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *told])
-    if kind.verdicts and (seen := looks.seen(runs, table.judged(kind.verdicts), earlier)) != earlier:
-        looks.write(folder, of, seen)
+    if kind.verdicts and (seen := first_verdicts.add_verdicts(runs, table.judged(kind.verdicts), earlier)) != earlier:
+        first_verdicts.write(folder, of, seen)
     table.write(arguments.csv, arguments.markdown, arguments.latex, arguments.html)
 
 

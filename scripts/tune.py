@@ -7,12 +7,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from study.compare import arms, first_verdicts, noise_of_runs, tuner
 from study.core import command_line, paths
 from study.core.errors import StudyError, exit_with_message
 from study.core.wording import counted
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.records import arms, looks, noise_of_runs, tuner
 from study.records.tidy import current_code, recorded, runs_frame
 from study.report.tables.kinds import with_own_keys
 from study.report.tables.tuner import sentences, tuner_table
@@ -40,13 +40,13 @@ def main() -> None:
     done, left = recorded(filter(is_compared, study.runs), results)
     runs = runs_frame(done, current_code(study.runs, chosen), results)
     of_study = Path(paths.study_folder(results, study.name))
-    earlier = looks.read(of_study, "tuner")
+    earlier = first_verdicts.read(of_study, "tuner")
     if arguments.needed:
         print("\n".join(paths.record(results, run.directory) for run in tuner.needed(study, runs, earlier)))
         return
     found = tuner.answers(study, runs, earlier)
     if (seen := tuner.seen(found, runs, earlier)) != earlier:
-        looks.write(of_study, "tuner", seen)
+        first_verdicts.write(of_study, "tuner", seen)
     folder = arguments.output or of_study / "tuner"
     table = with_own_keys(tuner_table(study, found), runs)
     table.write_to(folder)

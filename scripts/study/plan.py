@@ -8,6 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from study.compare import arms, noise_of_runs, reference_check, references, tuner
+from study.compare.noise_of_runs import Noise
+from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.core import checked, cores
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import (
@@ -29,9 +32,7 @@ from study.experiment.walltimes import MACHINE, Limits
 from study.machines import capacity, laboratory, launchers, packing, queues, storage, walltime
 from study.machines.machine import submit_program
 from study.machines.packing import Timed
-from study.records import arms, attempts, check, noise_of_runs, references, tuner
-from study.records.noise_of_runs import Noise
-from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
+from study.records import attempts
 from study.report import sources
 from study.report.findings import declaration
 from study.workloads import command
@@ -450,16 +451,16 @@ def check_references(study: Study) -> None:
     """
     for index, reference in enumerate(study.references):
         place = f"config/studies/{study.name}.yaml: references[{index}]"
-        keys = schemas.separating() if reference.of == "runs" else check.LOAD_KEYS
-        check.require_known(reference.quantity, check.QUANTITIES[reference.of], place)
+        keys = schemas.separating() if reference.of == "runs" else reference_check.LOAD_KEYS
+        reference_check.require_known(reference.quantity, reference_check.QUANTITIES[reference.of], place)
         if reference.calibrated and references.calibrated_unit(reference.quantity) is None:
             raise StudyError(
                 f"{place}.relative_to: {reference.quantity} is neither a time nor a rate, so the time of a calibration "
                 "says nothing about it; leave relative_to out"
             )
         for key in reference.point:
-            check.require_known(key, keys, place)
-        if not check.selected(reference, study):
+            reference_check.require_known(key, keys, place)
+        if not reference_check.selected(reference, study):
             raise StudyError(f"{place}.point: no point of the study that gives timings has these values")
 
 

@@ -15,7 +15,7 @@ from test_han2019 import claim  # noqa: E402
 from test_han2019 import runs_of as runs_of  # noqa: E402  (a fixture)
 
 from study.core.files import write_json  # noqa: E402
-from study.records import arms  # noqa: E402
+from study.records import tidy
 from study.records.record import make_record  # noqa: E402
 from study.records.tidy import runs_frame  # noqa: E402
 from study.report.tables import TABLES  # noqa: E402
@@ -69,8 +69,8 @@ def test_a_run_of_one_epoch_has_no_steady_throughput(make_run, tmp_path):
 def test_the_throughput_of_emulated_ranks_is_one_everywhere():
     keys = {"samples_per_rank": 100, "steps_per_epoch": 5, "time_per_step_s": 0.1, "gpus": 1, "emulated_ranks": 4,
             "epochs_per_rank": 2}  # fmt: skip
-    assert arms.steady_samples_per_s(pd.DataFrame([keys])).tolist() == pytest.approx([4 * 100 / 0.5])
+    assert tidy.compute_steady_throughput(pd.DataFrame([keys])).tolist() == pytest.approx([4 * 100 / 0.5])
     program = {**keys, "steps_per_epoch": None, "time_per_step_s": None, "epoch_steps_s": 0.25}
     rows = [keys, program, {**program, "program_epochs": 1}]
-    found = arms.steady_samples_per_s(pd.DataFrame(rows)).tolist()
+    found = tidy.compute_steady_throughput(pd.DataFrame(rows)).tolist()
     assert found == pytest.approx([800, 1600, math.nan], nan_ok=True), "a program that stopped after its first epoch"

@@ -17,6 +17,7 @@ from test_findings import GRID, declared, rows, study_of
 from test_tuning import RUN
 
 from study import plan
+from study.compare import estimates, first_verdicts, noise_of_runs, reference_check, tuner
 from study.core.statistics import (
     all_pairs,
     independent_number,
@@ -28,7 +29,6 @@ from study.core.statistics import (
 from study.core.wording import significant
 from study.experiment import expansion
 from study.machines import machine
-from study.records import check, looks, noise_of_runs, pairing, tuner
 from study.records.tidy import arms_text
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS as FIGURES
@@ -62,11 +62,11 @@ def compared(kind, values, names, along=None):
 def computed(kind, values, names, along=None):
     """(estimate, low, high) as from `compared`, without tables of runs, which take a hundred times as long."""
     if kind == "ratio":
-        sample = pairing.ratio_of_blocks(*values.T)
+        sample = estimates.sample_of_ratios(*values.T)
         return (sample.middle, *sample.interval(0.025))  # on each side
     places = np.log2(names) if kind == "trend" else np.arange(len(names))
     along = np.broadcast_to(places, values.shape) if kind == "trend" else along
-    return pairing.slope_of_blocks(along.T, values.T, places)
+    return estimates.slope_of_blocks(along.T, values.T, places)
 
 
 def share_that_holds(draw, truth):
@@ -77,7 +77,7 @@ def share_that_holds(draw, truth):
         found.append(computed(*drawn))
         if number < AS_TABLES:
             table = compared(*drawn)
-            assert found[-1] == pytest.approx((table.estimate, table.low, table.high), rel=1e-9)
+            assert found[-1] == pytest.approx((table.value, table.low, table.high), rel=1e-9)
     return float(np.mean([low <= truth <= high for _, low, high in found]))
 
 
@@ -143,7 +143,7 @@ def test_noise_that_both_quantities_share_gives_no_false_slope(together):
 def test_numbers_are_ordered_by_value_and_not_as_they_are_declared():
     along = np.array([[4.0, 0.0, 2.0]] * 3) + np.array([[0.0], [0.1], [0.2]])
     found = compared("follows", along.copy(), [4, 0, 2], along)
-    assert (found.estimate, found.low, found.high) == pytest.approx((1, 1, 1))
+    assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
 
 
 @pytest.mark.case("rounding-of-floats-is-no-effect", source="our own", right="no effect within")
@@ -182,7 +182,7 @@ def test_equal_losses_are_told_apart_in_5_percent(repeats):
     wrong = 0
     for _ in range(STUDIES):
         one, other = (arm(rng.normal(0.5, 0.02, repeats), 0, 2).rename(columns={VALUE: "test_loss"}) for _ in "ab")
-        _, low, high = pairing.difference(one, other, "test_loss")
+        _, low, high = estimates.estimate_difference(one, other, "test_loss").numbers
         wrong += low > 0 or high < 0
     assert wrong / STUDIES <= MOST
 
@@ -210,29 +210,33 @@ def test_looking_again_does_not_change_a_verdict():
 def test_repeats_added_to_an_uncertain_check_do_not_enter():
     def series(values):
         runs = tuple(f"run{place}" for place in range(len(values)))
-        return check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", runs=runs)
+        return reference_check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", runs=runs)
 
     accepted = {
         each.key: each
-        for each in check.accept([check.Series("runtime_s", "p", "s", [10.0, 10.1, 10.2], None, 0.02)], {})
+        for each in reference_check.accept(
+            [reference_check.Series("runtime_s", "p", "s", [10.0, 10.1, 10.2], None, 0.02)], {}
+        )
     }
     early = [series([10.1, 10.3, 10.5])]
-    table = check.compare(early, accepted)
-    assert table["verdict"].iloc[0] == check.UNCERTAIN
-    noted = check.seen(early, table, {})
-    later = check.first_seen([series([10.1, 10.3, 10.5, 12.0, 12.1, 12.0, 12.1])], noted)
-    again = check.compare(later, accepted)
-    assert again["repeats"].iloc[0] == 3 and again["verdict"].iloc[0] == check.UNCERTAIN
-    assert again["reason"].iloc[0] == check.ADDED_LATER
+    table = reference_check.compare(early, accepted)
+    assert table["verdict"].iloc[0] == reference_check.UNCERTAIN
+    noted = reference_check.seen(early, table, {})
+    later = reference_check.first_seen([series([10.1, 10.3, 10.5, 12.0, 12.1, 12.0, 12.1])], noted)
+    again = reference_check.compare(later, accepted)
+    assert again["repeats"].iloc[0] == 3 and again["verdict"].iloc[0] == reference_check.UNCERTAIN
+    assert again["reason"].iloc[0] == reference_check.ADDED_LATER
 
 
 @pytest.mark.case("runs-that-were-trained-again", source="our own", right="a new verdict")
 def test_runs_that_were_trained_again_give_a_new_verdict(tmp_path):
-    assert looks.stands(["a", "b"], ["a", "b", "c"])
-    assert not looks.stands(["a", "b"], ["a", "b"]) and not looks.stands(["a", "b"], ["b", "c", "d"])
-    assert not looks.stands(None, ["a"])
-    looks.write(tmp_path, "findings", {"x": ["a"]})
-    assert looks.read(tmp_path, "findings") == {"x": ["a"]} and looks.read(tmp_path, "check") == {}
+    assert first_verdicts.is_standing(["a", "b"], ["a", "b", "c"])
+    assert not first_verdicts.is_standing(["a", "b"], ["a", "b"]) and not first_verdicts.is_standing(
+        ["a", "b"], ["b", "c", "d"]
+    )
+    assert not first_verdicts.is_standing(None, ["a"])
+    first_verdicts.write(tmp_path, "findings", {"x": ["a"]})
+    assert first_verdicts.read(tmp_path, "findings") == {"x": ["a"]} and first_verdicts.read(tmp_path, "check") == {}
 
 
 @pytest.mark.case("rounding", source="GoogleChrome/lighthouse-ci #31", right="an interval that excludes 1 shows it")
@@ -271,7 +275,7 @@ def test_a_reduction_of_a_share_says_of_what():
 
 @pytest.mark.case("first-epoch-in-throughput", source="alpa-projects/alpa #823", right="0.952")
 def test_findings_of_equivalence_leave_out_the_first_epoch():
-    from study.records.arms import steady_samples_per_s
+    from study.records.tidy import compute_steady_throughput as steady_samples_per_s
 
     run = {"steps_per_epoch": 50, "gpus": 1, "emulated_ranks": 1, "epochs_per_rank": 3, "samples_per_rank": 1000}
     slow, fast = steady_samples_per_s(pd.DataFrame([{**run, "time_per_step_s": step / 50} for step in (2.1, 2.0)]))
@@ -363,10 +367,10 @@ def test_skewed_noise_of_both_arms_gives_no_false_difference():
 def test_a_ratio_and_a_slope_count_only_what_their_blocks_are_worth():
     series = np.array([-3, -2.2, -1.6, -0.9, -0.2, 0.4, 1.2, 1.8, 2.4, 3.1]) / 100
     values = np.exp(np.stack([series, 0 * series], axis=1))
-    ratio = pairing.ratio(*(arm(values[:, place], place, 2) for place in (0, 1)), VALUE)
+    ratio = estimates.estimate_ratio(*(arm(values[:, place], place, 2) for place in (0, 1)), VALUE)
     assert ratio.blocks == 10 and ratio.worth == 3
     half = student(2, 0.025) * ratio.deviation / math.sqrt(3)
-    assert math.log(ratio.high / ratio.ratio) == pytest.approx(half)
+    assert math.log(ratio.high / ratio.value) == pytest.approx(half)
     found = compared("trend", 100 + 100 * np.stack([0 * series, series], axis=1), [1, 2])
     assert (found.high - found.low) / 2 == pytest.approx(100 * student(2, 0.025) * series.std(ddof=1) / math.sqrt(3))
     shuffled = series[[0, 5, 2, 9, 1, 7, 3, 8, 4, 6]]
@@ -436,17 +440,19 @@ def test_repeats_added_to_a_table_with_a_verdict_do_not_enter():
     runs = tuned_runs(study, lambda arm, block: 0.1 / (1.1 if arm == "xla" and block > 3 else 1) + 0.0001 * block)
     early = runs[runs["block"] <= 3]
     table = TABLES["tuning"].make(early, pd.DataFrame())
-    noted = looks.seen(early, table.judged(TABLES["tuning"].verdicts), {})
+    noted = first_verdicts.add_verdicts(early, table.judged(TABLES["tuning"].verdicts), {})
     assert len(noted) == 3, "the baseline and two arms"
-    kept, late = looks.first_runs(runs, noted)
+    kept, late = first_verdicts.drop_later_runs(runs, noted)
     assert (set(kept["block"]), late) == ({1, 2, 3}, 15)
-    before = looks.seen(early.drop(columns=["torch_compile", "simulated_samples_per_s"]), list(early["record"]), {})
+    before = first_verdicts.add_verdicts(
+        early.drop(columns=["torch_compile", "simulated_samples_per_s"]), list(early["record"]), {}
+    )
     now = runs.astype({"kmp_blocktime_ms": float})  # as tables of records have it
-    assert looks.first_runs(now, before)[1] == 15, "the note is older than two grid keys"
+    assert first_verdicts.drop_later_runs(now, before)[1] == 15, "the note is older than two grid keys"
     other = runs.assign(gpus=4, record=runs["record"] + "4")
-    assert looks.first_runs(other, noted)[1] == 0, "other points are new questions"
+    assert first_verdicts.drop_later_runs(other, noted)[1] == 0, "other points are new questions"
     again = runs.assign(started_wall_ns=runs["started_wall_ns"] + 1000)
-    assert looks.first_runs(again, noted)[1] == 0, "runs that were trained again are new ones"
+    assert first_verdicts.drop_later_runs(again, noted)[1] == 0, "runs that were trained again are new ones"
 
 
 @pytest.mark.case("first-verdicts-are-noted", source="our own", right="the file, and the same verdict again")
@@ -468,7 +474,7 @@ def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch):
         make_findings.main()
         (found,) = json.loads((folder / "findings.json").read_text())["findings"]
         sentences_of.append((found["verdict"], found["estimate"], found["blocks"]))
-    assert len(looks.read(folder, "findings")["test"]) == 6, "three blocks of two arms"
+    assert len(first_verdicts.read(folder, "findings")["test"]) == 6, "three blocks of two arms"
     assert sentences_of[0] == sentences_of[1] and sentences_of[0][2] == 3
     assert "6 runs (added after a verdict was seen)" in (folder / "findings.markdown").read_text()
 
@@ -510,7 +516,7 @@ def test_the_figure_of_a_table_with_a_verdict_shows_its_runs(tmp_path):
     runs = tuned_runs(study, lambda arm, block: 0.1 / (1.1 if arm == "xla" else 1) + 0.0001 * block)
     folder = tmp_path / "local" / "studies" / "test"
     early = runs[runs["block"] <= 3]
-    looks.write(folder, "table_tuning", looks.seen(early, list(early["record"]), {}))
+    first_verdicts.write(folder, "table_tuning", first_verdicts.add_verdicts(early, list(early["record"]), {}))
     inputs = Inputs(runs, pd.DataFrame(), "test", tmp_path / "local")
     FIGURES["tuning"].draw(describe("tuning"), inputs, tmp_path / "f.svg", tmp_path / "f.pdf")
     drawn = (tmp_path / "f.svg").read_text()

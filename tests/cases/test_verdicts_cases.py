@@ -17,10 +17,10 @@ from test_check import POINT, RUNTIME, Machine, study_with
 from test_findings import GRID, declared, rows, study_of
 from test_tuning import RUN
 
+from study.compare import estimates, reference_check, tuner
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion
-from study.records import pairing, tuner
 from study.records.record import make_record
 from study.records.tidy import arms_text, loading_frame, runs_frame
 from study.report.findings import outcome
@@ -271,8 +271,8 @@ def test_blocks_that_overlap_are_unpaired():
     _, runs = timed([2000.0 + 60 * place for place in range(6)], hosts=range(6))
     runs["hosts"] = [f"n{place % 2}" for place in range(6)]
     one, other = (runs[[loader in record for record in runs["record"]]] for loader in ("chunked", "read_csv"))
-    found = pairing.ratio(one.assign(hosts="n1"), other.assign(hosts="n1 n0", runtime_s=70.0), "runtime_s")
-    assert found.blocks == 0 or found.pairing == pairing.UNPAIRED
+    found = estimates.estimate_ratio(one.assign(hosts="n1"), other.assign(hosts="n1 n0", runtime_s=70.0), "runtime_s")
+    assert found.blocks == 0 or found.pairing == estimates.UNPAIRED
 
 
 @pytest.mark.case("shared-node-energy", source="mlco2/codecarbon #681, #936", right="empty, with the reason")
@@ -434,14 +434,16 @@ def test_an_estimate_of_fewer_than_half_of_the_blocks_has_no_verdict():
 
 @pytest.mark.case("values-missing-in-check", source="our own", right="no verdict: 6 of 10 have no value")
 def test_a_check_of_the_few_runs_that_have_a_value_has_no_verdict():
-    from study.records import check
-
     frame = pd.DataFrame({"point": "p", "status": "ok", "energy_job_j": [None] * 6 + [1.0, 1.1, 1.05, 1.02],
                           "record": [f"runs/{place}" for place in range(10)], "started_wall_ns": range(10),
                           "code": "c", "code_is_current": True, "power_source": "measured"})  # fmt: skip
-    series = check._series(check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame)
-    assert (series.problem, series.reason) == (check.NOT_ENOUGH, "6 of 10 finished runs have no value")
-    series = check._series(check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame.iloc[2:])
+    series = reference_check._series(
+        reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame
+    )
+    assert (series.problem, series.reason) == (reference_check.NOT_ENOUGH, "6 of 10 finished runs have no value")
+    series = reference_check._series(
+        reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame.iloc[2:]
+    )
     assert series.problem is None
 
 
@@ -466,15 +468,14 @@ def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors()
 @pytest.mark.case("reference-of-another-machine", source="our own", right="no verdict: other hardware")
 def test_a_reference_of_other_hardware_is_not_compared():
     """Half of the cores were taken away since; a calibration would take that out."""
-    from study.records import check
 
     def series(values, **more):
-        return check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", **more)
+        return reference_check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", **more)
 
     old = series([10.0, 10.1, 10.2], hardware="Xeon, 8 cores")
-    accepted = {each.key: each for each in check.accept([old], {})}
-    found = check.compare([series([20.0, 20.1, 20.2], hardware="Xeon, 4 cores")], accepted)
-    assert found["verdict"].tolist() == [check.OTHER_HARDWARE]
+    accepted = {each.key: each for each in reference_check.accept([old], {})}
+    found = reference_check.compare([series([20.0, 20.1, 20.2], hardware="Xeon, 4 cores")], accepted)
+    assert found["verdict"].tolist() == [reference_check.OTHER_HARDWARE]
     for same in ("Xeon, 8 cores", None):
-        found = check.compare([series([20.0, 20.1, 20.2], hardware=same)], accepted)
-        assert found["verdict"].tolist() == [check.REGRESSION]
+        found = reference_check.compare([series([20.0, 20.1, 20.2], hardware=same)], accepted)
+        assert found["verdict"].tolist() == [reference_check.REGRESSION]

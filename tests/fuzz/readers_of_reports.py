@@ -11,11 +11,12 @@ import pandas as pd
 from readers import Reader, reader
 from readers_of_runs import PartOfARun, number, rows_of
 
+from study.compare import arms, likeness
 from study.contrib.readers import imports
 from study.core import paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
-from study.records import arms, comparable, record, tidy
+from study.records import record, tidy
 from study.report.page.links import Records
 
 sys.path.insert(0, str(Path(paths.ROOT) / "scripts"))
@@ -52,7 +53,7 @@ class Runs(PartOfARun):
         for text in frame.get("arms", []):
             arms.parts(text)
         if "steering" in frame:
-            comparable._differs_in_steering(frame)
+            likeness._differs_in_steering(frame)
         return [[float(value) for value in frame[name]] for name in READ if name in frame and name != "gpus"]
 
     def expect(self, path):

@@ -166,16 +166,15 @@ def blocks_of(values, code="a"):
 def test_a_difference_is_of_the_blocks_that_can_be_compared():
     """20 and 22 of two blocks; the third has two versions of the code. What follows from the seeds is of any hosts."""
     one, other = blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")
-    both = pd.concat([one, other])
-    found = claims._difference(one, other, both, "node_power_w")
-    assert (found.value, found.repeats, found.pairing) == (21, 2, "paired")
-    assert claims._difference(one, other, both, "accuracy").value == 21
+    found = claims._estimate_difference(one, other, "node_power_w")
+    assert (found.value, found.blocks, found.pairing) == (21, 2, "paired")
+    assert claims._estimate_difference(one, other, "accuracy").value == 21
     crowded = [each.assign(training_code="a", overlapped=True) for each in (one, other)]
-    assert claims._difference(*crowded, pd.concat(crowded), "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
-    assert claims._difference(*crowded, pd.concat(crowded), "node_power_w") is None
+    assert claims._estimate_difference(*crowded, "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
+    assert claims._estimate_difference(*crowded, "node_power_w") is None
     third = [each[each["block"] == 3] for each in (one, other)]
     for measure in ("node_power_w", "accuracy"):
-        assert claims._difference(*third, pd.concat(third), measure) is None
+        assert claims._estimate_difference(*third, measure) is None
 
 
 @pytest.mark.parametrize(

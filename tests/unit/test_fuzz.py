@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import readers
 
+from study.compare import first_verdicts, likeness
 from study.core import checked, csv_files
 from study.core.errors import StudyError
 from study.core.files import parsed_json
@@ -26,7 +27,6 @@ from study.experiment import autotuning
 from study.instruments import phases, profiler
 from study.instruments.timeline.summary import summarize
 from study.machines import machine_lock
-from study.records import comparable, looks
 
 BATCH = Path(readers.__file__).with_name("batch.py")
 CASES = 6  # of each reader
@@ -241,17 +241,17 @@ def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"n": "abc"}', '{"n": [1]}', '{"n": [], "n": []}'])
 def test_damaged_first_verdicts_are_refused(tmp_path, content):
     """Otherwise a verdict of more runs would count as the first one."""
-    (tmp_path / looks.FOLDER).mkdir()
-    (tmp_path / looks.FOLDER / "findings.json").write_text(content)
+    (tmp_path / first_verdicts.FOLDER).mkdir()
+    (tmp_path / first_verdicts.FOLDER / "findings.json").write_text(content)
     with pytest.raises(StudyError, match="findings.json"):
-        looks.read(tmp_path, "findings")
+        first_verdicts.read(tmp_path, "findings")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"NCCL_DEBUG": 1}', '{"a": ["b"]}', "[" * 100_000, 7.0])
 def test_damaged_steering_is_refused(text):
     runs = pd.DataFrame({"steering": ["{}", text]})
     with pytest.raises(StudyError, match="column steering"):
-        comparable._differs_in_steering(runs)
+        likeness._differs_in_steering(runs)
 
 
 def test_a_lock_whose_holder_never_ends_has_an_unknown_holder(tmp_path):

@@ -37,8 +37,8 @@ def test_what_is_simulated_is_the_code_of_findings(kind, monkeypatch):
 
         return kept
 
-    for name in ("ratio_of_blocks", "slope_of_blocks"):
-        monkeypatch.setattr(intervals.pairing, name, keeping(getattr(intervals.pairing, name)))
+    for name in ("sample_of_ratios", "slope_of_blocks"):
+        monkeypatch.setattr(intervals.estimates, name, keeping(getattr(intervals.estimates, name)))
     _, simulated = intervals.KINDS[kind](np.random.default_rng(1), BY_NAME["normal"], 6)
     monkeypatch.undo()
     if len(drawn) == 2:
@@ -47,7 +47,7 @@ def test_what_is_simulated_is_the_code_of_findings(kind, monkeypatch):
         along, values, places = drawn
         arms = {2 ** int(place): frame(values[row], along[row], row) for row, place in enumerate(places)}
     found = KINDS[kind.split()[0]].compare(arms)
-    assert (found.estimate, found.low, found.high) == pytest.approx(simulated)
+    assert found.numbers == pytest.approx(simulated)
 
 
 @pytest.mark.parametrize("kind", intervals.KINDS)

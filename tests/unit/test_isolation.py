@@ -9,11 +9,11 @@ import sys
 import pandas as pd
 import pytest
 
+from study.compare import likeness
 from study.core import environment, isolation
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
 from study.machines import machine
-from study.records import comparable
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_priority_that_ranks_inherit_is_recorded():
     line = [sys.executable, "-c", f"import os; os.nice(7); {code}"]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout == "7\n"
     unset = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""}
-    assert comparable.unlike(runs(unset, {**unset, "nice": "7"})) == comparable.STEERING
+    assert likeness.describe_difference(runs(unset, {**unset, "nice": "7"})) == likeness.STEERING
 
 
 def runs(*steering):
@@ -150,13 +150,13 @@ def runs(*steering):
 
 def test_runs_with_another_preloaded_library_are_not_alike():
     unset = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""}
-    assert comparable.unlike(runs(unset, unset)) is None
-    assert comparable.unlike(runs(unset, {**unset, "LD_PRELOAD": "/lib/jemalloc.so"})) == comparable.STEERING
-    assert comparable.unlike(runs(unset, {**unset, "UCX_TLS": "tcp"})) == comparable.STEERING
+    assert likeness.describe_difference(runs(unset, unset)) is None
+    assert likeness.describe_difference(runs(unset, {**unset, "LD_PRELOAD": "/lib/jemalloc.so"})) == likeness.STEERING
+    assert likeness.describe_difference(runs(unset, {**unset, "UCX_TLS": "tcp"})) == likeness.STEERING
 
 
 def test_records_of_earlier_versions_did_not_tell_preloaded_libraries():
     """They stay comparable with new ones; what they told counts as before."""
     now = {"LD_LIBRARY_PATH": "/opt/lib", "LD_PRELOAD": "", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp"}
-    assert comparable.unlike(runs({"OMP_NUM_THREADS": "1"}, now)) is None
-    assert comparable.unlike(runs({"OMP_NUM_THREADS": "2"}, now)) == comparable.STEERING
+    assert likeness.describe_difference(runs({"OMP_NUM_THREADS": "1"}, now)) is None
+    assert likeness.describe_difference(runs({"OMP_NUM_THREADS": "2"}, now)) == likeness.STEERING

@@ -21,7 +21,7 @@ from study.records.tidy import runs_frame
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
 ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
-         "ensembles", "launch", "records", "prediction", "report", "plan", "workflow", "cli",
+         "ensembles", "launch", "records", "compare", "prediction", "report", "plan", "workflow", "cli",
          "contrib")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in ours(LIBRARY.rglob("*.py")))

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 from examples import expand
 
+from study.compare import likeness
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.files import read_json, sha256, write_json, write_sealed
 from study.experiment import autotuning, inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
-from study.records import comparable
+from study.records import overlap
 from study.records.record import _fits, _traffic, make_record, read_record, schema, verify
 from study.records.tidy import runs_frame
 
@@ -97,8 +98,8 @@ def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(mak
     assert frame["hosts_reason"].isna().all() and frame["hardware"].isna().all(), "the batch node's is not theirs"
     assert frame["overlapped"].tolist() == [at_once, at_once]
     arms = [frame.iloc[[place]].assign(block=1).set_index("block") for place in (0, 1)]
-    (why,) = comparable.left_out(arms).values()
-    assert why == f"its block has {comparable.AT_ONCE if at_once else comparable.HOSTS}"
+    (why,) = likeness.explain_left_out_blocks(arms).values()
+    assert why == f"its block has {overlap.AT_ONCE if at_once else likeness.HOSTS}"
 
 
 @pytest.mark.parametrize(("machine", "hosts"), [("local", "n1"), ("summit", None)])

@@ -11,10 +11,10 @@ import pytest
 from examples import STUDY, expand
 
 from study import plan
+from study.compare import arms, tuner
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.machines import machine
-from study.records import arms, tuner
 from study.records.tidy import arms_text
 from study.report.figures import drawing, tuning_drawing
 from study.report.figures.description import describe
@@ -299,7 +299,7 @@ def test_the_gain_is_of_the_held_out_blocks_only(tuned):
     lucky = (runs["input_pipeline"] == "keras_arrays") & (runs["block"] <= 3)
     runs.loc[lucky, "time_per_step_s"] /= 1.5
     answer, told = answer_of(study, runs)
-    assert answer.pick.speed.ratio > 1.4 > 1.05 > answer.confirmed.speed.ratio
+    assert answer.pick.speed.value > 1.4 > 1.05 > answer.confirmed.speed.value
     assert answer.verdict == tuner.KEEP
     assert "keep the defaults, no difference shown: arrays" in told and "would probably not have been found" in told
     runs.loc[(runs["input_pipeline"] == "keras_arrays") & ~lucky, "time_per_step_s"] *= 2

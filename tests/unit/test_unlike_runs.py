@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from examples import expand
 
+from study.compare import likeness
 from study.core.files import write_json
-from study.records import comparable
 from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
@@ -229,8 +229,8 @@ def test_two_frameworks_on_one_horovod_are_compared():
         "framework": ["tensorflow", "pytorch"], "strategy": ["horovod", "horovod"],
         "communication_libraries": [horovod, f"torch 2.13.0, {horovod}"],
     })  # fmt: skip
-    assert comparable.unlike(arms) is None
-    assert comparable.unlike(arms.assign(framework="pytorch")) == "several communication libraries"
+    assert likeness.describe_difference(arms) is None
+    assert likeness.describe_difference(arms.assign(framework="pytorch")) == "several communication libraries"
 
 
 @pytest.mark.parametrize(

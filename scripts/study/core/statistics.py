@@ -51,10 +51,11 @@ def difference(one: Any, other: Any) -> Any:
     return 0.0 if is_rounding else found
 
 
-def summarize(values: Iterable[float | None]) -> Sample:
+def summarize(values: Iterable[float | None], error: float = ERROR_PER_SIDE) -> Sample:
     """The `Sample` of ``values``, without missing ones.
 
-    The interval is Student's t with n - 1 degrees of freedom; with fewer than two values it is NaN.
+    The interval is Student's t with n - 1 degrees of freedom; with fewer than two values it is NaN. error: the
+    probability with which it fails on each side.
     """
     given = np.asarray([value for value in values if value is not None], dtype=float)
     known = given[~np.isnan(given)]
@@ -68,7 +69,7 @@ def summarize(values: Iterable[float | None]) -> Sample:
     spread = float(known.std(ddof=1))
     if spread <= ROUNDING * np.abs(known).max():
         spread = 0.0  # else equal values would have an interval
-    half = special.stdtrit(n - 1, 1 - ERROR_PER_SIDE) * spread / math.sqrt(n)
+    half = special.stdtrit(n - 1, 1 - error) * spread / math.sqrt(n)
     return Sample(n, float(known.mean()), float(half))
 
 

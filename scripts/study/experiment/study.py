@@ -274,7 +274,7 @@ class LoadingMeasurement:
 
 @dataclass(frozen=True)
 class Reference:
-    """A quantity whose accepted value on a machine is compared with new measurements, see `study.records.check`.
+    """A quantity whose accepted value on a machine is compared with new measurements.
 
     Args:
         quantity: a column of the tidy table of runs or loads.

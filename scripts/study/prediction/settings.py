@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.compare import failed_runs, likeness
 from study.core.wording import counted, significant
 from study.data.samples import samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import scaled_batch_size
-from study.records import comparable, disturbed
+from study.records import disturbed, overlap
 from study.records.names import join_records
 from study.records.targets import stopped_early
 from study.workloads import command
@@ -61,7 +62,7 @@ class Selection:
 def select(runs: pd.DataFrame) -> Selection:
     """Choose the usable runs of a tidy table (`study.records.tidy`)."""
     left_out: dict[str, int] = {}
-    rest = _with_program_times(runs.assign(overlapped=comparable.overlapped(runs)))
+    rest = _with_program_times(runs.assign(overlapped=overlap.mark_overlapping_runs(runs)))
     for reason, is_out in _reasons():
         out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
         if out.any():
@@ -73,13 +74,13 @@ def select(runs: pd.DataFrame) -> Selection:
     left_out |= {why: int(number) for why, number in why_unlike.value_counts().items()}
     rest = rest[why_unlike.isna()]
     has_failed = rest["status"] != "ok"
-    is_own = comparable.own_failures(rest)
+    is_own = failed_runs.mark_failures_of_arm(rest)
     failed, lost, rest = rest[is_own], rest[has_failed & ~is_own], rest[~has_failed]
     missed = rest[_missed_target(rest)] if len(rest) else rest
     if len(failed):
         left_out[_failures_in_words(failed)] = len(failed)
     if len(lost):
-        left_out[_failures_in_words(lost, comparable.LOST)] = len(lost)
+        left_out[_failures_in_words(lost, failed_runs.LOST)] = len(lost)
     if rest.empty:
         return Selection(rest, left_out, [], failed)
     problems = rest.apply(_problem, axis=1)
@@ -123,7 +124,7 @@ def _unlike_the_used(runs: pd.DataFrame) -> pd.Series:
             best = max(versions, key=lambda each: _rank(narrow[~_differs(narrow, each).any(axis=1)]))
             differs = _differs(narrow, best)
             for place, row in differs[differs.any(axis=1)].iterrows():
-                why[place] = f"{UNLIKE} ({', '.join(comparable.ALIKE[name] for name in names if row[name])})"
+                why[place] = f"{UNLIKE} ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
     return why
 
 
@@ -133,16 +134,16 @@ def _rank(runs: pd.DataFrame) -> tuple[float, ...]:
 
 
 def _told_apart_by(runs: pd.DataFrame) -> list[str]:
-    """The columns of `comparable.ALIKE` in which runs of a workload differ though no key does that may change them.
+    """The columns of `likeness.ALIKE` in which runs of a workload differ though no key does that may change them.
 
     The rank count changes the hardware, and other hosts may have another operating system.
     """
     return [
         name
-        for name in comparable.ALIKE
+        for name in likeness.ALIKE
         if name in runs
         and runs[name].nunique() > 1
-        and not any(key in runs and runs[key].nunique(dropna=False) > 1 for key in comparable.FREED_BY[name])
+        and not any(key in runs and runs[key].nunique(dropna=False) > 1 for key in likeness.FREED_BY[name])
     ]
 
 
@@ -179,7 +180,7 @@ def failure_kinds(failed: pd.DataFrame) -> str:
 
 
 def _reasons() -> Iterator[tuple[str, Any]]:
-    yield comparable.OVERLAPPED, lambda run: run["overlapped"]
+    yield overlap.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "stopped at its target, before its last epoch", stopped_early
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)

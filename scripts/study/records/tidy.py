@@ -23,9 +23,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES, tells_none
-from study.records import checks, comparable, own_keys, power, targets, utilisation
-from study.records.arms import SPEED as STEADY
-from study.records.arms import steady_samples_per_s
+from study.records import checks, overlap, own_keys, power, targets, utilisation
 from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import verify
@@ -78,9 +76,20 @@ def runs_frame(
     if frame.empty:
         return frame
     of_all_ranks = frame["ensemble"].eq(1)  # of an ensemble, the time per step is that of one member
-    frame[STEADY] = steady_samples_per_s(frame).where(of_all_ranks)
-    frame = power.without_shared(frame.assign(overlapped=comparable.overlapped(frame)))
+    frame[STEADY] = compute_steady_throughput(frame).where(of_all_ranks)
+    frame = power.without_shared(frame.assign(overlapped=overlap.mark_overlapping_runs(frame)))
     return pd.concat([frame, pd.DataFrame(to_target, columns=list(targets.COLUMNS))], axis=1) if to_target else frame
+
+
+def compute_steady_throughput(runs: pd.DataFrame) -> pd.Series:
+    """Samples per second of all ranks in the steps of the epochs after the first; NaN for a run with one epoch."""
+    number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s"]].astype(float)
+    seconds = number["steps_per_epoch"] * number["time_per_step_s"]
+    if "epoch_steps_s" in runs:  # of programs whose steps are not known
+        seconds = seconds.fillna(runs["epoch_steps_s"].astype(float))
+    seconds = seconds.where(targets.trained_epochs(runs) > 1)
+    emulated = runs.get("emulated_ranks", 1)  # tables of A/A comparisons have none
+    return number["samples_per_rank"] * runs["gpus"] * emulated / seconds
 
 
 def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
@@ -166,7 +175,7 @@ def _run_row(
         **_communication(record["communication"]),
         **_disturbance(record["background"], limits),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
-        "steering": comparable.steering_text(provenance["steering"]),
+        "steering": json.dumps(dict(sorted(provenance["steering"].items()))),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
         "code_is_current": _is_current(record, training_code),
         **host_columns(record),
@@ -244,6 +253,7 @@ def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float 
 
 
 QUALITY = [each.name for each in fields.section("quality").fields]
+STEADY = "steady_samples_per_s"  # column
 PROFILE = tuple(each.name for each in fields.section("profile").fields if each.column)
 # The columns of runs.csv that figures may draw against the number of GPUs.
 MEASURED = tuple(name for name, each in fields.columns().items() if each.measure)

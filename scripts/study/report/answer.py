@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from study.compare import estimates, failed_runs
 from study.core.wording import alike_blocks, counted, significant
 from study.experiment.study import growth_of_work
-from study.records import comparable, disturbed, pairing, targets
+from study.records import disturbed, targets
 from study.records.names import runs_of, split_records
 from study.report.tables import TABLES
 from study.report.tables.kinds import selected
@@ -132,16 +133,16 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[in
         if one is None:
             one = other
             continue
-        found = pairing.between(runs, one["records"], other["records"], "runtime_s")
+        found = estimates.compare_rows(runs, one["records"], other["records"], "runtime_s")
         work = growth_of_work(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
-        if not found.blocks or not math.isfinite(found.ratio):
+        if not found.blocks or not math.isfinite(found.value):
             skipped[int(other["gpus"])] = None
             continue
-        speedup = (found.ratio * work, found.low * work, found.high * work)
+        speedup = (found.value * work, found.low * work, found.high * work)
         step = _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks, found.worth)
         arms = {counted(int(each["gpus"]), "rank"): runs_of(runs, each["records"]) for each in (one, other)}
         fewer, more = arms
-        survivors = comparable.survivors_only(arms, more if step.is_worth else fewer, ["runtime_s"])
+        survivors = failed_runs.explain_survivors(arms, more if step.is_worth else fewer, ["runtime_s"])
         if survivors and step.is_worth:
             skipped[int(other["gpus"])] = survivors
             continue

@@ -12,6 +12,7 @@ from snakemake.io import ancient
 from snakemake.ioflags import before_update
 
 from study import plan
+from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.files import seal_of
@@ -21,7 +22,6 @@ from study.launch import run_directory
 from study.machines import packing, storage
 from study.prediction import mechanisms
 from study.records import attempts, read_tests, record, renewal, table_inputs
-from study.records.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked

@@ -11,6 +11,7 @@ from typing import Any
 from snakemake.logging import logger
 
 from study import backends, plan
+from study.compare import noise_of_runs
 from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
@@ -20,7 +21,7 @@ from study.launch.batch_job import BatchJob
 from study.machines import launchers, machine, queues
 from study.machines.batch_systems import jobs
 from study.prediction import forecast
-from study.records import attempts, noise_of_runs, versions
+from study.records import attempts, versions
 from study.workflow import lock_holder, passes, snakemake_internals
 from study.workflow.planned import Plan
 from study.workflow.timed import TIMED_RULES

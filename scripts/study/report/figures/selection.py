@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from study.compare import estimates, likeness
 from study.core.errors import StudyError
 from study.core.statistics import summarize
 from study.experiment import programs
 from study.experiment.parameters import observing
-from study.records import comparable, pairing
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.figures.description import Description, Labels, columns, draws, filters
 from study.report.figures.published_points import published_rows
@@ -128,9 +128,9 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     notes += modelled_note(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")
-    if comparable.has_several(rows):
+    if likeness.has_differences(rows):
         of_points = rows[rows["status"] == "ok"].groupby([name for name in POINT if name in rows], dropna=False)
-        if whys := dict.fromkeys(why for _, repeats in of_points if (why := comparable.unlike(repeats))):
+        if whys := dict.fromkeys(why for _, repeats in of_points if (why := likeness.describe_difference(repeats))):
             notes.append(f"some points are means over repeats that are not alike: {', '.join(whys)}")
     return tuple(notes)
 
@@ -252,20 +252,20 @@ def _value(point: pd.DataFrame, column: str, panel: dict[str, Any], rows: pd.Dat
     return float(middle), float(middle - low), float(high - middle)
 
 
-def _ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows: pd.DataFrame) -> pairing.Ratio:
+def _ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows: pd.DataFrame) -> estimates.Estimate:
     """The ratio of a point to the runs that differ from it in the values of ``base``, paired within blocks."""
     if column not in rows or point.empty:
-        return pairing.Ratio(0, np.nan, np.nan, np.nan, None)
+        return estimates.Estimate()
     every = ("machine", "memory_mode", "gpus", *columns(), *observing())
     same = [name for name in every if name in rows and name not in base]
     first = point.iloc[0]
     wanted = {name: first[name] for name in same} | base
     other = rows[np.logical_and.reduce([rows[name] == value for name, value in wanted.items()])]
     if has_no_mean(pd.concat([point, other[other["status"] == "ok"]]), column):
-        return pairing.Ratio(0, np.nan, np.nan, np.nan, None)
+        return estimates.Estimate()
     if set(point.index) & set(other.index):
-        return pairing.Ratio(len(point), 1.0, np.nan, np.nan, None)
-    return pairing.ratio(point, other, column)
+        return estimates.Estimate(1.0, blocks=len(point))
+    return estimates.estimate_ratio(point, other, column)
 
 
 def _failed(number: int, group: pd.DataFrame, x: str, places: dict[Any, int]) -> Iterator[Failed]:

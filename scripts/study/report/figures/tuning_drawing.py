@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from study.compare.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.core.errors import StudyError
 from study.core.wording import as_clear, counted
-from study.records.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.report.figures import style
 from study.report.figures.description import Description, Labels, benchmark_title
 from study.report.figures.table_panels import TablePanels

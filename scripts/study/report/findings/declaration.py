@@ -8,13 +8,13 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
+from study.compare.references import unit
 from study.core import checked, configuration, fields
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.study import PlannedRun, Study
 from study.records import tidy
-from study.records.references import unit
 from study.report.findings.kinds import KINDS, Kind
 
 COLUMNS = (*tidy.MEASURED, *(each.column for each in fields.section("communication").fields if each.column_unit == "s"))

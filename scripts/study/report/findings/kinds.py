@@ -1,6 +1,5 @@
 """The kinds of findings: how the arms of a comparison become an estimate with an interval; docs/comparing-runs.md."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,31 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.compare import estimates
+from study.compare.estimates import Estimate
 from study.core.registry import Registry
-from study.records import pairing
 
 Arms = Mapping[Any, pd.DataFrame]  # value of the compared key -> rows with the columns `VALUE` and `ALONG`
 VALUE, ALONG = "finding_value", "finding_along"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An estimate and its 95 % interval.
-
-    Args:
-        estimate, low, high: NaN where there is none; infinite ends if the runs leave the estimate open.
-        blocks: number of blocks in it.
-        interleaved: whether the blocks ran in turn.
-        worth: how many independent blocks they are worth, see `study.core.statistics.independent_number`; NaN where
-            there is no interval.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    blocks: int
-    interleaved: bool
-    worth: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -77,29 +57,31 @@ def kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], C
 def ratio(arms: Arms) -> Estimate:
     """The first arm's value / the second's: geometric mean of the blocks' ratios."""
     one, other = arms.values()
-    found = pairing.ratio(one, other, VALUE)
-    return Estimate(found.ratio, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED, found.worth)
+    return estimates.estimate_ratio(one, other, VALUE)
 
 
 @kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True, is_reduction=True)
 def reduction(arms: Arms) -> Estimate:
     """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
-    found = ratio(arms)
-    estimate, low, high = (100 * (1 - each) for each in (found.estimate, found.high, found.low))
-    return Estimate(estimate, low, high, found.blocks, found.interleaved, found.worth)
+    return ratio(arms).convert(lambda each: 100 * (1 - each))
 
 
 @kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
 def trend(arms: Arms) -> Estimate:
     """By how much the value changes with each doubling of the key: the mean of the blocks' slopes."""
     doublings = {value: float(np.log2(value)) for value in arms}
-    return _slope([rows.assign(**{ALONG: doublings[value]}) for value, rows in arms.items()], list(doublings.values()))
+    return estimates.estimate_slope(
+        [rows.assign(**{ALONG: doublings[value]}) for value, rows in arms.items()],
+        ALONG,
+        VALUE,
+        list(doublings.values()),
+    )
 
 
 @kind("follows", formula="change of {value} per unit of {along}", unit="{value} per {along}", along=True)
 def follows(arms: Arms) -> Estimate:
     """By how much the value changes with each unit of the quantity `along`, from arm to arm."""
-    return _slope(list(arms.values()), _places(list(arms)))
+    return estimates.estimate_slope(list(arms.values()), ALONG, VALUE, _places(list(arms)))
 
 
 def _places(values: list[Any]) -> list[float]:
@@ -107,13 +89,3 @@ def _places(values: list[Any]) -> list[float]:
     are_numbers = all(isinstance(value, int | float) for value in values)
     order = sorted(values) if are_numbers else values
     return [float(order.index(value)) for value in values]
-
-
-def _slope(arms: list[pd.DataFrame], places: list[float]) -> Estimate:
-    found = pairing.slope(arms, ALONG, VALUE, places)
-    return Estimate(found.slope, found.low, found.high, found.blocks, found.pairing != pairing.UNPAIRED, found.worth)
-
-
-def has_interval(estimate: Estimate) -> bool:
-    """Whether an estimate can have a verdict."""
-    return all(map(math.isfinite, (estimate.estimate, estimate.low, estimate.high)))

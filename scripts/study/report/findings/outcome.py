@@ -10,16 +10,18 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs, first_verdicts, likeness
+from study.compare.estimates import UNPAIRED, Estimate
+from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.core import paths
 from study.core.files import number_or_none
 from study.core.wording import alike_blocks, counted, significant
 from study.experiment.study import PlannedRun, Study
 from study.instruments.power.readings import MODELLED
-from study.records import comparable, disturbed, looks
+from study.records import disturbed, overlap
 from study.records.power import OF_POWER
-from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.report.findings.declaration import Declared, arms, load
-from study.report.findings.kinds import ALONG, VALUE, Estimate, has_interval
+from study.report.findings.kinds import ALONG, VALUE
 
 YES, OPPOSITE, NO, NOT_ENOUGH = "yes", "opposite", "no", "not_enough_runs"
 INTERRUPTED = "its block was interrupted: runs of two starts of the workflow"
@@ -54,7 +56,7 @@ class Outcome:
     blocks_worth: float | None
 
 
-def outcomes(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Outcome]:
+def outcomes(study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None) -> list[Outcome]:
     """The outcomes of all findings of a study.
 
     runs: rows of the tidy table, at least those that they compare. earlier: see `outcome`, by the finding's name.
@@ -62,9 +64,9 @@ def outcomes(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = Non
     return [outcome(load(name), study, runs, (earlier or {}).get(name)) for name in study.findings]
 
 
-def seen(found: Iterable[Outcome], runs: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+def seen(found: Iterable[Outcome], runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts) -> dict[str, list[str]]:
     """The runs of the first verdict of each finding, after these outcomes. runs, earlier: as for `outcomes`."""
-    digests = {row["record"]: looks.digest(row) for _, row in runs.iterrows()}
+    digests = {row["record"]: first_verdicts.compute_digest(row) for _, row in runs.iterrows()}
     verdicts = {each.name: [digests[name] for name in each.records] for each in found if each.verdict != NOT_ENOUGH}
     return {**earlier, **verdicts}
 
@@ -78,25 +80,27 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
     """The outcome of one finding.
 
     Runs that failed, were not alone on their host, or lacked cores, and blocks that are incomplete or not alike, are
-    left out. Failures take part in the verdict: see `study.records.comparable.survivors_only`.
+    left out. Failures take part in the verdict: see `study.compare.failed_runs.explain_survivors`.
 
-    first: the runs of an earlier verdict (`study.records.looks`), which stands if repeats were added since.
+    first: the runs of an earlier verdict (`study.compare.first_verdicts`), which stands if repeats were added since.
     """
-    runs = runs.assign(overlapped=comparable.overlapped(runs))
+    runs = runs.assign(overlapped=overlap.mark_overlapping_runs(runs))
     rows = {value: _rows(finding, planned, runs) for value, planned in arms(finding, study).items()}
     why_not = _left_out(finding, rows)
     used = {value: each[~each["record"].isin(why_not)] for value, each in rows.items()}
     now = pd.concat(used.values())
-    if looks.stands(first, [looks.digest(run) for _, run in now.iterrows()]):
-        late = [run["record"] for _, run in now.iterrows() if looks.digest(run) not in set(first or ())]
+    if first_verdicts.is_standing(first, [first_verdicts.compute_digest(run) for _, run in now.iterrows()]):
+        late = [
+            run["record"] for _, run in now.iterrows() if first_verdicts.compute_digest(run) not in set(first or ())
+        ]
         why_not = why_not | dict.fromkeys(late, ADDED)
         used = {value: each[~each["record"].isin(late)] for value, each in used.items()}
     found = finding.kind.compare(used)
     blocks_disturbed = _disturbed_blocks(used)
     told = [*_told(why_not), *disturbed.sentence(blocks_disturbed, found.blocks, "block"), *_versions(used)]
     verdict, sentence = _stated(finding, found, _doubt(finding, rows, found, why_not))
-    if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.interleaved:
-        found = dataclasses.replace(found, estimate=math.nan, low=math.nan, high=math.nan)  # of survivors
+    if verdict == NOT_ENOUGH and found.blocks >= LEAST_BLOCKS and found.pairing != UNPAIRED:
+        found = dataclasses.replace(found, value=math.nan, low=math.nan, high=math.nan)  # of survivors
     told += _alike(found)
     return Outcome(
         name=finding.name,
@@ -105,7 +109,7 @@ def outcome(finding: Declared, study: Study, runs: pd.DataFrame, first: list[str
         sentence=" ".join([sentence, *told]),
         quantity=finding.formula,
         unit=finding.unit,
-        estimate=number_or_none(found.estimate),
+        estimate=number_or_none(found.value),
         low=number_or_none(found.low),
         high=number_or_none(found.high),
         blocks=found.blocks,
@@ -146,20 +150,20 @@ def _left_out(finding: Declared, arms: dict[Any, pd.DataFrame]) -> dict[str, str
             why = "no run to compare it with in its block"
         elif block["session"].nunique() > 1:
             again = "attempt" in block and block["attempt"].max() > 1
-            why = f"its block has {comparable.APART}" if again else INTERRUPTED
+            why = f"its block has {likeness.APART}" if again else INTERRUPTED
         reasons |= dict.fromkeys(block["record"], why)
     whole = [each[each["record"].map(reasons).isna()].set_index("block").sort_index() for each in arms.values()]
-    unlike = comparable.left_out(whole, columns=columns) if len(whole[0]) else {}
+    unlike = likeness.explain_left_out_blocks(whole, columns=columns) if len(whole[0]) else {}
     reasons |= {record: unlike[block] for each in whole for block, record in each["record"].items() if block in unlike}
     return {record: reason for record, reason in reasons.items() if reason}
 
 
 def _reason(row: pd.Series, positive: bool, columns: Collection[str]) -> str | None:
     """Why a run by itself enters no estimate. positive: whether only positive values do. columns: what is compared."""
-    if failed := comparable.failure(row.to_dict(), columns):
+    if failed := failed_runs.describe_failure(row.to_dict(), columns):
         return failed
     if row["overlapped"]:
-        return comparable.OVERLAPPED
+        return overlap.OVERLAPPED
     if pd.notna(row["resumed_after_epoch"]):
         return "resumed from a checkpoint"
     if row["oversubscribed"]:
@@ -207,18 +211,18 @@ def _survivors(finding: Declared, rows: dict[Any, pd.DataFrame], found: Estimate
     named = {f"{finding.key} {value}": each for value, each in rows.items()}
     first, second = [*named][:2]
     quantity, best = finding.quantity, None
-    more_is_better = None if quantity.minus or quantity.share_of else comparable.better(quantity.column)
-    if finding.kind.divides and finding.within is None and more_is_better and has_interval(found):
-        rise = (found.estimate - finding.kind.no_effect) * (-1 if finding.kind.is_reduction else 1)
+    more_is_better = None if quantity.minus or quantity.share_of else failed_runs.find_better_direction(quantity.column)
+    if finding.kind.divides and finding.within is None and more_is_better and found.has_interval:
+        rise = (found.value - finding.kind.no_effect) * (-1 if finding.kind.is_reduction else 1)
         best = first if rise * more_is_better > 0 else second
-    return comparable.survivors_only(named, best, _columns(finding))
+    return failed_runs.explain_survivors(named, best, _columns(finding))
 
 
 def _stated(finding: Declared, found: Estimate, survivors: str | None) -> tuple[str, str]:
     """The verdict and the sentence with its numbers. survivors: of `_survivors`."""
-    if survivors or found.blocks < LEAST_BLOCKS or not has_interval(found):
+    if survivors or found.blocks < LEAST_BLOCKS or not found.has_interval:
         why = survivors or f"{found.blocks} of at least {LEAST_BLOCKS} complete blocks"
-        if not survivors and not found.interleaved:
+        if not survivors and found.pairing == UNPAIRED:
             why = (
                 f"by their clocks, the {found.blocks} blocks did not run one after the other, as batch jobs do with "
                 "--jobs 1; if a clock was set meanwhile, run them again"
@@ -261,9 +265,9 @@ def _side(low: float, high: float, middle: float, margin: float) -> int:
 
 def _number(finding: Declared, found: Estimate, turned: bool) -> str:
     """``12.3 % (95 % interval 11 to 14 %, 6 blocks)``."""
-    numbers, limits = (found.estimate, found.low, found.high), finding.limits
+    numbers, limits = (found.value, found.low, found.high), finding.limits
     if turned:
-        numbers = (0 - found.estimate, 0 - found.high, 0 - found.low)  # no -0.0
+        numbers = (0 - found.value, 0 - found.high, 0 - found.low)  # no -0.0
         limits = [0 - limit for limit in limits]
     middle, low, high = (significant(number, limits) for number in numbers)
     unit = finding.unit.split(" per ")[0]
@@ -289,19 +293,19 @@ def _disturbed_blocks(used: dict[Any, pd.DataFrame]) -> int:
 def _versions(used: dict[Any, pd.DataFrame]) -> list[str]:
     """That the blocks are of several versions, each block of one: the estimate is a mean over them."""
     rows = pd.concat(used.values())
-    told = [what for column, what in comparable.ALIKE.items() if _varies(rows, column)]
+    told = [what for column, what in likeness.ALIKE.items() if _varies(rows, column)]
     return [f"Its blocks are of {' and '.join(told)}."] if told else []
 
 
 def _alike(found: Estimate) -> list[str]:
     """That the interval counts the blocks as fewer, if it does."""
-    told = alike_blocks(found.blocks, found.worth) if has_interval(found) else ""
+    told = alike_blocks(found.blocks, found.worth) if found.has_interval else ""
     return [f"In the interval, its {found.blocks} blocks are {told}."] if told else []
 
 
 def _varies(rows: pd.DataFrame, column: str) -> bool:
     """Whether a column differs between blocks, of arms in which it may not differ by themselves."""
-    keys = [key for key in comparable.FREED_BY[column] if key in rows]
+    keys = [key for key in likeness.FREED_BY[column] if key in rows]
     if column not in rows or rows[column].nunique() < 2:
         return False
     return bool(rows.groupby(keys, dropna=False)[column].nunique().gt(1).any()) if keys else True

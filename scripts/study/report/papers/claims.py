@@ -12,7 +12,6 @@ Its ``claims.yaml`` declares them. ``form`` is the formula over ``measure``, of 
 ``at`` restricts the runs.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,11 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare.estimates import Estimate, estimate_difference, estimate_ratio, without_survivors
 from study.core.statistics import difference, summarize
 from study.instruments.power.readings import MODELLED
-from study.records import comparable, pairing
 from study.records.names import join_records
 from study.records.power import OF_POWER, has_no_mean
-from study.records.tidy import QUALITY
 from study.report.papers import formulas
 from study.report.papers.declaration import Claim, Declared
 from study.report.papers.published import selected
@@ -53,19 +51,11 @@ NOTHING: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Found:
-    """A claim's number from the runs of one experiment, with its 95 % interval (NaN without repeats, and of survivors).
+    """A claim's number from the runs of one experiment. failed: how many further repeats failed."""
 
-    failed: how many further repeats failed. alike: that the interval counts its blocks as fewer.
-    """
-
-    value: float
-    low: float
-    high: float
-    repeats: int
+    estimate: Estimate
     runs: pd.DataFrame
-    pairing: str | None = None
     failed: int = 0
-    alike: str | None = None
 
 
 def recomputed(paper: Declared, runs: pd.DataFrame) -> pd.DataFrame:
@@ -99,19 +89,20 @@ def _row(claim: Claim, runs: pd.DataFrame, paper: Declared) -> dict[str, Any]:
 
 def _numbers(found: list[Found], paper: Declared, claim: Claim) -> dict[str, Any]:
     """The columns of a claim from the numbers of its experiments; an interval if there is one experiment."""
-    numbers = [each.value for each in found]
+    known = [each.estimate for each in found]
+    numbers = [each.value for each in known]
     used = pd.concat([each.runs for each in found])
     several = len(found) > 1
     return {
         "value": sum(numbers) / len(numbers),
         "lowest": min(numbers) if several else math.nan,
         "highest": max(numbers) if several else math.nan,
-        "interval_low": math.nan if several else found[0].low,
-        "interval_high": math.nan if several else found[0].high,
-        "pairing": "; ".join(sorted({each.pairing for each in found if each.pairing})) or None,
-        "repeats": min(each.repeats for each in found),
+        "interval_low": math.nan if several else known[0].low,
+        "interval_high": math.nan if several else known[0].high,
+        "pairing": "; ".join(sorted({each.pairing for each in known if each.pairing})) or None,
+        "repeats": min(each.blocks for each in known),
         "repeats_failed": sum(each.failed for each in found),
-        "blocks_alike": None if several or math.isnan(found[0].low) else found[0].alike,
+        "blocks_alike": None if several else known[0].alike,
         "series": len(found) if several else None,
         "workload_difference": differences(paper.paper, used.assign(repeats_ok=1)),
         "machine": "; ".join(sorted(used["machine"].unique())),
@@ -190,62 +181,44 @@ def _of_one(form: str, given: pd.DataFrame, measure: str) -> Iterator[Found]:
     sample = summarize(group[measure])
     if form in SCALE and sample.n:
         mean, half = SCALE[form] * sample.mean, SCALE[form] * sample.ci95
-        yield Found(mean, mean - half, mean + half, sample.n, group, failed=failed)
+        yield Found(Estimate(mean, mean - half, mean + half, sample.n), group, failed)
     elif sample.n > 1:  # spread_pct: one run has none
         spread = 100 * (group[measure].max() / group[measure].min() - 1)
-        yield Found(float(spread), math.nan, math.nan, sample.n, group, failed=failed)
+        yield Found(Estimate(float(spread), blocks=sample.n), group, failed)
 
 
 def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
-    found, both = _compared(form, _good(one), _good(other), measure), pd.concat([one, other])
-    if found is None:
-        return
-    arms, more_is_better, best = {"one": one, "other": other}, comparable.better(measure), None
-    if more_is_better:
-        best = "one" if (_good(one)[measure].mean() - _good(other)[measure].mean()) * more_is_better > 0 else "other"
-    if comparable.survivors_only(arms, best, [measure]):
-        found = dataclasses.replace(found, low=math.nan, high=math.nan)
-    yield dataclasses.replace(found, failed=int((both["status"] != "ok").sum()))
+    if (found := _compared(form, one, other, measure)) is not None:
+        both = pd.concat([one, other])
+        failed = int((both["status"] != "ok").sum())
+        yield Found(found, _good(both), failed)
 
 
-def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Found | None:
-    """The number of two sets of successful runs; None if they have none."""
-    both = pd.concat([one, other])
-    if one.empty or other.empty or (form == "difference" and has_no_mean(both, measure)):
+def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Estimate | None:
+    """The number of two sets of runs, without the interval of survivors; None if they have none."""
+    arms = {"one": one, "other": other}
+    good = [_good(each) for each in arms.values()]
+    if any(each.empty for each in good):
         return None
     if form == "difference":
-        return _difference(one, other, both, measure)
-    ratio = pairing.ratio(one, other, measure)
+        found = _estimate_difference(good[0], good[1], measure)
+        return found and without_survivors(found, arms, measure, no_effect=0.0)
+    ratio = estimate_ratio(one, other, measure)
     if not ratio.blocks:
         return None
-    ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    value, low, high = (formulas.of_ratio(form, each, ranks) for each in ratio.numbers)
-    return Found(value, min(low, high), max(low, high), ratio.blocks, both, ratio.pairing, alike=ratio.alike)
+    ranks = good[0]["gpus"].iloc[0] / good[1]["gpus"].iloc[0]
+    return without_survivors(ratio, arms, measure).convert(lambda each: formulas.of_ratio(form, each, ranks))
 
 
-def _difference(one: pd.DataFrame, other: pd.DataFrame, both: pd.DataFrame, measure: str) -> Found | None:
-    """The mean difference within blocks, which have the same seeds; without common blocks that of the means.
-
-    Blocks that cannot be compared are left out, and None is found without any other. What follows from the seeds, such
-    as a loss, can be compared whatever the hosts were and did, but not if the runs themselves are not alike.
-    """
-    blocks = difference(one.set_index("block")[measure], other.set_index("block")[measure]).dropna()
-    if len(blocks):
-        of_seeds = measure in QUALITY
-        left_out = pairing.unlike_blocks(one, other) if of_seeds else pairing.ratio(one, other, measure).left_out
-        blocks = blocks.drop(list(left_out), errors="ignore")
-        if blocks.empty:
-            return None
-    sample = summarize(blocks)
-    if not sample.n:
-        means = difference(summarize(one[measure]).mean, summarize(other[measure]).mean)
-        return Found(means, math.nan, math.nan, min(len(one), len(other)), both)
-    interval = (sample.mean - sample.ci95, sample.mean + sample.ci95)
-    if measure in QUALITY:  # follows from the seeds, not from what the machine did meanwhile
-        return Found(sample.mean, *interval, sample.n, both)
-    if pairing.is_interleaved(*(each[each["block"].isin(blocks.index)] for each in (one, other))):
-        return Found(sample.mean, *interval, sample.n, both, pairing.PAIRED)
-    return Found(sample.mean, math.nan, math.nan, sample.n, both, pairing.UNPAIRED)
+def _estimate_difference(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Estimate | None:
+    """The mean difference within blocks; without common blocks that of the means, and None without any."""
+    if has_no_mean(pd.concat([one, other]), measure):
+        return None
+    found = estimate_difference(one, other, measure)
+    if found.blocks or found.left_out:
+        return found if found.blocks else None
+    means = difference(summarize(one[measure]).mean, summarize(other[measure]).mean)
+    return Estimate(means, blocks=min(len(one), len(other)))
 
 
 def _missing(claim: Claim, runs: pd.DataFrame, paper: Declared) -> str:

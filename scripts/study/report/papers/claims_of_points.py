@@ -12,16 +12,17 @@ of two points that differ only in ``one`` and ``other``:
 ``at`` restricts the points. The published number is that of the paper's own points.
 """
 
+import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
 from study.core.statistics import difference
-from study.records import pairing
 from study.records.names import join_records, runs_of
 from study.records.power import OF_POWER
-from study.records.tidy import QUALITY
 from study.report.papers import formulas
 from study.report.papers.claims import ENDS, in_words, written
 from study.report.papers.declaration import Claim, Declared
@@ -131,24 +132,22 @@ def _of_common_blocks(claim: Claim, pairs: pd.DataFrame, source: Points, runs: p
         return pairs
     rows = []
     for _, pair in pairs.iterrows():
-        one, other = (_by_block(runs, pair[name], column) for name in ("records", "records_other"))
-        found = pairing.between(runs, pair["records"], pair["records_other"], column)
-        blocks = one.index.intersection(other.index)
-        of_seeds = claim.form == "difference" and column in QUALITY
-        arms = (runs_of(runs, pair[name]) for name in ("records", "records_other"))
-        blocks = blocks.difference(pairing.unlike_blocks(*arms) if of_seeds else list(found.left_out))
-        mean, mean_other = one[blocks].mean(), other[blocks].mean()
-        if claim.form != "difference":
-            mean = mean_other * found.ratio
-        counts = {name: len(blocks) for name in ("repeats_ok", "repeats_ok_other") if name in pair}
+        one, other = (runs_of(runs, pair[name]) for name in ("records", "records_other"))
+        estimate = estimates.estimate_difference if claim.form == "difference" else estimates.estimate_ratio
+        found = estimate(one, other, column)
+        mean_other = _mean_without(other, column, one, found.left_out)
+        mean = mean_other + found.value if claim.form == "difference" else mean_other * found.value
+        counts = {name: found.blocks for name in ("repeats_ok", "repeats_ok_other") if name in pair}
         rows.append({**pair, measure: mean, f"{measure}_other": mean_other, **counts})
     compared = pd.DataFrame(rows, columns=pairs.columns)
     return compared[compared[measure].notna()]
 
 
-def _by_block(runs: pd.DataFrame, records: str, column: str) -> pd.Series:
-    good = runs_of(runs, records)
-    return pairing.by_block(good[good["status"] == "ok"])[column].astype(float).dropna()
+def _mean_without(arm: pd.DataFrame, column: str, other: pd.DataFrame, left_out: Mapping[Any, str]) -> float:
+    """The mean of an arm over the blocks that the other has too, without those that are left out."""
+    one, other = (each[each["status"] == "ok"].dropna(subset=[column]) for each in (arm, other))
+    used = one["block"].isin(other["block"]) & ~one["block"].isin(list(left_out))
+    return float(one.loc[used, column].astype(float).mean())
 
 
 def _of_one_workload(points: pd.DataFrame) -> pd.DataFrame:
@@ -178,9 +177,14 @@ def _interval(claim: Claim, pairs: pd.DataFrame, source: Points, runs: pd.DataFr
     if claim.form not in ("ratio", "change_pct", "difference_pct") or column is None or len(pairs) > 1:
         return {}
     pair = pairs.iloc[0]
-    found = pairing.between(runs, pair["records"], pair["records_other"], column, judged=True)
-    low, high = (formulas.of_ratio(claim.form, end) for end in (found.low, found.high))
-    return {"interval_low": low, "interval_high": high, "pairing": found.pairing, "blocks_alike": found.alike}
+    found = estimates.compare_rows(runs, pair["records"], pair["records_other"], column, judged=True)
+    found = found.convert(functools.partial(formulas.of_ratio, claim.form))
+    return {
+        "interval_low": found.low,
+        "interval_high": found.high,
+        "pairing": found.pairing,
+        "blocks_alike": found.alike,
+    }
 
 
 def _missing(claim: Claim, source: Points, points: pd.DataFrame) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
 from study.experiment.ensemble import members_of
 from study.experiment.study import Study
-from study.records import pairing
 from study.records.names import runs_of
 from study.records.power import modelled_note
 from study.report.papers.beside import beside, networks
@@ -205,7 +205,7 @@ def _against(
     others = like(bases, row, free)
     if others.empty or row["records"] in set(others["records"]):
         return math.nan, math.nan, math.nan, None, None
-    found = pairing.between(runs, row["records"], others.iloc[0]["records"], measure)
+    found = estimates.compare_rows(runs, row["records"], others.iloc[0]["records"], measure)
     return *found.numbers, found.pairing, found.alike
 
 

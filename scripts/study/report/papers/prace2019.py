@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
 from study.data.images.formats import FORMATS
 from study.experiment.parameters import is_observed
-from study.records import pairing
-from study.records.arms import steady_samples_per_s
+from study.records.tidy import compute_steady_throughput
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.published_values import beside_published, with_unmeasured
@@ -31,7 +31,7 @@ def of_images(run: Any) -> bool:
 @table_rows("prace2019_table8_9", uses=of_images)
 def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
-    runs = runs.assign(images_per_s=steady_samples_per_s(runs))
+    runs = runs.assign(images_per_s=compute_steady_throughput(runs))
     table = points(runs, ["images_per_s"])
     table = table.join(pd.DataFrame([_speedup(row, table, runs) for _, row in table.iterrows()], index=table.index))
     table["trained_with"] = table["framework"].map(lambda name: f"{FRAMEWORKS[name]} with Horovod")
@@ -48,8 +48,8 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
     base = like(table[table["gpus"] == 1], row, ("gpus",))
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
         return {**dict.fromkeys(SPEEDUP, math.nan), "pairing": None}
-    found = pairing.between(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    told = {"blocks_unlike": found.unlike, "blocks_alike": pairing.blocks_alike({"speedup": found})}
+    found = estimates.compare_rows(runs, row["records"], base.iloc[0]["records"], "images_per_s")
+    told = {"blocks_unlike": found.unlike, "blocks_alike": estimates.describe_fewer_blocks({"speedup": found})}
     return dict(zip(SPEEDUP, (*found.numbers, found.pairing), strict=True)) | told
 
 

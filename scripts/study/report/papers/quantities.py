@@ -16,6 +16,7 @@ Other quantities are functions that a paper's module registers in `QUANTITIES`.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates, failed_runs
 from study.core.registry import Registry
-from study.records import comparable, pairing
 from study.records.names import runs_of
 from study.report.papers.declaration import Claim
 from study.report.papers.formulas import of_ratio
@@ -154,24 +155,24 @@ def _of_two_loaders(case: Case, measure: str, optimized_loader: str, base_loader
     """
     base, optimized = (case.asked(measure, loader).set_index("gpus") for loader in (base_loader, optimized_loader))
     ratios = {
-        gpus: pairing.between(
+        gpus: estimates.compare_rows(
             case.runs, optimized.loc[gpus, "records"], base.loc[gpus, "records"], measure, judged=True
-        )
+        ).convert(functools.partial(of_ratio, form))
         for gpus in base.index.intersection(optimized.index)
     }
     ratios = {gpus: ratio for gpus, ratio in ratios.items() if ratio.blocks}
     if not ratios:
         return Found()
-    values = [of_ratio(form, ratio.ratio) for ratio in ratios.values()]
-    ends = [of_ratio(form, end) for ratio in ratios.values() for end in (ratio.low, ratio.high)]
+    values = [ratio.value for ratio in ratios.values()]
+    ends = [end for ratio in ratios.values() for end in (ratio.low, ratio.high)]
     used = pd.concat([base.loc[list(ratios)], optimized.loc[list(ratios)]]).reset_index()
-    together = all(ratio.pairing == pairing.PAIRED for ratio in ratios.values())
+    together = all(ratio.pairing == estimates.PAIRED for ratio in ratios.values())
     return Found(
         *_range(values),
         *_range(ends),
         used,
         min(ratio.blocks for ratio in ratios.values()),
-        pairing.PAIRED if together else pairing.UNPAIRED,
+        estimates.PAIRED if together else estimates.UNPAIRED,
         alike="; ".join(dict.fromkeys(ratio.alike for ratio in ratios.values() if ratio.alike)) or None,
     )
 
@@ -202,7 +203,7 @@ def _of_two_machines(case: Case, measure: str, one: str, other: str) -> Found:
     if used.empty:
         return Found()
     return Found(*_range(first.loc[common, measure] / second.loc[common, measure]), points=used,
-                 pairing=pairing.UNPAIRED)  # fmt: skip
+                 pairing=estimates.UNPAIRED)  # fmt: skip
 
 
 def _value(case: Case, measure: str) -> Found:
@@ -247,9 +248,9 @@ def _growth(case: Case, measure: str, fewest: int | None, form: str) -> Found:
     if any(end.empty for end in ends) or case.claim.at["gpus"] == fewest:
         return Found()
     many, one = (end.iloc[0] for end in ends)
-    ratio = pairing.between(case.runs, many["records"], one["records"], measure)
-    value, low, high = (of_ratio(form, end) for end in ratio.numbers)
-    return Found(value, value, low, high, pd.concat(ends), ratio.blocks, ratio.pairing, alike=ratio.alike)
+    found = estimates.compare_rows(case.runs, many["records"], one["records"], measure)
+    found = found.convert(functools.partial(of_ratio, form))
+    return Found(found.value, *found.numbers, pd.concat(ends), found.blocks, found.pairing, alike=found.alike)
 
 
 def _share_of_failures(case: Case, kind: str | None) -> Found:
@@ -261,7 +262,7 @@ def _share_of_failures(case: Case, kind: str | None) -> Found:
     shares, numbers = list[float](), list[int]()
     for records in chosen["records"]:
         repeats = runs_of(case.runs, records)
-        repeats = repeats[repeats["status"].eq("ok") | comparable.own_failures(repeats)]
+        repeats = repeats[repeats["status"].eq("ok") | failed_runs.mark_failures_of_arm(repeats)]
         numbers.append(len(repeats))
         if repeats.empty:
             continue

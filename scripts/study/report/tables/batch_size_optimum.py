@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.compare import estimates
 from study.core.statistics import ERROR_PER_SIDE, all_pairs
 from study.core.wording import counted
 from study.experiment.study import Study
-from study.records import pairing
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.summary import POINT, WORKLOAD, points, to_target
 
@@ -32,8 +32,8 @@ def _several_batch_sizes(study: Study) -> bool:
 def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.
 
-    The interval is that of the ratios within blocks (`study.records.pairing`), widened for all pairs of the series: if
-    no batch size differs, 5 % of the tables tell any apart. There is a verdict only where there is an interval.
+    The interval is that of the ratios within blocks (`study.compare`), widened for all pairs of the series: if no
+    batch size differs, 5 % of the tables tell any apart. There is a verdict only where there is an interval.
     """
     table = points(runs, list(OF))
     groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
@@ -52,7 +52,7 @@ def _nothing() -> dict[str, Any]:
 
 def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """A series with its columns of comparison, for energy and for runtime."""
-    alike: list[dict[str, pairing.Ratio]] = [{} for _ in range(len(series))]
+    alike: list[dict[str, estimates.Estimate]] = [{} for _ in range(len(series))]
     for measure, what in OF.items():
         if series[measure].isna().all():
             series = series.assign(**{f"{what}{end}": np.nan for end in ENDS[:-1]}, **{f"{what}_verdict": None})
@@ -61,16 +61,16 @@ def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         itself = (series.index == best.name) | series[measure].isna()
         low, high = (np.where(itself, np.nan, [getattr(each, end) for each in ratios]) for end in ("low", "high"))
         series = series.assign(
-            **{f"{what}_to_lowest": np.where(series.index == best.name, 1.0, [each.ratio for each in ratios])},
+            **{f"{what}_to_lowest": np.where(series.index == best.name, 1.0, [each.value for each in ratios])},
             **{f"{what}_to_lowest_low": low, f"{what}_to_lowest_high": high},
             **{f"{what}_verdict": _verdicts(series[measure], low, series.index == best.name)},
         )
         for of_row, ratio, own in zip(alike, ratios, itself, strict=True):
             of_row |= {} if own else {f"{what}_to_lowest": ratio}
-    return series.assign(blocks_alike=[pairing.blocks_alike(of_row) for of_row in alike])
+    return series.assign(blocks_alike=[estimates.describe_fewer_blocks(of_row) for of_row in alike])
 
 
-def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[pairing.Ratio]]:
+def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[estimates.Estimate]]:
     """The batch size with the lowest mean, and the ratios of all to it, within blocks.
 
     If one is surely lower in the blocks that both have, it takes its place: means may be of other repeats.
@@ -79,7 +79,7 @@ def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Se
     tried = {best.name}
     ratios = _ratios(series, runs, measure, best)
     while lower := [place for place, each in enumerate(ratios) if each.high < 1]:
-        best = series.iloc[min(lower, key=lambda place: ratios[place].ratio)]
+        best = series.iloc[min(lower, key=lambda place: ratios[place].value)]
         if best.name in tried:  # in a circle, of unlike blocks: none is surely the lowest
             return lowest, _ratios(series, runs, measure, lowest)
         tried.add(best.name)
@@ -87,16 +87,18 @@ def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Se
     return best, ratios
 
 
-def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[pairing.Ratio]:
+def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[estimates.Estimate]:
     """The ratio of each batch size to the best, with an interval that holds for all pairs of the series together.
 
     The variance of a pair is the larger one of its own and that of all pairs: with few blocks its own is uncertain, and
     one batch size may be noisier than the others.
     """
     known = list(series.loc[series[measure].notna(), "records"])
-    pairs = [pairing.between(runs, *pair, measure) for pair in itertools.combinations(known, 2)]
+    pairs = [estimates.compare_rows(runs, *pair, measure) for pair in itertools.combinations(known, 2)]
     certain = [each for each in pairs if not math.isnan(each.deviation)]
-    found = [pairing.between(runs, records, best["records"], measure, judged=True) for records in series["records"]]
+    found = [
+        estimates.compare_rows(runs, records, best["records"], measure, judged=True) for records in series["records"]
+    ]
     if not certain:
         return found
     freedoms = [each.worth - 1 for each in certain]
@@ -105,12 +107,12 @@ def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Ser
     return [_widened(each, wide, common) for each in found]
 
 
-def _widened(ratio: pairing.Ratio, quantile: float, variance: float) -> pairing.Ratio:
+def _widened(ratio: estimates.Estimate, quantile: float, variance: float) -> estimates.Estimate:
     """The ratio with another interval. variance: of the logarithms, at least."""
     if math.isnan(ratio.deviation) or math.isnan(ratio.low):  # the latter of survivors
         return ratio
     half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.worth)
-    return dataclasses.replace(ratio, low=ratio.ratio * math.exp(-half), high=ratio.ratio * math.exp(half))
+    return dataclasses.replace(ratio, low=ratio.value * math.exp(-half), high=ratio.value * math.exp(half))
 
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from study.records import check
-from study.records.references import FALSE_ALARM, LEAST_REPEATS
+from study.compare import reference_check as check
+from study.compare.references import FALSE_ALARM, LEAST_REPEATS
 from study.report.tables.layout import Table
 
 SHOWN = ["quantity", "point", "unit", "reference", "reference_low", "reference_high", "measured", "measured_low",
@@ -45,7 +45,7 @@ NOTES = {
 
 
 def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
-    """The rows of `study.records.check.compare` with what they mean. study, machine: whose runs they are."""
+    """The rows of `study.compare.check.compare` with what they mean. study, machine: whose runs they are."""
     judged = int(rows["ratio"].notna().sum()) if len(rows) else 0
     rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
     caption = (

@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.compare import estimates, failed_runs, likeness
 from study.core.statistics import ERROR_PER_SIDE, log_sample, ratio_interval
 from study.core.wording import alike_blocks, counted
-from study.records import comparable, pairing
+from study.records import overlap
 from study.records.names import join_records
 from study.report.tables.layout import Table
 from study.report.tables.summary import POINT, notes, steady
@@ -21,7 +22,7 @@ CALIBRATED = "calibrated"
 def comparison(runs: pd.DataFrame, base: str) -> Table:
     """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
     rows: list[dict[str, Any]] = []
-    twice = {record for records in comparable.same_runs(runs) for record in records}
+    twice = {record for records in likeness.find_copied_runs(runs) for record in records}
     runs = steady(runs[~runs["record"].isin(twice)] if twice else runs)
     for point, group in kinds.selected(runs, kinds.gives_timings).groupby(KEYS, sort=False, dropna=False):
         arms = dict(list(group.groupby("machine", sort=False)))
@@ -59,10 +60,10 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     one, other = (each[(each["status"] == "ok") & (each[quantity] > 0)] for each in (one, other))
     if one.empty or other.empty:
         return None
-    if cold := comparable.read_unlike([one, other], quantity):
+    if cold := likeness.find_blocks_read_unlike([one, other], quantity):
         used = [each[~each["block"].isin(cold)] for each in (one, other)]
         if any(each.empty for each in used):
-            why_not = comparable.PAGE_CACHE
+            why_not = likeness.PAGE_CACHE
         else:
             one, other = used
     both = pd.concat([one, other])
@@ -70,20 +71,20 @@ def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, A
     how, numbers, alike = compare(one, other, quantity)
     if why_not:
         numbers = (math.nan,) * 3
-    elif mixed := comparable.unlike(one) or comparable.unlike(other):
+    elif mixed := likeness.describe_difference(one) or likeness.describe_difference(other):
         why_not, numbers = mixed, (math.nan,) * 3
-    elif comparable.overlapped(both).any():
-        why_not, numbers = comparable.AT_ONCE, (math.nan,) * 3
-    elif survivors := comparable.survivors_only(arms, "it" if numbers[0] < 1 else "the base"):
+    elif overlap.mark_overlapping_runs(both).any():
+        why_not, numbers = overlap.AT_ONCE, (math.nan,) * 3
+    elif survivors := failed_runs.explain_survivors(arms, "it" if numbers[0] < 1 else "the base"):
         why_not, numbers = survivors, (numbers[0], math.nan, math.nan)
     return {
         "repeats": len(one),
         "base_repeats": len(other),
         **dict(zip(("ratio", "ratio_low", "ratio_high"), numbers, strict=True)),
         "how": how,
-        "differs": ", ".join(comparable.differences(one, other)) or None,
+        "differs": ", ".join(likeness.list_differences(one, other)) or None,
         "why_not": why_not,
-        "blocks_unlike": "; ".join(f"{block}: its block has {comparable.PAGE_CACHE}" for block in cold) or None,
+        "blocks_unlike": "; ".join(f"{block}: its block has {likeness.PAGE_CACHE}" for block in cold) or None,
         "blocks_alike": None if math.isnan(numbers[1]) else alike,
         "repeats_failed": failed[0],
         "base_failed": failed[1],
@@ -107,11 +108,11 @@ def _calibrated(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> Compar
 
 def _blocks(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> Compared:
     """From the blocks that both have; without one, the ratio of all repeats."""
-    found = pairing.ratio(one, other, quantity, free=tuple(comparable.ALIKE) + ("steering",))
-    if math.isnan(found.ratio):
+    found = estimates.estimate_ratio(one, other, quantity, free=tuple(likeness.ALIKE) + ("steering",))
+    if math.isnan(found.value):
         ratio = log_sample(one[quantity]).middle / log_sample(other[quantity]).middle
-        return pairing.UNPAIRED, (ratio, math.nan, math.nan), None
-    return found.pairing or pairing.UNPAIRED, found.numbers, found.alike
+        return estimates.UNPAIRED, (ratio, math.nan, math.nan), None
+    return found.pairing or estimates.UNPAIRED, found.numbers, found.alike
 
 
 def _are_calibrated(runs: pd.DataFrame) -> bool:

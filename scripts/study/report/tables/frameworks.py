@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
 from study.experiment.study import Study
-from study.records import pairing
 from study.records.names import runs_of
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.summary import like, points, steady
@@ -46,9 +46,11 @@ def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
     if row["framework"] == BASE or others.empty:
         return found
     base = others.iloc[0]
-    epoch, startup = (pairing.between(runs, row["records"], base["records"], name) for name in (STEADY, "startup_s"))
+    epoch, startup = (
+        estimates.compare_rows(runs, row["records"], base["records"], name) for name in (STEADY, "startup_s")
+    )
     found |= dict(zip(RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
     found |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
-    found["blocks_alike"] = pairing.blocks_alike({"epoch_ratio": epoch, "startup_ratio": startup})
+    found["blocks_alike"] = estimates.describe_fewer_blocks({"epoch_ratio": epoch, "startup_ratio": startup})
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
-    return found | dict(zip(LOSS, pairing.difference(own, of_base, "test_loss"), strict=True))
+    return found | dict(zip(LOSS, estimates.estimate_difference(own, of_base, "test_loss").numbers, strict=True))

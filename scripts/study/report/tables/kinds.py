@@ -38,7 +38,7 @@ class Kind:
         reads_further: whether it also shows the study's ``further_results``, runs of other machines.
         reads_targets: whether it uses the columns of `study.records.targets`.
         reads_storage: whether it uses the columns of `study.records.read_tests`.
-        verdicts: columns with verdicts, which repeats that are added later do not change, see `study.records.looks`.
+        verdicts: columns with verdicts, which repeats that are added later do not change (`first_verdicts`).
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
 

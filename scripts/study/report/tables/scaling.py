@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from study.compare import estimates
 from study.experiment.study import growth_of_work
 from study.instruments.phases import PARTS, PHASES
-from study.records import pairing
-from study.records.arms import SPEED as STEADY
+from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.summary import POINT, points, to_target
 
@@ -28,7 +28,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     shown = load_declarations()["scaling"]["columns"]
-    if not (table["pairing"] == pairing.UNPAIRED).any():
+    if not (table["pairing"] == estimates.UNPAIRED).any():
         shown = [name for name in shown if name != "pairing"]
     remarks = [*_without_flop(runs), *_of_programs(runs), *to_target(runs, "runtime and speedup")]
     return Rows(table, remarks, columns=shown)
@@ -50,13 +50,13 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Add speedup and efficiency of the whole run; empty where no block has both points' times.
 
     The speedup is the geometric mean of the ratios within blocks, so that a repeat that only one of the two points has
-    does not count; see `study.records.pairing`.
+    does not count; see `study.compare.estimates`.
     """
     base = series.iloc[0]
     ranks = series["gpus"] / base["gpus"]
     work = growth_of_work(base["scaling"], base["sharding"], ranks)
-    paired = [pairing.between(runs, base["records"], records, "runtime_s") for records in series["records"]]
-    ratio = pd.Series([each.ratio for each in paired], index=series.index, dtype=float)
+    paired = [estimates.compare_rows(runs, base["records"], records, "runtime_s") for records in series["records"]]
+    ratio = pd.Series([each.value for each in paired], index=series.index, dtype=float)
     return series.assign(
         speedup=ratio * work,
         speedup_low=np.array([each.low for each in paired]) * work,
@@ -64,5 +64,5 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         efficiency=ratio * work / ranks,
         pairing=[each.pairing if place else None for place, each in enumerate(paired)],
         blocks_unlike=[each.unlike for each in paired],
-        blocks_alike=[pairing.blocks_alike({"speedup": each}) for each in paired],
+        blocks_alike=[estimates.describe_fewer_blocks({"speedup": each}) for each in paired],
     )

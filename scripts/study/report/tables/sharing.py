@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
+from study.compare.arms import FAMILY_ERROR
+from study.compare.references import LEAST_REPEATS
 from study.core.statistics import holm, p_value, summarize
 from study.core.wording import counted
 from study.experiment import ensemble
 from study.experiment.study import Study
-from study.records import pairing
-from study.records.arms import FAMILY_ERROR
 from study.records.names import runs_of
-from study.records.references import LEAST_REPEATS
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.ensembles import DUPLICATED, MEASURED, gives_rates, training_runs
 from study.report.tables.layout import text
@@ -184,26 +184,26 @@ def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[st
 def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
     found: dict[str, Any] = dict.fromkeys(_gain_columns())
-    ratios: dict[str, pairing.Ratio] = {}
+    ratios: dict[str, estimates.Estimate] = {}
     if (service := _another(row, table, SERVICE)) is not None:
-        ratio = pairing.between(runs, service["records"], row["records"], "training_s")
+        ratio = estimates.compare_rows(runs, service["records"], row["records"], "training_s")
         found |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
         ratios["over_service"] = ratio
     base = _another(row, table, DUPLICATED)
     if base is None:
-        return found | {"blocks_alike": pairing.blocks_alike(ratios)}
+        return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
     rates = Rates(*(float(row[name]) for name in RATES))
     found["predicted_time_gain"] = rates.gain
     if row["input_sharing"] != SERVICE:  # whose own threads are in no column
         times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
         found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
-        ratio = pairing.between(runs, base["records"], row["records"], measure, judged=True)
+        ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
         found |= dict(zip(_of_gain(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
         found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
         found[P_OF.format(gain)] = _p_value(ratio)
         ratios[f"{gain}_gain"] = ratio
-    return found | {"blocks_alike": pairing.blocks_alike(ratios)}
+    return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
 
 
 def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
@@ -229,7 +229,7 @@ def _costs(row: pd.Series, base: pd.Series) -> Costs:
     return Costs(float(base[preprocessing]), float(added), float(base["rest_ms_per_sample"]))
 
 
-def _p_value(ratio: pairing.Ratio) -> float:
+def _p_value(ratio: estimates.Estimate) -> float:
     """Of the test whether there is a gain; NaN without an interval, or with too few blocks."""
     if ratio.blocks < LEAST_REPEATS or not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
         return math.nan

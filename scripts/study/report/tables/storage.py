@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from study.records import read_tests
-from study.records.arms import SPEED as STEADY
 from study.records.names import runs_of
+from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.summary import points
 

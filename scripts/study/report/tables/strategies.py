@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates
 from study.core.statistics import ERROR_PER_SIDE
-from study.records import pairing
-from study.records.arms import SPEED as STEADY
 from study.records.names import runs_of, split_records
+from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.summary import like, points, steady
 
@@ -57,13 +57,17 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
     if not is_base.any():
         return found
     base = _nearest(alike[is_base], row, "learning_rate_scaling")
-    ratio = pairing.between(runs, row["records"], base["records"], STEADY)
+    ratio = estimates.compare_rows(runs, row["records"], base["records"], STEADY)
     found |= dict(zip(RATIO, (*ratio.numbers, ratio.pairing), strict=True)) | {"blocks_unlike": ratio.unlike}
-    found["blocks_alike"] = pairing.blocks_alike({"throughput_ratio": ratio})
+    found["blocks_alike"] = estimates.describe_fewer_blocks({"throughput_ratio": ratio})
     error = ERROR_PER_SIDE / (~is_base).sum()  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
-    loss = pairing.difference(own, of_base, "test_loss", error)
-    return found | dict(zip(LOSS, loss, strict=True)) | {"test_loss_against_horovod": _verdict(*loss[1:])}
+    loss = estimates.estimate_difference(own, of_base, "test_loss", error)
+    return (
+        found
+        | dict(zip(LOSS, loss.numbers, strict=True))
+        | {"test_loss_against_horovod": _verdict(loss.low, loss.high)}
+    )
 
 
 def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
@@ -75,8 +79,8 @@ def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame)
     if of_one.empty:
         return found
     base = _nearest(of_one, row, "server_placement")
-    ratio = pairing.between(runs, base["records"], row["records"], "time_per_step_s")
-    found["blocks_alike"] = pairing.blocks_alike({"ratio_to_one_server": ratio})
+    ratio = estimates.compare_rows(runs, base["records"], row["records"], "time_per_step_s")
+    found["blocks_alike"] = estimates.describe_fewer_blocks({"ratio_to_one_server": ratio})
     return found | dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import likeness
 from study.core.statistics import summarize
 from study.core.wording import counted
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
-from study.records import comparable, targets
+from study.records import targets
 from study.records.names import join_records
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
 from study.report.tables.layout import ci95_name
@@ -38,9 +39,9 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
     """
     groups = runs.groupby(POINT, sort=False, dropna=False)
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
-    if comparable.has_several(runs):  # mostly not, and looking at each point takes long
+    if likeness.has_differences(runs):  # mostly not, and looking at each point takes long
         for row, (_, group) in zip(rows, groups, strict=True):
-            row["repeats_unlike"] = comparable.unlike(group[group["status"] == "ok"])
+            row["repeats_unlike"] = likeness.describe_difference(group[group["status"] == "ok"])
     told = TOLD if set(measures) & set(OF_POWER) else [name for name in TOLD if not name.startswith("power_")]
     table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_measured(measures), *told])
     # Copied: `astype` leaves an array per column, and each column that a table adds then warns of it.

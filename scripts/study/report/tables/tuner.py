@@ -6,21 +6,21 @@ from typing import Any
 
 import pandas as pd
 
-from study.core.statistics import Sample
+from study.compare import arms, tuner
+from study.compare.arms import FASTER, SLOWER, Compared
+from study.compare.estimates import UNPAIRED, Estimate, describe_fewer_blocks
+from study.compare.failed_runs import LOST
+from study.compare.tuner import Answer
 from study.core.wording import counted, significant
 from study.experiment.study import Study
-from study.records import arms, tuner
-from study.records.arms import FASTER, SLOWER, Compared
-from study.records.comparable import LOST
 from study.records.names import join_records
-from study.records.pairing import UNPAIRED, Ratio, blocks_alike
-from study.records.tuner import Answer
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY, notes
 
 SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",
          "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
-         "detectable_pct", "test_loss_difference", "verdict"]  # fmt: skip
+         "detectable_pct", "test_loss_difference", "test_loss_difference_low", "test_loss_difference_high",
+         "verdict"]  # fmt: skip
 CAPTION = (
     "the fastest arm of the screening blocks (pick), compared with its baseline on the held-out blocks, which were not "
     "used for the choice. blocks: held-out blocks in which the pick and the baseline succeeded. repeats_failed: failed "
@@ -52,16 +52,17 @@ def _row(answer: Answer) -> dict[str, Any]:
     numbers = {
         "blocks": held_out.speed.blocks,
         "repeats_failed": int((held_out.runs["status"] != "ok").sum()),
-        "throughput_ratio": held_out.speed.ratio,
+        "throughput_ratio": held_out.speed.value,
         "throughput_ratio_low": held_out.speed.low,
         "throughput_ratio_high": held_out.speed.high,
         "p_value": held_out.p,
         "detectable_pct": 100 * (held_out.detectable - 1),
-        "test_loss_difference": held_out.loss.mean,
-        "test_loss_difference_ci95": held_out.loss.ci95,
-        "blocks_alike": blocks_alike({"throughput_ratio": held_out.speed}),
+        "test_loss_difference": held_out.loss.value,
+        "test_loss_difference_low": held_out.loss.low,
+        "test_loss_difference_high": held_out.loss.high,
+        "blocks_alike": describe_fewer_blocks({"throughput_ratio": held_out.speed}),
         "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
-    } if held_out else dict.fromkeys((*SHOWN[8:16], "test_loss_difference_ci95"), math.nan)  # fmt: skip
+    } if held_out else dict.fromkeys(SHOWN[8:18], math.nan)  # fmt: skip
     return row | numbers
 
 
@@ -154,17 +155,16 @@ def _verdict(answer: Answer) -> str:
     )
 
 
-def _change(ratio: Ratio) -> str:
+def _change(ratio: Estimate) -> str:
     """``+5.2 % (95 % interval +3.1 to +7.4)``."""
     changes = (100 * (each - 1) for each in ratio.numbers)
     value, low, high = (significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
 
 
-def _loss(difference: Sample) -> str:
+def _loss(difference: Estimate) -> str:
     """``0.16 (95 % interval 0.12 to 0.2)``."""
-    mean, half = difference.mean, difference.ci95
-    middle, low, high = (text(each, limits=(0,)) for each in (mean, mean - half, mean + half))
+    middle, low, high = (text(each, limits=(0,)) for each in difference.numbers)
     return f"{middle} (95 % interval {low} to {high})"
 
 
@@ -172,5 +172,5 @@ def _is_crowded(arm: Compared) -> bool:
     return any(bool(runs["oversubscribed"].any()) for runs in (arm.runs, arm.baseline))
 
 
-def _excludes_zero(sample: Sample) -> bool:
-    return abs(sample.mean) > sample.ci95
+def _excludes_zero(difference: Estimate) -> bool:
+    return difference.low > 0 or difference.high < 0

@@ -4,10 +4,10 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import arms, estimates
 from study.core.statistics import summarize
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
-from study.records import arms, pairing
 from study.records.names import join_records
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.layout import text
@@ -41,15 +41,16 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "value": ", ".join(text(value) for value, _ in compared.switches.values()),
         "baseline_value": ", ".join(text(value) for _, value in compared.switches.values()),
         "blocks": speed.blocks,
-        "throughput_ratio": speed.ratio,
+        "throughput_ratio": speed.value,
         "throughput_ratio_low": speed.low,
         "throughput_ratio_high": speed.high,
         "p_value": compared.p,
         "p_holm": compared.p_holm,
         "detectable_pct": 100 * (compared.detectable - 1),
         "verdict": compared.verdict,
-        "test_loss_difference": loss.mean,
-        "test_loss_difference_ci95": loss.ci95,
+        "test_loss_difference": loss.value,
+        "test_loss_difference_low": loss.low,
+        "test_loss_difference_high": loss.high,
         "sent_ratio": compared.sent,
         "time_per_step_s": _mean(own, "time_per_step_s"),
         "baseline_time_per_step_s": _mean(steady(compared.baseline), "time_per_step_s"),
@@ -60,7 +61,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
         "blocks_unlike": speed.unlike,
-        "blocks_alike": pairing.blocks_alike({"throughput_ratio": speed}),
+        "blocks_alike": estimates.describe_fewer_blocks({"throughput_ratio": speed}),
         "failures": counted_kinds(failed["failure_kind"]),
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from study.compare import first_verdicts
 from study.core import paths
-from study.records import looks
 from study.report.figures.description import Description, draws, filters
 from study.report.figures.kinds.base import KINDS, Inputs, Kind
 from study.report.tables.kinds import TABLES
@@ -26,7 +26,7 @@ class Tuning(Kind):
     def data(self, module: Any, description: Description, inputs: Inputs) -> Any:
         """Of the runs that its table shows."""
         folder = Path(paths.study_folder(inputs.folder, inputs.study))
-        runs, _ = looks.first_runs(inputs.runs, looks.read(folder, "table_tuning"))
+        runs, _ = first_verdicts.drop_later_runs(inputs.runs, first_verdicts.read(folder, "table_tuning"))
         return module.select(description, runs, inputs.study)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.compare import estimates
 from study.core.statistics import summarize
 from study.core.units import MIB_IN_MB
 from study.data.loaders import TRAINING_LOADERS
 from study.instruments.power.readings import MODELLED
-from study.records import pairing
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
 from study.report.papers.beside import window_notes
@@ -225,17 +225,17 @@ def _sides() -> dict[str, str]:
 def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
     """The change of each measure from base to optimised, %, with its interval; NaN where one has no mean."""
     found: dict[str, Any] = {"pairing": None}
-    ratios: dict[str, pairing.Ratio] = {}
+    ratios: dict[str, estimates.Estimate] = {}
     for measured, (_, _, change) in POWER.items():
         names = [change, *_ends(change)]
         found |= dict.fromkeys(names, math.nan)
         if row[[measured, f"{measured}_other"]].notna().all():
-            ratio = pairing.between(runs, row["records_other"], row["records"], measured)
+            ratio = estimates.compare_rows(runs, row["records_other"], row["records"], measured)
             found |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
             found["pairing"] = found["pairing"] or ratio.pairing
             found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
             ratios[change] = ratio
-    return found | {"blocks_alike": pairing.blocks_alike(ratios)}
+    return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
 
 
 @table_rows("icpp2019_table6")

@@ -12,18 +12,19 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import estimates, failed_runs
+from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
 from study.core.errors import StudyError
 from study.core.files import parsed_json
-from study.core.statistics import Sample, holm, p_value, smallest_detectable, summarize
+from study.core.statistics import holm, p_value, smallest_detectable
 from study.experiment.study import BASELINE
-from study.records import comparable, pairing, targets
-from study.records.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
+from study.records import overlap, tidy
 
 FAMILY_ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
 POWER = 0.8
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
 LEAST_SHARE = 0.5  # of the blocks that both have: fewer that can be compared are a choice
-SPEED, SENT = "steady_samples_per_s", "tcp_sent_mb_per_epoch"
+SPEED, SENT = tidy.STEADY, "tcp_sent_mb_per_epoch"
 LOSS = "test_loss"
 LEAST_LOSS = 0.01  # relative: a smaller difference of losses is that of another order of floating-point operations
 
@@ -38,7 +39,7 @@ class Compared:
         runs: the arm's runs, one per block, also those that failed.
         baseline: the baseline's runs.
         interrupted: blocks that are left out, as they ran in two sessions of the workflow.
-        speed: ratio of steady throughput, arm / baseline; `pairing.Ratio.left_out` has the blocks that are not alike.
+        speed: ratio of steady throughput, arm / baseline; its ``left_out`` has the blocks that are not alike.
         whole: ratio of the duration of whole runs, arm / baseline, with the first epoch; None where it is unknown.
         sent: ratio of the bytes that a rank sent per epoch over TCP.
         loss: difference of the test loss within blocks, arm - baseline.
@@ -54,11 +55,11 @@ class Compared:
     runs: pd.DataFrame
     baseline: pd.DataFrame
     interrupted: int
-    speed: pairing.Ratio
+    speed: estimates.Estimate
     sent: float
-    loss: Sample
+    loss: estimates.Estimate
     p: float
-    whole: pairing.Ratio | None = None
+    whole: estimates.Estimate | None = None
     p_holm: float = math.nan
     artefact: float = 1.0
     detectable: float = math.nan
@@ -66,8 +67,8 @@ class Compared:
     @property
     def survivors(self) -> str | None:
         """Why the faster of the two is so among survivors only; None if failures do not speak against it."""
-        best = self.arm if self.speed.ratio > 1 else BASELINE
-        return comparable.survivors_only({self.arm: self.runs, BASELINE: self.baseline}, best)
+        best = self.arm if self.speed.value > 1 else BASELINE
+        return failed_runs.explain_survivors({self.arm: self.runs, BASELINE: self.baseline}, best)
 
     @property
     def takes_longer(self) -> bool:
@@ -81,7 +82,7 @@ class Compared:
         The difference is relative to the baseline's mean loss.
         """
         usual = self.baseline.loc[self.baseline["status"] == "ok", LOSS].astype(float).abs().mean()
-        return bool(self.loss.mean > self.loss.ci95 and self.loss.mean > LEAST_LOSS * usual)
+        return bool(self.loss.low > 0 and self.loss.value > LEAST_LOSS * usual)
 
     @property
     def is_control(self) -> bool:
@@ -105,7 +106,7 @@ class Compared:
             return NO_DIFFERENCE
         if self.survivors:
             return None
-        return FASTER if self.speed.ratio > 1 else SLOWER
+        return FASTER if self.speed.value > 1 else SLOWER
 
 
 def parts(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
@@ -144,18 +145,9 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The tidy table of runs with what is compared, `SPEED` and `SENT`."""
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
-    return runs.assign(**{SPEED: steady_samples_per_s(runs), SENT: sent}, overlapped=comparable.overlapped(runs))
-
-
-def steady_samples_per_s(runs: pd.DataFrame) -> pd.Series:
-    """Samples per second of all ranks in the steps of the epochs after the first; NaN for a run with one epoch."""
-    number = runs[["samples_per_rank", "steps_per_epoch", "time_per_step_s"]].astype(float)
-    seconds = number["steps_per_epoch"] * number["time_per_step_s"]
-    if "epoch_steps_s" in runs:  # of programs whose steps are not known
-        seconds = seconds.fillna(runs["epoch_steps_s"].astype(float))
-    seconds = seconds.where(targets.trained_epochs(runs) > 1)
-    emulated = runs.get("emulated_ranks", 1)  # tables of A/A comparisons have none
-    return number["samples_per_rank"] * runs["gpus"] * emulated / seconds
+    return runs.assign(
+        **{SPEED: tidy.compute_steady_throughput(runs), SENT: sent}, overlapped=overlap.mark_overlapping_runs(runs)
+    )
 
 
 def _comparisons(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -179,13 +171,13 @@ def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared
     sessions = pd.concat([runs, baseline]).groupby("block")["session"].nunique()
     whole = list(sessions[sessions == 1].index)
     one, other = (each[each["block"].isin(whole)] for each in (runs, baseline))
-    speed = pairing.ratio(one, other, SPEED)
+    speed = estimates.estimate_ratio(one, other, SPEED)
     of_all = len(set(one["block"]) & set(other["block"]))
     return Compared(
         name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
-        pairing.ratio(one, other, SENT).ratio, summarize(pairing.differences(one, other, LOSS)),
+        estimates.estimate_ratio(one, other, SENT).value, estimates.estimate_difference(one, other, LOSS),
         p_value(speed.sample) if speed.blocks >= max(LEAST_BLOCKS, LEAST_SHARE * of_all) else math.nan,
-        pairing.ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
+        estimates.estimate_ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
     )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ import math
 import pandas as pd
 import pytest
 
+from study.compare import estimates, likeness
 from study.core import fields
-from study.records import comparable, pairing
+from study.records import overlap
 
 
 def arm(seconds, starts, session="s"):
@@ -25,28 +26,28 @@ def arm(seconds, starts, session="s"):
 def test_a_drift_of_the_machine_cancels():
     """The machine becomes three times slower; the ratio stays 2, and its interval is as narrow as the pairs agree."""
     slow, fast = arm([20.0, 40.0, 60.0], [1, 4, 5]), arm([10.0, 20.0, 30.0], [2, 3, 6])
-    found = pairing.ratio(slow, fast, "runtime_s")
-    assert (found.blocks, found.pairing) == (3, pairing.PAIRED)
-    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+    found = estimates.estimate_ratio(slow, fast, "runtime_s")
+    assert (found.blocks, found.pairing) == (3, estimates.PAIRED)
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
 
 
 def test_the_interval_is_student_s_on_the_logarithms():
-    found = pairing.ratio(arm([2.0, 4.0], [1, 4]), arm([1.0, 1.0], [2, 3]), "runtime_s")
+    found = estimates.estimate_ratio(arm([2.0, 4.0], [1, 4]), arm([1.0, 1.0], [2, 3]), "runtime_s")
     half = 12.7062 * math.log(2) / 2  # t(0.975, 1 degree) x standard deviation / root of 2
-    assert found.ratio == pytest.approx(math.sqrt(8))
-    assert math.log(found.high / found.ratio) == pytest.approx(half, rel=1e-4)
-    assert math.log(found.ratio / found.low) == pytest.approx(half, rel=1e-4)
+    assert found.value == pytest.approx(math.sqrt(8))
+    assert math.log(found.high / found.value) == pytest.approx(half, rel=1e-4)
+    assert math.log(found.value / found.low) == pytest.approx(half, rel=1e-4)
 
 
 def test_an_arm_that_was_added_later_is_unpaired():
-    found = pairing.ratio(arm([2.0, 2.0], [1, 2]), arm([1.0, 1.0], [3, 4]), "runtime_s")
-    assert (found.ratio, found.pairing) == (pytest.approx(2), pairing.UNPAIRED)
+    found = estimates.estimate_ratio(arm([2.0, 2.0], [1, 2]), arm([1.0, 1.0], [3, 4]), "runtime_s")
+    assert (found.value, found.pairing) == (pytest.approx(2), estimates.UNPAIRED)
     assert math.isnan(found.low)
 
 
-@pytest.mark.parametrize(("session", "kind"), [("s", pairing.PAIRED), ("later", pairing.UNPAIRED)])
+@pytest.mark.parametrize(("session", "kind"), [("s", estimates.PAIRED), ("later", estimates.UNPAIRED)])
 def test_a_single_block_is_paired_within_one_session(session, kind):
-    found = pairing.ratio(arm([2.0], [1]), arm([1.0], [9], session), "runtime_s")
+    found = estimates.estimate_ratio(arm([2.0], [1]), arm([1.0], [9], session), "runtime_s")
     assert (found.pairing, found.blocks) == (kind, 1)
     assert math.isnan(found.low)
 
@@ -60,10 +61,11 @@ def test_losses_of_unlike_blocks_are_not_compared(column):
     """Block 3 of one arm is of another TensorFlow, data or code: 0.1 and 0.3 are left, with the mean 0.2."""
     one = losses([1.1, 1.3, 9.0], **{column: ["a", "a", "b"]})
     other = losses([1.0, 1.0, 1.0], **{column: "a"})
-    assert pairing.difference(one, other, "loss")[0] == pytest.approx(0.2)
-    assert pairing.differences(one, other, "loss").isna().tolist() == [False, False, True]
+    assert estimates.estimate_difference(one, other, "loss").value == pytest.approx(0.2)
+    differences, left_out = estimates.compute_differences(one, other, "loss")
+    assert (list(differences.index), list(left_out)) == ([1, 2], [3])
     both = [each.assign(**{column: ["a", "a", "b"]}) for each in (one, other)]
-    assert pairing.difference(*both, "loss")[0] == pytest.approx(8.4 / 3), "alike within each block"
+    assert estimates.estimate_difference(*both, "loss").value == pytest.approx(8.4 / 3), "alike within each block"
 
 
 def test_arms_that_may_differ_and_hosts_leave_no_loss_out():
@@ -71,34 +73,36 @@ def test_arms_that_may_differ_and_hosts_leave_no_loss_out():
     free = {"started_wall_ns": 2 * 10**6, "runtime_s": 10.0, "overlapped": True}
     one = losses([1.1, 1.3], framework="pytorch", packages="torch", hosts="n1", hardware="x", **free)
     other = losses([1.0, 1.0], framework="tensorflow", packages="tensorflow", hosts="n2", hardware="y", **free)
-    assert pairing.difference(one, other, "loss")[0] == pytest.approx(0.2)
+    assert estimates.estimate_difference(one, other, "loss").value == pytest.approx(0.2)
     elsewhere = one.assign(hosts="n2", framework="tensorflow", packages="tensorflow")
-    assert math.isnan(pairing.difference(elsewhere, other, "loss")[0]), "other hardware in one host"
+    assert math.isnan(estimates.estimate_difference(elsewhere, other, "loss").value), "other hardware in one host"
 
 
 def test_a_block_of_two_sessions_is_unpaired():
     """The second arm came weeks later, and with it one more repeat of both."""
     one, other = arm([2.0, 2.0], [1, 9], ["first", "later"]), arm([1.0, 1.0], [8, 10], "later")
-    assert pairing.ratio(one, other, "runtime_s").pairing == pairing.UNPAIRED
+    assert estimates.estimate_ratio(one, other, "runtime_s").pairing == estimates.UNPAIRED
 
 
 def test_a_block_of_which_another_study_ran_some_runs_again_is_left_out():
     """One arm is shared with that study, and was disturbed there in block 2."""
     one = arm([2.0, 9.0, 2.0], [1, 9, 5], ["s", "later", "s"]).assign(attempt=[1, 2, 1])
     other = arm([1.0, 1.0, 1.0], [2, 4, 6]).assign(attempt=1)
-    found = pairing.ratio(one, other, "runtime_s")
-    assert (found.blocks, found.ratio, found.pairing) == (2, pytest.approx(2), pairing.PAIRED)
+    found = estimates.estimate_ratio(one, other, "runtime_s")
+    assert (found.blocks, found.value, found.pairing) == (2, pytest.approx(2), estimates.PAIRED)
     assert found.unlike == "2: its block has runs of several sessions, since some were run again for another study"
-    whole = pairing.ratio(one, arm([1.0, 3.0, 1.0], [2, 10, 6], ["s", "later", "s"]).assign(attempt=1), "runtime_s")
+    whole = estimates.estimate_ratio(
+        one, arm([1.0, 3.0, 1.0], [2, 10, 6], ["s", "later", "s"]).assign(attempt=1), "runtime_s"
+    )
     assert whole.blocks == 3, "all of the block ran again"
 
 
 def test_failed_repeats_and_missing_blocks_are_left_out():
     one = arm([2.0, 2.0, 2.0], [1, 3, 5])
     one.loc[1, "status"] = "failed"
-    found = pairing.ratio(one, arm([1.0, 1.0], [2, 4]), "runtime_s")
+    found = estimates.estimate_ratio(one, arm([1.0, 1.0], [2, 4]), "runtime_s")
     assert found.blocks == 1
-    assert pairing.ratio(one.iloc[:0], one, "runtime_s").pairing is None
+    assert estimates.estimate_ratio(one.iloc[:0], one, "runtime_s").pairing is None
 
 
 class Watched(pd.DataFrame):
@@ -120,7 +124,7 @@ class Watched(pd.DataFrame):
 
 
 def test_a_comparison_reads_the_declared_columns_only():
-    """So that the others, which `pairing.ratio` leaves behind, change no number."""
+    """So that the others, which `estimates.estimate_ratio` leaves behind, change no number."""
     others = {**dict.fromkeys(fields.columns(), 1.0), "steering": "{}", "hosts": "a", "machine": "local"}
     runs = []
     for starts, records in (([1, 4, 5], "abc"), ([2, 3, 6], "def")):
@@ -129,8 +133,8 @@ def test_a_comparison_reads_the_declared_columns_only():
         runs.append(pd.concat([made, pd.DataFrame(rest, index=made.index)], axis=1))
     runs[1]["steering"] = '{"HOROVOD_FUSION_THRESHOLD": "1"}'  # so that all is looked at
     Watched.asked.clear()
-    comparable.left_out([Watched(each).set_index("block") for each in runs], (), ["energy_node_j"])
-    comparable.times(Watched(runs[0]))
-    comparable.overlapped(Watched(runs[0]))
+    likeness.explain_left_out_blocks([Watched(each).set_index("block") for each in runs], (), ["energy_node_j"])
+    overlap.compute_run_spans(Watched(runs[0]))
+    overlap.mark_overlapping_runs(Watched(runs[0]))
     own = {"block_compared", "block", "index"}  # names of the index
-    assert Watched.asked and Watched.asked - own <= set(comparable.READ)
+    assert Watched.asked and Watched.asked - own <= set(likeness.READ)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import arms, estimates, failed_runs, first_verdicts
+from study.compare.arms import Compared
+from study.compare.noise_of_runs import ASSUMED, Noise
 from study.core.statistics import smallest_gain
 from study.core.wording import counted
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
-from study.records import arms, comparable, looks, pairing
-from study.records.arms import Compared
-from study.records.noise_of_runs import ASSUMED, Noise
 
 TURN, KEEP, NOT_ENOUGH = "turn", "keep the defaults", "not enough blocks"
 
@@ -57,17 +57,17 @@ class Answer:
     @property
     def pick(self) -> Compared | None:
         """The arm that was the fastest in the screening blocks, as it was there; None if the baseline was."""
-        return next((arm for arm in self.screened if arm.speed.ratio > 1), None)
+        return next((arm for arm in self.screened if arm.speed.value > 1), None)
 
     @property
     def failed(self) -> int:
         """How many runs of the pick failed in the held-out blocks, by themselves: not with a host that was lost."""
-        return 0 if self.confirmed is None else int(comparable.own_failures(self.confirmed.runs).sum())
+        return 0 if self.confirmed is None else int(failed_runs.mark_failures_of_arm(self.confirmed.runs).sum())
 
     @property
     def baseline_failed(self) -> int:
         """How many runs of the baseline failed in the held-out blocks; as `failed`."""
-        return 0 if self.confirmed is None else int(comparable.own_failures(self.confirmed.baseline).sum())
+        return 0 if self.confirmed is None else int(failed_runs.mark_failures_of_arm(self.confirmed.baseline).sum())
 
     @property
     def lost(self) -> int:
@@ -75,7 +75,7 @@ class Answer:
         if self.confirmed is None:
             return 0
         both = (self.confirmed.runs, self.confirmed.baseline)
-        return sum(int((each["status"] != "ok").sum() - comparable.own_failures(each).sum()) for each in both)
+        return sum(int((each["status"] != "ok").sum() - failed_runs.mark_failures_of_arm(each).sum()) for each in both)
 
     @property
     def verdict(self) -> str:
@@ -139,16 +139,16 @@ def power(study: Study, noise: Noise = ASSUMED) -> list[str]:
     ]
 
 
-def answers(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[Answer]:
+def answers(study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None) -> list[Answer]:
     """One per baseline of the study.
 
     runs: rows of the tidy table of the runs that have a record. earlier: of `seen`. A verdict stands if repeats were
-    added since, see `study.records.looks`.
+    added since, see `study.compare.first_verdicts`.
     """
     return [_answer(study, first, runs, (earlier or {}).get(name)) for name, first in _baselines(study).items()]
 
 
-def needed(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None) -> list[PlannedRun]:
+def needed(study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None) -> list[PlannedRun]:
     """The runs of the stage that comes next: of each baseline those that its `Answer` has as missing.
 
     runs, earlier: as for `answers`.
@@ -157,10 +157,10 @@ def needed(study: Study, runs: pd.DataFrame, earlier: looks.Looks | None = None)
     return list({run.directory: run for run in missing}.values())
 
 
-def seen(found: Iterable[Answer], runs: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+def seen(found: Iterable[Answer], runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts) -> dict[str, list[str]]:
     """The runs of the first verdict of each baseline, after these answers. runs, earlier: as for `answers`."""
     ended = {each.name: set(each.family) for each in found if each.verdict != NOT_ENOUGH and not each.missing}
-    digests = {row["record"]: looks.digest(row) for _, row in runs.iterrows()}
+    digests = {row["record"]: first_verdicts.compute_digest(row) for _, row in runs.iterrows()}
     return {**earlier, **{name: [digests[each] for each in digests if each in of] for name, of in ended.items()}}
 
 
@@ -168,7 +168,7 @@ def _first_blocks(family: pd.DataFrame, first: list[str] | None) -> set[int] | N
     """The blocks of the first verdict, if all its runs are still there; else None. family: rows of the tidy table."""
     if not first or family.empty:
         return None
-    known = {looks.digest(row): int(row["block"]) for _, row in family.iterrows()}
+    known = {first_verdicts.compute_digest(row): int(row["block"]) for _, row in family.iterrows()}
     return {known[each] for each in first} if set(first) <= set(known) else None
 
 
@@ -203,7 +203,7 @@ def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame, earlier: list[s
     left_out = {arm.arm: why for arm in found if (why := _why_not(arm))}
     usable = [arm for arm in found if arm.arm not in left_out]
     answer = dataclasses.replace(
-        answer, screened=sorted(usable, key=lambda arm: -arm.speed.ratio), left_out=left_out
+        answer, screened=sorted(usable, key=lambda arm: -arm.speed.value), left_out=left_out
     )  # fmt: skip
     if answer.pick is None:
         return answer
@@ -231,9 +231,9 @@ def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names:
 
 def _why_not(arm: Compared) -> str | None:
     """Why an arm cannot be picked."""
-    if failed := int(comparable.own_failures(arm.runs).sum()):
+    if failed := int(failed_runs.mark_failures_of_arm(arm.runs).sum()):
         return f"{failed} of {counted(len(arm.runs), 'run')} failed in the screening blocks"
-    if arm.speed.pairing == pairing.UNPAIRED:
+    if arm.speed.pairing == estimates.UNPAIRED:
         return "its screening blocks did not run one after the other"
     if arm.speed.blocks < arms.LEAST_BLOCKS:
         return (

@@ -14,6 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs, first_verdicts, likeness, references
+from study.compare.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
 from study.core import checked, code_version, fields, paths
 from study.core.errors import StudyError
 from study.core.statistics import LogSample, log_sample, ratio_interval
@@ -22,9 +24,8 @@ from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
 from study.machines import machine
-from study.records import comparable, looks, power, references, targets, tidy
+from study.records import overlap, power, targets, tidy
 from study.records.names import join_records
-from study.records.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
 
 REGRESSION, PASS, UNCERTAIN = "regression", "pass", "uncertain"
 FAILURES = "failures"  # as bad as a regression
@@ -129,13 +130,13 @@ class Series:
         )
 
 
-def first_seen(found: list[Series], earlier: looks.Looks) -> list[Series]:
+def first_seen(found: list[Series], earlier: first_verdicts.FirstVerdicts) -> list[Series]:
     """The series, of which those that had a verdict before have no repeats that were added since."""
     return [_first_seen(series, earlier.get(" ".join(series.key))) for series in found]
 
 
 def _first_seen(series: Series, first: list[str] | None) -> Series:
-    if series.problem or not looks.stands(first, list(series.runs)):
+    if series.problem or not first_verdicts.is_standing(first, list(series.runs)):
         return series
     kept = [place for place, run in enumerate(series.runs) if run in set(first or ())]
     values, runs = [series.values[place] for place in kept], tuple(series.runs[place] for place in kept)
@@ -143,7 +144,7 @@ def _first_seen(series: Series, first: list[str] | None) -> Series:
     return dataclasses.replace(series, values=values, runs=runs, besides=besides, reason=ADDED_LATER)
 
 
-def seen(found: list[Series], rows: pd.DataFrame, earlier: looks.Looks) -> dict[str, list[str]]:
+def seen(found: list[Series], rows: pd.DataFrame, earlier: first_verdicts.FirstVerdicts) -> dict[str, list[str]]:
     """The runs of the first verdicts after this check. rows: of `compare`."""
     judged = {(row["quantity"], row["point"]) for _, row in rows.iterrows() if row["verdict"] in VERDICTS}
     return {**earlier, **{" ".join(each.key): list(each.runs) for each in found if each.key in judged and each.runs}}
@@ -267,8 +268,8 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     if frame.empty:
         return empty
     of_point = frame[frame["point"] == point]
-    hows = [comparable.failure(row, [quantity]) for row in of_point.to_dict("records")]
-    own = [comparable.is_its_own(row) for row in of_point.to_dict("records")]
+    hows = [failed_runs.describe_failure(row, [quantity]) for row in of_point.to_dict("records")]
+    own = [failed_runs.is_failure_of_arm(row) for row in of_point.to_dict("records")]
     is_failed = [how is not None and is_own for how, is_own in zip(hows, own, strict=True)]
     expected = of_point["may_fail"].any() if "may_fail" in of_point else False
     empty = dataclasses.replace(
@@ -317,7 +318,7 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
 
 def _digests(runs: pd.DataFrame) -> tuple[str, ...]:
     """A digest of each run; none of loads."""
-    return tuple(looks.digest(run) for _, run in runs.iterrows()) if "started_wall_ns" in runs else ()
+    return tuple(first_verdicts.compute_digest(run) for _, run in runs.iterrows()) if "started_wall_ns" in runs else ()
 
 
 def _shortly(how: str, row: dict[str, Any]) -> str:
@@ -347,9 +348,9 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
         return UNLIKE_PACKAGES
     if power.has_no_mean(good, quantity):
         return UNLIKE_POWER
-    if comparable.unlike(good, free=("training_code", "loader_sensor_code", "packages")):
+    if likeness.describe_difference(good, free=("training_code", "loader_sensor_code", "packages")):
         return UNLIKE
-    if comparable.overlapped(good).any():
+    if overlap.mark_overlapping_runs(good).any():
         return AT_ONCE
     if versions is not None and any(pd.isna(version) for version in versions):
         return NOT_CALIBRATED
@@ -410,8 +411,8 @@ def _row(series: Series, own: Accepted | None, problem: str | None, error: float
     row |= _columns("measured", sample) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
     told = [
-        comparable.counted_failures(series.failed, series.attempts),
-        comparable.lost_in_words(series.lost, series.attempts + series.lost),
+        failed_runs.describe_failures(series.failed, series.attempts),
+        failed_runs.describe_lost_runs(series.lost, series.attempts + series.lost),
         series.reason,
     ]
     alike = alike_blocks(len(series.values), sample.n) if sample else ""

@@ -20,13 +20,16 @@ from study.experiment import identity, schemas
 from study.experiment.parameters import PARAMETERS
 
 FOLDER = "first_verdicts"  # in a study's results
-Looks = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
+FirstVerdicts = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
 DIGITS = 12  # of a run's digest
-SCHEMA = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}  # of `Looks`
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+}
 
 
 def read(folder: Path, of: str) -> dict[str, list[str]]:
-    """The looks of findings or of checks; none without a file. folder: of the study's results.
+    """The first verdicts of findings or of checks; none without a file. folder: of the study's results.
 
     Raises `StudyError` for a damaged file: without it, a verdict of more runs would count as the first one.
     """
@@ -35,36 +38,36 @@ def read(folder: Path, of: str) -> dict[str, list[str]]:
     return found
 
 
-def write(folder: Path, of: str, looks: Looks) -> None:
+def write(folder: Path, of: str, verdicts: FirstVerdicts) -> None:
     """Write them, whole or not at all."""
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    write_json(folder / FOLDER / f"{of}.json", dict(looks))
+    write_json(folder / FOLDER / f"{of}.json", dict(verdicts))
 
 
-def digest(run: pd.Series) -> str:
+def compute_digest(run: pd.Series) -> str:
     """Equal for the same run, also in a later look. run: a row of the tidy table of runs."""
     return identity.fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
 
 
-def first_runs(runs: pd.DataFrame, earlier: Looks) -> tuple[pd.DataFrame, int]:
+def drop_later_runs(runs: pd.DataFrame, earlier: FirstVerdicts) -> tuple[pd.DataFrame, int]:
     """The runs without those that were added to a point after it had a verdict, and how many these are.
 
-    runs: rows of the tidy table. earlier: of `seen`.
+    runs: rows of the tidy table. earlier: of `add_verdicts`.
     """
     if runs.empty or not earlier:
         return runs, 0
     late = pd.Series(False, index=runs.index)
     for point, rows in _points(runs):
-        digests = rows.apply(digest, axis=1)
-        if stands(first := earlier.get(point), list(digests)):
+        digests = rows.apply(compute_digest, axis=1)
+        if is_standing(first := earlier.get(point), list(digests)):
             late[rows.index] = ~digests.isin(set(first or ()))
     return runs[~late], int(late.sum())
 
 
-def seen(runs: pd.DataFrame, records: Collection[str], earlier: Looks) -> dict[str, list[str]]:
+def add_verdicts(runs: pd.DataFrame, records: Collection[str], earlier: FirstVerdicts) -> dict[str, list[str]]:
     """The first verdicts of points, after those that were made of ``records``: {point: digests of its runs}."""
     judged = runs[runs["record"].isin(set(records))] if len(runs) else runs
-    return {**earlier, **{point: list(rows.apply(digest, axis=1)) for point, rows in _points(judged)}}
+    return {**earlier, **{point: list(rows.apply(compute_digest, axis=1)) for point, rows in _points(judged)}}
 
 
 def _points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -85,6 +88,6 @@ def _is_default(name: str, value: str) -> bool:
     return value in (str(default), *([str(float(default))] if is_number else []))
 
 
-def stands(first: list[str] | None, now: list[str]) -> bool:
+def is_standing(first: list[str] | None, now: list[str]) -> bool:
     """Whether an earlier verdict stands: all its runs are there, and others beside them."""
     return bool(first) and set(first or ()) < set(now)

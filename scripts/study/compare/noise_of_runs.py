@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from study.compare import estimates
 from study.core import paths
 from study.core.wording import counted
 from study.experiment import schemas
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.machines import machine
-from study.records import pairing, tidy
+from study.records import tidy
 
 LEAST_FREEDOM = 5  # fewer blocks and points leave the noise itself too uncertain
 
@@ -70,7 +71,7 @@ def _tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
     good = runs[(runs["status"] == "ok") & (runs[measure].astype(float) > 0)]
     keys = [name for name in ("machine", *schemas.separating()) if name in good]
     points = [
-        np.log(pairing.by_block(rows)[measure].astype(float).sort_index())
+        np.log(estimates.index_by_block(rows)[measure].astype(float).sort_index())
         for _, rows in good.groupby(keys, dropna=False, sort=False)
     ]
     for blocks in dict.fromkeys(tuple(each.index) for each in points):

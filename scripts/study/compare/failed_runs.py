@@ -1,0 +1,118 @@
+"""Failed runs in comparisons: a failure is a result, and whoever leaves it out compares survivors."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from study.core import units
+from study.core.wording import counted
+from study.machines.queues import LOST_JOB
+from study.records.targets import MEASURES as TO_TARGET
+
+LOST = "lost with a host or a batch job"  # what `is_failure_of_arm` is not
+NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
+OF_FAILURES = (
+    "block",
+    "status",
+    "failure_kind",
+    "failure_phase",
+    "failure_message",
+    "target_reached",
+)
+LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
+NO_UNIT = {"epochs_to_target": -1, "gpu_utilisation_pct": 1, "flop_utilisation": 1}  # 1: more is better
+
+
+def describe_failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None:
+    """How a run failed, for what is compared; None if it did not. columns: of the quantity that is compared."""
+    if run["status"] != "ok":
+        return f"failed: {run.get('failure_kind')} in {run.get('failure_phase')}"
+    if not set(columns).isdisjoint(TO_TARGET) and run.get("target_reached") in (False,):
+        return "missed the target"
+    return None
+
+
+def is_failure_of_arm(run: Mapping[str, Any]) -> bool:
+    """Whether a failure may be due to the run's arm: not that of a host, or of a batch job that was lost."""
+    message = run.get("failure_message")
+    lost = isinstance(message, str) and LOST_JOB in message
+    return run["status"] == "ok" or not (run.get("failure_kind") in NOT_ITS_OWN or lost)
+
+
+def mark_failures_of_arm(runs: pd.DataFrame) -> pd.Series:
+    """Which runs failed in a way that may be due to their arm or rank count, see `is_failure_of_arm`."""
+    told = runs[[name for name in ("status", "failure_kind", "failure_message") if name in runs]].to_dict("records")
+    return pd.Series([run["status"] != "ok" and is_failure_of_arm(run) for run in told], index=runs.index, dtype=bool)
+
+
+def describe_lost_runs(lost: int, runs: int) -> str | None:
+    """``2 of 3 runs were lost with a host or a batch job``; None if none was."""
+    if not lost:
+        return None
+    return f"{lost} of {counted(runs, 'run')} {'was' if lost == 1 else 'were'} {LOST}"
+
+
+def collect_failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] = ()) -> dict[Any, list[str]]:
+    """{arm: how its runs failed}, of those failures that may be due to the arm.
+
+    What ended all arms of a block in the same way was not one of them.
+    """
+    found = {
+        arm: {
+            run["block"]: how
+            for run in runs[[name for name in OF_FAILURES if name in runs]].to_dict("records")
+            if (how := describe_failure(run, columns)) is not None and is_failure_of_arm(run)
+        }
+        for arm, runs in arms.items()
+    }
+    alike = {
+        block
+        for block in set.intersection(*(set(each) for each in found.values()))
+        if len({each[block] for each in found.values()}) == 1 and "target" not in next(iter(found.values()))[block]
+    } if len(found) > 1 else set()  # fmt: skip
+    return {arm: [how for block, how in each.items() if block not in alike] for arm, each in found.items()}
+
+
+def find_better_direction(column: str) -> int | None:
+    """1 if more of a quantity is better, -1 if less is, None if neither is known. column: of runs.csv."""
+    if column in NO_UNIT:
+        return NO_UNIT[column]
+    unit = units.of_column(column)
+    if unit in LESS_IS_BETTER and unit:
+        return -1
+    if unit and (unit.endswith("/s") or unit.endswith("/J")):
+        return 1
+    if column.endswith(("accuracy", "r2", "correlation")):
+        return 1
+    return -1 if column == "loss" or column.endswith("_loss") else None
+
+
+def explain_survivors(
+    arms: Mapping[Any, pd.DataFrame], best: Any | None = None, columns: Collection[str] = ()
+) -> str | None:
+    """Why a difference between arms is one of survivors only; None if failures do not speak against it.
+
+    A failed run counts as the worst value: an arm that failed more often than another is not better than it. best: the
+    arm that the values have as the better one; None where that cannot be said, and then all must fail equally often.
+    columns: of the quantity that is compared.
+    """
+    if not any(map(len, arms.values())):
+        return None
+    found = collect_failures(arms, columns)
+    share = {arm: len(found[arm]) / max(1, len(runs)) for arm, runs in arms.items()}
+    if len(set(share.values())) < 2 or (best is not None and share[best] <= min(share.values())):
+        return None
+    told = [f"{arm} {describe_failures(found[arm], len(runs))}" for arm, runs in arms.items() if found[arm]]
+    return ", ".join(told)
+
+
+def describe_failures(hows: Sequence[str], runs: int) -> str:
+    """``failed in 5 of 8 runs (oom in train)``, ``missed the target in 5 of 8 runs``. hows: of `describe_failure`."""
+    parts = {how: how.partition(":") for how in dict.fromkeys(hows)}
+    told = []
+    for what in dict.fromkeys(each[0] for each in parts.values()):
+        number = sum(parts[how][0] == what for how in hows)
+        why = ", ".join(rest.strip() for each, _, rest in parts.values() if each == what and rest)
+        told.append(f"{what} in {number} of {runs} runs" + (f" ({why})" if why else ""))
+    return " and ".join(told)
