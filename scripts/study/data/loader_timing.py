@@ -16,7 +16,7 @@ from study.core.files import AnyPath, write_sealed
 from study.core.paths import ROOT
 from study.data import page_cache
 from study.data.formats import FORMATS
-from study.data.loaders import LOADERS, read_sidecar
+from study.data.loaders import LOADERS, describe_source, read_sidecar
 from study.data.tabular import paper_size
 
 LOAD_FILE = ROOT / "scripts" / "load_file.py"
@@ -74,6 +74,7 @@ def measure(
             "steering": environment.steering(variables),
             "isolation": isolation.problems(variables),
             "timed_alone": timed_alone,
+            "data": {file: describe_source(_first_sidecar(paths)) for file, paths in files.items()},
         },
     }
     checked.check(result, "loading", str(output))
@@ -116,15 +117,14 @@ def _load_images(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str,
 
 
 def _described(paths: Mapping[str, Any]) -> dict[str, Any]:
-    if "folders" in paths:
-        described = read_sidecar(f"{next(iter(paths['folders'].values()))}.json")
-        size = described["source"]["bytes"]
-        return {"split": paper_size(paths["form"]), "shape": described["shape"], "size_mb": size / 1e6}
-    return {
-        "split": paper_size(paths["form"]),
-        "shape": read_sidecar(paths["sidecar"])["shape"],
-        "size_mb": Path(paths["raw"]).stat().st_size / 1e6,
-    }
+    sidecar = read_sidecar(_first_sidecar(paths))
+    size = Path(paths["raw"]).stat().st_size if "raw" in paths else sidecar["source"]["bytes"]
+    return {"split": paper_size(paths["form"]), "shape": sidecar["shape"], "size_mb": size / 1e6}
+
+
+def _first_sidecar(paths: Mapping[str, Any]) -> str:
+    """The sidecar of a file with numbers, or of the first of the formats of a file of images."""
+    return str(paths["sidecar"]) if "sidecar" in paths else f"{next(iter(paths['folders'].values()))}.json"
 
 
 def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict[str, Any]) -> dict[str, Any]:

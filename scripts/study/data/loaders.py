@@ -15,6 +15,7 @@ import numpy as np
 
 from study.core import checked, cores
 from study.core.errors import StudyError
+from study.core.files import read_json
 from study.core.lazy import pandas as pd
 from study.core.registry import Registry
 from study.data import formats, matrix_file, text_file, text_table
@@ -23,6 +24,7 @@ from study.data.tabular import Form
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
 PAGE_BYTES = 4096
+LONG = ("codes", "definition", "fitted_on")  # keys of sidecars that may be long, and are in the run's definition
 SMALLEST_BLOCK = 1_000_000  # bytes; the overhead of a smaller block exceeds its parsing time
 # Above this width, Dask's own call takes minutes for a file of NT3's size: measured, see docs/loading.md.
 MOST_COLUMNS_OF_DASK = 30_000
@@ -297,3 +299,17 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
 def read_sidecar(path: str | Path) -> dict[str, Any]:
     """The content of a converted file's sidecar, as a dict; raises `StudyError` if it is none."""
     return checked.load_json(path, "sidecar")
+
+
+def describe_source(sidecar: str | Path, scaled: str | Path | None = None) -> dict[str, Any]:
+    """What a run's provenance has of a converted file: its shape and the state of the files that it was made from.
+
+    Args:
+        sidecar: of the converted file.
+        scaled: the sidecar of its scaled file, if there is one.
+
+    Raises:
+        StudyError: one of them cannot be read.
+    """
+    content = read_sidecar(sidecar) | (read_json(scaled) if scaled else {})
+    return {key: value for key, value in content.items() if key not in LONG}

@@ -34,6 +34,15 @@ def is_finished(run: RunDefinition, folder: str | Path, has_other_data: HasOther
     return fingerprint == run.fingerprint and not any(has_other_data(file, data[file]) for file in data)
 
 
+def is_measured(path: str, has_other_data: HasOtherData) -> bool:
+    """Whether a file has a loading measurement of the dataset; one that cannot be read is kept, as an outcome is."""
+    try:
+        data = checked.load_json(path, "loading")["provenance"].get("data", {})
+    except StudyError:
+        return Path(path).exists()
+    return not any(has_other_data(file, data[file]) for file in data)
+
+
 def has_other_source(dataset: Dataset, data_dir: str, file: str, trained_on: Mapping[str, Any]) -> bool:
     """Whether a run was trained on another content of a dataset's file than is there, or on an older conversion of it.
 

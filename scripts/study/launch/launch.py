@@ -17,10 +17,10 @@ from study.communication import placement, roles
 from study.core import checked, code_version, environment, isolation, provenance
 from study.core.boot import boot_id
 from study.core.errors import StudyError
-from study.core.files import meant_for, read_json, sha256, write_json, write_sealed
+from study.core.files import meant_for, sha256, write_json, write_sealed
 from study.core.paths import OUTCOME, SCRIPTS, TIMED_OUT
 from study.data import source_state, unchanged
-from study.data.loaders import read_sidecar
+from study.data.loaders import describe_source
 from study.ensembles import members_table, votes
 from study.experiment import conversions, finished
 from study.experiment.code import training_code
@@ -37,7 +37,6 @@ from study.workloads.command import content
 KILL_S = 1.0  # in which a guard ends its ranks
 AROUND_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
 STALE_S = 60.0  # after which hosts are checked anew
-LEFT_OUT = ("codes", "definition", "fitted_on")  # of sidecars: what may be long, and is in the run's definition
 
 
 def launch(
@@ -398,8 +397,4 @@ def _of_program(run: RunDefinition) -> dict[str, Any]:
 
 def _data(run: RunDefinition) -> dict[str, Any]:
     """Shapes from the converted files' sidecars, and the checksums of the files that they were made from."""
-    described = {}
-    for file, paths in run.data.items():
-        content = read_sidecar(paths["sidecar"]) | (read_json(paths["scaled"]) if "scaled" in paths else {})
-        described[file] = {key: value for key, value in content.items() if key not in LEFT_OUT}
-    return described
+    return {file: describe_source(paths["sidecar"], paths.get("scaled")) for file, paths in run.data.items()}

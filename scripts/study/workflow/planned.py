@@ -72,8 +72,9 @@ class Plan(TimedPlan):
     # Files
 
     def measurements(self, loading: Iterable[LoadingMeasurement]) -> list[str]:
-        """The files of loading measurements."""
-        return [paths.loading(self.results, measurement.directory) for measurement in loading]
+        """The files of loading measurements, as `outcomes`: one that stays is no job's."""
+        there = ((each.directory, paths.loading(self.results, each.directory)) for each in loading)
+        return [before_update(path) if self._is_measured(directory) else path for directory, path in there]
 
     def records(self, runs: Iterable[PlannedRun], on: str | None = None) -> list[str]:
         """The records of runs. on: the machine, if it is another one."""
@@ -115,6 +116,25 @@ class Plan(TimedPlan):
         if not is_kept:
             self._replaced[directory] = seal_of(path)
         return is_kept
+
+    @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
+    def _is_measured(self, directory: str) -> bool:
+        """Whether a loading measurement is there, of the data that are there; as `_is_kept`."""
+        path, dataset = paths.loading(self.results, directory), self.study.measurement_at[directory].dataset
+        if not self.is_main_process or not Path(path).exists():
+            return Path(path).exists()
+        if snakemake_internals.is_forced(self.workflow, "measure_loading", path):
+            return False
+        return finished.is_measured(path, functools.partial(finished.has_other_source, dataset, self.data))
+
+    def loading_inputs(self, wildcards: Any) -> list[str]:
+        """As `TimedPlan.loading_inputs`; a measurement that is there stays, or is made again, as in `run_inputs`."""
+        directory, read = self.measurement_of(wildcards).directory, super().loading_inputs(wildcards)
+        if self._is_measured(directory):
+            return [ancient(path) for path in read]
+        path = paths.loading(self.results, directory)
+        self._renew(path, Path(path).exists())
+        return read
 
     def run_inputs(self, wildcards: Any) -> list[str]:
         """As `TimedPlan.run_inputs`; an outcome that is there stays, whatever the times of these, or is made again.
@@ -174,7 +194,8 @@ class Plan(TimedPlan):
     @functools.cached_property
     def measured(self) -> list[str]:
         """The records and loading measurements of the study."""
-        return [*self.records(self.study.runs), *self.measurements(self.study.loading)]
+        loading = (paths.loading(self.results, each.directory) for each in self.study.loading)
+        return [*self.records(self.study.runs), *loading]
 
     @property
     def updated(self) -> str:
