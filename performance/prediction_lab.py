@@ -15,7 +15,7 @@ from study.prediction import settings
 from study.prediction.model import compared, fit_model, predict
 from study.records.tidy import read_runs
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.style import set_gpu_axis, set_value_axis
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "lab" / "studies" / "rates" / "runs.csv"

@@ -27,7 +27,7 @@ def rank_on_a_host_killed(place):
         signal_and_wait(place, launch, place.ranks()[1], signal.SIGKILL)
         failure = failed(place, "killed", "train")
         assert (failure["rank"], failure["host"]) == (1, "h2"), failure
-        assert place.run(**THREE)["status"] == "ok"
+        assert place.run("next", **THREE)["status"] == "ok"
 
 
 @fault("the launching process of a run on several hosts is killed", "hosts", quick=True)

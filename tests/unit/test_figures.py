@@ -23,10 +23,10 @@ from study.experiment.study import Study
 from study.records.record import make_record
 from study.report import sources
 from study.report.figures import description, style
-from study.report.figures.axes import readable, set_value_axis
 from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
 from study.report.figures.drawing import draw, write
 from study.report.figures.selection import select
+from study.report.figures.style import readable, set_value_axis
 
 REASON = "no power sensor is configured for machine local"
 DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default}

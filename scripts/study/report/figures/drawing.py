@@ -16,8 +16,8 @@ from matplotlib.transforms import offset_copy
 
 from study.core.files import AnyPath, written_with_checksum
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis, set_name_axis, set_value_axis
 from study.report.figures.selection import FigureData, Line, Panel
+from study.report.figures.style import set_gpu_axis, set_name_axis, set_value_axis
 
 COLUMNS = 2
 LEGEND_ROW = 0.14  # inches, as all lengths here

@@ -17,7 +17,7 @@ from study.prediction.model import Interval, Model
 from study.prediction.recommend import FARTHEST, changing_work
 from study.prediction.settings import SERIES
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.style import set_gpu_axis, set_value_axis
 
 HEIGHT = 2.7  # inches per row of panels
 COLUMNS = 2

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from study.core.files import written_aside
 from study.prediction.series_answer import SeriesAnswer
 from study.report.figures import style
-from study.report.figures.axes import set_gpu_axis, set_value_axis
+from study.report.figures.style import set_gpu_axis, set_value_axis
 
 HEIGHT = 2.7  # inches per panel
 COLUMNS = 2

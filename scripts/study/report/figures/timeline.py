@@ -1,7 +1,4 @@
-"""The data of a figure over time: a quantity such as power, phases and communication of runs, on one clock.
-
-Nothing here draws.
-"""
+"""Data of timeline figures: power, phases and communication of runs on one time axis, and other load beside them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,14 +17,13 @@ from study.core.files import AnyPath
 from study.core.wording import counted
 from study.experiment import programs
 from study.experiment.definition import RunDefinition
-from study.instruments import phases, queue_usage
+from study.instruments import disturbance, phases, queue_usage, samplers
 from study.instruments.power.readings import MODELLED
 from study.instruments.power.series import Series
 from study.instruments.power.summary import over_time
 from study.instruments.timeline.summary import PARTS
 from study.records.power import modelled_note
 from study.records.record import NO_MODE
-from study.report.figures import timeline_background
 from study.report.figures.description import Description, Labels, benchmark_title, draws, filters
 from study.report.tables.kinds import selected
 
@@ -70,7 +66,7 @@ class RunOverTime:
     """One run. reason: why it has no lines.
 
     communication: {what: busy share from each of ``seconds`` to the next}. background: likewise, of each host's cores
-    what others used (`study.report.figures.timeline_background`).
+    what others used (`study.report.figures.timeline`).
     """
 
     title: str
@@ -187,7 +183,7 @@ def _run(row: pd.Series, folder: Path, description: Description, quantity: Quant
     bins = np.linspace(0, end, POINTS + 1)
     if row["trace"] and not phases.set_clock(edges):  # its events have the wall time of an unknown moment
         communication = _communication(directory / "activity.csv", _zero_of_timeline(edges, launch), bins)
-    background = timeline_background.shares(directory, launch.seconds, bins[:-1])
+    background = compute_background_shares(directory, launch.seconds, bins[:-1])
     title, why = _title(row, description.labels), None if lines else reason
     return RunOverTime(title, lanes, lines, why, bins[:-1], communication, background, end)
 
@@ -351,3 +347,49 @@ def _spread(middles: Values, busy: Values, bins: float, edges: Values) -> Values
             overlap = np.minimum(edges[1:], middle + bins / 2) - np.maximum(edges[:-1], middle - bins / 2)
             total += seconds * np.clip(overlap, 0, None) / bins
     return total
+
+
+MOST_HOSTS = 4  # if there are more, only the one of which others used the most
+OTHERS = "others' CPU"  # begins the label of each host
+TAKEN = ["others_cpu_s", "steal_s"]  # processor time that the run's cores gave to other processes and machines
+
+
+def compute_background_shares(
+    folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: Values
+) -> dict[str, Values]:
+    """{label of a host: the share of its cores that others used, at each time of ``grid``}.
+
+    Empty without the file, and if several machines have one name, whose rows nobody can tell apart.
+
+    A host that does not tell it, or had no ranks by which its clock is known, is left out: a line at 0 would say that
+    nobody used it.
+
+    Args:
+        folder: the run's directory.
+        seconds: from rows and the column with a monotonic time to seconds since the launch.
+        grid: seconds since the launch, rising.
+    """
+    path = folder / disturbance.FILE
+    if not path.exists() or samplers.of_one_name(folder):
+        return {}
+    rows = disturbance.read(path)
+    found = {
+        str(host): _of_host(of_host, seconds, grid)
+        for host, of_host in rows.groupby("host")
+        if of_host[TAKEN].notna().any(axis=None) and np.isfinite(seconds(of_host, "end_monotonic_ns")).all()
+    }
+    if len(found) > MOST_HOSTS:
+        most = max(found, key=lambda host: float(found[host].sum()))
+        return {f"{OTHERS}, most on {most}": found[most]}
+    return {f"{OTHERS} on {host}" if len(found) > 1 else OTHERS: share for host, share in found.items()}
+
+
+def _of_host(rows: pd.DataFrame, seconds: Callable[[pd.DataFrame, str], Values], grid: Values) -> Values:
+    """The share of the row that has the time; 0 where there is none, since nothing was noticed."""
+    rows = rows.sort_values("end_monotonic_ns")
+    ends, lengths = seconds(rows, "end_monotonic_ns"), rows["seconds"].to_numpy(dtype=float)
+    available = rows["cores"].to_numpy(dtype=float) * lengths
+    used = rows[TAKEN].sum(axis=1).to_numpy(dtype=float) / np.where(available > 0, available, np.inf)
+    places = np.minimum(np.searchsorted(ends, grid), len(ends) - 1)
+    is_within = ((ends - lengths)[places] <= grid) & (grid <= ends[places])
+    return np.where(is_within, np.clip(used, 0.0, 1.0)[places], 0.0)
