@@ -15,8 +15,7 @@ from study.experiment.expansion import load_study
 from study.machines import machine
 from study.records.tidy import current_code, recorded, runs_frame
 from study.report.tables.kinds import with_own_keys
-from study.report.tables.tuner import sentences, tuner_table
-from study.report.tables.tuning import is_compared
+from study.report.tables.tuning import is_compared, sentences, tuner_table
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ from study.report.findings import outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
 from study.report.tables import TABLES
 from study.report.tables.layout import Table
-from study.report.tables.tuner import sentences
+from study.report.tables.tuning import sentences
 
 STUDIES, AS_TABLES = 400, 20  # simulated studies; how many of them are also compared as tables of runs
 LEAST = 0.95 - 4 * math.sqrt(0.05 * 0.95 / STUDIES)  # 4 standard deviations below the level: 0.906
@@ -380,13 +380,13 @@ def test_a_ratio_and_a_slope_count_only_what_their_blocks_are_worth():
 @pytest.mark.case("gains-of-sharing", source="keras-team/keras-tuner #1018", right="at most 5 % of tables")
 def test_a_gain_of_sharing_is_adjusted_over_the_rows_of_its_table():
     from study.core.statistics import p_value
-    from study.report.tables import sharing
+    from study.report.tables import ensembles2
 
     rng, told, alone = np.random.default_rng(14), 0, 0
     for _ in range(STUDIES):
         ps = [p_value(sample_of_logarithms(rng.normal(0, 0.02, 4))) for _ in range(8)]
         gains = pd.DataFrame({f"{gain}{end}": ps for gain in ("time", "cpu") for end in ("_p", "_gain")})
-        told += bool(sharing._judged(gains)["time_verdict"].ne(sharing.NO_DIFFERENCE).any())
+        told += bool(ensembles2._judged(gains)["time_verdict"].ne(ensembles2.NO_DIFFERENCE).any())
         alone += min(ps) < 0.05
     assert told / STUDIES <= MOST and alone / STUDIES > 0.2
 

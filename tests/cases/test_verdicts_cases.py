@@ -25,7 +25,7 @@ from study.records.record import make_record
 from study.records.tidy import arms_text, loading_frame, runs_frame
 from study.report.findings import outcome
 from study.report.tables import TABLES
-from study.report.tables.tuner import sentences
+from study.report.tables.tuning import sentences
 
 TEN = [10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 10.03, 9.97, 10.0]
 FASTER = {"ours": "chunked"}

@@ -41,7 +41,7 @@ def _lost(place, launch, *phases, rank=1, host="h2"):
 
 def _next_is_good(place, **changes):
     place.nothing_is_left()
-    assert place.run(**TINY, **changes)["status"] == "ok"
+    assert place.run("next", **TINY, **changes)["status"] == "ok"
     assert place.lab.left() == {}
 
 

@@ -6,7 +6,7 @@ import pytest
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import drawing, network_drawing
 from study.report.figures.description import describe
-from study.report.tables.network import allreduce, network
+from study.report.tables.strategies import allreduce, network
 
 SIZES = (4096, 8 << 20)
 RUN = {

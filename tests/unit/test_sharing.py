@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study.report.tables import TABLES
-from study.report.tables.sharing_model import Costs, Rates
+from study.report.tables.ensembles import Costs, Rates
 
 NOTHING = pd.DataFrame()
 SAMPLES = 1000  # of the data, each epoch of a run

@@ -18,7 +18,7 @@ from study.records.record import make_record
 from study.records.targets import to_target
 from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report.tables import TABLES
-from study.report.tables.time_to_quality import LEAST_REPEATS, olympic_mean
+from study.report.tables.scaling import LEAST_REPEATS, olympic_mean
 
 EPOCHS_NS = timelines.epoch_edges_ns()[0]  # the begin of the first epoch of `make_run`
 ACCURACY = Target("validation_accuracy", 0.95, True, "a test")

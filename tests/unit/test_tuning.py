@@ -19,7 +19,7 @@ from study.records.tidy import arms_text
 from study.report.figures import drawing, tuning_drawing
 from study.report.figures.description import describe
 from study.report.tables import TABLES
-from study.report.tables.tuner import sentences, tuner_table
+from study.report.tables.tuning import sentences, tuner_table
 
 RUN = {
     "machine": "local", "memory_mode": "none", "session": "1", "epochs_per_rank": 4, "batch_size_per_rank": 20,

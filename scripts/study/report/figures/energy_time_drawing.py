@@ -14,7 +14,7 @@ from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
 from study.report.figures.description import Description, benchmark_title
 from study.report.figures.table_panels import TablePanels
-from study.report.tables.energy_time import FRONT, WORK, energy_time, of_equal_work
+from study.report.tables.energy import FRONT, WORK, energy_time, of_equal_work
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
@@ -77,7 +77,7 @@ def _told(name: str, value: Any) -> str:
 
 
 def draw(data: TablePanels) -> Figure:
-    """The Matplotlib figure: a panel for each work, as of `study.report.tables.energy_time.of_equal_work`.
+    """The Matplotlib figure: a panel for each work, as of `study.report.tables.energy.of_equal_work`.
 
     Points have numbers, in the order of their times, and a list below their panel: names would lie on one another.
     """

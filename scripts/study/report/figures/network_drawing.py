@@ -14,7 +14,7 @@ from study.core.errors import StudyError
 from study.report.figures import style
 from study.report.figures.description import Description
 from study.report.figures.style import set_gpu_axis, set_value_axis
-from study.report.tables.network import allreduce, network
+from study.report.tables.strategies import allreduce, network
 from study.report.tables.summary import IDENTITY
 
 HEIGHT = 3.6  # inches

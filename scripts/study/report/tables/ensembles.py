@@ -1,14 +1,28 @@
-"""Which runs the tables of ensembles use, and the measures that they share."""
+"""Tables of ensembles: rates, ways of sharing samples and what they gain, and accuracy by votes."""
 
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from study.compare import estimates
+from study.compare.arms import FAMILY_ERROR
+from study.compare.references import LEAST_REPEATS
+from study.core.statistics import difference, holm, p_value, summarize
+from study.core.wording import counted
+from study.experiment import ensemble
 from study.experiment.ensemble import ALONE
 from study.experiment.parameters.registry import observed_by
 from study.experiment.study import Study
+from study.records.names import runs_of
+from study.report.tables.declared import Rows, table_rows
+from study.report.tables.layout import text
+from study.report.tables.summary import like, points
 
-RATES = ("measure", "compute")  # keys that say what is timed, and on what
+OF_RATES = ("measure", "compute")  # keys that say what is timed, and on what
 DUPLICATED = "duplicated"  # every member preprocesses its own samples: what all ways of sharing are compared with
 MEASURED = "measured"  # the members compute; else an accelerator is simulated
 
@@ -17,7 +31,7 @@ NEEDS = "runs of an ensemble (ensemble above 1)"
 
 def gives_rates(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives times or rates: it is observed by no other key."""
-    return set(observed_by(run)) <= set(RATES)
+    return set(observed_by(run)) <= set(OF_RATES)
 
 
 def is_of_members(run: Any) -> bool:
@@ -50,3 +64,316 @@ def training_s(runs: pd.DataFrame) -> pd.Series:
     """Seconds until the last member has trained: the makespan; of a single job, phase train of the slowest rank."""
     alone = runs["train_s"].astype(float).where(runs["ensemble"].eq(1))
     return runs["makespan_s"].astype(float).fillna(alone)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates in samples/s; NaN where not measured.
+
+    Args:
+        preprocessing: r_p.
+        compute: r_c.
+        peak: of the way of sharing.
+    """
+
+    preprocessing: float
+    compute: float
+    peak: float
+
+    @property
+    def duplicated(self) -> float:
+        """What a member trains with duplicated pipelines."""
+        return float(np.minimum(self.preprocessing, self.compute))  # NaN if either is, which `min` would not tell
+
+    @property
+    def shared(self) -> float:
+        """What a member trains with a shared pipeline."""
+        return float(np.minimum(self.compute, self.peak))
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast a shared pipeline trains."""
+        return self.shared / self.duplicated
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU time per sample of the data, in one unit; NaN where not measured.
+
+    Args:
+        preprocessing: c_p.
+        communication: c_c.
+        rest: of all members together.
+    """
+
+    preprocessing: float
+    communication: float
+    rest: float
+
+    def gain(self, duplicated: float, shared: float) -> float:
+        """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none.
+
+        Args:
+            duplicated: how often duplicated pipelines preprocess a sample.
+            shared: how often a shared one does.
+        """
+        cost = self.rest + shared * self.preprocessing + self.communication
+        return (self.rest + duplicated * self.preprocessing) / cost if cost > 0 else math.nan
+
+
+OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
+OF_SHARING = ("input_sharing", "preprocessing_ranks", *OF_BLOCKS)
+# What may differ between a run that trains and one that times a rate: the rate is of the same data and cores.
+OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members")
+SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
+COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
+TIMES_PREPROCESSED = "times_preprocessed"  # how often a sample of the data is preprocessed in an epoch, by all ranks
+MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", TIMES_PREPROCESSED, "shared_mb",
+            "data_memory_mb"]  # fmt: skip
+RATES = ["r_p_samples_per_s", "r_c_samples_per_s", "peak_samples_per_s"]
+GAINS = {"time": "training_s", "cpu": "ranks_cpu_s"}  # name of a gain -> the measure of which it is the ratio
+SERVICE = "tf_data_service"  # TensorFlow's own way, whose order of samples is not deterministic
+P_OF = "{}_p"
+P_VALUES = [P_OF.format(gain) for gain in GAINS]
+OVER_SERVICE = ["over_service", "over_service_low", "over_service_high"]
+GAIN, LOSS, NO_DIFFERENCE = "gain", "loss", "no difference shown"
+
+
+def shares(study: Study) -> bool:
+    """Whether a study has an ensemble whose members share their input."""
+    return any(gives_rates(run) and run["input_sharing"] != DUPLICATED for run in study.runs)
+
+
+@table_rows("sharing", uses=gives_rates, is_there=shares)
+def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per ensemble and way of sharing: costs per sample, rates, and predicted and measured gain."""
+    trained = _with_costs(training_runs(runs, computes=None))
+    table = points(trained[trained["ensemble"].gt(1)], MEASURES)
+    order = ["benchmark", "dataset", "compute", "ensemble", "core_limit", *OF_SHARING]
+    table["input_sharing"] = pd.Categorical(table["input_sharing"], _ways(table), ordered=True)
+    table = table.sort_values([name for name in order if name in table], ignore_index=True)
+    table = table.astype({"input_sharing": str})
+    table = table.join(pd.DataFrame([_rates(row, runs) for _, row in table.iterrows()], columns=RATES))
+    gains = [_gains(row, table, trained) for _, row in table.iterrows()]
+    table = table.join(
+        _judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike", "blocks_alike"]))
+    )
+    return Rows(table, first_remarks=rules(table))
+
+
+def rules(table: pd.DataFrame) -> list[str]:
+    """When sharing pays, by how much, with what certainty: one sentence for each value of ``compute``."""
+    shared = table[table["input_sharing"] != DUPLICATED]
+    found = []
+    for computes, rows in shared.groupby("compute", sort=False):
+        slow = rows["r_p_samples_per_s"] < rows["r_c_samples_per_s"]
+        fast = rows["r_p_samples_per_s"] >= rows["r_c_samples_per_s"]
+        groups = {
+            "where a rank preprocesses more slowly than a member computes (r_p < r_c)": rows[slow],
+            "where it preprocesses as fast or faster": rows[fast],
+            "where r_p or r_c was not measured": rows[~slow & ~fast],
+        }
+        told = [f"{where}: {_outcome(group, 'time')}" for where, group in groups.items() if len(group)]
+        who = "members that compute" if computes == MEASURED else f"a {computes} accelerator"
+        found.append(
+            f"rule, {who}: sharing shortens training {'; '.join(told)}; CPU time: {_outcome(rows, 'cpu')}; each by "
+            "paired blocks, and adjusted over the rows of the table (Holm)"
+        )
+    return found
+
+
+def _outcome(rows: pd.DataFrame, gain: str) -> str:
+    """``gain in 2 of 3 points (1.2 to 1.4 times, predicted 1.3 to 1.5), no difference shown in 1``."""
+    verdicts = rows[f"{gain}_verdict"]
+    if verdicts.isna().all():
+        return f"no interval in {counted(len(rows), 'point')}"
+    told = []
+    for verdict in (GAIN, LOSS, NO_DIFFERENCE):
+        of_it = rows[verdicts == verdict]
+        if not len(of_it):
+            continue
+        factors = (
+            f" ({_range(of_it[f'{gain}_gain'])} times{_predicted(of_it, gain)})" if verdict != NO_DIFFERENCE else ""
+        )
+        told.append(f"{verdict} in {len(of_it)} of {counted(len(rows), 'point')}{factors}")
+    if unknown := int(verdicts.isna().sum()):
+        told.append(f"no interval in {unknown}")
+    return ", ".join(told)
+
+
+def _predicted(rows: pd.DataFrame, gain: str) -> str:
+    known = rows[f"predicted_{gain}_gain"].dropna()
+    return f", predicted {_range(known)}" if len(known) else ""
+
+
+def _range(values: pd.Series) -> str:
+    ends = dict.fromkeys(text(value, 3) for value in (values.min(), values.max()))
+    return " to ".join(ends)
+
+
+def _ways(table: pd.DataFrame) -> list[str]:
+    """The ways of sharing, the one that they are compared with first."""
+    return [DUPLICATED, *sorted(set(table["input_sharing"]) - {DUPLICATED})]
+
+
+def _of_gain(gain: str) -> list[str]:
+    names = (f"{gain}_gain", f"{gain}_gain_low", f"{gain}_gain_high", f"{gain}_verdict")
+    return [f"predicted_{gain}_gain", *names]
+
+
+def _gain_columns() -> list[str]:
+    return [*(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "pairing"]
+
+
+def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add costs in ms of CPU time: preprocessing a sample once, and per sample of the data communication and rest.
+
+    The rest is all but preprocessing. Also adds how often a sample is preprocessed.
+    """
+    preprocessed = runs["samples_preprocessed"].astype(float)
+    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"]
+    total, preprocessing, communication = (
+        1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
+    )
+    return runs.assign(
+        preprocessing_ms_per_sample=preprocessing / preprocessed,
+        communication_ms_per_sample=communication / of_the_data,
+        rest_ms_per_sample=(total - preprocessing) / of_the_data,
+        times_preprocessed=preprocessed / of_the_data,
+    )
+
+
+def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
+    """r_p, r_c and the peak of a point, means over the repeats; NaN where not measured.
+
+    r_p and r_c are those of ensembles of the same size, which compete for cores alike; where each member has a node,
+    also those of one member alone.
+    """
+    way = _timed(row, runs, "peak_throughput", ())
+    preprocessing = _mean_of_members(row, runs, "peak_throughput", "peak_samples_per_s")
+    simulated = row["compute"] != MEASURED
+    computing = _mean_of_members(row, runs, "compute_throughput", "compute_samples_per_s")
+    return preprocessing, _slowest_rate(row) if simulated else computing, _mean(way, "peak_samples_per_s")
+
+
+def _slowest_rate(row: pd.Series) -> float:
+    """The rate of the slowest simulated accelerator, which trains last: the grid's, or one that a member has itself."""
+    members = ensemble.members_of({"ensemble": int(row["ensemble"]), "members": row["members"]})
+    own = [member.simulated_samples_per_s for member in members]
+    return float(min(row[SIMULATED_RATE] if rate is None else rate for rate in own))
+
+
+def _mean_of_members(row: pd.Series, runs: pd.DataFrame, measure: str, column: str) -> float:
+    """The mean of a rate that does not depend on sharing."""
+    found = _timed(row, runs, measure, OF_SHARING)
+    has_nodes = runs_of(runs, row["records"])["nodes"].min() >= row["ensemble"]
+    if found.empty and has_nodes:
+        single = _timed(row, runs, measure, (*OF_SHARING, "ensemble", "gpus"))
+        found = single[single["ensemble"] == 1]
+    return _mean(found[found["input_sharing"] == DUPLICATED], column)
+
+
+def _mean(runs: pd.DataFrame, column: str) -> float:
+    return summarize(runs[column]).mean
+
+
+def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
+    """The successful runs that time a rate of a point's data. free: columns in which they may differ from it."""
+    return like(runs[(runs["status"] == "ok") & (runs["measure"] == measure)], row, (*free, *OF_TIMING))
+
+
+def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
+    found: dict[str, Any] = dict.fromkeys(_gain_columns())
+    ratios: dict[str, estimates.Estimate] = {}
+    if (service := _another(row, table, SERVICE)) is not None:
+        ratio = estimates.compare_rows(runs, service["records"], row["records"], "training_s")
+        found |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
+        ratios["over_service"] = ratio
+    base = _another(row, table, DUPLICATED)
+    if base is None:
+        return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
+    rates = Rates(*(float(row[name]) for name in RATES))
+    found["predicted_time_gain"] = rates.gain
+    if row["input_sharing"] != SERVICE:  # whose own threads are in no column
+        times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
+        found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
+    for gain, measure in GAINS.items():
+        ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
+        found |= dict(zip(_of_gain(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
+        found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
+        found[P_OF.format(gain)] = _p_value(ratio)
+        ratios[f"{gain}_gain"] = ratio
+    return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
+
+
+def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
+    """The point of the same ensemble with another way of sharing, if there is one of the same blocks.
+
+    None without such a point, and for a point of that way itself.
+    """
+    if row["input_sharing"] == way:
+        return None
+    others = like(table[table["input_sharing"] == way], row, OF_SHARING)
+    alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
+    found = others if alike.empty else alike
+    return None if found.empty else found.iloc[0]
+
+
+def _costs(row: pd.Series, base: pd.Series) -> Costs:
+    """Preprocessing and rest as measured with duplicated pipelines, and what the way adds to their communication.
+
+    Horovod's thread polls all the time, so there is some without sharing too.
+    """
+    preprocessing, communication = COSTS
+    added = row[communication] - base[communication]
+    return Costs(float(base[preprocessing]), float(added), float(base["rest_ms_per_sample"]))
+
+
+def _p_value(ratio: estimates.Estimate) -> float:
+    """Of the test whether there is a gain; NaN without an interval, or with too few blocks."""
+    if ratio.blocks < LEAST_REPEATS or not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
+        return math.nan
+    return p_value(ratio.sample)
+
+
+def _judged(gains: pd.DataFrame) -> pd.DataFrame:
+    """The gains with their verdicts, in place of the p-values: all rows of the table are tested together."""
+    for gain in GAINS:
+        adjusted = holm(gains[P_OF.format(gain)].astype(float).tolist())
+        gains[f"{gain}_verdict"] = [
+            None if math.isnan(p) else NO_DIFFERENCE if p >= FAMILY_ERROR else GAIN if ratio > 1 else LOSS
+            for p, ratio in zip(adjusted, gains[f"{gain}_gain"], strict=True)
+        ]
+    return gains.drop(columns=P_VALUES)
+
+
+ACCURACIES = ("member_test_accuracy", "vote_test_accuracy", "mean_test_accuracy")
+ACCURACY_GAINS = {
+    "vote_gain": "vote_test_accuracy",
+    "mean_gain": "mean_test_accuracy",
+}  # over one member, of the same run
+REASON = "ensemble_accuracy_reason"
+
+
+def predicts(run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, trains several members."""
+    return gives_rates(run) and run["ensemble"] > 1 and run["measure"] == "train" and run["compute"] == MEASURED
+
+
+@table_rows("ensemble_accuracy", uses=predicts)
+def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per ensemble: accuracy of a member, of the majority vote and of the mean of the probabilities."""
+    member = runs["member_test_accuracy"].astype(float)
+    known = runs.assign(
+        **{gain: difference(runs[column].astype(float), member) for gain, column in ACCURACY_GAINS.items()}
+    )
+    table = points(known, ["voting_members", *ACCURACIES, *ACCURACY_GAINS])
+    table[REASON] = [_reasons(runs_of(known, records)) for records in table["records"]]
+    order = ["benchmark", "dataset", "ensemble", "input_sharing"]
+    table = table.sort_values(order, ignore_index=True)
+    return Rows(table)
+
+
+def _reasons(repeats: pd.DataFrame) -> str | None:
+    return "; ".join(repeats[REASON].dropna().unique()) or None

@@ -1,14 +1,42 @@
-"""Our own table: the cost of formats for a matrix, to write, to store and to load."""
+"""Tables of storage and formats: reading, loading and converting, of tables and images."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import pandas as pd
 
+from study import workloads
+from study.core import configuration
 from study.core.statistics import summarize
 from study.data.formats import FORMATS
 from study.experiment.study import Study
+from study.records import read_tests
+from study.records.names import join_records, runs_of
+from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, load_declarations, table_rows
-from study.report.tables.image_formats import is_of_images, of_loads
+from study.report.tables.summary import points
+
+OF_COPIES = ["stage_s", "staged_mb", "node_read_mb", "node_storage_read_mb"]
+MEASURES = ["throughput_samples_per_s", STEADY, "load_s", "train_s", "shared_read_mb", "storage_read_mb", *OF_COPIES,
+            "runtime_s"]  # fmt: skip
+
+
+@table_rows("storage")
+def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per point: throughput, spread, and bytes read; beside it the read test of its storage."""
+    table = points(runs, MEASURES)
+    table["train_spread_pct"] = [_spread(runs_of(runs, records)) for records in table["records"]]
+    table = table.join(runs.groupby("storage")[read_tests.COLUMNS].first(), on="storage")
+    table = table.sort_values(["benchmark", "dataset", "loader", "gpus", "storage"], ignore_index=True)
+    return Rows(table)
+
+
+def _spread(runs: pd.DataFrame) -> float | None:
+    """Of the times in training; one run has none."""
+    times = runs.loc[runs["status"] == "ok", "train_s"].dropna()
+    return float(100 * (times.max() / times.min() - 1)) if len(times) > 1 else None
+
 
 KEYS = ["machine", "benchmark", "dataset", "file", "rows", "columns", "page_cache", "loader"]
 
@@ -27,7 +55,8 @@ def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per file and format: seconds to write and to load, size, additional memory while loading."""
     chosen = loading[loading["loader"].isin(FORMATS) & ~is_of_images(loading)]
     rows = [
-        _row(dict(zip(KEYS, key, strict=True)), group) for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
+        _format_row(dict(zip(KEYS, key, strict=True)), group)
+        for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
     ]
     declared = load_declarations()["formats"]["columns"]
     columns = [*declared, "dataset", "store_ci95_s", "load_ci95_s", "code_is_current", "records"]
@@ -35,7 +64,7 @@ def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     return Rows(table)
 
 
-def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
+def _format_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     ok = group[group["status"] == "ok"]
     row["format"] = row.pop("loader")
     row["matrix_mb"] = row["rows"] * row["columns"] * 4 / 1e6
@@ -45,3 +74,67 @@ def _row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row["stored_mb"] = ok["stored_mb"].median()
     row["added_memory_mb"] = (ok["peak_memory_mb"] - ok["imported_memory_mb"]).max()
     return row | of_loads(group)
+
+
+IMAGE_KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]
+
+
+def measures_images(study: Study) -> bool:
+    """Whether a study measures a loader on images."""
+    return any(form.get("kind") == "images" for entry in study.loading for form in entry.dataset.spec["files"].values())
+
+
+def is_of_images(loading: pd.DataFrame) -> pd.Series:
+    """Which loads, failed ones too, are of images: decoding was measured of the file, or the benchmark's are images."""
+    if loading.empty:
+        return pd.Series(False, index=loading.index)
+    decoded = loading.get("decode_s", pd.Series(index=loading.index, dtype=float)).notna()
+    of_file = decoded.groupby([loading[name] for name in ("benchmark", "dataset", "file")]).transform("any")
+    others = loading.loc[~of_file, "benchmark"].unique()
+    return of_file | loading["benchmark"].isin([name for name in others if _has_images(name)])
+
+
+def _has_images(benchmark: str) -> bool:
+    """Whether the samples of a benchmark are images; no for one that is not here, but in another machine's results."""
+    if benchmark not in configuration.files("benchmarks"):
+        return False
+    return workloads.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
+
+
+@table_rows("image_formats", is_there=measures_images)
+def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per file and format: seconds and images per second, to read, and to read and decode."""
+    chosen = loading[is_of_images(loading)]
+    rows = [
+        _image_row(dict(zip(IMAGE_KEYS, key, strict=True)), group)
+        for key, group in chosen.groupby(IMAGE_KEYS, sort=False, dropna=False)
+    ]
+    declared = load_declarations()["image_formats"]["columns"]
+    columns = [*declared, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
+    table = pd.DataFrame(rows, columns=columns)
+    return Rows(table)
+
+
+def _image_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
+    ok = group[group["status"] == "ok"]
+    row["images"], row["encoded_mb"], row["format"] = row.pop("rows"), row.pop("size_mb"), row.pop("loader")
+    for name, column in (("read", "load_s"), ("decode", "decode_s")):
+        sample = summarize(ok[column])
+        row[f"{name}_s"], row[f"{name}_ci95_s"] = sample.mean, sample.ci95
+    row["read_images_per_s"] = row["images"] / row["read_s"]
+    row["decoded_images_per_s"] = row["images"] / row["decode_s"]
+    row["time_per_image_s"] = row["decode_s"] / row["images"]
+    row["decoder_per_image_s"] = summarize(ok["decoder_s"]).mean / row["images"]
+    return row | of_loads(group)
+
+
+def of_loads(group: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a row that say of which loads it is made. group: the loads, failed ones too."""
+    failed = int((group["status"] != "ok").sum())
+    return {
+        "repeats_ok": len(group) - failed,
+        "repeats_failed": failed,
+        "failures": "; ".join(group["message"].dropna().unique()) or None,
+        "code_is_current": bool(group["code_is_current"].all()),
+        "records": join_records(group["record"]),
+    }

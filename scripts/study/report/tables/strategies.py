@@ -1,18 +1,20 @@
-"""Our own table: ring allreduce and parameter servers on one network."""
+"""Tables of strategies, frameworks and networks: what moves gradients, and what it costs."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pandas as pd
 
 from study.compare import estimates
-from study.core.statistics import ERROR_PER_SIDE
-from study.records.names import runs_of, split_records
+from study.core.statistics import ERROR_PER_SIDE, summarize
+from study.experiment.study import Study
+from study.records.names import join_records, runs_of, split_records
 from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, table_rows
-from study.report.tables.summary import like, points, steady
+from study.report.tables.summary import IDENTITY, like, points, steady
 
 MEASURES = [STEADY, "time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step",
             "tcp_received_mb_per_step", "servers_sent_mb_per_step", "busiest_server_share", "test_loss",
@@ -95,3 +97,116 @@ def _verdict(low: float, high: float) -> str | None:
     if math.isnan(low):
         return None
     return HIGHER if low > 0 else LOWER if high < 0 else NO_DIFFERENCE
+
+
+BASE = "tensorflow"
+EPOCH_TIME = "time_per_epoch_steady_s"
+FRAMEWORK_MEASURES = [EPOCH_TIME, "first_epoch_excess_s", "startup_s", "broadcast_s", "gradient_mb",
+                      "tcp_sent_mb_per_step", "test_loss", "runtime_s"]  # fmt: skip
+OF_FRAMEWORK = ("framework", "strategy")
+EPOCH_RATIO = ["epoch_ratio", "epoch_ratio_low", "epoch_ratio_high", "pairing"]
+STARTUP_RATIO = ["startup_ratio", "startup_ratio_low", "startup_ratio_high"]
+
+
+def compares(study: Study) -> bool:
+    """Whether a study has runs with two frameworks."""
+    return len({run["framework"] for run in study.runs}) > 1
+
+
+@table_rows("frameworks", is_there=compares)
+def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per point: times, bytes and test loss; ratios and loss against TensorFlow with Horovod."""
+    runs = steady(runs)
+    table = points(runs, FRAMEWORK_MEASURES)
+    order = ["benchmark", "dataset", "gpus", *OF_FRAMEWORK]
+    table = table.sort_values(order, ignore_index=True, key=lambda column: column.replace(BASE, ""))
+    table = table.join(pd.DataFrame([_against_tensorflow(row, table, runs) for _, row in table.iterrows()]))
+    return Rows(table)
+
+
+def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """Ratios of the times and the difference of the loss, of a point to TensorFlow's on the same data and ranks."""
+    found: dict[str, Any] = dict.fromkeys((*EPOCH_RATIO, *STARTUP_RATIO, *LOSS))
+    is_base = (table["framework"] == BASE) & (table["strategy"] == "horovod")
+    others = like(table[is_base], row, OF_FRAMEWORK)
+    if row["framework"] == BASE or others.empty:
+        return found
+    base = others.iloc[0]
+    epoch, startup = (
+        estimates.compare_rows(runs, row["records"], base["records"], name) for name in (EPOCH_TIME, "startup_s")
+    )
+    found |= dict(zip(EPOCH_RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
+    found |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
+    found["blocks_alike"] = estimates.describe_fewer_blocks({"epoch_ratio": epoch, "startup_ratio": startup})
+    own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
+    return found | dict(zip(LOSS, estimates.estimate_difference(own, of_base, "test_loss").numbers, strict=True))
+
+
+NETWORK_MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
+BANDWIDTH = re.compile(r"busbw_(\d+)_gb_per_s")
+MBIT = 1e6 / 8  # bytes
+
+
+@table_rows("network")
+def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per point with a link rate: time per step, and bytes sent against those of a ring allreduce."""
+    runs = steady(runs)
+    table = points(runs, NETWORK_MEASURES)
+    ranks = table["gpus"]
+    alone = table["ensemble"].eq(1)  # members of an ensemble send samples too
+    table["ring_mb_per_step"] = (2 * (ranks - 1) / ranks * table["gradient_mb"] * _averaged_share(table)).where(alone)
+    table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
+    table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
+    table["step_over_wire"] = table["time_per_step_s"] / table["wire_limit_s"].where(ranks > 1)
+    table["cpu_limited"] = _any(runs, table, "cpu_limited")
+    table = table.sort_values(["benchmark", "dataset", "link_mbit_per_s", "gpus"], ignore_index=True)
+    return Rows(table)
+
+
+def _averaged_share(table: pd.DataFrame) -> pd.Series:
+    """Bytes of gradients that a step averages, in the mean, as a share of all gradients in 32 bits per value."""
+    bytes_per_value = table["gradient_compression"].map({"none": 4, "fp16": 2})
+    return bytes_per_value / 4 / table["backward_passes_per_step"]
+
+
+def _any(runs: pd.DataFrame, table: pd.DataFrame, column: str) -> pd.Series:
+    """Whether any run behind a row of the table has ``column``."""
+    has = runs.set_index("record")[column].eq(True)
+    return table["records"].map(lambda records: any(has.get(each, False) for each in split_records(records)))
+
+
+def sweeps(run: Any) -> bool:
+    """Whether a run times allreduces."""
+    return bool(run["allreduce_sweep"])
+
+
+@table_rows("allreduce", uses=sweeps)
+def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
+    """One row per point and message size: bus bandwidth, and its share of the link's rate."""
+    keys = [name for name in IDENTITY if name in runs]
+    sizes = {int(found[1]): name for name in runs for found in [BANDWIDTH.fullmatch(name)] if found}
+    rows = []
+    for key, group in runs.groupby(keys, sort=True, dropna=False):
+        for size, name in sorted(sizes.items()):
+            rows.append({**dict(zip(keys, key, strict=True)), **_bandwidth(group, size, name)})
+    columns = [*keys, "message_bytes", "busbw_gb_per_s", "busbw_ci95_gb_per_s", "share_of_link", "repeats_ok",
+               "repeats_failed", "oversubscribed", "code_is_current", "records"]  # fmt: skip
+    table = pd.DataFrame(rows, columns=columns)
+    rate = table["link_mbit_per_s"] * MBIT / 1e9
+    table["share_of_link"] = (table["busbw_gb_per_s"] / rate).where(rate > 0)
+    return Rows(table)
+
+
+def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
+    ok = group[group["status"] == "ok"]
+    sample = summarize(ok[name])
+    return {
+        "message_bytes": size,
+        "busbw_gb_per_s": sample.mean,
+        "busbw_ci95_gb_per_s": sample.ci95,
+        "repeats_ok": len(ok),
+        "repeats_failed": len(group) - len(ok),
+        "oversubscribed": bool(group["oversubscribed"].any()),
+        "code_is_current": bool(group["code_is_current"].all()),
+        "records": join_records(group["record"]),
+    }

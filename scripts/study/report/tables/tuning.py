@@ -1,17 +1,24 @@
-"""Our own table: which setting is worth changing."""
+"""Tables of arms: each against its baseline, and the tuner's answer."""
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
-from study.compare import arms, estimates
+from study.compare import arms, estimates, tuner
+from study.compare.arms import FASTER, SLOWER, Compared
+from study.compare.estimates import UNPAIRED, Estimate, describe_fewer_blocks
+from study.compare.failed_runs import LOST
+from study.compare.tuner import Answer
 from study.core.statistics import summarize
+from study.core.wording import counted, significant
 from study.experiment.parameters import is_observed
-from study.experiment.study import PlannedRun
+from study.experiment.study import PlannedRun, Study
 from study.records.names import join_records
 from study.report.tables.declared import Rows, load_declarations, table_rows
-from study.report.tables.layout import text
-from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, steady
+from study.report.tables.layout import Table, text
+from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, notes, steady
 
 
 def is_compared(run: Any) -> bool:
@@ -71,3 +78,162 @@ def row(compared: arms.Compared) -> dict[str, Any]:
 
 def _mean(runs: pd.DataFrame, column: str) -> float:
     return summarize(runs.loc[runs["status"] == "ok", column]).mean
+
+
+SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",
+         "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
+         "detectable_pct", "test_loss_difference", "test_loss_difference_low", "test_loss_difference_high",
+         "verdict"]  # fmt: skip
+CAPTION = (
+    "the fastest arm of the screening blocks (pick), compared with its baseline on the held-out blocks, which were not "
+    "used for the choice. blocks: held-out blocks in which the pick and the baseline succeeded. repeats_failed: failed "
+    "repeats of the pick. throughput_ratio: steady throughput, pick / baseline, with its 95 % interval. p_value: of "
+    "one two-sided t-test. detectable: the smallest difference that the held-out blocks find with probability 0.8. "
+    "test_loss_difference: pick - baseline."
+)
+
+
+def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
+    """One row per baseline of the study."""
+    frame = pd.DataFrame([_row(answer) for answer in found])
+    told = [note for note in notes(frame) if "blocks_alike" in note]
+    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), told, IDENTITY)
+
+
+def _row(answer: Answer) -> dict[str, Any]:
+    pick, held_out = answer.pick, answer.confirmed
+    row: dict[str, Any] = {
+        **{name: value for name, value in answer.point.items() if name in IDENTITY},
+        "arms": answer.planned,
+        "screening_blocks": _range(answer.screening),
+        "pick": pick.arm if pick else "the defaults" if answer.screened else None,
+        "switch": ", ".join(pick.switches) if pick else None,
+        "value": ", ".join(text(value) for value, _ in pick.switches.values()) if pick else None,
+        "held_out_blocks": _range(answer.held_out),
+        "verdict": answer.verdict,
+    }
+    numbers = {
+        "blocks": held_out.speed.blocks,
+        "repeats_failed": int((held_out.runs["status"] != "ok").sum()),
+        "throughput_ratio": held_out.speed.value,
+        "throughput_ratio_low": held_out.speed.low,
+        "throughput_ratio_high": held_out.speed.high,
+        "p_value": held_out.p,
+        "detectable_pct": 100 * (held_out.detectable - 1),
+        "test_loss_difference": held_out.loss.value,
+        "test_loss_difference_low": held_out.loss.low,
+        "test_loss_difference_high": held_out.loss.high,
+        "blocks_alike": describe_fewer_blocks({"throughput_ratio": held_out.speed}),
+        "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
+    } if held_out else dict.fromkeys(SHOWN[8:18], math.nan)  # fmt: skip
+    return row | numbers
+
+
+def _range(blocks: tuple[int, ...]) -> str:
+    return f"{blocks[0]} to {blocks[-1]}" if blocks else "none"
+
+
+def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
+    """The answer for one baseline, in words. found: all answers of the study, from which the baseline is told apart."""
+    lines = [f"{_place(answer, found)}: {_verdict(answer)}"]
+    lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
+    if answer.confirmed and answer.verdict == tuner.TURN and _excludes_zero(answer.confirmed.loss):
+        lines.append(f"the test loss of {answer.confirmed.arm} differs by {_loss(answer.confirmed.loss)}")
+    if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.unlike(answer.confirmed)):
+        lines.append(f"held-out blocks{why}")
+    if answer.pick and answer.baseline_failed:
+        lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
+    if answer.lost:
+        was = "was" if answer.lost == 1 else "were"
+        lines.append(f"{counted(answer.lost, 'run')} of the held-out blocks {was} {LOST}")
+    if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
+        lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
+    if answer.added:
+        lines.append(f"{counted(answer.added, 'run')} added after this verdict was seen: left out")
+    for control in answer.controls:
+        if control.speed.low > 1 or control.speed.high < 1:
+            lines.append(
+                f"the baseline differs from itself ({control.arm}) by {_change(control.speed)}; one in twenty such "
+                "intervals does so by chance. A gain must be larger than that"
+            )
+    return lines
+
+
+def _place(answer: Answer, found: Sequence[Answer]) -> str:
+    """The baseline: ``nt3 on 2 ranks``, and the keys in which others on as many ranks differ from it."""
+    point, ranks = answer.point, answer.point["gpus"]
+    alike = [other.point for other in found if all(other.point[key] == point[key] for key in ("benchmark", "gpus"))]
+    differing = [key for key in point if key in IDENTITY and any(other[key] != point[key] for other in alike)]
+    place = f"{point['benchmark']} on {ranks} rank{'' if ranks == 1 else 's'}"
+    return ", ".join([place, *(f"{key} {text(point[key])}" for key in differing)])
+
+
+def _verdict(answer: Answer) -> str:
+    pick, held_out = answer.pick, answer.confirmed
+    if answer.missing:
+        stage, number = "held-out" if answer.pick else "screening", len(answer.missing)
+        picked = f"{answer.pick.arm} is picked, " if answer.pick else ""
+        return f"{tuner.NOT_ENOUGH}: {picked}{counted(number, 'run')} of the {stage} blocks without a record yet"
+    if not answer.screened:
+        return f"{tuner.NOT_ENOUGH}: no arm has the screening blocks that it needs"
+    if pick is None:
+        return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
+    told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
+    if held_out is not None and answer.failed:
+        runs = counted(len(held_out.runs), "run")
+        return f"{tuner.KEEP}: {answer.failed} of {runs} of {pick.arm} ({told}) failed in the held-out blocks"
+    if held_out is not None and held_out.speed.pairing == UNPAIRED:
+        why = "its held-out blocks did not run one after the other"
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; {why}"
+    if held_out is not None and held_out.takes_longer and held_out.whole is not None:
+        return (
+            f"{tuner.KEEP}: {pick.arm} ({told}) has {_change(held_out.speed)} in steady throughput, but its whole runs "
+            f"take {_change(held_out.whole)} longer: only training of many more epochs could gain from it"
+        )
+    if held_out is not None and held_out.survivors:
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; in the held-out blocks {held_out.survivors}"
+    if held_out is None or held_out.verdict is None:
+        why = tuner.unlike(held_out) if held_out else ""
+        return (
+            f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it{why}"
+        )
+    blocks = f"{held_out.speed.blocks} held-out blocks"
+    if answer.verdict == tuner.TURN:
+        p = significant(held_out.p, (arms.FAMILY_ERROR,), 2)
+        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_change(held_out.speed)}, {blocks}, p {p}"
+    has = f"has {_change(held_out.speed)} in {blocks}"
+    if held_out.verdict == FASTER:
+        return f"{tuner.KEEP}: {pick.arm} ({told}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
+    if held_out.verdict == SLOWER:
+        return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
+    if held_out.p_holm < arms.FAMILY_ERROR:
+        return (
+            f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}) {has}, but the baseline differs from itself by up "
+            f"to {100 * (held_out.artefact - 1):.2g} %"
+        )
+    return (
+        f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
+        f"screening blocks, {has}; a gain below {100 * (held_out.detectable - 1):.2g} % would probably not have been "
+        "found"
+    )
+
+
+def _change(ratio: Estimate) -> str:
+    """``+5.2 % (95 % interval +3.1 to +7.4)``."""
+    changes = (100 * (each - 1) for each in ratio.numbers)
+    value, low, high = (significant(each, (0,), sign="+") for each in changes)
+    return f"{value} % (95 % interval {low} to {high} %)"
+
+
+def _loss(difference: Estimate) -> str:
+    """``0.16 (95 % interval 0.12 to 0.2)``."""
+    middle, low, high = (text(each, limits=(0,)) for each in difference.numbers)
+    return f"{middle} (95 % interval {low} to {high})"
+
+
+def _is_crowded(arm: Compared) -> bool:
+    return any(bool(runs["oversubscribed"].any()) for runs in (arm.runs, arm.baseline))
+
+
+def _excludes_zero(difference: Estimate) -> bool:
+    return difference.low > 0 or difference.high < 0
