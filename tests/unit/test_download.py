@@ -238,6 +238,12 @@ def test_a_wrong_address_is_refused_without_its_secret():
     assert SECRET not in str(error.value)
 
 
+def test_an_address_that_cannot_be_taken_apart_is_refused_without_its_secret():
+    with pytest.raises(StudyError, match=r"^http://\[h/x is no address") as error:
+        download.file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")
+    assert SECRET not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("origin", "expected", "asked"),
     [

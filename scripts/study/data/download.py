@@ -53,7 +53,10 @@ def fetch_published(
 
 def file_url(server: str, place: str) -> str:
     """The address of a file below a server's folder, whose query, such as a signature, stays the last."""
-    parts = urlsplit(server)
+    try:
+        parts = urlsplit(server)
+    except ValueError as error:  # such as a bracket without its other one
+        raise StudyError(f"{hide_secrets(server)} is no address ({error}); correct server in the study") from None
     return parts._replace(path=f"{parts.path.rstrip('/')}/{place}").geturl()
 
 
