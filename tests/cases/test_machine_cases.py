@@ -217,6 +217,23 @@ def test_nobody_else_says_how_long_a_run_of_this_user_takes(squatter, elsewhere)
             assert machine_lock._holder_of_name()["pid"] == other.pid
 
 
+def test_a_run_is_waited_for_although_others_fill_the_queue_of_its_name(monkeypatch):
+    """Every user can connect, so that nobody learns any more from the kernel whose the name is."""
+    monkeypatch.setattr(locks, "WAITING", 2)
+    name = f"test-full-{os.getpid()}"
+    state, held = locks.claim(name, "1:1")
+    assert state is locks.Lock.HELD
+    with contextlib.ExitStack() as stack:
+        for each in map(stack.enter_context, held):
+            with pytest.raises(BlockingIOError):
+                while True:
+                    filling = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    filling.setblocking(False)
+                    filling.connect(each.getsockname())
+        assert locks.read_note(name) == "1:1"
+        assert locks.claim(name, "2:2") == (locks.Lock.TAKEN, [])
+
+
 @pytest.fixture
 def latin_1_ssh(tmp_path, monkeypatch):
     """ssh leads to this host under the name ``there``, whose shell greets in Latin-1, which is not UTF-8."""

@@ -152,6 +152,19 @@ def test_names_categories_and_left_out_columns(tmp_path):
     assert sidecar["shape"] == [3, 3]
 
 
+@pytest.mark.parametrize("loader", TRAINING_LOADERS)
+@pytest.mark.parametrize(
+    ("choice", "columns"), [({"drop": [1]}, [0, 2, 3]), ({"keep": [3, 2]}, [0, 3, 2])], ids=["drop", "keep"]
+)
+def test_columns_of_a_table_without_a_header_are_left_out_by_their_numbers(tmp_path, loader, choice, columns):
+    spec = {**SPEC, **choice}
+    matrix, _ = converted(tmp_path, "0,1.5,2,3\n1,-3,4e-3,4\n", Form.of(spec))
+    whole = np.array([[0, 1.5, 2, 3], [1, -3, 4e-3, 4]], dtype=np.float32)
+    assert np.array_equal(matrix, whole[:, columns])
+    path = tmp_path / ("m.npy" if LOADERS[loader].reads != "raw" else "data.csv")
+    assert load(loader, path, tmp_path / "m.json", spec).tobytes() == matrix.tobytes()
+
+
 @pytest.mark.parametrize("by", PARSERS)
 def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, by):
     monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)

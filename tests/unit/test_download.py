@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import hashlib
 import http.server
+import io
 import re
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import requests
 from examples import STUDY, define, expand
 
 from study import plan
@@ -22,6 +24,7 @@ from study.data import download
 from study.experiment import expansion, schemas
 
 CONTENT = b"0,1.5\n1,2.5\n" * 5000
+SECRET = "CANARY"
 MD5, SHA256 = (hashlib.new(kind, CONTENT).hexdigest() for kind in ("md5", "sha256"))
 
 
@@ -114,6 +117,30 @@ def test_a_redirect_is_followed(http_server, fetch, tmp_path):
     assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("known", [{}, {"bytes": len(CONTENT)}, {"sha256": SHA256}], ids=["none", "bytes", "sha256"])
+@pytest.mark.parametrize("start", ["https://a/f", "https://b/f", "http://b/f"])
+def test_only_a_known_file_is_taken_where_https_leads_on_to_http(tmp_path, monkeypatch, start, known):
+    leads_on = {"https://a/f": "https://b/f", "https://b/f": f"http://c/f?{SECRET}", "http://b/f": "http://c/f"}
+
+    def send(_, request, **__):
+        answer = requests.Response()
+        to = leads_on.get(request.url)
+        answer.url, answer.request, answer.status_code = request.url, request, 302 if to else 200
+        answer.headers.update({"location": to} if to else {})
+        answer.raw = io.BytesIO(b"" if to else CONTENT)
+        return answer
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    target = tmp_path / "train.csv"
+    if start == "http://b/f" or "sha256" in known:
+        download.fetch(target, start, tmp_path / "noted", known)
+        assert target.read_bytes() == CONTENT
+        return
+    with pytest.raises(StudyError, match=r"leads on to http://c/f, without https, and no sha256") as error:
+        download.fetch(target, start, tmp_path / "noted", known)
+    assert SECRET not in str(error.value) and not target.exists()
+
+
 def test_a_file_that_changed_since_the_first_download_is_refused(http_server, fetch, tmp_path):
     url, served = http_server
     fetch(f"{url}/nt_train2.csv")
@@ -174,9 +201,6 @@ def test_the_known_file_is_taken(http_server, tmp_path):
     assert target.read_bytes() == CONTENT
 
 
-SECRET = "CANARY"
-
-
 @pytest.mark.parametrize(
     "how", ["{0}:x{0}@{1}/{2}", "{0}@{1}/{2}", "{1}/{2}?token={0}", "{1}/{2}?a=b&X-Amz-Signature={0}#{0}"]
 )
@@ -211,6 +235,12 @@ def test_a_query_stays_at_the_end_of_an_address(server, url):
 def test_a_wrong_address_is_refused_without_its_secret():
     with pytest.raises(StudyError, match="datasets.nt3.server: 'ftp://h/x': expected http") as error:
         of_candle(server=f"ftp://user:{SECRET}@h/x?{SECRET}")
+    assert SECRET not in str(error.value)
+
+
+def test_an_address_that_cannot_be_taken_apart_is_refused_without_its_secret():
+    with pytest.raises(StudyError, match=r"^http://\[h/x is no address") as error:
+        download.file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")
     assert SECRET not in str(error.value)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -14,7 +16,7 @@ import yaml
 from examples import STUDY, expand
 
 from study.contrib.exports import EXPORTS, declared, mlflow
-from study.core import script_options
+from study.core import archive, script_options
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import SCRIPTS
@@ -138,12 +140,22 @@ def exported(study, tmp_path, monkeypatch, *more):
 
 def test_the_archive_has_the_results_the_runs_and_the_workflow_with_their_checksums(study, tmp_path, monkeypatch):
     exported(study, tmp_path, monkeypatch, "--output", str(tmp_path / "one.tar.gz"))
-    with tarfile.open(tmp_path / "one.tar.gz") as archive:
-        names = {each.name.split("/", 1)[1] for each in archive.getmembers()}
-        sums = archive.extractfile("local-one/SHA256SUMS").read().decode()
+    with tarfile.open(tmp_path / "one.tar.gz") as packed:
+        names = {each.name.split("/", 1)[1] for each in packed.getmembers()}
+        sums = packed.extractfile("local-one/SHA256SUMS").read().decode()
     assert {line.split("  ", 1)[1] for line in sums.splitlines()} == names - {"SHA256SUMS"}
     records = {f"{Path(record).parent}/run.yaml" for record in pd.read_csv(study / "runs.csv")["record"]}
     assert names > {"studies/one/tables/a b.csv", "workflow/Snakefile", "workflow/rules/training.smk", *records}
+
+
+def test_no_name_forges_a_checksum(tmp_path):
+    names = ["a b", "a\\n", "a\n" + "0" * 64 + "  a b"]
+    archive.write(tmp_path / "x.tar.gz", "x", dict.fromkeys(names, b"content"))
+    shutil.unpack_archive(tmp_path / "x.tar.gz", tmp_path, filter="data")
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", archive.CHECKSUMS], cwd=tmp_path / "x", capture_output=True
+    )
+    assert done.returncode == 0 and done.stdout.count(b": OK") == len(names)
 
 
 def put_link(place, target):
@@ -192,13 +204,26 @@ def test_what_leaves_a_received_folder_is_not_exported(study, tmp_path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("form", ["archive", "mlflow"])
+@pytest.mark.parametrize("begin", ["runs/../", "../local/", "{results}/"])
+def test_a_name_in_an_export_leads_nowhere_else_where_it_is_unpacked(study, tmp_path, monkeypatch, form, begin):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.read_csv(study / "runs.csv")
+    frame.loc[0, "record"] = begin.format(results=tmp_path / "local") + frame["record"][0]
+    frame.to_csv(study / "runs.csv", index=False)
+    assert (tmp_path / "local" / frame["record"][0]).is_file()
+    monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", ".", "--format", form])
+    with pytest.raises(StudyError, match="which is no path below local"):
+        export_results.main()
+
+
 def test_links_within_the_results_are_exported_as_what_they_mean(study, tmp_path, monkeypatch):
     (tmp_path / "local").rename(tmp_path / "kept")
     (tmp_path / "local").symlink_to("kept")
     (study / "tables" / "b.csv").symlink_to("a b.csv")
     exported(study, tmp_path, monkeypatch, "--output", str(tmp_path / "one.tar.gz"))
-    with tarfile.open(tmp_path / "one.tar.gz") as archive:
-        assert archive.extractfile("local-one/studies/one/tables/b.csv").read() == b"x\n1\n"
+    with tarfile.open(tmp_path / "one.tar.gz") as packed:
+        assert packed.extractfile("local-one/studies/one/tables/b.csv").read() == b"x\n1\n"
 
 
 @pytest.mark.parametrize(("put", "words"), [(put_link, "leads to"), (put_pipe, "is neither a file nor a folder")])

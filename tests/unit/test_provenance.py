@@ -115,6 +115,21 @@ def test_a_folder_that_all_may_write_to_is_nobody_s_own(trap):
     assert not (trap / "was_run").exists()
 
 
+@pytest.mark.parametrize("key", ["include.path", "includeIf.gitdir:/.path"])
+@pytest.mark.parametrize("folder", ["top", "second"])
+def test_configuration_that_others_can_write_is_not_used_by_a_repository_that_includes_it(trap, tmp_path, folder, key):
+    included, config = tmp_path / "included", trap / "top" / ".git" / "config"
+    before = config.read_text()
+    included.write_text("[user]\nname = x\n")
+    included.chmod(0o666)
+    git(trap / "top", "config", key, included)
+    state = provenance.git_state(trap / folder)
+    config.write_text(before)
+    assert not (trap / "was_run").exists()
+    assert state["commit"] and state["dirty"] is None
+    assert state["reason"].startswith(f"{included} belongs to another user")
+
+
 def test_no_variable_leads_git_to_another_repository(trap, tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")

@@ -104,6 +104,7 @@ def test_processes_find_each_other(tmp_path):
     places = [Place.own(found[rank][1]) for rank in range(5)]
     assert [place.number for place in places] == list(range(5))
     assert {(place.size, place.channel, place.key) for place in places} == {(5, places[0].channel, places[0].key)}
+    assert len(places[0].key) == 32 and places[0].channel.removeprefix("study-") not in places[0].key
     assert places[0].local_ranks(processes) == [0, 1, 2], "all are on this host"
     assert places[0].hosts[5] == ""
 

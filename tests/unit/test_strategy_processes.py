@@ -256,6 +256,21 @@ def test_a_stranger_neither_joins_a_channel_nor_keeps_others_out(over_tcp, says,
     held.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user needs root")
+def test_a_process_tells_nothing_to_another_user_who_has_taken_the_channel_s_name():
+    address = f"test-taken-{os.getpid()}"
+    code = (
+        "import os, socket, sys; os.setuid(65534); one = socket.socket(socket.AF_UNIX); one.bind(chr(0) + sys.argv[1])"
+    )
+    code += "; one.listen(); print('bound', flush=True); print(one.accept()[0].recv(99))"
+    line = [sys.executable, "-c", code, address]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout.readline() == "bound\n"
+        with pytest.raises(StudyError, match="user 65534 has taken the name"):
+            Channel(Place(1, 2, address, "key"))
+        assert stranger.stdout.read() == "b''\n"
+
+
 @pytest.mark.parametrize("over_tcp", [False, True])
 def test_a_channel_notices_who_has_gone(over_tcp):
     (held,) = held_ports.hold(1)

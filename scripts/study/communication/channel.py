@@ -18,6 +18,7 @@ from typing import Any
 
 from study.communication.roles import Place
 from study.core import locks
+from study.core.errors import StudyError
 
 RETRY_S = 0.05
 PATIENCE_S = 10  # with a process that has connected and says nothing
@@ -107,9 +108,20 @@ def _admit(connection: Connection, key: bytes) -> int | None:
 
 
 def _connected(address: str | tuple[str, int], key: bytes) -> Connection:
-    """A connection to process 0, as soon as it listens; a launcher that loses it ends this process."""
+    """A connection to process 0, as soon as it listens; a launcher that loses it ends this process.
+
+    Raises:
+        StudyError: another user listens there, who could learn from answers or send pickles.
+    """
     while True:
         try:
-            return Client(address, authkey=key)
+            connection = Client(address)
+            break
         except (ConnectionRefusedError, FileNotFoundError):
             time.sleep(RETRY_S)
+    with socket.socket(fileno=os.dup(connection.fileno())) as bare:
+        if bare.family == socket.AF_UNIX and (user := locks.read_peer(bare)) != os.geteuid():
+            raise StudyError(f"user {user} has taken the name of this run's channel, @{str(address)[1:]}; run it again")
+    answer_challenge(connection, key)
+    deliver_challenge(connection, key)
+    return connection

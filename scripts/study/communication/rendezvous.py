@@ -7,6 +7,7 @@ The names of the files belong to the attempt, so that files of an earlier one ar
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
 import os
@@ -156,7 +157,8 @@ def cluster(facts: dict[int, dict[str, Any]], number: int, token: str, interface
     of_hosts = {each["host"]: each for each in facts.values()}
     if len(of_hosts) == 1:  # no TCP for the channel: then its bytes are none of the run's
         reached = dict.fromkeys(of_hosts, ("127.0.0.1", ""))
-        channel = f"study-{token[8:24]}"
+        # All users can see the name, so it has nothing of the key.
+        channel = f"study-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
     else:
         reached = _of_interface(of_hosts, interface) if interface else _in_common(of_hosts)
         channel = f"{reached[facts[0]['host']][0]}:{facts[0]['ports'][1]}"

@@ -38,8 +38,15 @@ def write(path: AnyPath, top: str, members: Mapping[str, Path | bytes]) -> None:
 
 
 def checksums(sums: Mapping[str, str]) -> str:
-    """The lines that ``sha256sum --check`` reads. sums: {name: SHA-256 in hexadecimal}."""
-    return "".join(f"{value}  {name}\n" for name, value in sorted(sums.items()))
+    """The lines that ``sha256sum --check`` reads. sums: {name: SHA-256 in hexadecimal}.
+
+    As sha256sum does, a line begins with a backslash if its name has one, or an end of line, which could forge a line.
+    """
+    lines = []
+    for name, value in sorted(sums.items()):
+        told = name.replace("\\", r"\\").replace("\n", r"\n")
+        lines.append(f"{'' if told == name else chr(92)}{value}  {told}\n")
+    return "".join(lines)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -86,7 +86,7 @@ def git_state(root: AnyPath = ROOT) -> dict[str, Any]:
             if top == folder or not others:
                 *parts, commit = run_git(top, "rev-parse", "--git-dir", "--git-common-dir", "HEAD").splitlines()
                 files = [top / part / name for part in parts for name in ("", "config", "config.worktree")]
-                others = others or _path_of_others(files)
+                others = others or _path_of_others(files) or _path_of_others(_configuration(top))
             if others:
                 reason = f"{others} belongs to another user, or all users may write to it"
             else:
@@ -103,6 +103,13 @@ def _path_of_others(paths: Iterable[Path]) -> Path | None:
             if not all(ownership.is_trusted(status) for status in (path.lstat(), path.stat())):
                 return path
     return None
+
+
+def _configuration(top: Path) -> list[Path]:
+    """The files that git reads as the repository's configuration, with this user's and those that they include."""
+    told = run_git(top, "config", "--list", "--name-only", "--show-origin", "-z").split("\0")
+    names = (each.removeprefix("file:") for each in dict.fromkeys(told[::2]) if each.startswith("file:"))
+    return [top / name for name in names]
 
 
 def _find_changes(top: Path) -> tuple[bool | None, str | None]:

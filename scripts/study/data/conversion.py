@@ -227,11 +227,14 @@ def _fill(
 
 def _blocks(source: Source, form: Form, numbers: list[Column], rows: int) -> Iterator[pd.DataFrame]:
     wanted = {*form.codes, *numbers}
+    usecols: Any = None
+    if len(wanted) < len(source.names):  # pandas asks no function about the columns of a table without a header
+        usecols = (lambda name: name in wanted) if form.header else list(wanted)
     return pd.read_csv(
         source.path,
         **form.reading_options(),
         compression="gzip" if text_file.is_compressed(source.path) else None,
-        usecols=None if len(wanted) == len(source.names) else lambda name: name in wanted,
+        usecols=usecols,
         chunksize=rows,
         low_memory=False,
         skip_blank_lines=False,

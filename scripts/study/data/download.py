@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pooch
 import requests
@@ -53,7 +53,10 @@ def fetch_published(
 
 def file_url(server: str, place: str) -> str:
     """The address of a file below a server's folder, whose query, such as a signature, stays the last."""
-    parts = urlsplit(server)
+    try:
+        parts = urlsplit(server)
+    except ValueError as error:  # such as a bracket without its other one
+        raise StudyError(f"{hide_secrets(server)} is no address ({error}); correct server in the study") from None
     return parts._replace(path=f"{parts.path.rstrip('/')}/{place}").geturl()
 
 
@@ -72,7 +75,8 @@ def fetch(path: AnyPath, url: str, checksum_file: AnyPath, expected: Mapping[str
     pooch.get_logger().setLevel(logging.WARNING)  # it writes the address, and advice that does not apply to users
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
         try:
-            arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=_downloader(url))
+            downloader = _downloader(url, "sha256" in (expected or {}))
+            arrived = pooch.retrieve(url, known_hash=None, fname=path.name, path=folder, downloader=downloader)
         except (requests.RequestException, ftplib.Error, OSError, EOFError, ValueError) as error:
             print(file=sys.stderr)  # the progress bar does not end its line
             raise StudyError(_failure(path, url, error)) from None
@@ -117,10 +121,19 @@ def md5(path: AnyPath) -> str:
         return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _downloader(url: str) -> Any:
+def _downloader(url: str, is_known: bool) -> Any:
+    """is_known: whether the file's SHA-256 is declared, so that it does not matter who can change what arrives."""
     if url.startswith("ftp://"):
         return pooch.FTPDownloader(port=FTP_PORT, progressbar=True, timeout=TIMEOUT_S)
-    return pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT_S)
+    hooks = {} if is_known else {"response": _refuse_leaving_https}
+    return pooch.HTTPDownloader(progressbar=True, timeout=TIMEOUT_S, hooks=hooks)
+
+
+def _refuse_leaving_https(response: requests.Response, **_: Any) -> None:
+    """Called for each answer; raises where a server that was asked by https leads on to an address without it."""
+    to = urljoin(response.url, response.headers.get("location", ""))
+    if response.is_redirect and urlsplit(response.url).scheme == "https" != urlsplit(to).scheme:
+        raise requests.RequestException(f"it leads on to {to}, without https, and no sha256 of the file is declared")
 
 
 def _failure(path: Path, url: str, error: Exception | str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from study.core import files, paths
 from study.core.csv_files import read_rows
+from study.core.errors import StudyError
 from study.core.registry import Registry
 
 TABLES = ("runs.csv", "loading.csv", "attempts.csv")  # in a study's folder, which name records
@@ -47,9 +48,16 @@ class Results:
         return [self.of_machine / name for name in dict.fromkeys(named)]
 
     def check(self) -> None:
-        """Raise `StudyError` for a link out of the machine's results, or a pipe, among what an export reads."""
+        """Raise `StudyError` for a link out of the machine's results, or a pipe, among what an export reads.
+
+        And for a record whose path has ``..``: it would be the name of a file that others unpack.
+        """
         for folder in (self.folder, *sorted({record.parent for record in self.records()})):
             files.check_contained(folder, self.of_machine)
+        for record in self.records():
+            below = record.is_relative_to(self.of_machine) and record.relative_to(self.of_machine)
+            if not below or ".." in below.parts:
+                raise StudyError(f"{self.folder}: a table names {record}, which is no path below {self.of_machine}")
 
 
 def read_records(path: Path) -> list[dict[str, str]]:
