@@ -143,3 +143,9 @@ def test_what_takes_an_outcome_s_place_leaves_it_among_the_replaced(project):
     project.snakemake(str(outcome.relative_to(project.root)))
     assert (project.results / "replaced" / "2" / name).read_bytes() == second
     assert project.plan()["train"] == 6
+    third = outcome.read_bytes()
+    project.change("config/benchmarks/nt3.yaml", "learning_rate: 0.002", LEARNING_RATE)
+    assert "train" not in project.plan(), "the outcome of this definition is among the replaced"
+    project.snakemake()
+    assert outcome.read_bytes() == second
+    assert [each.read_bytes() for each in sorted(project.results.glob(f"replaced/*/{name}"))] == [first, third]

@@ -125,6 +125,31 @@ def replace(folder: Path) -> None:
     _move(place, kept)
 
 
+def list_replaced(folder: Path) -> list[Path]:
+    """The folders of a run's outcomes that were replaced (`replace`), the last one first."""
+    results, name = folder.absolute().parents[3], folder.absolute().relative_to(folder.absolute().parents[3])
+    return sorted(
+        (results / REPLACED).glob(f"[1-9]*/{name}"), key=lambda kept: -int(kept.relative_to(results).parts[1])
+    )
+
+
+def take_back(folder: Path, kept: Path) -> None:
+    """Bring a replaced outcome and its attempts back to the run's folder; an outcome that is there is replaced instead.
+
+    kept: one of `list_replaced`. Raises `StudyError` if a launch is at work in the folder.
+    """
+    results, name = folder.absolute().parents[3], folder.absolute().relative_to(folder.absolute().parents[3])
+    with alone_in(folder):
+        if (folder / OUTCOME).exists():
+            replace(folder)
+        else:
+            empty(folder)
+        _move(kept, folder)
+    for attempt in sorted((kept.parents[3] / ATTEMPTS).glob("[1-9]*")):
+        if (attempt / name).exists():
+            _move(attempt / name, results / ATTEMPTS / attempt.name / name)
+
+
 def _move(folder: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)

@@ -107,15 +107,30 @@ class Plan(TimedPlan):
         is_kept = (
             directory not in self._again
             and not snakemake_internals.is_forced(self.workflow, "train", path)
-            and finished.is_finished(
-                self.defined(directory),
-                Path(path).parent,
-                functools.partial(finished.has_other_source, run.dataset, self.data),
-            )
+            and (self._is_of(run, Path(path).parent) or self._find_replaced(run) is not None)
         )
         if not is_kept:
             self._replaced[directory] = seal_of(path)
         return is_kept
+
+    def _is_of(self, run: PlannedRun, folder: Path) -> bool:
+        """Whether a folder has the outcome of a run as it is defined now, and trained on the data that are there."""
+        has_other_data = functools.partial(finished.has_other_source, run.dataset, self.data)
+        return finished.is_finished(self.defined(run.directory), folder, has_other_data)
+
+    def _find_replaced(self, run: PlannedRun) -> Path | None:
+        """The folder of an outcome of a run as it is defined now that was replaced by one of another definition."""
+        kept = run_directory.list_replaced(Path(paths.run_folder(self.results, run.directory)))
+        return next((folder for folder in kept if self._is_of(run, folder)), None)
+
+    def _take_back(self) -> None:
+        """Bring outcomes back that were replaced, where the study's definition is again theirs."""
+        if not (Path(self.results) / paths.REPLACED).is_dir():
+            return
+        for run in self.study.runs:
+            folder = Path(paths.run_folder(self.results, run.directory))
+            if not self._is_of(run, folder) and (kept := self._find_replaced(run)) is not None:
+                run_directory.take_back(folder, kept)
 
     @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
     def _is_measured(self, directory: str) -> bool:
@@ -250,6 +265,7 @@ class Plan(TimedPlan):
         """Raise `StudyError` for files that were changed after they were made, or have impossible times."""
         plan.check_made(self.result_files)
         if not snakemake_internals.is_dry_run(self.workflow):
+            self._take_back()
             renewal.restore(self.records(self.study.runs))
         self._are_results_stale = plan.check_read(self.measured, f"{self.folder}/runs.csv")
         of_users = [path for dataset in self.study.datasets.values() for path in inputs.user_files(dataset)]
