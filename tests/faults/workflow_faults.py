@@ -120,7 +120,7 @@ def two_snakemakes(place):
         place.injected()
         code, said = project.run()
         place.detected()
-        assert code == 1 and "cannot be locked" in said and "Traceback" not in said, said[-800:]
+        assert code == 1 and "another Snakemake is at work here" in said and "Traceback" not in said, said[-800:]
         assert first.poll() is None
     finally:
         project.copy.release_training()
