@@ -1,4 +1,4 @@
-"""The tuner's answer as a table and in words; made by scripts/tune.py, not by studies."""
+"""The tuner's answer as a table and in words; made by `study tune`, not by studies."""
 
 import math
 from collections.abc import Iterable, Sequence
