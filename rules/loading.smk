@@ -26,6 +26,6 @@ rule measure_loading:
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
-        '{params.on_a_node} python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader "{params.loaders}"'
-        ' --page-cache "{params.page_caches}" --repeats {params.repeats:q} --machine {params.machine:q}'
+        '{params.on_a_node} python "$SCRIPTS/measure_loading.py" --files {params.files:q} --loader {params.loaders:q}'
+        " --page-cache {params.page_caches:q} --repeats {params.repeats:q} --machine {params.machine:q}"
         " --benchmark {wildcards.benchmark:q} --dataset {wildcards.dataset:q} --output {output:q} 2>&1 | tee {log:q}"

@@ -17,6 +17,7 @@ from study.commands.options import (
     complete_path,
     goal_option,
     load_contrib,
+    load_study_on,
     study_options,
     verb,
 )
@@ -41,9 +42,7 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     from study.core import configuration
     from study.core.files import write_text
     from study.core.wording import counted
-    from study.experiment.expansion import load_study
     from study.machines import capacity
-    from study.machines.machine import load
     from study.prediction import goals
     from study.prediction.answers import answers, series_key
     from study.prediction.extra_p import texts
@@ -54,8 +53,8 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     from study.report.tables.kinds import with_own_keys
     from study.report.tables.prediction import check_table, prediction_table, recommendation_table
 
-    aim, settings = goals.load(goal), load(machine)
-    planned = load_study(study, settings)
+    aim = goals.load(goal)
+    planned, settings = load_study_on(machine, study)
     results = Path(results_dir) / settings["name"]
     folder = Path(output or f"{paths.study_folder(results, planned.name)}/recommendation/{aim.name}")
     if results_dir != configuration.settings()["results_dir"] and not Path(results_dir).is_dir():
@@ -185,15 +184,12 @@ def tune(study: str, machine: str, results_dir: str, output: Path | None, needed
     """
     from study.compare import arms, first_verdicts, noise_of_runs, tuner
     from study.core.wording import counted
-    from study.experiment.expansion import load_study
-    from study.machines.machine import load
     from study.records.tidy import current_code, recorded, runs_frame
     from study.report.tables.kinds import with_own_keys
     from study.report.tables.tuner import sentences, tuner_table
     from study.report.tables.tuning import is_compared
 
-    settings = load(machine)
-    planned = load_study(study, settings)
+    planned, settings = load_study_on(machine, study)
     if not any(map(is_compared, planned.runs)):
         problem = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
         raise StudyError(f"config/studies/{planned.name}.yaml: runs: {problem}")
@@ -239,12 +235,10 @@ def check(study: str, machine: str, results_dir: str, output: Path | None, accep
     from study import plan
     from study.compare import first_verdicts, reference_check, references
     from study.core import checked
-    from study.experiment.expansion import load_study
-    from study.machines.machine import load
     from study.report.tables.check import check_table
 
-    settings = load(machine)
-    planned, name = load_study(study, settings), settings["name"]
+    planned, settings = load_study_on(machine, study)
+    name = settings["name"]
     plan.check_references(planned)
     results, file = Path(results_dir) / name, references.path_of(name, planned.name)
     accepted = references.read(file)

@@ -13,9 +13,8 @@ from study.commands.options import (
     MACHINE,
     PATH,
     SECONDS,
-    Parsed,
+    StepOfLists,
     load_contrib,
-    machine_option,
     step,
     verb,
 )
@@ -61,18 +60,18 @@ def read_storage(machine: str, size_mb: int, repeats: int, output: Path | None) 
     print("\n".join(storage_reads.summarize_reads(reads)))
 
 
-@step("measure_loading")
+@step("measure_loading", StepOfLists)
 @click.option("--files", type=JSON, required=True, help="{file: {raw, npy, sidecar, form, made}} as JSON")
-@click.option("--loader", "loaders", type=Parsed(str.split), required=True, help="names, separated by blanks")
-@click.option("--page-cache", "page_caches", type=Parsed(str.split), required=True, help="warm, cold or both")
+@click.option("--loader", "loaders", multiple=True, required=True)
+@click.option("--page-cache", "page_caches", type=click.Choice(["warm", "cold"]), multiple=True, required=True)
 @click.option("--repeats", type=COUNT, required=True)
-@machine_option
+@click.option("--machine", required=True)
 @click.option("--benchmark", required=True)
 @click.option("--dataset", required=True)
 @click.option("--output", required=True)
 def measure_loading(
-    files: dict[str, Any], loaders: list[str], page_caches: list[str], repeats: int, machine: str, benchmark: str,
-    dataset: str, output: str,
+    files: dict[str, Any], loaders: tuple[str, ...], page_caches: tuple[str, ...], repeats: int, machine: str,
+    benchmark: str, dataset: str, output: str,
 ) -> None:  # fmt: skip
     """Time the loaders on one dataset and write every sample. In a batch job of the machine, its node is its own."""
     from study.data import loader_timing

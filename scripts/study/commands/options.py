@@ -9,13 +9,16 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from study.core import number_types, paths
 from study.core.errors import StudyError, exit_with_message
+
+if TYPE_CHECKING:
+    from study.experiment.study import Study
 
 PROGRAM = "study"
 EXIT_CODES = "0 done, 1 error, 2 wrong arguments"
@@ -70,9 +73,25 @@ class Verb(Step):
         return super().invoke(ctx)
 
 
-def step(name: str) -> Callable[[Callable[..., Any]], Step]:
+class StepOfLists(Step):
+    """A step whose options with ``multiple`` take several values at once, as Snakemake writes a list."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each further value."""
+        names = {name for param in self.params if param.multiple for name in param.opts}
+        words, name = list[str](), ""
+        for word in args:
+            if word.startswith("-"):
+                name = word
+            elif name in names and words[-1] != name:
+                words.append(name)
+            words.append(word)
+        return super().parse_args(ctx, words)
+
+
+def step(name: str, cls: type[Step] = Step) -> Callable[[Callable[..., Any]], Step]:
     """Make a function the step of this name, which scripts/NAME.py starts."""
-    return click.command(name, cls=Step, context_settings=SETTINGS)
+    return click.command(name, cls=cls, context_settings=SETTINGS)
 
 
 def verb(name: str, question: str, **settings: Any) -> Callable[[Callable[..., Any]], Verb]:
@@ -183,8 +202,31 @@ PATH = click.Path(path_type=Path)
 STUDY, MACHINE, GOAL = map(ConfigurationFile, ("studies", "machines", "prediction/goals"))
 
 goal_option = click.option("--goal", type=GOAL, metavar="NAME", default="fastest", help="in config/prediction/goals")
-planned_study_option = click.option("--study", required=True, help="as Snakemake planned it")
-machine_option = click.option("--machine", required=True, metavar="NAME", help="of the runs")
+
+
+def _load_planned(name: str) -> "Study":
+    from study.experiment.expansion import load_planned
+
+    return load_planned(name)
+
+
+def _load_machine(name: str) -> dict[str, Any]:
+    from study.machines.machine import load
+
+    return load(name)
+
+
+def load_study_on(machine: str, name: str) -> "tuple[Study, dict[str, Any]]":
+    """A study as it would be planned on a machine, and the machine's settings."""
+    from study.experiment.expansion import load_study
+
+    settings = _load_machine(machine)
+    return load_study(name, settings), settings
+
+
+# The function gets the study as Snakemake planned it, and the machine's settings.
+planned_study_option = click.option("--study", type=Parsed(_load_planned), required=True, metavar="STUDY")
+machine_option = click.option("--machine", type=Parsed(_load_machine), required=True, metavar="NAME")
 
 
 def study_options(function: Function) -> Function:

@@ -7,7 +7,7 @@ step: what a single step needs is imported in its function.
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,21 +15,23 @@ from study.commands.options import PATH, WHOLE, OneOf, load_contrib, machine_opt
 from study.core import paths
 from study.core.errors import StudyError
 
+if TYPE_CHECKING:
+    from study.experiment.study import Study
+
 LEAST_S = 60.0  # between two early reports: each takes seconds, in which no run starts
 
 
 @step("update_records")
 @planned_study_option
 @click.option("--output", type=PATH, required=True, help="a file, in a study's folder logs, named by the code")
-def update_records(study: str, output: Path) -> None:
+def update_records(study: "Study", output: Path) -> None:
     """Make the records of a study's finished runs again where they are missing or of older code, in one process."""
     from study.core.files import write_text
     from study.core.wording import counted
-    from study.experiment.expansion import load_planned
     from study.records import renewal
 
     results = paths.machine_folder(output.parent)
-    records = [paths.record(results, run.directory) for run in load_planned(study).runs]
+    records = [paths.record(results, run.directory) for run in study.runs]
     number = renewal.update(filter(renewal.has_ended, records))
     if number:
         print(f"{counted(number, 'record')} made again by this version of the code; nothing was trained")
@@ -45,38 +47,38 @@ def update_records(study: str, output: Path) -> None:
 @click.option("--runs", "runs_file", required=True, help="the CSV file to write, a row per run")
 @click.option("--loading", "loading_file", required=True, help="the CSV file to write, a row per load")
 @click.option("--attempts", "attempts_file", required=True, help="the CSV file to write, a row per attempt of a repeat")
-def collect_records(study: str, machine: str, data: str, runs_file: str, loading_file: str, attempts_file: str) -> None:
+def collect_records(
+    study: "Study", machine: dict[str, Any], data: str, runs_file: str, loading_file: str, attempts_file: str
+) -> None:
     """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv."""
     begun_ns = time.time_ns()
     from study.core import code_version
     from study.core.files import AnyPath, seal_at_end, written_with_checksum
     from study.experiment import inputs
-    from study.experiment.expansion import load_planned
-    from study.machines.machine import load
     from study.records import attempts, checks, failures, own_keys
     from study.records.tidy import current_code, loading_frame, runs_frame
 
-    planned, results, settings = load_planned(study), paths.machine_folder(runs_file), load(machine)
+    results = paths.machine_folder(runs_file)
 
     def require_planned(run: Any, record: Any) -> None:
         """Refuse a run of another configuration: its job reads it when it starts, perhaps hours after the plan."""
         fingerprint = record["provenance"]["fingerprint"]
-        if fingerprint not in (None, inputs.define(run, settings, data).fingerprint):
+        if fingerprint not in (None, inputs.define(run, machine, data).fingerprint):
             raise StudyError(
                 f"{paths.run_folder(results, run.directory)}: the configuration changed after this run was planned, "
                 "and it trained with another one; delete this folder and give the same command again"
             )
 
-    measurements = [paths.loading(results, measurement.directory) for measurement in planned.loading]
-    code, peak = current_code(planned.runs, settings), settings.get("peak_flop_per_s_per_rank")
-    limits = settings.get("disturbance")
-    runs = runs_frame(planned.runs, code, results, peak, limits=limits, reads_targets=True, inspect=require_planned)
+    measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
+    code, peak = current_code(study.runs, machine), machine.get("peak_flop_per_s_per_rank")
+    limits = machine.get("disturbance")
+    runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=require_planned)
     loading = loading_frame(measurements, code_version.loading_code(), results)
-    read = [*(paths.record(results, run.directory) for run in planned.runs), *measurements]
+    read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
     seals: dict[AnyPath, str | None] = {
         each: seal_at_end(each) for each in read
     }  # both tables have just read and checked them
-    repeated = attempts.frame(planned.runs, results, limits)
+    repeated = attempts.frame(study.runs, results, limits)
     for frame, file in ((own_keys.emptied(runs), runs_file), (loading, loading_file), (repeated, attempts_file)):
         with written_with_checksum(file, begun_ns, seals) as aside:
             frame.to_csv(aside, index=False)
@@ -106,27 +108,26 @@ def collect_records(study: str, machine: str, data: str, runs_file: str, loading
 @click.option("--markdown", required=True)
 @click.option("--latex", required=True)
 @click.option("--html", required=True)
-def make_table(table_name: str, study: str, csv: str, markdown: str, latex: str, html: str) -> None:
+def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: str, html: str) -> None:
     """Make one table of a study, as CSV, Markdown, LaTeX and HTML, from the records of the runs that it uses."""
     import dataclasses
 
     from study.compare import first_verdicts
     from study.core.wording import counted
-    from study.experiment.expansion import load_planned
     from study.records.table_inputs import gather
     from study.report.tables import TABLES
     from study.report.tables.kinds import with_own_keys
 
-    planned, kind, results = load_planned(study), TABLES[table_name], paths.machine_folder(Path(csv).parent)
+    kind, results = TABLES[table_name], paths.machine_folder(Path(csv).parent)
     runs, loading = gather(
-        planned, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
+        study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
     )
-    folder, of = Path(paths.study_folder(results, planned.name)), f"table_{table_name}"
+    folder, of = Path(paths.study_folder(results, study.name)), f"table_{table_name}"
     earlier = first_verdicts.read(folder, of) if kind.verdicts else {}
     runs, late = first_verdicts.drop_later_runs(runs, earlier)
     table = with_own_keys(kind.make(runs, loading), runs)
     notes = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
-    table = dataclasses.replace(table, caption=f"study {planned.name}: {table.caption}", notes=[*table.notes, *notes])
+    table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *notes])
     if kind.verdicts:
         verdicts = first_verdicts.add_verdicts(runs, table.judged(kind.verdicts), earlier)
         if verdicts != earlier:
@@ -139,44 +140,42 @@ def make_table(table_name: str, study: str, csv: str, markdown: str, latex: str,
 @planned_study_option
 @click.option("--svg", required=True, help="a file to write, in a study's folder figures")
 @click.option("--pdf", required=True)
-def make_figure(figure: str, study: str, svg: str, pdf: str) -> None:
+def make_figure(figure: str, study: "Study", svg: str, pdf: str) -> None:
     """Draw one figure of a study, as SVG and PDF, from the records of the runs that it uses."""
     from functools import partial
 
-    from study.experiment.expansion import load_planned
     from study.records.table_inputs import gather
     from study.report.figures.description import describe, draws_targets
     from study.report.figures.kinds import KINDS, Inputs
 
-    planned, description, results = load_planned(study), describe(figure), paths.machine_folder(Path(svg).parent)
+    description, results = describe(figure), paths.machine_folder(Path(svg).parent)
     kind = KINDS[description.kind]
     uses = partial(kind.uses, description)
-    runs, loading = gather(planned, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))
-    kind.draw(description, Inputs(runs, loading, planned.name, results), svg, pdf)
+    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))
+    kind.draw(description, Inputs(runs, loading, study.name, results), svg, pdf)
 
 
 @step("make_findings")
 @planned_study_option
 @click.option("--json", "json_file", required=True, help="findings.json, in a study's folder")
 @click.option("--markdown", required=True, help="the same for reading")
-def make_findings(study: str, json_file: str, markdown: str) -> None:
+def make_findings(study: "Study", json_file: str, markdown: str) -> None:
     """State the findings of a study, as JSON and Markdown, from the records of the runs that they compare."""
     from study.compare import first_verdicts
     from study.core import checked
     from study.core.files import write_json, write_text
-    from study.experiment.expansion import load_planned
     from study.records.table_inputs import gather
     from study.report import sources
     from study.report.findings import outcome
 
-    planned, results, folder = load_planned(study), paths.machine_folder(json_file), Path(json_file).parent
-    used = {run.directory for run in sources.of_findings(planned).runs}
-    runs, _ = gather(planned, results, lambda run: run.directory in used, uses_loading=False)
+    results, folder = paths.machine_folder(json_file), Path(json_file).parent
+    used = {run.directory for run in sources.of_findings(study).runs}
+    runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
     machine, earlier = paths.machine_of(results), first_verdicts.read(folder, "findings")
-    outcomes = outcome.outcomes(planned, runs, earlier)
-    content = outcome.as_json(planned, machine, outcomes)
+    outcomes = outcome.outcomes(study, runs, earlier)
+    content = outcome.as_json(study, machine, outcomes)
     checked.check(content, "study_findings", json_file)
-    write_text(markdown, outcome.markdown(planned, machine, outcomes))
+    write_text(markdown, outcome.markdown(study, machine, outcomes))
     first_verdicts.write(folder, "findings", outcome.seen(outcomes, runs, earlier))
     write_json(json_file, content)
 
@@ -187,7 +186,7 @@ def make_findings(study: str, json_file: str, markdown: str) -> None:
 @click.option("--block", type=WHOLE, required=True, help="the last block whose runs have all ended")
 @click.option("--report", "page_file", type=PATH, required=True, help="the page, in the study's results folder")
 @click.option("--output", type=PATH, required=True, help="a file that tells that it was done")
-def show_early(study: str, machine: str, block: int, page_file: Path, output: Path) -> None:
+def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path) -> None:
     """While a study runs: print the findings of its complete blocks, and write the report of what has ended."""
     from study.core.files import write_text, written_with_checksum
 
@@ -197,24 +196,22 @@ def show_early(study: str, machine: str, block: int, page_file: Path, output: Pa
     # With pandas, which a skipped report does not need.
     import dataclasses
 
-    from study.experiment.expansion import load_planned
-    from study.machines.machine import load
     from study.records.table_inputs import gather
     from study.report import terminal
     from study.report.findings import outcome
     from study.report.page.page import SoFar, page
 
-    planned, results = load_planned(study), paths.machine_folder(page_file)
-    measured = tuple(each for each in planned.loading if Path(paths.loading(results, each.directory)).exists())
-    ended = dataclasses.replace(planned, loading=measured)
+    results = paths.machine_folder(page_file)
+    measured = tuple(each for each in study.loading if Path(paths.loading(results, each.directory)).exists())
+    ended = dataclasses.replace(study, loading=measured)
     runs, loading = gather(ended, results, lambda run: run.repeat <= block, uses_loading=True, reads_targets=True)
-    outcomes = outcome.outcomes(planned, runs)
+    outcomes = outcome.outcomes(study, runs)
     answered = [dataclasses.asdict(each) for each in outcomes if each.verdict != outcome.NOT_ENOUGH]
     if answered:
-        blocks = max(run.repeat for run in planned.runs)
+        blocks = max(run.repeat for run in study.runs)
         print(f"\nAfter {block} of {blocks} blocks, which may change:", file=sys.stderr)
         print(*terminal.findings(answered), "", sep="\n", file=sys.stderr)
-    text = page(planned, load(machine), page_file.parent, SoFar(runs, loading, outcomes))
+    text = page(study, machine, page_file.parent, SoFar(runs, loading, outcomes))
     with written_with_checksum(page_file) as aside:
         aside.write_text(text, encoding="utf-8")
     print(f"The report of what has ended: {page_file}", file=sys.stderr)
@@ -225,14 +222,12 @@ def show_early(study: str, machine: str, block: int, page_file: Path, output: Pa
 @planned_study_option
 @machine_option
 @click.option("--output", required=True, help="the page, in the study's results folder")
-def make_report(study: str, machine: str, output: str) -> None:
+def make_report(study: "Study", machine: dict[str, Any], output: str) -> None:
     """Make a study's report, one HTML page that needs no network, from what is in the study's results folder."""
     from study.core.files import written_with_checksum
-    from study.experiment.expansion import load_planned
-    from study.machines.machine import load
     from study.report.page.page import page
 
-    text = page(load_planned(study), load(machine), Path(output).parent)
+    text = page(study, machine, Path(output).parent)
     with written_with_checksum(output) as aside:
         aside.write_text(text, encoding="utf-8")
 
@@ -241,10 +236,8 @@ def make_report(study: str, machine: str, output: str) -> None:
 @click.option("--export", type=OneOf("study.contrib.exports", "EXPORTS"), required=True)
 @planned_study_option
 @click.option("--output", type=PATH, required=True, help="a folder to write, in a study's folder exports")
-def make_export(export: str, study: str, output: Path) -> None:
+def make_export(export: str, study: "Study", output: Path) -> None:
     """Write an export that a study declares into a folder of its own, for another tool. Starts no run."""
-    from study.experiment.expansion import load_planned
-
     results = paths.machine_folder(output.parent)
-    for line in load_contrib("exports.declared").write(export, load_planned(study), results, output):
+    for line in load_contrib("exports.declared").write(export, study, results, output):
         print(line)

@@ -17,6 +17,7 @@ from study.commands.options import (
     STUDY,
     apply_decorators,
     find_snakefile,
+    load_study_on,
     require_workflow,
     step,
     study_options,
@@ -125,13 +126,11 @@ def replicate(study: str, machine: str, results_dir: str, times: int, profile: s
     Each time has results of its own, so this resumes where it stopped. It prints the table and writes it as CSV,
     Markdown, LaTeX and HTML.
     """
-    from study.experiment.expansion import load_study
-    from study.machines.machine import load
     from study.report.findings import replication
     from study.report.page import findings
     from study.workflow import passes
 
-    planned = load_study(study, load(machine))
+    planned, _ = load_study_on(machine, study)
     if not planned.findings:
         raise StudyError(f"study {planned.name}: declares no findings, so there is nothing to compare; add findings")
     folder = Path(results_dir, "replicates", planned.name)
