@@ -133,7 +133,7 @@ class Steps(click.Group, Step):
     """Several steps in one script."""
 
 
-@click.group("cluster", cls=Steps, context_settings=SETTINGS)
+@click.group("cluster", cls=Steps, context_settings=SETTINGS, no_args_is_help=False)
 def cluster() -> None:
     """Submit, query and cancel Snakemake's jobs on a batch system; called by the profiles."""
 
