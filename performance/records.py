@@ -34,8 +34,8 @@ def record_ratios(_):
         with multiprocessing.get_context("forkserver").Pool(os.cpu_count()) as pool:
             pool.map(partial(_finish, project.root / "results"), runs, chunksize=50)
         measures = {
-            step: partial(measured, [project.root / "scripts" / line[0], *line[1:]], project.root, project.variables)
-            for step, line in _steps(name).items()
+            step: partial(measured, line, project.root, project.variables)
+            for step, line in _steps(name, project.root / "scripts").items()
         }
         note = project.root / "results" / "local" / checked_records.FILE
         measures |= {
@@ -51,18 +51,18 @@ def record_ratios(_):
         yield compared(f"{RECORDS} records: collecting, table and report", together, "1 s", [1.0] * ROUNDS, "s")
 
 
-def _steps(study):
-    """{step: the script and its arguments}, in the order in which each finds the files of those before it."""
+def _steps(study, scripts):
+    """{step: the arguments of Python}, in the order in which each finds the files of those before it."""
     made = paths.study_folder("results/local", study)
     table = [f"--{form}={made}/tables/scaling.{end}" for form, end in
              (("csv", "csv"), ("markdown", "md"), ("latex", "tex"), ("html", "html"))]  # fmt: skip
     tables = [f"--{name}={made}/{name}.csv" for name in ("runs", "loading", "attempts")]
     on = ["--study", study, "--machine", "local"]
     return {
-        "collecting": ["collect_records.py", *on, "--data", "data", *tables],
-        "table": ["make_table.py", "--table", "scaling", "--study", study, *table],
-        "report": ["make_report.py", *on, "--output", f"{made}/report.html"],
-        "status": ["show_status.py", *on],
+        "collecting": [scripts / "collect_records.py", *on, "--data", "data", *tables],
+        "table": [scripts / "make_table.py", "--table", "scaling", "--study", study, *table],
+        "report": [scripts / "make_report.py", *on, "--output", f"{made}/report.html"],
+        "status": ["-m", "study.commands.main", "status", *on],
     }
 
 

@@ -38,7 +38,7 @@ rule collect_records:
         machine=MACHINE["name"],
         data=DATA,
         rows=lambda wildcards: as_json(table_inputs.beside_records(STUDY.runs, STUDY.loading, MACHINE)),
-        code=code_version.digest("collect_records.py"),
+        code=code_version.step_code("collect_records"),
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:

@@ -23,7 +23,7 @@ rule check_references:
         measured=lambda wildcards: stamp(PLAN.measured),
         accepted=lambda wildcards: stamp([references.path_of(MACHINE["name"], STUDY.name)]),
         declared=[str(each) for each in STUDY.references],
-        code=code_version.digest("check.py"),
+        code=code_version.step_code("check"),
     message:
         "Compare {config[study]} on {config[machine]} with its performance references"
     shell:

@@ -17,7 +17,7 @@ rule make_export:
         ENVIRONMENT
     params:
         study=STUDY.name,
-        code=code_version.digest("make_export.py"),
+        code=code_version.step_code("make_export", "study.contrib.exports"),
     message:
         "Export {wildcards.export}"
     shell:

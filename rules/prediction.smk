@@ -29,7 +29,7 @@ rule recommend:
         records=lambda wildcards: stamp(PLAN.records(STUDY.runs)),
         goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
         mechanisms=lambda wildcards: as_json(mechanisms.declared()),
-        code=code_version.digest("recommend.py"),
+        code=code_version.step_code("recommend"),
     message:
         "Recommend a rank count for the goal {wildcards.goal}"
     shell:

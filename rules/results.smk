@@ -42,7 +42,7 @@ rule make_table:
         paper=lambda wildcards: PLAN.paper_workloads,
         declared=lambda wildcards: PLAN.paper_values,
         declaration=lambda wildcards: as_json(load_declarations().get(wildcards.table)),
-        code=code_version.digest("make_table.py"),
+        code=code_version.step_code("make_table"),
     message:
         "Table {wildcards.table}"
     shell:
@@ -74,7 +74,7 @@ rule make_figure:
         rows=lambda wildcards: PLAN.rows_of(sources.of_figure, wildcards.figure),
         description=lambda wildcards: as_json(dataclasses.asdict(describe(wildcards.figure))),
         declaration=lambda wildcards: as_json(load_declarations().get(describe(wildcards.figure).kind)),  # of its table
-        code=code_version.digest("make_figure.py"),
+        code=code_version.step_code("make_figure"),
     message:
         "Figure {wildcards.figure}"
     shell:
@@ -100,7 +100,7 @@ rule make_findings:
         # What the study makes: a finding names a figure or table only if it is there.
         shown=[*STUDY.tables, *STUDY.figures],
         rows=lambda wildcards: as_json(table_inputs.beside_records(PLAN.of_findings.runs, (), MACHINE)),
-        code=code_version.digest("make_findings.py"),
+        code=code_version.step_code("make_findings"),
     message:
         "The findings of {config[study]} on {config[machine]}"
     shell:
@@ -157,7 +157,7 @@ rule make_report:
         # What is shown if it is there.
         optional=lambda wildcards: stamp(page_files.optional(OF_STUDY)),
         templates=page_files.digest(),
-        code=code_version.digest("make_report.py"),
+        code=code_version.step_code("make_report"),
     message:
         "The report, one page: {output}"
     shell:

@@ -1,7 +1,13 @@
-"""Load one file with one loader; print time, peak memory (before and after) and CRC-32 as JSON."""
+"""Load one file with one loader; print time, peak memory (before and after) and CRC-32 as JSON.
 
-import argparse
+load_file.py LOADER FILE SIDECAR FORM
+
+FILE: or the matrix in the format of the loader's name. SIDECAR: the converted file's. FORM: the file's form in the
+benchmark's YAML, as JSON.
+"""
+
 import json
+import sys
 import time
 import zlib
 
@@ -11,27 +17,22 @@ from study.instruments.memory import peak_memory_mb
 
 
 def main() -> None:
-    """Read the command line and do it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loader", choices=list(LOADERS))
-    parser.add_argument("path", help="the file, or the matrix in the format of this name")
-    parser.add_argument("sidecar", help="the converted file's")
-    parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
-    arguments = parser.parse_args()
-    import_for(arguments.loader)
-    imported = peak_memory_mb()
+    """Load the file, and print what it took."""
+    loader, path, sidecar, form = sys.argv[1:]
+    import_for(loader)
+    imported_mb = peak_memory_mb()
     begun = time.perf_counter()
-    matrix = load(arguments.loader, arguments.path, arguments.sidecar, arguments.form)
-    if LOADERS[arguments.loader].is_mapped:
+    matrix = load(loader, path, sidecar, json.loads(form))
+    if LOADERS[loader].is_mapped:
         touch(matrix)
     seconds = time.perf_counter() - begun
-    peak = peak_memory_mb()
+    peak_mb = peak_memory_mb()
     # Row by row: arrays that differ only in memory order have the same checksum.
     checksum = 0
     for row in matrix:
         checksum = zlib.crc32(row.tobytes(), checksum)
-    found = {"load_s": seconds, "peak_memory_mb": peak, "imported_memory_mb": imported, "crc32": checksum}
-    print(json.dumps(found))
+    sample = {"load_s": seconds, "peak_memory_mb": peak_mb, "imported_memory_mb": imported_mb, "crc32": checksum}
+    print(json.dumps(sample))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
 """Write what follows from declarations in the code and the schemas: reference pages, and schemas for editors."""
 
-from study import cli
+from study.commands.reference import describe_command_lines
 from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
 from study.experiment.reference import grid_keys
-from study.report import command_lines, editor_schemas, reference
+from study.report import editor_schemas, reference
 
-VERBS = {
-    name: (verb.question, verb.script, verb.exit_codes.removeprefix("Exit codes: ").rstrip("."))
-    for name, verb in cli.VERBS.items()
-}
 PAGES = {
     "grid-keys.md": grid_keys,
     "studies.md": reference.studies,
@@ -19,7 +15,7 @@ PAGES = {
     "figures.md": reference.figures,
     "columns.md": reference.columns,
     "findings.md": reference.findings,
-    "command-lines.md": lambda: command_lines.command_lines(VERBS),
+    "command-lines.md": describe_command_lines,
 }
 
 

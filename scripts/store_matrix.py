@@ -1,8 +1,11 @@
-"""Write a converted matrix in another format and print, as JSON, the time and the size."""
+"""Write a converted matrix in another format and print, as JSON, the time and the size.
 
-import argparse
+store_matrix.py FORMAT MATRIX FILE
+"""
+
 import importlib
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -11,18 +14,14 @@ from study.data import formats, matrix_file
 
 
 def main() -> None:
-    """Read the command line and do it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("format", choices=formats.FORMATS)
-    parser.add_argument("matrix", help="the converted matrix")
-    parser.add_argument("path", help="the file to write")
-    arguments = parser.parse_args()
-    importlib.import_module(formats.FORMATS[arguments.format].module)  # imports do not count as storing
-    matrix = matrix_file.load(arguments.matrix)
+    """Store the matrix, and print what it took."""
+    format_name, source, path = sys.argv[1:]
+    importlib.import_module(formats.FORMATS[format_name].module)  # imports do not count as storing
+    matrix = matrix_file.load(source)
     begun = time.perf_counter()
-    formats.FORMATS[arguments.format].write(matrix, arguments.path)
+    formats.FORMATS[format_name].write(matrix, path)
     seconds = time.perf_counter() - begun
-    print(json.dumps({"store_s": seconds, "stored_mb": Path(arguments.path).stat().st_size / 1e6}))
+    print(json.dumps({"store_s": seconds, "stored_mb": Path(path).stat().st_size / 1e6}))
 
 
 if __name__ == "__main__":

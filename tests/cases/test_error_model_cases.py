@@ -7,7 +7,6 @@ import math
 import sys
 from types import SimpleNamespace
 
-import make_findings
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from test_findings import GRID, declared, rows, study_of
 from test_tuning import RUN
 
 from study import plan
+from study.commands.steps import make_findings
 from study.compare import estimates, first_verdicts, noise_of_runs, reference_check, tuner
 from study.core.statistics import (
     all_pairs,
@@ -29,7 +29,9 @@ from study.core.statistics import (
 from study.core.wording import significant
 from study.experiment import expansion
 from study.machines import machine
+from study.records import table_inputs
 from study.records.tidy import arms_text
+from study.report import sources
 from study.report.figures.description import describe
 from study.report.figures.kinds import KINDS as FIGURES
 from study.report.figures.kinds import Inputs
@@ -461,8 +463,8 @@ def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch):
     runs = rows(study, lambda run: 10.0 + (run["loader"] == "chunked" and run.repeat > 3) + 0.01 * run.repeat)
     study = dataclasses.replace(study, findings=("test",))
     monkeypatch.setattr(outcome, "load", lambda name: declared())
-    monkeypatch.setattr(make_findings, "load_planned", lambda name: study)
-    monkeypatch.setattr(make_findings.sources, "of_findings", lambda study: SimpleNamespace(runs=study.runs))
+    monkeypatch.setattr(expansion, "load_planned", lambda name: study)
+    monkeypatch.setattr(sources, "of_findings", lambda study: SimpleNamespace(runs=study.runs))
     folder = tmp_path / "local" / "studies" / "test"
     folder.mkdir(parents=True)
     files = [f"--{form}={folder}/findings.{form}" for form in ("json", "markdown")]
@@ -470,8 +472,8 @@ def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch):
     sentences_of = []
     for blocks in (3, 6):
         there = runs[runs["block"] <= blocks]
-        monkeypatch.setattr(make_findings, "gather", lambda *given, there=there, **more: (there, None))
-        make_findings.main()
+        monkeypatch.setattr(table_inputs, "gather", lambda *given, there=there, **more: (there, None))
+        make_findings(standalone_mode=False)
         (found,) = json.loads((folder / "findings.json").read_text())["findings"]
         sentences_of.append((found["verdict"], found["estimate"], found["blocks"]))
     assert len(first_verdicts.read(folder, "findings")["test"]) == 6, "three blocks of two arms"

@@ -6,7 +6,6 @@ import math
 import shutil
 import sys
 
-import compare_machines
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from test_check import POINT, RUNTIME, Machine, study_with
 from test_findings import GRID, declared, rows, study_of
 from test_tuning import RUN
 
+from study.commands.results import compare
 from study.compare import estimates, reference_check, tuner
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -330,7 +330,7 @@ def copied(tmp_path, monkeypatch, more=0):
         loading_frame([], "c0de", tmp_path / name / "local").to_csv(made / "loading.csv", index=False)
     given = [f"{name}={tmp_path}/{name}/local/studies/one" for name in ("old", "new")]
     monkeypatch.setattr(sys, "argv", ["compare", *given, "--output", str(tmp_path / "both")])
-    compare_machines.main()
+    compare(standalone_mode=False)
 
 
 @pytest.mark.case("copied-results", source="faster-cpython/tools #72", right="refused: a copy")

@@ -17,10 +17,10 @@ from study.core import paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.records import record, tidy
+from study.report import terminal
 from study.report.page.links import Records
 
 sys.path.insert(0, str(Path(paths.ROOT) / "scripts"))
-import show_findings
 
 READ = ("runtime_s", "load_s", "gpus", "peak_memory_mb")
 
@@ -46,7 +46,7 @@ class Runs(PartOfARun):
 
     def read(self, path):
         frame = tidy.read_runs(path)
-        show_findings._print_failures(path, "results")
+        terminal.print_failures(path, "results")
         if frame.empty:
             return None
         Records(frame, pd.DataFrame())

@@ -2,13 +2,15 @@
 
 import ast
 import functools
+import importlib
 import re
 
 import yaml
 from snakemake.cli import get_argument_parser
 from tracked import tracked
 
-from study import cli
+from study.commands.main import VERBS
+from study.commands.options import Step
 from study.core import checked, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -29,7 +31,7 @@ ELSEWHERE = {
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
     "config/machines/cluster.yaml points.csv docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
-    "/path/to/study/scripts/show_status.py /path/to/study/Snakefile",
+    "/path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
@@ -139,18 +141,32 @@ def _figures():
 
 @functools.cache
 def _options(script):
-    """The options of a script: those that it adds, and those of Snakemake."""
+    """The options of a verb, ``study NAME``, of a script, and of Snakemake."""
     if script == "snakemake":
         return {option for action in get_argument_parser()._actions for option in action.option_strings}
+    if script in _verbs():
+        return _declared(_verbs()[script])
     text = read(script)
-    if "of_a_study()" in text:
-        text += read("scripts/study/core/command_line.py")
+    if script.startswith("scripts/") and "from study.commands." in text and script.count("/") == 1:
+        module = importlib.import_module(script.removeprefix("scripts/").removesuffix(".py"))
+        return set().union(*(_declared(each) for each in vars(module).values() if isinstance(each, Step)))
     return {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', text)}
 
 
 @functools.cache
+def _verbs():
+    return {f"study {each.name}": each for each in VERBS}
+
+
+def _declared(command):
+    """The options of a command, and of those below it."""
+    below = getattr(command, "commands", {}).values()
+    return {option for each in (command, *below) for param in each.params for option in param.opts}
+
+
+@functools.cache
 def _any_option():
-    return set.union(*map(_options, ["snakemake", *tracked("scripts/*.py", "performance/*.py")]))
+    return set.union(*map(_options, ["snakemake", *_verbs(), *tracked("scripts/*.py", "performance/*.py")]))
 
 
 def is_known(word):
@@ -226,10 +242,10 @@ def unknown_in_command(line):
             return []
         if verb in ("run", "plan"):
             return [word for word in _unknown_arguments("snakemake", rest) if word not in ("--study", "--machine")]
-        if verb not in cli.VERBS or not cli.VERBS[verb].script:
-            return [] if verb in (*cli.VERBS, "completion") else [verb]
-        program = f"scripts/{cli.VERBS[verb].script}.py"
-        return [] if program not in existing() else _unknown_arguments(program, rest)
+        program = f"study {verb}"
+        if program in _verbs():
+            return _unknown_arguments(program, rest)
+        return [] if verb == "completion" else [verb]
     if program == "python":
         if rest[0] == "-m":
             return [word for word in rest[2:] if "/" in word and unknown_path(word)]

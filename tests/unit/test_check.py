@@ -5,7 +5,6 @@ import itertools
 import math
 import sys
 
-import check
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +12,7 @@ import yaml
 from examples import STUDY
 
 from study import plan
+from study.commands.analysis import check
 from study.compare import reference_check as checks
 from study.compare import references
 from study.core import checked, code_version, configuration
@@ -44,7 +44,7 @@ class Machine:
         self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
         self.study, self.started = None, itertools.count(1)
         monkeypatch.setattr(configuration, "own", lambda: folder / "config")
-        monkeypatch.setattr(check, "load_study", lambda name, on: self.study)
+        monkeypatch.setattr(expansion, "load_study", lambda name, on: self.study)
         monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
         monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
 
@@ -75,20 +75,23 @@ class Machine:
 
     def check(self, *options):
         """(exit code, what was printed). Mistakes are raised."""
-        code = int(self.command(check.main, *options))
+        with check.make_context("check", self.line(*options)) as context:
+            code = int(check.callback(**context.params))
         return code, self.capsys.readouterr().out
 
     def ended(self, *options):
         """(exit code, what was printed, error messages) of the script."""
-        with pytest.raises(SystemExit) as ended:
-            self.command(check.run, *options)
-        return ended.value.code, *self.capsys.readouterr()
+        self.patch.setattr(sys, "argv", ["check", *self.line(*options)])
+        code = 0
+        try:
+            check.start()
+        except SystemExit as end:
+            code = end.code
+        return code, *self.capsys.readouterr()
 
-    def command(self, function, *options):
-        line = ["check", "--study", "test", "--machine", "local", "--results-dir", str(self.results),
+    def line(self, *options):
+        return ["--study", "test", "--machine", "local", "--results-dir", str(self.results),
                 "--output", str(self.results / "table"), *options]  # fmt: skip
-        self.patch.setattr(sys, "argv", line)
-        return function()
 
     @property
     def row(self):
@@ -391,7 +394,7 @@ def test_exit_codes_tell_a_regression_from_a_mistake(local):
     assert (code, "not valid YAML" in error, error.count("\n")) == (2, True, 1)
     assert local.ended("--machine", "nowhere")[0] == 2
     assert local.ended("--no-such-option")[0] == 2
-    local.patch.setattr(check, "load_study", lambda name, on: 1 / 0)
+    local.patch.setattr(expansion, "load_study", lambda name, on: 1 / 0)
     assert local.ended()[0] == 2, "a bug is no regression"
 
 

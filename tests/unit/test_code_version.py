@@ -191,8 +191,16 @@ def test_every_loader_format_and_sensor_is_found_by_how_it_is_registered():
         part.registered
         for path in ours((code_version.SCRIPTS / "study").rglob("*.py"))
         for part in code_version._source(path).parts
+        if path.parent.name != "commands"
     }
     assert known == {name for name, each in LOADERS_KNOWN.items() if each.reads != "format"} | {*FORMATS, *SENSORS}
+
+
+@pytest.mark.parametrize("name", ["make_table", "check"])
+def test_the_code_of_a_step_is_its_own_and_what_it_imports(name):
+    found = covered(f"{name}.py", used=frozenset({name}))
+    assert {each.split()[1] for each in found if each.startswith("study/commands/") and " " in each} == {name}
+    assert not [each for each in found if each.startswith(("study/report/page", "study/contrib", "study/workflow"))]
 
 
 NT3 = ("study.backends.tensorflow.backend", "study.workloads.nt3", "study.workloads.nt3.tensorflow")
@@ -243,13 +251,16 @@ def test_a_run_s_code_is_nothing_else():
 
 
 def test_declarations_are_in_no_digest():
-    for entry in ("update_records.py", "collect_records.py", "make_table.py", "make_figure.py", "make_report.py"):
-        assert not [name for name in covered(entry) if name.startswith("study/experiment/parameters/")], entry
+    for entry in ("update_records", "collect_records", "make_table", "make_figure", "make_report"):
+        found = covered(f"{entry}.py", used=frozenset({entry}))
+        assert not [name for name in found if name.startswith("study/experiment/parameters/")], entry
     assert "study/experiment/parameter.py" in covered("make_table.py"), "how they are used is"
 
 
 def test_a_package_that_imports_all_its_modules_is_covered_whole():
-    assert {"study/report/papers/sc18.py", "study/report/tables/formats.py"} <= covered("make_table.py")
+    assert {"study/report/papers/sc18.py", "study/report/tables/formats.py"} <= covered(
+        "make_table.py", used=frozenset({"make_table"})
+    )
 
 
 def test_modules_of_each_part_are_covered(scripts):
@@ -263,5 +274,5 @@ def test_modules_of_each_part_are_covered(scripts):
 
 
 def test_counts_of_operations_are_in_the_tables_digests_and_not_in_a_run_s():
-    assert "study/workloads/p1b3/operations.py" in covered("collect_records.py")
+    assert "study/workloads/p1b3/operations.py" in covered("collect_records.py", used=frozenset({"collect_records"}))
     assert not [name for name in covered(*code_version.RUN, "study.workloads.nt3") if name.endswith("operations.py")]

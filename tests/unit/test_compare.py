@@ -3,17 +3,19 @@
 import sys
 from pathlib import Path
 
-import compare_machines
 import pandas as pd
 import pytest
 from examples import expand
 
+from study.commands.results import compare
 from study.core import code_version, provenance
+from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.experiment.study import Study
 from study.records import versions
 from study.records.record import make_record
 from study.records.tidy import loading_frame, runs_frame
+from study.report import machine_comparison
 from study.report.tables import comparison
 
 
@@ -21,7 +23,7 @@ from study.report.tables import comparison
 def compared(make_run, tmp_path, monkeypatch, capsys):
     """Make the results of these machines and compare them: ``compared({"local": 10.0, "local_mpi": 20.0})``."""
 
-    def compare(runtimes, tables=("scaling",), folders=None):
+    def compare_runs(runtimes, tables=("scaling",), folders=None):
         (run,) = expand(gpus=2)
         for machine, runtime in runtimes.items():
             folder = make_run(run, runtime=runtime, machine=machine)
@@ -35,10 +37,10 @@ def compared(make_run, tmp_path, monkeypatch, capsys):
                 (made / "tables" / f"{table}.csv").write_text("")
         given = [str(tmp_path / name / "studies" / "one") for name in folders or runtimes]
         monkeypatch.setattr(sys, "argv", ["compare", *given, "--output", str(tmp_path / "both")])
-        compare_machines.main()
+        compare(standalone_mode=False)
         return tmp_path / "both"
 
-    return compare
+    return compare_runs
 
 
 @pytest.mark.slow
@@ -71,19 +73,19 @@ def test_the_hosts_are_named(compared):
 
 
 def test_one_machine_twice_is_refused(compared):
-    with pytest.raises(compare_machines.StudyError, match="are both of machine local"):
+    with pytest.raises(StudyError, match="are both of machine local"):
         compared({"local": 10.0}, folders=["local", "local"])
 
 
 @pytest.mark.slow
 def test_nothing_in_common_is_refused(compared):
-    with pytest.raises(compare_machines.StudyError, match="no table in common"):
+    with pytest.raises(StudyError, match="no table in common"):
         compared({"local": 10.0, "local_mpi": 20.0}, tables=())
 
 
 def test_a_folder_that_cannot_be_a_study_s_is_refused():
-    with pytest.raises(compare_machines.StudyError, match="^/: is no folder of a study's results, results/<machine>"):
-        compare_machines._given("/")
+    with pytest.raises(StudyError, match="^/: is no folder of a study's results, results/<machine>"):
+        machine_comparison.parse_results("/")
 
 
 def results_of(make_run, tmp_path, machine, runtimes):
@@ -107,7 +109,7 @@ def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, 
     new = results_of(make_run, tmp_path, "local_mpi", [11.0, 11.1, 10.9])
     line = ["compare", f"old={old}", f"new={new}", "--output", str(tmp_path / "both")]
     monkeypatch.setattr(sys, "argv", line)
-    compare_machines.main()
+    compare(standalone_mode=False)
     table = pd.read_csv(tmp_path / "both" / "comparison.csv").set_index("quantity")
     row = table.loc["runtime_s"]
     assert (row["machine"], row["how"], row["repeats"]) == ("new", "calibrated", 3)
@@ -161,8 +163,8 @@ def test_without_calibration_later_runs_have_no_interval(compared):
 @pytest.mark.parametrize("folder", ["/nope", "/", "/tmp"])
 def test_a_labelled_folder_near_the_root_is_named(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["x", f"one={folder}", "--output", str(tmp_path)])
-    with pytest.raises(compare_machines.StudyError, match=f"^{Path(folder) / 'runs.csv'}: is not there; run the study"):
-        compare_machines.main()
+    with pytest.raises(StudyError, match=f"^{Path(folder) / 'runs.csv'}: is not there; run the study"):
+        compare(standalone_mode=False)
 
 
 def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypatch):
@@ -192,5 +194,5 @@ def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypa
     monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
     monkeypatch.setattr(provenance, "packages", lambda framework: {**packages, "tensorflow": "3"})
     assert versions.put_aside(study, results) == [name], "other libraries are another version too"
-    given = compare_machines._given(str(kept / "studies" / "one"))
+    given = machine_comparison.parse_results(str(kept / "studies" / "one"))
     assert given.name == name

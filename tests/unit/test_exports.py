@@ -8,18 +8,16 @@ import sys
 import tarfile
 from pathlib import Path
 
-import export_results
-import export_trace
 import pandas as pd
 import pytest
 import yaml
 from examples import STUDY, expand
 
+from study.commands.results import export, trace
 from study.contrib.exports import EXPORTS, declared, mlflow
-from study.core import archive, script_options
+from study.core import archive
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.core.paths import SCRIPTS
 from study.experiment import expansion
 from study.records.record import make_record
 from study.records.tidy import read_runs, runs_frame
@@ -128,14 +126,13 @@ def test_exports_that_cannot_be_made_are_refused():
 
 
 def test_the_command_offers_exports_that_there_are():
-    options = script_options.of_script(SCRIPTS / "export_results.py").options
-    (offered,) = [set(each.choices) for each in options if each.name == "--format"]
+    (offered,) = [set(each.type.choices) for each in export.params if "--format" in each.opts]
     assert offered <= set(EXPORTS)
 
 
 def exported(study, tmp_path, monkeypatch, *more):
     monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", str(tmp_path), *more])
-    export_results.main()
+    export(standalone_mode=False)
 
 
 def test_the_archive_has_the_results_the_runs_and_the_workflow_with_their_checksums(study, tmp_path, monkeypatch):
@@ -214,7 +211,7 @@ def test_a_name_in_an_export_leads_nowhere_else_where_it_is_unpacked(study, tmp_
     assert (tmp_path / "local" / frame["record"][0]).is_file()
     monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", ".", "--format", form])
     with pytest.raises(StudyError, match="which is no path below local"):
-        export_results.main()
+        export(standalone_mode=False)
 
 
 def test_links_within_the_results_are_exported_as_what_they_mean(study, tmp_path, monkeypatch):
@@ -231,7 +228,7 @@ def test_what_leaves_a_run_s_folder_is_in_no_trace(trained, tmp_path, monkeypatc
     put(trained / "history.csv", tmp_path / "secret")
     monkeypatch.setattr(sys, "argv", ["trace", str(trained), "--output", str(tmp_path / "trace.json")])
     with pytest.raises(StudyError, match=words):
-        export_trace.main()
+        trace(standalone_mode=False)
 
 
 def test_a_file_is_no_store(study, tmp_path, monkeypatch):

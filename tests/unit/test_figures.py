@@ -6,7 +6,6 @@ import math
 import re
 import sys
 
-import make_figure
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -15,9 +14,11 @@ from examples import expand
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from study.commands.steps import make_figure
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
+from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.study import Study
 from study.records.record import make_record
@@ -525,11 +526,11 @@ def run_script(make_run, tmp_path, monkeypatch):
             folder = make_run(planned, **facts)
             write_json(folder / "record.json", make_record(folder))
         study = Study("tiny", "a test", {}, tuple(planned for planned, _ in runs))
-        monkeypatch.setattr(make_figure, "load_planned", {"tiny": study}.__getitem__)
+        monkeypatch.setattr(expansion, "load_planned", {"tiny": study}.__getitem__)
         made = tmp_path / "local" / "studies" / "tiny" / "figures"
         outputs = ["--svg", str(made / "f.svg"), "--pdf", str(made / "f.pdf")]
         monkeypatch.setattr(sys, "argv", ["make_figure.py", "--figure", name, "--study", "tiny", *outputs])
-        make_figure.main()
+        make_figure(standalone_mode=False)
         return made
 
     return run

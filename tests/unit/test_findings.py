@@ -9,12 +9,12 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import show_findings
 from examples import STUDY
 from snakemake_interface_logger_plugins.common import LogEvent
 from tracked import ours
 
 from study import plan
+from study.commands.results import findings as show_findings
 from study.core import checked, code_version, configuration
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -22,7 +22,7 @@ from study.experiment import expansion, progress
 from study.machines import machine
 from study.records.record import make_record
 from study.records.table_inputs import gather
-from study.report import sources
+from study.report import sources, terminal
 from study.report.findings import declaration, outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE
 
@@ -354,7 +354,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
     everything, _ = gather(study, tmp_path / "local", lambda run: True, uses_loading=False)
     everything.to_csv(folder / "runs.csv", index=False)
     monkeypatch.setattr("sys.argv", ["show", "--study", "test", "--machine", "local", "--results-dir", str(tmp_path)])
-    show_findings.main()
+    show_findings(standalone_mode=False)
     said = capsys.readouterr().out
     assert "chunked is faster: yes\n    Shorter by 20 % (95 % interval 20 to 20 %, 3 blocks)." in said
     assert "1 run failed" in said and "oom in train: no memory" in said
@@ -365,7 +365,7 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
 def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["show", "--results-dir", str(tmp_path)])
     with pytest.raises(StudyError, match="runs.csv is not there; run the study first: study run laptop"):
-        show_findings.main()
+        show_findings(standalone_mode=False)
 
 
 FAILED, EXPECTED, OK = ({"status": s, "may_fail": m} for s, m in (("failed", ""), ("failed", "True"), ("ok", "")))
@@ -383,7 +383,7 @@ FAILED, EXPECTED, OK = ({"status": s, "may_fail": m} for s, m in (("failed", "")
 )
 def test_a_study_none_of_whose_runs_succeeded_has_failed(rows, words):
     with pytest.raises(StudyError, match=words) if words else contextlib.nullcontext():
-        show_findings._require_a_success("test", rows)
+        terminal.require_a_success("test", rows)
 
 
 @pytest.mark.parametrize("verdict", ["yes", "opposite", "no"])

@@ -7,10 +7,10 @@ import re
 import sys
 import types
 
-import gpu_check
 import pytest
 from fake_nvml import FakeNvml, NVMLError
 
+from study.commands import measurements
 from study.contrib.gpu_check import check, devices, load, meters, study_runs, training
 from study.contrib.gpu_check.verdicts import NOT_OK, UNCHECKED, CannotCheck, Verdicts, write_markdown
 from study.core.errors import StudyError
@@ -233,7 +233,7 @@ def whole(make, monkeypatch, tmp_path):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
         monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--output", str(tmp_path / "out")])
         try:
-            gpu_check.main()
+            measurements.gpu(standalone_mode=False)
         except SystemExit as ended:
             return ended.code, contents
         return 0, contents
@@ -267,7 +267,7 @@ def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
     for nvml, words in ((without, "NVML Shared Library Not Found"), (FakeNvml(0), "CUDA shows none")):
         monkeypatch.setattr(check.sensor, "library", lambda nvml=nvml: nvml)
         with pytest.raises(SystemExit) as ended:
-            gpu_check.main()
+            measurements.gpu(standalone_mode=False)
         assert ended.value.code == 2
         assert re.fullmatch(f"no GPU: .*{words}.*\n", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []

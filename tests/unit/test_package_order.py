@@ -21,8 +21,8 @@ from study.records.tidy import runs_frame
 LIBRARY = ROOT / "scripts" / "study"
 # As in docs/extending.md (see the last test), lowest first.
 ORDER = ("core", "instruments", "data", "workloads", "machines", "experiment", "communication", "backends", "training",
-         "ensembles", "launch", "records", "compare", "prediction", "report", "plan", "workflow", "cli",
-         "contrib")  # fmt: skip
+         "ensembles", "launch", "records", "compare", "prediction", "report", "plan", "workflow",
+         "commands", "contrib")  # fmt: skip
 DOCUMENT = ROOT / "docs" / "extending.md"
 MODULES = sorted(path.relative_to(LIBRARY) for path in ours(LIBRARY.rglob("*.py")))
 
@@ -59,18 +59,16 @@ def test_nothing_imports_contrib():
 STEPS = """
 import sys
 sys.modules["study.contrib"] = None
-import launch_training, make_report, make_table, show_findings, show_status
 from study import plan
+from study.commands import main, steps
 from study.experiment.expansion import load_study
 from study.machines import machine
 from study.workflow import planned, start
 print(plan.summary(load_study("smoke"), machine.load("local"), {}))
 folder, study = sys.argv[1], ["--study", "smoke"]
-tables = [f"--{form}={folder}/tables/scaling.{form}" for form in ("csv", "markdown", "latex", "html")]
-sys.argv[1:] = [*study, "--table", "scaling", *tables]
-make_table.main()
-sys.argv[1:] = [*study, "--machine", "local", "--output", f"{folder}/report.html"]
-make_report.main()
+files = [f"--{form}={folder}/tables/scaling.{form}" for form in ("csv", "markdown", "latex", "html")]
+steps.make_table([*study, "--table", "scaling", *files], standalone_mode=False)
+steps.make_report([*study, "--machine", "local", "--output", f"{folder}/report.html"], standalone_mode=False)
 """
 
 

@@ -1,17 +1,18 @@
-"""Predictions from anybody's points: the contract of scripts/predict.py, and what every series must obey."""
+"""Predictions from anybody's points: the contract of `study predict`, and what every series must obey."""
 
 import json
 import subprocess
 import sys
 
+import click
 import numpy as np
 import pandas as pd
-import predict
 import pytest
 from examples import expand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from study.commands.analysis import predict, refuse_output
 from study.contrib.readers.imports import read_any
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -23,6 +24,7 @@ from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_s
 from study.prediction.simple_fits import perfect_scaling, power_law, three_terms
 from study.records.record import make_record
 from study.records.tidy import runs_frame
+from study.report.series_text import to_markdown
 from study.report.tables.allocation import allocation_table
 
 COUNTS = np.array([1.0, 2.0, 4.0, 8.0])
@@ -786,8 +788,9 @@ def test_the_command_keeps_its_contract(tmp_path):
     (tmp_path / "points.csv").write_text("series,ranks,time_per_step_s\n" + "".join(
         f"{name},{ranks},{1 / ranks + 0.01}\n" for name in "ba" for ranks in (1, 2, 4, 8)
     ))  # fmt: skip
-    line = [sys.executable, "scripts/predict.py", tmp_path / "points.csv", "--work", "fixed", "--ranks-per-node", "4",
-            "--predict", "64,16", "--price", "2", "--grid", "400", "--output", tmp_path / "out.csv"]  # fmt: skip
+    line = [sys.executable, "-m", "study.commands.main", "predict", tmp_path / "points.csv", "--work", "fixed",
+            "--ranks-per-node", "4", "--predict", "64,16", "--price", "2", "--grid", "400",
+            "--output", tmp_path / "out.csv"]  # fmt: skip
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "out.csv")
@@ -806,14 +809,14 @@ def test_the_command_keeps_its_contract(tmp_path):
 def test_an_output_is_neither_read_nor_written_twice(tmp_path):
     points = tmp_path / "points.csv"
     points.write_text("")
-    predict.check_output(tmp_path / "new.csv", [str(points)])
+    refuse_output(tmp_path / "new.csv", [str(points)])
     for output, told in (
         (points, "is one of the files with points"),
         (tmp_path / "a.md", "must be a CSV file"),
         (tmp_path, "is a folder"),
     ):
         with pytest.raises(StudyError, match=told):
-            predict.check_output(output, ["x.log", f"8:{points}"])
+            refuse_output(output, ["x.log", f"8:{points}"])
 
 
 def test_the_interval_of_a_single_measurement_has_the_scatter_of_the_repeats():
@@ -889,13 +892,11 @@ def test_a_price_is_of_a_node_hour():
     assert not any("node-hour" in each for each in answered(made(8 / COUNTS)).sentences)
 
 
-def test_without_work_the_command_names_its_values_with_their_meaning(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["predict.py", "points.csv"])
-    with pytest.raises(SystemExit):
-        predict.main()
-    told = capsys.readouterr().err
-    assert "--work is required: fixed (strong scaling), per_rank (weak scaling" in told
-    assert "epochs (the papers'" in told
+def test_without_work_the_command_names_its_values_with_their_meaning():
+    with pytest.raises(click.UsageError) as refused:
+        predict(["points.csv"], standalone_mode=False)
+    assert "--work is required: fixed (strong scaling), per_rank (weak scaling" in refused.value.message
+    assert "epochs (the papers'" in refused.value.message
 
 
 def test_without_a_recommended_count_the_next_measurement_does_not_speak_of_one():
@@ -919,7 +920,7 @@ def test_too_many_counts_end_in_a_sentence():
 
 
 def test_what_is_not_predicted_is_empty_in_the_answer():
-    text = predict.markdown([answered(made([8, 4.2], (1, 2)))])
+    text = to_markdown([answered(made([8, 4.2], (1, 2)))])
     assert "time in s, as measured, not predicted" in text
     assert "nan" not in text
 

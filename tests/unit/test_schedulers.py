@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-import cluster
 import pytest
 
 from study import plan
+from study.commands.jobs import cluster
 from study.core.errors import StudyError
-from study.machines import packing, queues
+from study.machines import machine, packing, queues
 from study.machines.batch_systems import BATCH_SYSTEMS, jobs
 from study.machines.batch_systems.base import Job, State
 from study.machines.machine import load
@@ -65,14 +65,14 @@ def test_a_job_asks_for_what_its_ranks_need_of_each_node(asked_of, nodes, ranks,
 def asked_of(asked, monkeypatch):
     """The submit line that ``scripts/cluster.py`` makes of these arguments, on a machine whose jobs have two nodes."""
     on = {**load("perlmutter"), "queue": {"smallest_nodes": 2}}
-    monkeypatch.setattr(cluster, "load", lambda name: on)
+    monkeypatch.setattr(machine, "load", lambda name: on)
     monkeypatch.setenv("STUDY_ACCOUNT", "ABC123")
     asked[0].append((0, "7\n", ""))
 
     def submit(*arguments):
         line = ["cluster.py", "submit", "--machine", "m", "--minutes", "10", *arguments, "snakejob.sh"]
         monkeypatch.setattr(sys, "argv", line)
-        cluster.main()
+        cluster(standalone_mode=False)
         return asked[1][-1]
 
     return submit

@@ -7,10 +7,11 @@ import sys
 import time
 
 import pytest
-import show_status
 from examples import STUDY
 
-from study.core import command_line, number_types
+from study.commands import options
+from study.commands.results import status
+from study.core import number_types
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.records import failures, run_states
@@ -22,16 +23,16 @@ def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     make_run(study.runs[0])
     make_run(study.runs[1], status="failed")
     (tmp_path / "local" / "runs" / study.runs[2].directory / "ranks").mkdir(parents=True)
-    monkeypatch.setattr(show_status, "load_study", lambda name, on: study)
+    monkeypatch.setattr(expansion, "load_study", lambda name, on: study)
     monkeypatch.setattr(sys, "argv", ["status", "--machine", "local", "--results-dir", str(tmp_path)])
-    show_status.main()
+    status(standalone_mode=False)
     said = capsys.readouterr().out
     assert "4 runs: 1 done, 1 running, 1 failed, 1 to do" in said
     assert f"failed: {study.runs[1].directory}: oom in train: no memory" in said
     assert f"running: {study.runs[2].directory}" in said
     old = time.time() - 600
     os.utime(tmp_path / "local" / "runs" / study.runs[2].directory / "ranks", (old, old))
-    show_status.main()
+    status(standalone_mode=False)
     said = capsys.readouterr().out
     assert "4 runs: 1 done, 1 silent, 1 failed, 1 to do" in said
     assert f"silent: {study.runs[2].directory}: no heartbeat for 600 s" in said
@@ -57,16 +58,17 @@ def test_a_run_that_ends_while_its_state_is_read_is_running(tmp_path, monkeypatc
 def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["status", "--machine", "lokal", "--results-dir", str(tmp_path)])
     with pytest.raises(StudyError, match=r"there is no machine 'lokal' .*; did you mean 'local'\?"):
-        show_status.main()
+        status(standalone_mode=False)
     monkeypatch.setattr(sys, "argv", ["status", "--machine", "summit", "--results-dir", str(tmp_path)])
-    show_status.main()
+    status(standalone_mode=False)
 
 
 @pytest.mark.parametrize(
     ("kind", "text"),
     [(number_types.count, "0"), (number_types.count, "-5"), (number_types.count, "1.5"), (number_types.seconds, "-4"),
-     (number_types.seconds, "nan"), (number_types.seconds, "inf"), (number_types.rate, "0"), (command_line.folder, "")],
+     (number_types.seconds, "nan"), (number_types.seconds, "inf"), (number_types.rate, "0"),
+     (options.FOLDER.function, "")],
 )  # fmt: skip
 def test_arguments_that_would_measure_nothing_are_refused(kind, text):
-    with pytest.raises(argparse.ArgumentTypeError, match="must be"):
+    with pytest.raises((argparse.ArgumentTypeError, ValueError), match="must be"):
         kind(text)

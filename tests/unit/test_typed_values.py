@@ -128,4 +128,4 @@ def test_a_script_says_it_in_one_line():
     ]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.endswith("error: argument --nodes: '1_0' must be an integer, at least 1\n")
+    assert done.stderr.endswith("error: Invalid value for '--nodes': '1_0' must be an integer, at least 1\n")

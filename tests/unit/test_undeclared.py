@@ -4,13 +4,15 @@ import json
 import tarfile
 
 import pytest
-import show_findings
 
+from study.commands.results import findings as show_findings
 from study.contrib.exports import archive, mlflow
 from study.contrib.exports.kinds import Results
 from study.core import configuration
 from study.core.files import write_json
 from study.experiment.undeclared import undeclared
+from study.records import tidy
+from study.report import answer
 
 OLD_FORM = {"study": "mine", "findings": [{"name": "n"}]}  # lacks what the schema asks for
 STALE = ["figures/loaders.svg", "findings.json", "findings.md", "tables/summary.csv", "tables/summary.md"]
@@ -63,10 +65,10 @@ def test_of_a_study_without_a_file_nothing_is_known(study, tmp_path):
 
 def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monkeypatch, capsys):
     folder = study("tables: [scaling]\n")
-    monkeypatch.setattr(show_findings.answer, "answers", lambda runs: [])
-    monkeypatch.setattr(show_findings.tidy, "read_runs", lambda path: None)
+    monkeypatch.setattr(answer, "answers", lambda runs: [])
+    monkeypatch.setattr(tidy, "read_runs", lambda path: None)
     monkeypatch.setattr("sys.argv", ["show", "--study", "mine", "--machine", "local", "--results-dir", str(tmp_path)])
-    show_findings.main()
+    show_findings(standalone_mode=False)
     said = capsys.readouterr().out
     assert "Study mine declares no findings." in said and "findings.md" not in said
     assert f"{folder / 'findings.json'} is of an earlier version of the study, and is not used; delete it." in said

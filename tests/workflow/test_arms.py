@@ -41,7 +41,7 @@ def test_runs_that_are_there_become_arms_and_nothing_is_trained(project):
 
 
 def tune(project, *arguments):
-    line = [BIN / "python", "scripts/tune.py", "--study", "arms", "--machine", "local", *arguments]
+    line = [BIN / "python", "-m", "study.commands.main", "tune", "--study", "arms", "--machine", "local", *arguments]
     done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
     assert "arms.yaml: 1 screening and 0 held-out blocks at most, and study tune needs 3 of each" in done.stderr
     return done.stdout

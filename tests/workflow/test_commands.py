@@ -24,7 +24,7 @@ ELSEWHERE = {  # commands like these: the test that runs them, or what they are 
     r"snakemake --profile local( --config study=\w+)?$": "tests/unit/test_documents.py",  # expands every study
     r"snakemake .*study=icpp2019": "tests/workflow/test_plans.py",
     r"snakemake .*--forcerun": "tests/workflow/test_plans.py",
-    r"python scripts/compare_machines.py": "tests/unit/test_compare.py",
+    r"study compare ": "tests/unit/test_compare.py",
 }
 
 

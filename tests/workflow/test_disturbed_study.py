@@ -66,7 +66,7 @@ def example(tmp_path, group):
 
 def run(folder, group, machine):
     """Run the study on a machine; its rows, its attempts and its finding."""
-    line = [BIN / "python", "-c", "from study import cli; cli.main()", "run", "--machine", machine]
+    line = [BIN / "python", "-m", "study.commands.main", "run", "--machine", machine]
     enter = ["sh", "-c", 'echo $$ >$0/cgroup.procs; exec "$@"', group]
     variables = {**os.environ, "PYTHONPATH": str(folder.parent.parent / "scripts")}
     done = subprocess.run(

@@ -92,7 +92,7 @@ def test_a_disturbed_block_is_run_again_by_the_same_command(example):
     here.write_text(here.read_text().replace("local_processes", "noticing"))
     with subprocess.Popen(["sh", "-c", BURNER], cwd=folder) as burner:
         try:
-            said = called(folder, "python", "-c", "from study import cli; cli.main()", "run").stderr
+            said = called(folder, "python", "-m", "study.commands.main", "run").stderr
         finally:
             burner.kill()
     assert "a block with a disturbed run is run again at the end, at most 1 time (repeat_disturbed" in said

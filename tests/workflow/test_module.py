@@ -65,7 +65,7 @@ def test_a_folder_with_a_configuration_is_enough(folder):
     assert "| nt3" in (folder / "results/mine/studies/mine/tables/scaling.md").read_text()
     again = called(folder, "snakemake", *LINES, "-n")
     assert "Nothing to be done" in again.stdout + again.stderr
-    told = called(folder, "python", ROOT / "scripts" / "show_status.py")
+    told = called(folder, "python", "-m", "study.commands.main", "status")
     assert told.stdout.startswith("study mine on mine: 1 run: 1 done\n"), told.stderr
 
 

@@ -105,7 +105,7 @@ def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_chan
     assert finding["sentence"] in (project.made / "findings.md").read_text()
     finding_file.write_text(FINDING.replace("An epoch", "Each epoch"))
     assert project.plan(study="stated") == {**REPORT, "make_findings": 1, **OF_RESULTS}
-    line = [BIN / "python", "scripts/show_findings.py", "--study", "stated"]
+    line = [BIN / "python", "-m", "study.commands.main", "findings", "stated"]
     shown = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
     assert "not enough runs" in shown.stdout and "No run failed." in shown.stdout
 

@@ -29,14 +29,14 @@ def checked(finished, tmp_path_factory):
     return project
 
 
-def script(project, name, *arguments):
-    line = [BIN / "python", f"scripts/{name}.py", *map(str, arguments)]
+def verb(project, name, *arguments):
+    line = [BIN / "python", "-m", "study.commands.main", name, *map(str, arguments)]
     return subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
 
 
 def check(project, *options):
     """(exit code, the verdicts by quantity) of a check."""
-    done = script(project, "check", "--study", "checked", "--output", "table", *options)
+    done = verb(project, "check", "--study", "checked", "--output", "table", *options)
     assert not done.stderr, done.stderr
     table = pd.read_csv(project.root / "table" / "performance_check.csv").set_index("quantity")
     return done.returncode, table["verdict"].to_dict()
@@ -52,7 +52,7 @@ def test_accepted_values_and_a_changed_one(checked):
     """Two repeats of a load are too few; a run time that is ten times the accepted one is a regression."""
     verdicts = {"runtime_s": "no reference", "train_s": "runs without calibration", "load_s": "not enough repeats"}
     assert check(checked) == (0, verdicts)
-    done = script(checked, "check", "--study", "checked", "--accept")
+    done = verb(checked, "check", "--study", "checked", "--accept")
     assert (done.returncode, done.stdout) == (0, "accepted 1 of 3 references in config/references/local/checked.yaml\n")
     assert "not accepted, runs without calibration: train_s of nt3/" in done.stderr
     assert "not accepted, not enough repeats: load_s of nt3/" in done.stderr
@@ -64,7 +64,7 @@ def test_accepted_values_and_a_changed_one(checked):
     file.write_text(yaml.safe_dump({"references": [changed]}))
     assert check(checked) == (1, verdicts | {"runtime_s": "regression"})
     file.write_text("references: [{quantity: runtime_s}]\n")
-    done = script(checked, "check", "--study", "checked")
+    done = verb(checked, "check", "--study", "checked")
     assert done.returncode == 2
     assert done.stderr.startswith("error: config/references/local/checked.yaml: line 1: references[0]: the key 'point'")
     file.write_text(yaml.safe_dump({"references": [changed]}))
@@ -85,13 +85,13 @@ def test_runs_of_older_code_stay_and_are_compared(checked):
     old = pd.read_csv(kept / "runs.csv")
     assert len(old) == 3
     line = (f"old={kept}", f"new={checked.made}", "--output", checked.root / "both")
-    done = script(checked, "compare_machines", *line)
+    done = verb(checked, "compare", *line)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "a copy compared with itself" in done.stderr, "nothing was trained anew"
     checked.snakemake("--forcerun", "train", study="checked")
     new = pd.read_csv(checked.made / "runs.csv")
     assert set(new["training_code"]).isdisjoint(old["training_code"])
-    done = script(checked, "compare_machines", *line)
+    done = verb(checked, "compare", *line)
     assert (done.returncode, done.stderr) == (0, "")
     row = pd.read_csv(checked.root / "both" / "comparison.csv").set_index("quantity").loc["runtime_s"]
     means = [np.exp(np.log(runs["runtime_s"]).mean()) for runs in (new, old)]

@@ -25,8 +25,9 @@ OF_COMMAND = ("run_command.py", "run_processes.py", "sample_power.py", "study.tr
 # output of a step are among the params of its rule.
 DECLARATIONS = "study/experiment/parameters/"
 # Modules in which loaders, formats of images and power sensors are registered, of which a run uses some; and by what.
+# The commands of study.commands are registered too: a script in scripts/ starts one of them.
 REGISTERING = ("study.data.loaders", "study.data.images.formats", "study.instruments.power.sensors")
-REGISTER = ("_loader", "FORMATS.register", "SENSORS.register")
+REGISTER = ("_loader", "FORMATS.register", "SENSORS.register", "step", "verb")
 MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
@@ -58,8 +59,13 @@ def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:
 
 def loading_code() -> str:
     """The digest of all code that affects a loading measurement."""
-    scripts = ("measure_loading.py", "load_file.py", "load_images.py", "store_matrix.py")
-    return digest(*scripts, "study.backends.tensorflow.matrix_records")
+    scripts = ("load_file.py", "load_images.py", "store_matrix.py")
+    return digest(*scripts, "study.data.loader_timing", "study.backends.tensorflow.matrix_records")
+
+
+def step_code(name: str, *modules: str) -> str:
+    """The digest of the command that scripts/NAME.py starts. modules: what it imports by a computed name."""
+    return digest(f"{name}.py", *modules, used=frozenset({name}))
 
 
 @functools.cache

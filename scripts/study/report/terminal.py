@@ -1,14 +1,22 @@
-"""Answers and findings as lines for a terminal."""
+"""Answers, findings and failures as lines for a terminal."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from study.core import checked
+from study.core.csv_files import read_rows
+from study.core.errors import StudyError
 from study.core.wording import counted
+from study.records import failures
 from study.report import answer
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
+MOST_FAILURES = 10
+# The columns of runs.csv that are read here.
+COLUMNS = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record", "status")
 
 
 def answers(found: Iterable[answer.Answer]) -> Iterator[str]:
@@ -25,6 +33,47 @@ def findings(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for each in found:
         yield f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}"
         yield _indented(each["sentence"], "    ", "    ")
+
+
+def print_findings(study: str, file: Path, is_stale: bool = False) -> None:
+    """Print the findings in findings.json. is_stale: whether the study no longer declares any."""
+    is_used = file.exists() and not is_stale
+    declared = checked.load_json(file, "study_findings")["findings"] if is_used else []
+    print(f"\nFindings of study {study}:" if declared else f"\nStudy {study} declares no findings.")
+    if is_stale:
+        print(f"{checked.shown(file)} is of an earlier version of the study, and is not used; delete it.")
+    for line in findings(declared):
+        print(line)
+
+
+def print_failures(runs_csv: Path, results: str) -> None:
+    """Print which runs failed, and why. results: the folder that records are named from."""
+    rows = read_outcomes(runs_csv)
+    failed = [row for row in rows if row["status"] != "ok"]
+    if not failed:
+        print("\nNo run failed." if rows else "\nThe study has no runs.")
+        return
+    print(f"\n{counted(len(failed), 'run')} failed:")
+    for row in failed[:MOST_FAILURES]:
+        expected = " (expected)" if row["may_fail"] else ""
+        message = failures.message(row["failure_message"])
+        print(f"  {row['failure_kind']} in {row['failure_phase'] or 'the start'}{expected}: {message}")
+        print(f"    {results}/{row['record']}")
+    if len(failed) > MOST_FAILURES:
+        print(f"  and {len(failed) - MOST_FAILURES} more, see runs.csv")
+
+
+def require_a_success(study: str, rows: Iterable[Mapping[str, str]]) -> None:
+    """Raise `StudyError` if there are runs that should succeed, and none did. rows: of `read_outcomes`."""
+    due = [row for row in rows if not row["may_fail"]]
+    if due and all(row["status"] != "ok" for row in due):
+        which = "the only run" if len(due) == 1 else f"all {len(due)} runs"
+        raise StudyError(f"{which} of study {study} failed; see the reasons above")
+
+
+def read_outcomes(runs_csv: Path) -> list[dict[str, str]]:
+    """The rows of runs.csv, {column: text}; none of a study without runs."""
+    return read_rows(runs_csv, COLUMNS) if runs_csv.read_bytes().strip() else []
 
 
 def _indented(text: str, first: str, others: str) -> str:

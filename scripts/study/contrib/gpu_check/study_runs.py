@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.cli import profiles
+from study.commands.workflow import profile_options
 from study.contrib.gpu_check.meters import RATE_HZ
 from study.contrib.gpu_check.verdicts import CannotCheck
 from study.core import commands
@@ -53,7 +53,7 @@ def run_study(folder: Path, name: str, content: Mapping[str, Any], limit_s: floa
     """
     write_text(folder / "config" / "studies" / f"{name}.yaml", json.dumps(content, indent=1) + "\n")
     snakefile = str(ROOT / "Snakefile")
-    line = [sys.executable, "-m", "snakemake", "-s", snakefile, *profiles("local"), "--config", f"study={name}"]
+    line = [sys.executable, "-m", "snakemake", "-s", snakefile, *profile_options("local"), "--config", f"study={name}"]
     own = str(Path(sys.executable).parent)  # the rules start `python`
     variables = {**os.environ, "PYTHONPATH": str(SCRIPTS), "PATH": os.pathsep.join([own, os.environ.get("PATH", "")])}
     path = folder / f"{name}.log"

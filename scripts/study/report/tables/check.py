@@ -1,4 +1,4 @@
-"""The table of a check of performance references; made by scripts/check.py, not by studies."""
+"""The table of a check of performance references; made by `study check`, not by studies."""
 
 import pandas as pd
 

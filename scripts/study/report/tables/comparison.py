@@ -1,4 +1,4 @@
-"""Ratios of two sets of results at each point, with intervals; made by scripts/compare_machines.py, not by studies."""
+"""Ratios of two sets of results at each point, with intervals; made by `study compare`, not by studies."""
 
 import math
 from typing import Any

@@ -1,53 +1,24 @@
-"""Make tables of one study's results on several machines, or by several versions of the code, side by side.
+"""One study's results on several machines, or by several versions of the code, in the same tables."""
 
-The machine is in each row. The table ``comparison`` has ratios to the first results, with intervals.
-"""
-
-import argparse
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import study  # noqa: F401  isort: skip  before pandas, so that a foreign one is refused
 import pandas as pd
 
 from study.compare import likeness
 from study.core import paths
 from study.core.csv_files import stacked
-from study.core.errors import StudyError, exit_with_message
+from study.core.errors import StudyError
 from study.core.wording import counted
 from study.records import tidy
 from study.report.tables import TABLES
 from study.report.tables.comparison import comparison
 from study.report.tables.kinds import with_own_keys
+from study.report.tables.layout import Table
 
 LABELLED = re.compile(r"(?P<label>[A-Za-z0-9_.-]+)=(?P<folder>.+)")
-
-
-def main() -> None:
-    """Read the command line and do it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "results",
-        nargs="+",
-        type=_given,
-        metavar="[LABEL=]FOLDER",
-        help="results/<machine>/studies/<study> with runs.csv and loading.csv; a label replaces the machine's name",
-    )
-    parser.add_argument("--output", required=True, type=Path, help="folder for the tables")
-    arguments = parser.parse_args()
-    results: list[Results] = arguments.results
-    _refuse_twice(results)
-    runs, loading = _joined(results, tidy.read_runs, "runs.csv"), _joined(results, tidy.read_loading, "loading.csv")
-    _refuse_copies(runs)
-    names = ", ".join(f"{each.name}{_hosts(runs, each.name)}" for each in results)
-    tables = [TABLES[name].make(runs, loading) for name in _in_all(results)]
-    tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
-    for table in (with_own_keys(each, runs) for each in tables):
-        shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=shown).write_to(arguments.output)
-        print(arguments.output / f"{table.name}.md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,27 +40,43 @@ class Results:
         return len(above) > 2 and above[2].name == paths.VERSIONS
 
 
-def _given(text: str) -> Results:
+def parse_results(text: str) -> Results:
     """``LABEL=FOLDER`` or ``FOLDER``; the label of a version that was put aside is the version."""
-    if found := LABELLED.fullmatch(text):
-        return Results(Path(found["folder"]), found["label"])
+    if match := LABELLED.fullmatch(text):
+        return Results(Path(match["folder"]), match["label"])
     machine = paths.machine_folder(paths.absolute(text) / "runs.csv")
     return Results(Path(text), machine.name if machine.parent.name == paths.VERSIONS else None)
 
 
+def make_tables(results: list[Results]) -> Iterator[Table]:
+    """The tables that all results have, with the machine in each row, and the table ``comparison``.
+
+    Raises `StudyError` for results of one machine twice, for copies, and for results without a table in common.
+    """
+    _refuse_twice(results)
+    runs, loading = _join(results, tidy.read_runs, "runs.csv"), _join(results, tidy.read_loading, "loading.csv")
+    _refuse_copies(runs)
+    names = ", ".join(f"{each.name}{_format_hosts(runs, each.name)}" for each in results)
+    tables = [TABLES[name].make(runs, loading) for name in _list_common_tables(results)]
+    tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
+    for table in (with_own_keys(each, runs) for each in tables):
+        shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
+        yield dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=shown)
+
+
 def _refuse_twice(results: list[Results]) -> None:
     """Refuse two folders of one machine: their runs and loads would be counted as repeats."""
-    seen: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for each in results:
-        runs = _joined([each], tidy.read_runs, "runs.csv")
-        loading = _joined([each], tidy.read_loading, "loading.csv")
+        runs = _join([each], tidy.read_runs, "runs.csv")
+        loading = _join([each], tidy.read_loading, "loading.csv")
         for machine in sorted({*runs.get("machine", ()), *loading.get("machine", ())}):
-            if machine in seen:
+            if machine in folders:
                 raise StudyError(
-                    f"{seen[machine]} and {each.folder} are both of machine {machine}; give each machine's once, or "
+                    f"{folders[machine]} and {each.folder} are both of machine {machine}; give each machine's once, or "
                     "give each a label: old=FOLDER new=FOLDER"
                 )
-            seen[machine] = each.folder
+            folders[machine] = each.folder
 
 
 def _refuse_copies(runs: pd.DataFrame) -> None:
@@ -105,7 +92,7 @@ def _refuse_copies(runs: pd.DataFrame) -> None:
             )
 
 
-def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:
+def _join(results: list[Results], read: Callable[[Path], pd.DataFrame], name: str) -> pd.DataFrame:
     """One tidy table of all results; ``record`` then begins with the machine or label."""
     frames = []
     for each in results:
@@ -123,7 +110,7 @@ def _joined(results: list[Results], read: Callable[[Path], pd.DataFrame], name: 
     return stacked(frames)
 
 
-def _hosts(runs: pd.DataFrame, machine: str) -> str:
+def _format_hosts(runs: pd.DataFrame, machine: str) -> str:
     """The hosts of a machine's runs in brackets; empty where they were not recorded."""
     if not {"machine", "hosts"} <= set(runs):
         return ""
@@ -132,21 +119,17 @@ def _hosts(runs: pd.DataFrame, machine: str) -> str:
     return f" ({', '.join(hosts)})" if hosts else ""
 
 
-def _in_all(results: list[Results]) -> list[str]:
+def _list_common_tables(results: list[Results]) -> list[str]:
     """The tables that every machine has, except those that compare runs of one machine.
 
     A version that was put aside has no tables of its own.
     """
     folders = [each.folder for each in results]
-    made = [folder / "tables" for folder in folders if (folder / "tables").is_dir()]
-    if not made:
+    of_tables = [folder / "tables" for folder in folders if (folder / "tables").is_dir()]
+    if not of_tables:
         return []
-    found = set.intersection(*({path.stem for path in folder.glob("*.csv")} for folder in made))
-    tables = [name for name in TABLES if name in found and not TABLES[name].compares_runs]
+    in_all = set.intersection(*({path.stem for path in folder.glob("*.csv")} for folder in of_tables))
+    tables = [name for name in TABLES if name in in_all and not TABLES[name].compares_runs]
     if not tables:
         raise StudyError(f"{' and '.join(map(str, folders))} have no table in common; run the same study on each")
     return tables
-
-
-if __name__ == "__main__":
-    exit_with_message(main)

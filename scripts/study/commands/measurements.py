@@ -1,0 +1,92 @@
+"""Measurements beside the runs of a study: of a host's GPUs, of storage, and of loaders."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from study.commands.options import (
+    COUNT,
+    JSON,
+    MACHINE,
+    PATH,
+    SECONDS,
+    StepOfLists,
+    load_contrib,
+    step,
+    verb,
+)
+
+LONGEST_READ_S = 600  # for other timed runs of this user, which wait for the end of the test
+
+
+@verb(
+    "gpu", "Does every measurement work on this machine's GPUs?", page="docs/gpu-check.md", reads_workflow=False,
+    exit_codes="0 no check failed, 1 a check failed, 2 no GPU or wrong arguments",
+)  # fmt: skip
+@click.option("--minutes", type=SECONDS, default=10.0, help="its study is ended after so long")
+@click.option("--output", metavar="PATH", help="a new folder; by default one in results/gpu_check with the time")
+def gpu(minutes: float, output: str | None) -> None:
+    """Check on this host's GPUs whether meters, device mapping, limits and training are right; writes a report.
+
+    It needs PyTorch with CUDA: make setup WITH=pytorch.
+    """
+    load_contrib("gpu_check.check").check_gpus(output, minutes)
+
+
+@step("read_storage")
+@click.option("--machine", type=MACHINE, default="local", help="a file name in config/machines without .yaml")
+@click.option("--size-mb", type=COUNT, default=1000, help="size of the file, 10^6 bytes")
+@click.option("--repeats", type=COUNT, default=5, help="cold and warm reads of each storage")
+@click.option(
+    "--output", type=PATH,
+    help="a CSV file with one row per read; by default results/MACHINE/storage.csv, which table storage shows",
+)  # fmt: skip
+def read_storage(machine: str, size_mb: int, repeats: int, output: Path | None) -> None:
+    """Read test of a machine's storage, on this host: data_dir, and the storage folders of the machine's file."""
+    from study.core import configuration
+    from study.core.files import write_text
+    from study.machines import machine_lock, storage_reads
+    from study.records import read_tests
+
+    folders = storage_reads.find_folders(machine)
+    longest_s = 2 * len(folders) * repeats * LONGEST_READ_S
+    with machine_lock.alone(f"read test of the storage of {machine}", longest_s):
+        reads = storage_reads.read_in_turn(folders, size_mb, repeats)
+    output = output or read_tests.file(Path(configuration.settings()["results_dir"]) / machine)
+    write_text(output, reads.to_csv(index=False))
+    print("\n".join(storage_reads.summarize_reads(reads)))
+
+
+@step("measure_loading", StepOfLists)
+@click.option("--files", type=JSON, required=True, help="{file: {raw, npy, sidecar, form, made}} as JSON")
+@click.option("--loader", "loaders", multiple=True, required=True)
+@click.option("--page-cache", "page_caches", type=click.Choice(["warm", "cold"]), multiple=True, required=True)
+@click.option("--repeats", type=COUNT, required=True)
+@click.option("--machine", required=True)
+@click.option("--benchmark", required=True)
+@click.option("--dataset", required=True)
+@click.option("--output", required=True)
+def measure_loading(
+    files: dict[str, Any], loaders: tuple[str, ...], page_caches: tuple[str, ...], repeats: int, machine: str,
+    benchmark: str, dataset: str, output: str,
+) -> None:  # fmt: skip
+    """Time the loaders on one dataset and write every sample. In a batch job of the machine, its node is its own."""
+    from study.data import loader_timing
+    from study.experiment import conversions
+    from study.machines import machine_lock, queues
+    from study.machines.machine import declared
+
+    for file in files.values():
+        for sidecar in [f"{each}.json" for each in file.get("folders", {}).values()] or [file["sidecar"]]:
+            conversions.check_file(sidecar, file["made"])
+    labels = {"machine": machine, "benchmark": benchmark, "dataset": dataset}
+    longest_s = loader_timing.LIMIT_S * repeats * len(files) * len(loaders) * len(page_caches)
+    is_in_job = queues.job(os.environ, declared(machine)) is not None
+    lock: Any = contextlib.nullcontext()
+    if not is_in_job:
+        lock = machine_lock.alone(f"loaders, for {Path(output).resolve()}", longest_s)
+    with lock as held:
+        loader_timing.measure(files, loaders, page_caches, repeats, labels, output, held and held.as_dict())

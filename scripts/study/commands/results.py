@@ -1,0 +1,162 @@
+"""The verbs that tell of a study's results, or hand them to other programs."""
+
+from pathlib import Path
+
+import click
+
+from study.commands.options import (
+    PATH,
+    complete_path,
+    load_contrib,
+    require_machine,
+    require_result,
+    study_options,
+    verb,
+)
+from study.core import paths
+from study.core.errors import StudyError
+
+
+@verb("status", "How far has a study come, and what failed?", page="docs/failures.md")
+@study_options
+def status(study: str, machine: str, results_dir: str) -> None:
+    """Show a study's progress: runs done, running and failed, with reasons. Only reads, so it is always safe."""
+    import collections
+
+    from study.core import configuration
+    from study.core.wording import counted
+    from study.experiment import earlier_attempts
+    from study.experiment.expansion import load_study
+    from study.instruments import machine_state
+    from study.machines.machine import load, trains_on_launching_host
+    from study.records import attempts, run_states
+
+    require_machine(machine, results_dir)
+    settings = earlier_attempts.asked_for(load(machine), configuration.settings())
+    planned = load_study(study, settings)
+    folder = f"{results_dir}/{machine}"
+    states = run_states.of_runs(planned.runs, folder)
+    numbers = collections.Counter(state for _, state, _ in states)
+    summary = ", ".join(f"{numbers[state]} {state}" for state in run_states.STATES if numbers[state])
+    print(f"study {planned.name} on {machine}: {counted(len(states), 'run')}: {summary}")
+    if planned.loading:
+        print(f"{run_states.loads_done(planned.loading, folder)} of {len(planned.loading)} loading measurements done")
+    if trains_on_launching_host(settings):
+        print("; ".join(machine_state.lines()))
+    due = attempts.due(planned.runs, folder, settings)
+    for line in (*attempts.lines(due), *attempts.still_disturbed(planned.runs, folder, settings)):
+        print(f"  {line}")
+    for run, state, reason in states:
+        if state in (*run_states.GOING_ON, "failed"):
+            print(f"  {state}: {run.directory}{reason}")
+
+
+@verb("findings", "What did a study find, and which runs failed?", page="docs/comparing-runs.md")
+@study_options
+def findings(study: str, machine: str, results_dir: str) -> None:
+    """Print the findings of a finished study, what failed, and where its results are."""
+    from study.core import checked
+    from study.experiment.undeclared import undeclared
+    from study.records import tidy
+    from study.report import answer, terminal
+
+    results = Path(results_dir, machine)
+    folder = Path(paths.study_folder(results, study))
+    runs_csv, file = folder / "runs.csv", folder / "findings.json"
+    require_result(runs_csv, study, machine, results_dir)
+    for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
+        print(line)
+    is_stale = file in undeclared(folder)
+    terminal.print_findings(study, file, is_stale)
+    terminal.print_failures(runs_csv, checked.shown(results))
+    print(f"\nWhere to look, in {checked.shown(folder)}/:")
+    print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
+    if file.exists() and not is_stale:
+        print("  findings.md   the findings with the runs behind each")
+    print("  tables/       every table as CSV, Markdown, LaTeX and HTML; figures/ as SVG and PDF")
+    print("  runs.csv      one row per run; the column record names its folder")
+    terminal.require_a_success(study, terminal.read_outcomes(runs_csv))
+
+
+@verb("report", "Where is the report of a study?", page="docs/results.md")
+@study_options
+def report(study: str, machine: str, results_dir: str) -> None:
+    """Print where the report of a finished study is."""
+    page = Path(paths.study_folder(Path(results_dir, machine), study), "report.html")
+    require_result(page, study, machine, results_dir)
+    print(f"The report is {page}; open it in a browser.")
+
+
+@verb(
+    "compare", "How do several machines or code versions compare?", page="docs/machines/README.md",
+    reads_workflow=False,
+)  # fmt: skip
+@click.argument("results", nargs=-1, required=True, metavar="[LABEL=]FOLDER...", shell_complete=complete_path)
+@click.option("--output", type=PATH, required=True, metavar="DIR", help="folder for the tables")
+def compare(results: tuple[str, ...], output: Path) -> None:
+    """Make tables of one study's results on several machines, or by several versions of the code, side by side.
+
+    FOLDER is results/<machine>/studies/<study> with runs.csv and loading.csv; a label replaces the machine's name. The
+    machine is in each row. The table ``comparison`` has ratios to the first results, with intervals.
+    """
+    from study.report import machine_comparison
+
+    for table in machine_comparison.make_tables([machine_comparison.parse_results(text) for text in results]):
+        table.write_to(output)
+        print(output / f"{table.name}.md")
+
+
+@verb("export", "Pack a study's results into an archive, or for MLflow.", page="docs/results.md")
+@study_options
+@click.option(
+    "--format", "kind_name", type=click.Choice(["archive", "mlflow"]), default="archive", metavar="FORMAT",
+    help="archive, or mlflow for a file store of MLflow",
+)  # fmt: skip
+@click.option(
+    "--output", type=PATH, metavar="PATH",
+    help="a file; by default STUDY.tar.gz, in the folder of the studies; of mlflow a folder, by default mlruns",
+)  # fmt: skip
+def export(study: str, machine: str, results_dir: str, kind_name: str, output: Path | None) -> None:
+    """Pack a study's results into one archive: report, tables, figures, findings, and the records of its runs.
+
+    The archive has each file's checksum (SHA256SUMS). Archives of the same results are the same, bit by bit. With
+    --format mlflow the runs and findings are written into a file store of MLflow instead. Starts no run.
+    """
+    exports, kinds = load_contrib("exports"), load_contrib("exports.kinds")
+    results = kinds.Results(study, Path(results_dir, machine))
+    require_result(results.folder / "runs.csv", study, machine, results_dir)
+    kind = exports.EXPORTS[kind_name]
+    name = kind.name(study)
+    output = output or (Path(name) if kind.is_folder else results.folder.with_name(name))
+    if kind.is_folder and output.exists() and not output.is_dir():
+        raise StudyError(f"--output: {output} is a file; a folder is expected")
+    if not kind.is_folder:
+        _refuse_folder(output)
+    print(kind.write(results, output))
+
+
+@verb("trace", "Where did a run's time go, in Perfetto?", page="docs/telemetry.md", reads_workflow=False)
+@click.argument("run", type=PATH)
+@click.option(
+    "--output", type=PATH, metavar="PATH", help="a file, compressed if it ends with .gz; by default trace.json.gz"
+)
+def trace(run: Path, output: Path | None) -> None:
+    """Write one run as a trace for Perfetto: phases, epochs, operations, communication and power on one time axis.
+
+    RUN is the directory of a run, such as results/local/runs/nt3/DATASET/POINT. Open the file in
+    https://ui.perfetto.dev or chrome://tracing. The run may have failed, or go on. Starts no run.
+    """
+    if not run.is_dir():
+        raise StudyError(f"{run} is no folder; give the directory of a run, which has run.yaml")
+    kind = load_contrib("exports").EXPORTS["perfetto"]
+    output = output or Path(kind.file)
+    _refuse_folder(output)
+    written = kind.write(run, output)
+    print(f"{output}: {written.size}")
+    for part, reason in written.absent.items():
+        print(f"without {part}: {reason}")
+
+
+def _refuse_folder(output: Path) -> None:
+    if output.is_dir():
+        raise StudyError(f"--output: {output} is a folder; a file is expected")

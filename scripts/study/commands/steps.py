@@ -1,0 +1,243 @@
+"""The steps from run records to tables, figures, findings and the report of a study.
+
+`study.core.code_version.step_code` takes a step's own function and what it imports, and all of this module that is no
+step: what a single step needs is imported in its function.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from study.commands.options import PATH, WHOLE, OneOf, load_contrib, machine_option, planned_study_option, step
+from study.core import paths
+from study.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from study.experiment.study import Study
+
+LEAST_S = 60.0  # between two early reports: each takes seconds, in which no run starts
+
+
+@step("update_records")
+@planned_study_option
+@click.option("--output", type=PATH, required=True, help="a file, in a study's folder logs, named by the code")
+def update_records(study: "Study", output: Path) -> None:
+    """Make the records of a study's finished runs again where they are missing or of older code, in one process."""
+    from study.core.files import write_text
+    from study.core.wording import counted
+    from study.records import renewal
+
+    results = paths.machine_folder(output.parent)
+    records = [paths.record(results, run.directory) for run in study.runs]
+    number = renewal.update(filter(renewal.has_ended, records))
+    if number:
+        print(f"{counted(number, 'record')} made again by this version of the code; nothing was trained")
+    for earlier in output.parent.glob(f"{output.stem.rpartition('_')[0]}_*"):
+        earlier.unlink()  # so that a return to an older version is noticed
+    write_text(output, f"{number}\n")
+
+
+@step("collect_records")
+@planned_study_option
+@machine_option
+@click.option("--data", required=True, help="the folder of the datasets, as the runs were planned with it")
+@click.option("--runs", "runs_file", required=True, help="the CSV file to write, a row per run")
+@click.option("--loading", "loading_file", required=True, help="the CSV file to write, a row per load")
+@click.option("--attempts", "attempts_file", required=True, help="the CSV file to write, a row per attempt of a repeat")
+def collect_records(
+    study: "Study", machine: dict[str, Any], data: str, runs_file: str, loading_file: str, attempts_file: str
+) -> None:
+    """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv."""
+    begun_ns = time.time_ns()
+    from study.core import code_version
+    from study.core.files import AnyPath, seal_at_end, written_with_checksum
+    from study.experiment import inputs
+    from study.records import attempts, checks, failures, own_keys
+    from study.records.tidy import current_code, loading_frame, runs_frame
+
+    results = paths.machine_folder(runs_file)
+
+    def require_planned(run: Any, record: Any) -> None:
+        """Refuse a run of another configuration: its job reads it when it starts, perhaps hours after the plan."""
+        fingerprint = record["provenance"]["fingerprint"]
+        if fingerprint not in (None, inputs.define(run, machine, data).fingerprint):
+            raise StudyError(
+                f"{paths.run_folder(results, run.directory)}: the configuration changed after this run was planned, "
+                "and it trained with another one; delete this folder and give the same command again"
+            )
+
+    measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
+    code, peak = current_code(study.runs, machine), machine.get("peak_flop_per_s_per_rank")
+    limits = machine.get("disturbance")
+    runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=require_planned)
+    loading = loading_frame(measurements, code_version.loading_code(), results)
+    read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
+    seals: dict[AnyPath, str | None] = {
+        each: seal_at_end(each) for each in read
+    }  # both tables have just read and checked them
+    repeated = attempts.frame(study.runs, results, limits)
+    for frame, file in ((own_keys.emptied(runs), runs_file), (loading, loading_file), (repeated, attempts_file)):
+        with written_with_checksum(file, begun_ns, seals) as aside:
+            frame.to_csv(aside, index=False)
+
+    columns = ["record", "status", "failure_kind", "failure_message", "checks"]
+    for row in runs[columns].to_dict("records") if len(runs) else ():
+        folder = (results / row["record"]).parent
+        if row["status"] != "ok":
+            cause = failures.cause(row["failure_kind"], row["failure_message"])
+            print(f"failed: {cause}. See {folder}/train.log; to run it again, delete {folder}", file=sys.stderr)
+        elif f" {checks.FAILED} " in row["checks"]:
+            print(f"warning: {row['record']}: {row['checks'].split(f' {checks.PASSED}')[0]}", file=sys.stderr)
+    for frame, noun, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):
+        number = int((~frame["code_is_current"].astype(bool)).sum()) if len(frame) else 0
+        if number:
+            print(
+                f"note: {number} of {len(frame)} {noun} were made by another version of their code "
+                f"(column code_is_current); the same command with --forcerun {rule} makes them again",
+                file=sys.stderr,
+            )
+
+
+@step("make_table")
+@click.option("--table", "table_name", type=OneOf("study.report.tables", "TABLES"), required=True)
+@planned_study_option
+@click.option("--csv", required=True, help="a file to write, in a study's folder tables")
+@click.option("--markdown", required=True)
+@click.option("--latex", required=True)
+@click.option("--html", required=True)
+def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: str, html: str) -> None:
+    """Make one table of a study, as CSV, Markdown, LaTeX and HTML, from the records of the runs that it uses."""
+    import dataclasses
+
+    from study.compare import first_verdicts
+    from study.core.wording import counted
+    from study.records.table_inputs import gather
+    from study.report.tables import TABLES
+    from study.report.tables.kinds import with_own_keys
+
+    kind, results = TABLES[table_name], paths.machine_folder(Path(csv).parent)
+    runs, loading = gather(
+        study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
+    )
+    folder, of = Path(paths.study_folder(results, study.name)), f"table_{table_name}"
+    earlier = first_verdicts.read(folder, of) if kind.verdicts else {}
+    runs, late = first_verdicts.drop_later_runs(runs, earlier)
+    table = with_own_keys(kind.make(runs, loading), runs)
+    notes = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
+    table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *notes])
+    if kind.verdicts:
+        verdicts = first_verdicts.add_verdicts(runs, table.judged(kind.verdicts), earlier)
+        if verdicts != earlier:
+            first_verdicts.write(folder, of, verdicts)
+    table.write(csv, markdown, latex, html)
+
+
+@step("make_figure")
+@click.option("--figure", required=True, help="a figure of config/figures.yaml or config/papers")
+@planned_study_option
+@click.option("--svg", required=True, help="a file to write, in a study's folder figures")
+@click.option("--pdf", required=True)
+def make_figure(figure: str, study: "Study", svg: str, pdf: str) -> None:
+    """Draw one figure of a study, as SVG and PDF, from the records of the runs that it uses."""
+    from functools import partial
+
+    from study.records.table_inputs import gather
+    from study.report.figures.description import describe, draws_targets
+    from study.report.figures.kinds import KINDS, Inputs
+
+    description, results = describe(figure), paths.machine_folder(Path(svg).parent)
+    kind = KINDS[description.kind]
+    uses = partial(kind.uses, description)
+    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))
+    kind.draw(description, Inputs(runs, loading, study.name, results), svg, pdf)
+
+
+@step("make_findings")
+@planned_study_option
+@click.option("--json", "json_file", required=True, help="findings.json, in a study's folder")
+@click.option("--markdown", required=True, help="the same for reading")
+def make_findings(study: "Study", json_file: str, markdown: str) -> None:
+    """State the findings of a study, as JSON and Markdown, from the records of the runs that they compare."""
+    from study.compare import first_verdicts
+    from study.core import checked
+    from study.core.files import write_json, write_text
+    from study.records.table_inputs import gather
+    from study.report import sources
+    from study.report.findings import outcome
+
+    results, folder = paths.machine_folder(json_file), Path(json_file).parent
+    used = {run.directory for run in sources.of_findings(study).runs}
+    runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
+    machine, earlier = paths.machine_of(results), first_verdicts.read(folder, "findings")
+    outcomes = outcome.outcomes(study, runs, earlier)
+    content = outcome.as_json(study, machine, outcomes)
+    checked.check(content, "study_findings", json_file)
+    write_text(markdown, outcome.markdown(study, machine, outcomes))
+    first_verdicts.write(folder, "findings", outcome.seen(outcomes, runs, earlier))
+    write_json(json_file, content)
+
+
+@step("show_early")
+@planned_study_option
+@machine_option
+@click.option("--block", type=WHOLE, required=True, help="the last block whose runs have all ended")
+@click.option("--report", "page_file", type=PATH, required=True, help="the page, in the study's results folder")
+@click.option("--output", type=PATH, required=True, help="a file that tells that it was done")
+def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path) -> None:
+    """While a study runs: print the findings of its complete blocks, and write the report of what has ended."""
+    from study.core.files import write_text, written_with_checksum
+
+    if page_file.exists() and 0 <= time.time() - page_file.stat().st_mtime < LEAST_S:
+        write_text(output, "")
+        return
+    # With pandas, which a skipped report does not need.
+    import dataclasses
+
+    from study.records.table_inputs import gather
+    from study.report import terminal
+    from study.report.findings import outcome
+    from study.report.page.page import SoFar, page
+
+    results = paths.machine_folder(page_file)
+    measured = tuple(each for each in study.loading if Path(paths.loading(results, each.directory)).exists())
+    ended = dataclasses.replace(study, loading=measured)
+    runs, loading = gather(ended, results, lambda run: run.repeat <= block, uses_loading=True, reads_targets=True)
+    outcomes = outcome.outcomes(study, runs)
+    answered = [dataclasses.asdict(each) for each in outcomes if each.verdict != outcome.NOT_ENOUGH]
+    if answered:
+        blocks = max(run.repeat for run in study.runs)
+        print(f"\nAfter {block} of {blocks} blocks, which may change:", file=sys.stderr)
+        print(*terminal.findings(answered), "", sep="\n", file=sys.stderr)
+    text = page(study, machine, page_file.parent, SoFar(runs, loading, outcomes))
+    with written_with_checksum(page_file) as aside:
+        aside.write_text(text, encoding="utf-8")
+    print(f"The report of what has ended: {page_file}", file=sys.stderr)
+    write_text(output, "")
+
+
+@step("make_report")
+@planned_study_option
+@machine_option
+@click.option("--output", required=True, help="the page, in the study's results folder")
+def make_report(study: "Study", machine: dict[str, Any], output: str) -> None:
+    """Make a study's report, one HTML page that needs no network, from what is in the study's results folder."""
+    from study.core.files import written_with_checksum
+    from study.report.page.page import page
+
+    text = page(study, machine, Path(output).parent)
+    with written_with_checksum(output) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+@step("make_export")
+@click.option("--export", type=OneOf("study.contrib.exports", "EXPORTS"), required=True)
+@planned_study_option
+@click.option("--output", type=PATH, required=True, help="a folder to write, in a study's folder exports")
+def make_export(export: str, study: "Study", output: Path) -> None:
+    """Write an export that a study declares into a folder of its own, for another tool. Starts no run."""
+    results = paths.machine_folder(output.parent)
+    for line in load_contrib("exports.declared").write(export, study, results, output):
+        print(line)

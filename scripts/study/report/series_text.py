@@ -1,0 +1,28 @@
+"""Predictions for measured series, as Markdown."""
+
+import math
+from collections.abc import Iterable
+
+from study.core.wording import significant
+from study.prediction.series_answer import SeriesAnswer
+
+
+def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
+    """The answer for each series in sentences, and a table of its predictions."""
+    parts = []
+    for answer in answers:
+        series, table = answer.series, answer.predictions.drop(columns="series").map(_format_cell)
+        sentences = "\n".join(f"- {' '.join(line.split())}" for line in answer.sentences)
+        is_predicted = answer.predictions["low"].notna().any()
+        method = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
+        legend = f"time in s, {method}; from {series.quantity}, points {series.origin}"
+        rows = table.to_markdown(index=False, disable_numparse=True, colalign=["right"] * len(table.columns))
+        parts.append(f"## {' '.join(series.name.split())}\n\n{sentences}\n\n{legend}\n\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _format_cell(value: object) -> str:
+    """A cell for reading; empty if it is missing."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else significant(value, digits=4)
+    return str(value)
