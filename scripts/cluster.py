@@ -5,9 +5,8 @@ import os
 
 from study.core import number_types
 from study.core.errors import StudyError, exit_with_message
-from study.machines import packing
-from study.machines.batch_systems import BATCH_SYSTEMS, jobs
-from study.machines.batch_systems.base import Job
+from study.machines import batch_jobs, queues
+from study.machines.batch_systems import BATCH_SYSTEMS, Job
 from study.machines.machine import load
 
 
@@ -27,7 +26,9 @@ def main() -> None:
     cancel = commands.add_parser("cancel")
     cancel.add_argument("job", nargs="+")
     arguments = parser.parse_args()
-    {"submit": _submit, "status": _status, "cancel": lambda given: jobs.cancel(given.job)}[arguments.command](arguments)
+    {"submit": _submit, "status": _status, "cancel": lambda given: batch_jobs.cancel(given.job)}[arguments.command](
+        arguments
+    )
 
 
 def _submit(given):
@@ -41,7 +42,7 @@ def _submit(given):
         given.name,
         given.script,
         output="",
-        nodes=packing.padded(given.nodes, given.minutes, machine),
+        nodes=queues.pad_nodes(given.nodes, given.minutes, machine),
         minutes=given.minutes,
         account=account,
         options=tuple(machine.get("job_options", ())),
@@ -49,11 +50,11 @@ def _submit(given):
         cores_per_rank=machine["cores_per_rank"],
         gpus_per_rank=machine["gpus_per_rank"],
     )
-    print(jobs.submit(machine["scheduler"], job))
+    print(batch_jobs.submit(machine["scheduler"], job))
 
 
 def _status(given):
-    print(jobs.status(given.job))
+    print(batch_jobs.status(given.job))
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ def _train(arguments: argparse.Namespace) -> None:
         set_aside(folder, arguments.extendable)
         renewal.make_at_end(folder)
         return
-    job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
-    left = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
+    job = queues.read_job({**os.environ, **run.machine["environment"]}, machine.load_if_declared(run.machine["name"]))
+    left = queues.compute_seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = arguments.time_limit_s if left is None else min(left, arguments.time_limit_s)
     if not launch(run, folder, limit_s, job, arguments.stall_limit_s, bool(arguments.calibrated)):
         print(f"{arguments.outcome}: is there already, of this run; nothing is trained", file=sys.stderr)
@@ -103,12 +103,12 @@ def _tell_patterns(run: RunDefinition, folder: Path) -> None:
 
 
 def _tell_disturbance(run: RunDefinition, folder: Path) -> None:
-    limits = (machine.declared(run.machine["name"]) or {}).get("disturbance")
-    found = disturbance.of_run(folder)
-    told = disturbance.reasons(found, limits)
+    limits = (machine.load_if_declared(run.machine["name"]) or {}).get("disturbance")
+    found = disturbance.summarize_ended_run(folder)
+    told = disturbance.list_reasons(found, limits)
     if told:
         print(f"disturbed: {'; '.join(told)}", file=sys.stderr)
-    elif found and (why := disturbance.unknown(found, limits)):
+    elif found and (why := disturbance.explain_unknown(found, limits)):
         print(f"perhaps disturbed: {why}", file=sys.stderr)
 
 

@@ -7,7 +7,7 @@ import zlib
 
 from study.core.errors import exit_with_message
 from study.data.loaders import LOADERS, import_for, load, touch
-from study.instruments.memory import peak_memory_mb
+from study.instruments.process_counters import read_peak_memory_mb
 
 
 def main() -> None:
@@ -19,13 +19,13 @@ def main() -> None:
     parser.add_argument("form", type=json.loads, help="the file's form in the benchmark's YAML, as JSON")
     arguments = parser.parse_args()
     import_for(arguments.loader)
-    imported = peak_memory_mb()
+    imported = read_peak_memory_mb()
     begun = time.perf_counter()
     matrix = load(arguments.loader, arguments.path, arguments.sidecar, arguments.form)
     if LOADERS[arguments.loader].is_mapped:
         touch(matrix)
     seconds = time.perf_counter() - begun
-    peak = peak_memory_mb()
+    peak = read_peak_memory_mb()
     # Row by row: arrays that differ only in memory order have the same checksum.
     checksum = 0
     for row in matrix:

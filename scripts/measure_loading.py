@@ -33,11 +33,11 @@ def main() -> None:
     for paths in arguments.files.values():
         for sidecar in [f"{each}.json" for each in paths.get("folders", {}).values()] or [paths["sidecar"]]:
             conversions.check_file(sidecar, paths["made"])
-    in_job = queues.job(os.environ, machine.declared(arguments.machine)) is not None
+    in_job = queues.read_job(os.environ, machine.load_if_declared(arguments.machine)) is not None
     lock = (
         contextlib.nullcontext()
         if in_job
-        else machine_lock.alone(f"loaders, for {Path(arguments.output).resolve()}", longest_s(arguments))
+        else machine_lock.hold_lock(f"loaders, for {Path(arguments.output).resolve()}", longest_s(arguments))
     )
     labels = {name: getattr(arguments, name) for name in ("machine", "benchmark", "dataset")}
     with lock as held:

@@ -32,7 +32,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folders = _folders(arguments.machine)
     reads = 2 * len(folders) * arguments.repeats * LONGEST_READ_S
-    with machine_lock.alone(f"read test of the storage of {arguments.machine}", reads):
+    with machine_lock.hold_lock(f"read test of the storage of {arguments.machine}", reads):
         table = _measured(folders, arguments.size_mb, arguments.repeats)
     output = arguments.output or read_tests.file(Path(configuration.settings()["results_dir"]) / arguments.machine)
     write_text(output, table.to_csv(index=False))
@@ -42,13 +42,13 @@ def main() -> None:
 def _folders(name: str) -> dict[str, str]:
     """{storage: folder}; raises `StudyError` if one cannot be written to."""
     settings = machine.load(name)
-    here = settings | {"storage": settings.get("storage", {}) | storage.on_nodes(settings)}
-    refused = storage.refusals(here["storage"], here)
+    here = settings | {"storage": settings.get("storage", {}) | storage.list_node_folders(settings)}
+    refused = storage.list_refusals(here["storage"], here)
     if refused:
-        where = "; call this on a node" if refused[0].split(": ")[1] in storage.on_nodes(settings) else ""
+        where = "; call this on a node" if refused[0].split(": ")[1] in storage.list_node_folders(settings) else ""
         raise StudyError(f"config/machines/{name}.yaml: {refused[0]}{where}")
     usual = configuration.settings()["data_dir"]
-    return {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.folders(here)}
+    return {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.list_folders(here)}
 
 
 def _measured(folders: dict[str, str], size_mb: int, repeats: int) -> pd.DataFrame:

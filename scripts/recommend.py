@@ -12,7 +12,7 @@ from study.core.errors import StudyError, exit_with_message
 from study.core.files import write_text
 from study.core.wording import counted
 from study.experiment.expansion import load_study
-from study.machines import capacity, machine
+from study.machines import host_capabilities, machine
 from study.prediction import extra_p, goals
 from study.prediction.answers import answers, series_key
 from study.prediction.settings import select
@@ -45,7 +45,7 @@ def main() -> None:
     planned: dict = {}
     for run in study.runs:
         planned.setdefault(series_key(run), []).append(run.gpus)
-    found = list(answers(selection.used, planned, chosen, selection.failed, capacity.known(chosen)))
+    found = list(answers(selection.used, planned, chosen, selection.failed, host_capabilities.find_capacity(chosen)))
     told = _told(len(left), selection.left_out)
     tables = [recommendation_table(found, goal), prediction_table(found), check_table(found)]
     for table in tables:

@@ -8,8 +8,8 @@ from study.core.errors import exit_with_message
 from study.core.wording import counted
 from study.experiment import earlier_attempts
 from study.experiment.expansion import load_study
-from study.instruments import machine_state
-from study.machines.machine import load, trains_on_launching_host
+from study.instruments import disturbance
+from study.machines.machine import is_on_launching_host, load
 from study.records import attempts, run_states
 
 
@@ -27,8 +27,8 @@ def main() -> None:
     print(f"study {study.name} on {arguments.machine}: {counted(len(found), 'run')}: {told}")
     if study.loading:
         print(f"{run_states.loads_done(study.loading, folder)} of {len(study.loading)} loading measurements done")
-    if trains_on_launching_host(on):
-        print("; ".join(machine_state.lines()))
+    if is_on_launching_host(on):
+        print("; ".join(disturbance.describe_machine()))
     for line in attempts.lines(attempts.due(study.runs, folder, on)):
         print(f"  {line}")
     for line in attempts.still_disturbed(study.runs, folder, on):

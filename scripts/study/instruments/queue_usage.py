@@ -17,7 +17,7 @@ from typing import NamedTuple
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
-from study.instruments import cpu_time
+from study.instruments import process_counters
 from study.instruments.phases import now
 
 FILE = "usage.csv"  # in the run's directory
@@ -46,7 +46,9 @@ class Usage:
     """What one rank uses, from `begin` to `end`."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = cpu_time.of_process_s
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = process_counters.read_process_cpu_s,
     ) -> None:
         """clock, cpu_s: seconds, and processor seconds; others than the real ones are for tests."""
         self._clock, self._cpu_s = clock, cpu_s
@@ -60,7 +62,7 @@ class Usage:
         self._begun_ns = now()
         self._begun_s, self._begun_cpu_s = self._clock(), self._cpu_s()
 
-    def took(self, fill: float) -> None:
+    def note_block(self, fill: float) -> None:
         """The rank takes a block. fill: share of its queue that is full, 0 to 1."""
         with self._changing:
             self._fills, self._blocks = self._fills + fill, self._blocks + 1
@@ -108,20 +110,20 @@ class Usage:
         _write(pd.DataFrame(rows, columns=list(COLUMNS)), path)
 
 
-def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
+def merge_usage(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
     """Write the rows of all ranks into one file; none if no rank has left any.
 
     ranks: the folder of the ranks' files. offsets: {host: nanoseconds by which its clock is ahead}, subtracted from the
     wall times.
     """
-    parts = [read(part) for part in sorted(ranks.glob("usage-*.csv"))]
+    parts = [read_usage(part) for part in sorted(ranks.glob("usage-*.csv"))]
     if parts:
         every = pd.concat(parts, ignore_index=True)
         ahead = every["host"].map(lambda host: offsets.get(host, 0)).astype("int64")
         _write(every.assign(begin_wall_ns=every["begin_wall_ns"] - ahead), path)
 
 
-def read(path: AnyPath) -> pd.DataFrame:
+def read_usage(path: AnyPath) -> pd.DataFrame:
     """The rows of a run or of a rank; raises `StudyError` for another file."""
     return read_csv(path, COLUMNS)
 

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.instruments import disturbance, samplers
+from study.instruments import disturbance
+from study.instruments.power import telemetry
 
 MOST_HOSTS = 4  # if there are more, only the one of which others used the most
 OTHERS = "others' CPU"  # begins the label of each host
@@ -30,9 +31,9 @@ def shares(folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: V
         grid: seconds since the launch, rising.
     """
     path = folder / disturbance.FILE
-    if not path.exists() or samplers.of_one_name(folder):
+    if not path.exists() or telemetry.explain_shared_name(folder):
         return {}
-    rows = disturbance.read(path)
+    rows = disturbance.read_background(path)
     found = {
         str(host): _of_host(of_host, seconds, grid)
         for host, of_host in rows.groupby("host")
