@@ -16,7 +16,7 @@ import peers  # noqa: E402
 from study import workloads  # noqa: E402
 from study.core import configuration  # noqa: E402
 from study.data.loaders import map_matrix, touch  # noqa: E402
-from study.instruments.process_counters import read_peak_memory_mb  # noqa: E402
+from study.instruments.counters import read_peak_memory_mb  # noqa: E402
 
 
 def convert(source, matrix, benchmark, file):

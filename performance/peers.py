@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 
 from study.data import page_cache
-from study.instruments.process_counters import read_peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 
 def polars(source):

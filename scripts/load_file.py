@@ -7,7 +7,7 @@ import zlib
 
 from study.core.errors import exit_with_message
 from study.data.loaders import LOADERS, import_for, load, touch
-from study.instruments.process_counters import read_peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 
 def main() -> None:

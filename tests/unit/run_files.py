@@ -9,8 +9,8 @@ import timelines
 from examples import define
 
 from study.core.files import number_or_none, sha256, write_json
-from study.instruments import operation_profile
-from study.instruments.operation_profile import Operation, Profile
+from study.instruments import operations as operation_profile
+from study.instruments.operations import Operation, Profile
 from study.instruments.timeline import read_communication
 
 OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))

@@ -442,7 +442,7 @@ def test_memory_stays_flat(tmp_path):
 import sys
 from study.data.conversion import convert
 from study.data.tabular import Form
-from study.instruments.process_counters import read_peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 before = read_peak_memory_mb()
 convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))
 print(read_peak_memory_mb() - before)

@@ -23,8 +23,9 @@ from study.backends.tensorflow import operations as of_tensorflow
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment.parameters import is_observed
-from study.instruments import kineto, operation_profile, operation_times, phases
-from study.instruments.operation_profile import Operation, Profile, ProfilerResult, Window, compute_clock_offset
+from study.instruments import kineto, operation_times, phases
+from study.instruments import operations as operation_profile
+from study.instruments.operations import Operation, Profile, Recording, Window, compute_clock_offset
 from study.records import tidy
 from study.records.record import make_record
 from study.report.figures import operations_drawing
@@ -208,7 +209,7 @@ class _Silent:
         self.calls.append("stop")
 
     def collect(self):
-        return ProfilerResult("silent", "cpu", [], self.marks)
+        return Recording("silent", "cpu", [], self.marks)
 
 
 @pytest.mark.parametrize(("steps", "epochs", "number"), [(1, 1, 1), (4, 1, 2), (12, 1, 7), (100, 3, 20)])

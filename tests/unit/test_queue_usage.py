@@ -30,7 +30,7 @@ class Clock:
 
 def rows_of(found, tmp_path, rank=0):
     found.write(tmp_path / f"usage-{rank:05d}.csv", rank)
-    return queue_usage.read_usage(tmp_path / f"usage-{rank:05d}.csv")
+    return queue_usage.read(tmp_path / f"usage-{rank:05d}.csv")
 
 
 def test_each_interval_has_its_fill_and_cores(tmp_path):
@@ -97,16 +97,16 @@ def test_the_rows_of_all_ranks_are_on_one_clock(tmp_path):
         clock.s += 2.0
         found.end()
         rows_of(found, tmp_path, rank)
-    (host,) = set(queue_usage.read_usage(tmp_path / "usage-00000.csv")["host"])
-    queue_usage.merge_usage(tmp_path, tmp_path / queue_usage.FILE, {host: 50, "another": 70})
-    merged = queue_usage.read_usage(tmp_path / queue_usage.FILE)
+    (host,) = set(queue_usage.read(tmp_path / "usage-00000.csv")["host"])
+    queue_usage.merge(tmp_path, tmp_path / queue_usage.FILE, {host: 50, "another": 70})
+    merged = queue_usage.read(tmp_path / queue_usage.FILE)
     assert merged["rank"].tolist() == [0, 1]
-    own = [queue_usage.read_usage(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
+    own = [queue_usage.read(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
     assert merged.begin_wall_ns.tolist() == [begin - 50 for begin in own]
 
 
 def test_without_ranks_that_have_left_rows_there_is_no_file(tmp_path):
-    queue_usage.merge_usage(tmp_path, tmp_path / queue_usage.FILE, {})
+    queue_usage.merge(tmp_path, tmp_path / queue_usage.FILE, {})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from study.communication.roles import CHIEF_ENDED, Place
 from study.core.errors import StudyError
 from study.data.images.source import Reader
 from study.experiment.parameters import strategy
-from study.instruments import process_counters
+from study.instruments import counters
 from study.launch import failure, processes
 from study.launch.spots import HERE, Process, Spot
 from study.machines import probe, remote
@@ -261,9 +261,9 @@ def test_a_channel_notices_who_has_gone(over_tcp):
     (held,) = probe.hold_ports(1)
     root, one, two = channels(3, f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else None)
     held.close()
-    counted = {*process_counters._read_sockets()}
+    counted = {*counters._read_sockets()}
     assert bool(counted & root.sockets()) == over_tcp
-    assert not counted & root.sockets() & {*process_counters.Traffic(root.sockets())._counted()}
+    assert not counted & root.sockets() & {*counters.Traffic(root.sockets())._counted()}
     two.close()
     asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
     asked.start()

@@ -214,7 +214,7 @@ def large(path, megabytes):
 
 PEAK = """
 import json, sys
-from study.instruments.process_counters import read_peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 from study.instruments.timeline import summarize_timeline
 found = summarize_timeline(sys.argv[1])
 print(json.dumps([read_peak_memory_mb(), found.summary]))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from study.instruments.process_counters import Traffic, compute_busy_share
+from study.instruments.counters import Traffic, compute_busy_share
 
 AMOUNT = 12_345_678
 

@@ -59,7 +59,7 @@ ENDS = {
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
-        data.text_table:column_names instruments.heartbeats:_read_bytes_read
+        data.text_table:column_names instruments.heartbeats:_count_bytes_read
     """,
 }
 

@@ -17,7 +17,7 @@ from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.gpus import choose_gpu
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.operation_profile import Profile
+from study.instruments.operations import Profile
 from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Data, Workload
 

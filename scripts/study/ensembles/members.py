@@ -20,7 +20,7 @@ from study.ensembles.sharing import WAYS, Place
 from study.ensembles.stream import Errors, Stream
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, members_of, preprocessing_ranks
-from study.instruments import process_counters
+from study.instruments import counters
 from study.training import checkpoints
 from study.training.history import History
 from study.training.job import Job
@@ -120,8 +120,8 @@ def _of_core_limit() -> dict[str, float]:
     if cores.limited is None:
         return {}
     return {
-        "process_cpu_s": process_counters.read_process_cpu_s(),
-        "other_cores_cpu_s": process_counters.estimate_cpu_s_on_other_cores(cores.limited),
+        "process_cpu_s": counters.read_process_cpu_s(),
+        "other_cores_cpu_s": counters.sum_other_cores_cpu_s(cores.limited),
     }
 
 

@@ -15,7 +15,7 @@ from study.data.samples import Batch, Can, Changes, SampleSource
 from study.ensembles.buffer import Lost
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.sharing import Way
-from study.instruments import process_counters
+from study.instruments import counters
 from study.instruments.phases import now
 from study.instruments.queue_usage import Usage
 
@@ -96,8 +96,8 @@ class Stream(SampleSource):
     @contextlib.contextmanager
     def flowing(self) -> Iterator[None]:
         """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
-        self._begun, cpu = now(), process_counters.read_process_cpu_s()
-        library = process_counters.read_thread_cpu_s(self._way.place.communicator.own_threads)
+        self._begun, cpu = now(), counters.read_process_cpu_s()
+        library = counters.read_thread_cpu_s(self._way.place.communicator.own_threads)
         self.usage.begin()
         self._start()
         yield
@@ -105,10 +105,7 @@ class Stream(SampleSource):
         self.usage.end()
         self._finish()
         self.usage.end()
-        self._cpu_s, self._library_cpu_s = (
-            process_counters.read_process_cpu_s() - cpu,
-            process_counters.compute_cpu_s_since(library),
-        )
+        self._cpu_s, self._library_cpu_s = (counters.read_process_cpu_s() - cpu, counters.compute_cpu_s_since(library))
 
     def failure(self) -> BaseException | None:
         """The error with which sharing has failed; None if it has not."""
@@ -177,16 +174,16 @@ class Stream(SampleSource):
 
     def _preprocessed(self, reader: int, readers: int) -> Iterator[Any]:
         """The blocks of one reader; counts the threads that make them."""
-        before = process_counters.list_threads()
+        before = counters.list_threads()
         blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers)
-        self._preprocessors |= process_counters.list_threads() - before
+        self._preprocessors |= counters.list_threads() - before
         return blocks
 
     def _made(self, blocks: Iterator[Any]) -> Content:
         """The next of the blocks that this rank preprocesses."""
         own = next(blocks)
         self._samples_preprocessed += len(own[0])
-        self._preprocessing_cpu_s = process_counters.sum_thread_cpu_s(self._preprocessors)
+        self._preprocessing_cpu_s = counters.sum_thread_cpu_s(self._preprocessors)
         return own
 
     def _produce(self) -> None:

@@ -41,7 +41,7 @@ COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNT
 
 
 def can_measure_other_load(root: Path = cores.ROOT) -> bool:
-    """Whether this host counts what its cores were busy with; without, nothing tells the time of others."""
+    """True if /proc/stat has per-CPU busy times; without them, load by other processes is unknown."""
     if not cores.counts_of_kernel(root):
         return False
     try:
@@ -126,7 +126,7 @@ class Background:
 
     @property
     def number_of_cores(self) -> int:
-        """Of how many logical CPUs the last `changes` are."""
+        """Number of logical CPUs covered by the last `read_changes`."""
         return len(self._of_row)
 
     def read_clock_mhz(self) -> float | None:
@@ -161,7 +161,7 @@ class Background:
         }
 
     def _read_cpu_times(self) -> Iterator[tuple[int, _Times]]:
-        """Of each logical CPU that the kernel tells of."""
+        """(number, `_Times`) of each logical CPU in /proc/stat."""
         if not cores.counts_of_kernel(self._root):
             return
         for line in self._read_text("proc/stat").splitlines():
@@ -195,7 +195,7 @@ class Background:
         return self._ranks.list_cores_of_ranks(marked, {pid: self._used.get(pid, 0.0) / seconds for pid in marked})
 
     def _read_processes(self) -> None:
-        """All processes, and the processor seconds in this row of the run's own and of the kernel's threads.
+        """Read all processes, and add up this row's processor seconds of the run's own and of the kernel's threads.
 
         What a process used in its last moments is in its parent's time of ended children, if the parent waited for it.
         Of that, what was counted while it ran is not counted again.
@@ -316,7 +316,7 @@ class Background:
         return None
 
     def _count_thermal_throttles(self) -> float | None:
-        """How often the cores were slowed down up to now; each has a past of its own."""
+        """Number of times that the cores were slowed down up to now; each has a past of its own."""
         names = (
             (core, f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count") for core in self._cores
         )
@@ -329,7 +329,7 @@ class Background:
         return cores.contents(self._root / name)
 
     def _read_bytes(self, name: str) -> bytes:
-        """What a file has; nothing of a process that has ended or is another user's. There may be thousands of them."""
+        """Content of a file; empty for a process that has ended or is another user's. There may be thousands."""
         try:
             descriptor = os.open(f"{self._root}/{name}", os.O_RDONLY)
         except OSError:

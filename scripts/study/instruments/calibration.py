@@ -75,7 +75,7 @@ def time_rounds(processes: int) -> list[float]:
 
 
 def count_processes(ranks: int, cores_per_rank: int) -> int:
-    """As many processes as the run keeps cores of this host busy."""
+    """Number of cores of this host that the run keeps busy: as many processes are timed."""
     return max(1, min(ranks * cores_per_rank, cores.threads()))
 
 
@@ -92,5 +92,5 @@ def summarize(before: list[float], after: list[float], processes: int) -> dict[s
 
 
 def make_version() -> str:
-    """What the computation's time depends on besides the host: its code and numpy."""
+    """The version of the computation: its time depends on its code and numpy, besides the host."""
     return f"{VERSION}, numpy {np.__version__}"

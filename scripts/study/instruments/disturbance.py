@@ -166,13 +166,13 @@ def _compute_watched_share(by_host: Mapping[str, _HostRows], moments: Mapping[st
 
 
 def summarize_ended_run(folder: AnyPath) -> dict[str, Any] | None:
-    """As `summarize`, of a run that has just ended, however it did."""
+    """The record's ``background`` of a run that has just ended, however it did; see `summarize`."""
     path = Path(folder) / "phases.jsonl"
     return summarize(folder, phases.read_edges(path) if path.exists() else [])
 
 
 def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> list[str]:
-    """By what a run was disturbed, in words; empty if it was not.
+    """Reasons in words why a run counts as disturbed; empty if it was not.
 
     found: as of `summarize`. limits: those of the machine's file (``disturbance``), which replace `LIMITS`.
     """
@@ -188,7 +188,7 @@ def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
 
 
 def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
-    """Whether a run was disturbed; None if that is not known.
+    """True if a run was disturbed, None if that is not known.
 
     That is so without the file, if it misses much of the run, if its hosts do not tell what others use, and if several
     of them have one name.
@@ -205,7 +205,7 @@ def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
 
 
 def explain_unknown(summary: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
-    """Why it is not known whether a run was disturbed; None if it is. The rest as for `list_reasons`."""
+    """The reason why it is not known whether a run was disturbed, or None. The rest as for `list_reasons`."""
     if is_disturbed(summary, limits) is not None:
         return None
     if (reason := summary.get("background_reason")) is not None:

@@ -45,9 +45,7 @@ def list_visible_gpus(variables: Mapping[str, str] = os.environ, nvml: Any = Non
     except Unavailable:
         return None
     try:
-        gpus = [
-            _identify_gpu(nvml, handle) if error is None else (None, True) for _, handle, error in list_handles(nvml)
-        ]
+        gpus = [_identify(nvml, handle) if error is None else (None, True) for _, handle, error in list_handles(nvml)]
     except nvml.NVMLError:
         return None
     entries = variables.get("CUDA_VISIBLE_DEVICES")
@@ -100,7 +98,7 @@ def _assign_gpu(visible: Sequence[str | None] | None, local_rank: int) -> RankGp
     return RankGpu(visible[place])
 
 
-def _identify_gpu(nvml: Any, handle: Any) -> tuple[str | None, bool]:
+def _identify(nvml: Any, handle: Any) -> tuple[str | None, bool]:
     """(UUID of a GPU, whether it is unclear what of it CUDA shows); the UUID is None if the GPU is lost."""
     uuid = None
     try:

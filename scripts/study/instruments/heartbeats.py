@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments import process_counters
+from study.instruments import counters
 from study.instruments.phases import PhaseLog
 
 LIMIT_S = 900  # without a heartbeat; default if the machine's file gives no limit
@@ -61,13 +61,8 @@ class Heartbeat:
     def _read_progress(self) -> Progress:
         phase = self.phases.current if self.phases else "startup"
         steps = self.steps() if phase == "train" and self.steps else None
-        return (
-            phase,
-            steps,
-            time.monotonic(),
-            time.process_time() - process_counters.sum_thread_cpu_s(self.ignored),
-            _read_bytes_read(),
-        )
+        cpu_s = time.process_time() - counters.sum_thread_cpu_s(self.ignored)
+        return phase, steps, time.monotonic(), cpu_s, _count_bytes_read()
 
     @staticmethod
     def _has_progressed(before: Progress, present: Progress, busy_phases: frozenset[str] = BUSY_PHASES) -> bool:
@@ -78,7 +73,7 @@ class Heartbeat:
         return present[0] in busy_phases and (is_busy or has_read)
 
 
-def _read_bytes_read() -> int:
+def _count_bytes_read() -> int:
     """Bytes that this process has read with read() and similar calls; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/io", "rb") as handle:

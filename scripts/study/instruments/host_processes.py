@@ -104,7 +104,7 @@ class RankCores:
         return ranks or [frozenset(cores.allowed())]
 
     def _find_cpus(self, pid: int, process: Process) -> Cpus:
-        """Where a process may run; read again while its threads change or may yet be bound."""
+        """Logical CPUs on which a process may run; read again while its threads change or may yet be bound."""
         key = pid, process.started
         threads, cpus = self._bound.get(key, (0, frozenset[int]()))
         if threads != process.threads or compute_age_s(process) < BOUND_S:
@@ -113,7 +113,7 @@ class RankCores:
         return cpus
 
     def choose_most_lost(self, candidates: Iterable[Cpus]) -> Cpus:
-        """Those of which others have taken the largest share, of all that was noted: chance must not choose."""
+        """The candidate of which others have taken the largest share of all that was noted: chance must not choose."""
 
         def share(cpus: Cpus) -> float:
             lost, available = self._lost.get(cpus, (0.0, 0.0))
@@ -122,6 +122,6 @@ class RankCores:
         return max(candidates, key=lambda cpus: (share(cpus), len(cpus), -min(cpus)))
 
     def note_lost(self, cpus: Cpus, lost_s: float, seconds: float) -> None:
-        """Of the processor time of these in so many seconds, others have taken so much."""
+        """Note how much of the processor time of these CPUs, in so many seconds, others have taken."""
         lost, available = self._lost.get(cpus, (0.0, 0.0))
         self._lost[cpus] = lost + lost_s, available + seconds * len(cpus)

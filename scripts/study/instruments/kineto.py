@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from study.core.errors import StudyError
-from study.instruments.operation_profile import COMMUNICATION, COMPUTE, COPIES, MARK, Operation
+from study.instruments.operations import COMMUNICATION, COMPUTE, COPIES, MARK, Operation
 
 OF_GPU = {"kernel": COMPUTE, "gpu_memcpy": COPIES, "gpu_memset": COMPUTE}  # categories of Kineto
 OF_CPU = ("cpu_op", "user_annotation")
@@ -60,12 +60,12 @@ def _to_operation(event: dict[str, Any], base: int, device: str) -> Operation | 
 
 
 def classify_kernel(name: str, category: str) -> str:
-    """Of what kind something on a GPU is; category: Kineto's."""
+    """The kind of something on a GPU. category: Kineto's."""
     return COMMUNICATION if any(each in name.lower() for each in SENDING_KERNELS) else OF_GPU[category]
 
 
 def classify_operator(name: str) -> str:
-    """Of what kind an operation of the host is by its own time; empty for one that only contains others."""
+    """The kind of an operation of the host by its own time; empty for one that only contains others."""
     if name.startswith(SENDING):
         return COMMUNICATION
     if name.startswith(COPYING):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.files import AnyPath
-from study.instruments.operation_profile import (
+from study.instruments.operations import (
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -102,7 +102,7 @@ def _split_lane(lane: list[Operation]) -> Iterator[Segment]:
 
 
 def clip_segments(segments: Iterable[Segment], window: Span) -> Iterator[Segment]:
-    """What of the segments lies in a window."""
+    """The parts of the segments that lie in a window."""
     for each in segments:
         begin, end = max(each.begin_ns, window[0]), min(each.end_ns, window[1])
         if end > begin:

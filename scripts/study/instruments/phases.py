@@ -173,7 +173,7 @@ def compute_durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, fl
 
 
 def has_no_phases(times: Mapping[str, Any]) -> bool:
-    """Whether a program told none of `PHASES`. times: of a run, by phase."""
+    """True if a program reported none of `PHASES`. times: of a run, by phase."""
     return PROGRAM in times and not times.keys() & set(PHASES)
 
 
@@ -204,7 +204,7 @@ def find_furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, i
 
 
 def find_last_phase(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
-    """Where a log ends: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
+    """End of a log: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
     open_edges: dict[tuple[str, int], int] = {}
     latest: tuple[str | None, int | None] = (None, None)
     for place, edge in enumerate(sort_edges(edges)):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
-from study.instruments import process_counters
+from study.instruments import counters
 from study.instruments.phases import now
 
 FILE = "usage.csv"  # in the run's directory
@@ -43,12 +43,12 @@ class _Row(NamedTuple):
 
 
 class Usage:
-    """What one rank uses, from `begin` to `end`."""
+    """Records what one rank uses, from `begin` to `end`."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        cpu_s: Callable[[], float] = process_counters.read_process_cpu_s,
+        cpu_s: Callable[[], float] = counters.read_process_cpu_s,
     ) -> None:
         """clock, cpu_s: seconds, and processor seconds; others than the real ones are for tests."""
         self._clock, self._cpu_s = clock, cpu_s
@@ -110,20 +110,20 @@ class Usage:
         _write(pd.DataFrame(rows, columns=list(COLUMNS)), path)
 
 
-def merge_usage(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
+def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
     """Write the rows of all ranks into one file; none if no rank has left any.
 
     ranks: the folder of the ranks' files. offsets: {host: nanoseconds by which its clock is ahead}, subtracted from the
     wall times.
     """
-    parts = [read_usage(part) for part in sorted(ranks.glob("usage-*.csv"))]
+    parts = [read(part) for part in sorted(ranks.glob("usage-*.csv"))]
     if parts:
         every = pd.concat(parts, ignore_index=True)
         ahead = every["host"].map(lambda host: offsets.get(host, 0)).astype("int64")
         _write(every.assign(begin_wall_ns=every["begin_wall_ns"] - ahead), path)
 
 
-def read_usage(path: AnyPath) -> pd.DataFrame:
+def read(path: AnyPath) -> pd.DataFrame:
     """The rows of a run or of a rank; raises `StudyError` for another file."""
     return read_csv(path, COLUMNS)
 

@@ -29,10 +29,7 @@ MICRO = 1e-6
 # Begins of names of kinds that a timeline may be, damaged.
 MAY_BE = ("a JSON file", "compressed with gzip", "zero bytes")
 FIRST_BIN_US = 1000.0
-PARTS = {
-    "broadcast": ("negotiation", "transfer"),
-    "allreduce": ("negotiation", "operation", "transfer", "copies"),
-}
+PARTS = {"broadcast": ("negotiation", "transfer"), "allreduce": ("negotiation", "operation", "transfer", "copies")}
 
 FILE = "timeline.json.gz"
 EPOCHS = {"begin_monotonic_ns": WHOLE, "time_s": FINITE}  # columns of history.csv
@@ -264,7 +261,7 @@ class _FusedOperations:
 
 
 class _WaitingForRanks:
-    """How long the others waited for each rank: the union of the negotiations in which it was the last to be ready."""
+    """Time for which the others waited for each rank: the union of negotiations in which it was ready last."""
 
     def __init__(self) -> None:
         self._all = Total()
@@ -338,7 +335,7 @@ def read_communication(folder: AnyPath) -> Communication:
 
 
 def _read_first_offset_ns(folder: Path) -> int:
-    """By how much the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
+    """Nanoseconds by which the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
     hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
     return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 

@@ -138,7 +138,7 @@ def _find_out(job_id: str, written: dict[str, Any]) -> str:
 
 
 def _judge_unfinished(state: State, job_id: str, written: dict[str, Any], said: str) -> str:
-    """Of a job in one of the states of `WAITS`: ``running``, after a time ``failed``. said: by the scheduler."""
+    """``running``, after a time ``failed``, for a job in one of the states of `WAITS`. said: by the scheduler."""
     if state is State.UNREADABLE:
         why = f"its scheduler has given no readable answer for hours; the last one: {said}"
         return _fail_after(WAITS[state], job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _read_grace_s())
@@ -309,7 +309,7 @@ def _read_exit_code(folder: Path) -> int | None:
 
 
 def _wait_file(name: str, job_id: str) -> Path:
-    """Where it is kept since when a job has been in a state that must end."""
+    """The file in which it is kept since when a job has been in a state that must end."""
     return FOLDER / f"{_shorten(job_id)}.{name}"
 
 

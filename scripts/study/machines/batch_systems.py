@@ -52,11 +52,17 @@ class Job:
 BATCH_SYSTEMS: Registry[type["Scheduler"]] = Registry("batch system")
 
 
+def _last_line(answer: str) -> str:
+    """The last line of a command's answer, which notices may precede; empty without one."""
+    return (answer.strip().splitlines() or [""])[-1].strip()
+
+
 class Scheduler(ABC):
     """One batch system."""
 
     submit_program: str
     job_id_variable: str  # of the job's environment
+    cancel_words: tuple[str, ...]  # before the ids of jobs to end
 
     @abstractmethod
     def submit_line(self, job: Job) -> list[str]:
@@ -78,9 +84,9 @@ class Scheduler(ABC):
     def state(self, exit_code: int | None, output: str, errors: str) -> State:
         """The `State` in the answer of the status command."""
 
-    @abstractmethod
     def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """The command line that ends jobs."""
+        """The command line that ends jobs, several at once."""
+        return [*self.cancel_words, *job_ids]
 
     def record(self, job_id: str, folder: AnyPath) -> State:
         """The `State` in what the scheduler records about ended jobs; `State.FORGOTTEN` if it records nothing.
@@ -90,17 +96,8 @@ class Scheduler(ABC):
         return State.FORGOTTEN
 
 
-COBALT_ACTIVE = {
-    "queued",
-    "starting",
-    "running",
-    "exiting",
-    "killing",
-    "preempting",
-    "preempted",
-    "dep_hold",
-    "maxrun_hold",
-}
+COBALT_ACTIVE = {"queued", "starting", "running", "exiting", "killing", "preempting", "preempted", "dep_hold",
+                 "maxrun_hold"}  # fmt: skip
 COBALT_HELD = {"hold", "user_hold", "admin_hold", "user_hold_run"}
 
 
@@ -110,6 +107,7 @@ class Cobalt(Scheduler):
 
     submit_program = "qsub"
     job_id_variable = "COBALT_JOBID"
+    cancel_words = ("qdel",)
 
     def submit_line(self, job: Job) -> list[str]:
         """The script must be executable and comes last; output goes to files that begin with PREFIX."""
@@ -119,8 +117,8 @@ class Cobalt(Scheduler):
 
     def job_id(self, answer: str) -> str | None:
         """The last line is the id; notices may precede it."""
-        lines = answer.strip().splitlines()
-        return lines[-1].strip() if lines and lines[-1].strip().isdigit() else None
+        line = _last_line(answer)
+        return line if line.isdigit() else None
 
     def status_line(self, job_id: str) -> list[str]:
         """Asks for the state only, under its header."""
@@ -153,10 +151,6 @@ class Cobalt(Scheduler):
                 return State.SUCCESS if ended[1] == "0" else State.FAILED
         return State.FORGOTTEN
 
-    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """Several at once."""
-        return ["qdel", *job_ids]
-
 
 # RFC 19: base 58 behind the letter f with or without a hook, as the terminal allows. All commands take decimal ids too,
 # which need no such letter in file names.
@@ -175,6 +169,7 @@ class Flux(Scheduler):
 
     submit_program = "flux"
     job_id_variable = "FLUX_ENCLOSING_ID"  # of a batch script, which runs in a Flux of its own
+    cancel_words = ("flux", "cancel")
 
     def submit_line(self, job: Job) -> list[str]:
         """Whole nodes; the account is Flux's bank."""
@@ -184,8 +179,7 @@ class Flux(Scheduler):
 
     def job_id(self, answer: str) -> str | None:
         """The last line is the id, here as a decimal number."""
-        lines = answer.strip().splitlines()
-        match = FLUX_JOB_ID.fullmatch(lines[-1].strip()) if lines else None
+        match = FLUX_JOB_ID.fullmatch(_last_line(answer))
         if match is None:
             return None
         number = 0
@@ -208,10 +202,6 @@ class Flux(Scheduler):
             return FLUX_ENDED[status]
         return State.FORGOTTEN if re.search(r"JobID \S+ unknown", errors) else State.UNREADABLE
 
-    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """Several at once."""
-        return ["flux", "cancel", *job_ids]
-
 
 LSF_STATES = {
     **dict.fromkeys(["PEND", "RUN", "PROV", "WAIT", "FWD_PEND"], State.RUNNING),
@@ -230,6 +220,7 @@ class Lsf(Scheduler):
 
     submit_program = "bsub"
     job_id_variable = "LSB_JOBID"
+    cancel_words = ("bkill",)
 
     def submit_line(self, job: Job) -> list[str]:
         """At most one ``-alloc_flags``, no ``-n`` or ``-R`` with ``-nnodes``, the script as an argument."""
@@ -253,10 +244,6 @@ class Lsf(Scheduler):
             return LSF_STATES[words[-1]]
         return State.FORGOTTEN if re.search(r"Job <\d+> is not found", output + errors) else State.UNREADABLE
 
-    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """Several at once."""
-        return ["bkill", *job_ids]
-
 
 PBS_JOB_ID = re.compile(r"\d+\.[A-Za-z0-9.-]+")  # Snakemake puts it on the command line that asks for the job's state
 # PBS Professional's Reference Guide, table of job states: queued, running, waiting, in transit, exiting, begun (array).
@@ -275,6 +262,7 @@ class Pbs(Scheduler):
 
     submit_program = "qsub"
     job_id_variable = "PBS_JOBID"
+    cancel_words = ("qdel",)
 
     def submit_line(self, job: Job) -> list[str]:
         """The machine's options contain queue and file systems, which Polaris requires."""
@@ -284,8 +272,8 @@ class Pbs(Scheduler):
 
     def job_id(self, answer: str) -> str | None:
         """``123.polaris-pbs-01...``, alone on the last line."""
-        lines = answer.strip().splitlines()
-        return lines[-1].strip() if lines and PBS_JOB_ID.fullmatch(lines[-1].strip()) else None
+        line = _last_line(answer)
+        return line if PBS_JOB_ID.fullmatch(line) else None
 
     def status_line(self, job_id: str) -> list[str]:
         """Asks for all attributes of the job, ended or not."""
@@ -310,10 +298,6 @@ class Pbs(Scheduler):
         if re.search(r"Job has finished", errors + output):
             return State.OVER
         return State.FORGOTTEN if re.search(r"Unknown Job Id", errors + output, re.I) else State.UNREADABLE
-
-    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """Several at once."""
-        return ["qdel", *job_ids]
 
 
 SLURM_STATES = {
@@ -347,6 +331,7 @@ class Slurm(Scheduler):
 
     submit_program = "sbatch"
     job_id_variable = "SLURM_JOB_ID"
+    cancel_words = ("scancel",)
 
     def submit_line(self, job: Job) -> list[str]:
         """The nodes, and on each the cores and GPUs of its ranks; whole nodes by the machine's options.
@@ -361,8 +346,7 @@ class Slurm(Scheduler):
 
     def job_id(self, answer: str) -> str | None:
         """The last line is the id, and behind a semicolon the cluster."""
-        lines = answer.strip().splitlines()
-        match = re.fullmatch(r"(\d+)(;.*)?", lines[-1].strip()) if lines else None
+        match = re.fullmatch(r"(\d+)(;.*)?", _last_line(answer))
         return match[1] if match else None
 
     def status_line(self, job_id: str) -> list[str]:
@@ -385,7 +369,3 @@ class Slurm(Scheduler):
         if is_unknown or SLURM_UNKNOWN.search(errors) or SLURM_NO_ACCOUNTING.search(errors):
             return State.FORGOTTEN
         return State.UNREADABLE
-
-    def cancel_line(self, job_ids: Sequence[str]) -> list[str]:
-        """Several at once."""
-        return ["scancel", *job_ids]

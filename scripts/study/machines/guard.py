@@ -203,7 +203,7 @@ def name_temporary_folder(guard: int, variables: Mapping[str, str]) -> Path:
 
 
 def _make_name_begin() -> str:
-    """How the names of this host's folders begin: short, since paths of sockets have 107 bytes at most (unix(7))."""
+    """Begin of the names of this host's folders: short, since paths of sockets have 107 bytes at most (unix(7))."""
     return f"{TEMPORARY}{binascii.crc32(os.uname().nodename.encode()):08x}-"
 
 

@@ -47,7 +47,7 @@ class Capacity:
 
 
 def compute_capacity(machine: Mapping[str, Any]) -> Capacity:
-    """What a machine carries.
+    """The most ranks that a machine carries, and what sets this number.
 
     Raises:
         StudyError: GPUs are needed, and this host's cannot be counted.
@@ -55,7 +55,7 @@ def compute_capacity(machine: Mapping[str, Any]) -> Capacity:
     by_file = Capacity(launchers.count_ranks_by_file(machine), "as its file says")
     if not starts_ranks_here(machine):
         return by_file
-    most = launchers.count_most_ranks(dict(machine))
+    most = launchers.count_most_ranks(machine)
     if most >= by_file.ranks:
         return by_file
     if machine["gpus_per_rank"]:
@@ -64,7 +64,7 @@ def compute_capacity(machine: Mapping[str, Any]) -> Capacity:
 
 
 def find_capacity(machine: Mapping[str, Any]) -> Capacity | None:
-    """As `compute_capacity`; None where it cannot be counted."""
+    """The `compute_capacity` of a machine, or None where it cannot be counted."""
     try:
         return compute_capacity(machine)
     except StudyError:
@@ -73,9 +73,7 @@ def find_capacity(machine: Mapping[str, Any]) -> Capacity | None:
 
 def starts_ranks_here(machine: Mapping[str, Any]) -> bool:
     """Whether a machine's ranks are started on this host, whose cores and GPUs can be counted."""
-    return (
-        "scheduler" not in machine and not machine.get("hosts") and launchers.get_launcher(dict(machine)).on_own_hosts
-    )
+    return "scheduler" not in machine and not machine.get("hosts") and launchers.get_launcher(machine).on_own_hosts
 
 
 def count_cores_needed(parameters: Mapping[str, Any], machine: Mapping[str, Any]) -> int:

@@ -99,21 +99,21 @@ def check_hosts(
         with ThreadPoolExecutor(len(placement) + 1) as pool:
             own = pool.submit(_examine, None, request)
             local = dict(zip(placement, pool.map(is_here, placement), strict=True))
-            answers = {name: own if local[name] else pool.submit(_examine, name, request) for name in placement}
-            here, facts_of_hosts = own.result(), {name: each.result() for name, each in answers.items()}
+            pending = {name: own if local[name] else pool.submit(_examine, name, request) for name in placement}
+            here, answers = own.result(), {name: each.result() for name, each in pending.items()}
     if isinstance(here, str):
         raise StudyError(f"this host cannot be examined: {here}")
-    names = collections.Counter(facts["hostname"] for facts in facts_of_hosts.values() if not isinstance(facts, str))
+    names = collections.Counter(facts["hostname"] for facts in answers.values() if not isinstance(facts, str))
     shared = {name for name, hosts in names.items() if hosts > 1}
-    problems = [line for name, facts in facts_of_hosts.items() for line in _list_problems(name, facts, here, shared)]
-    problems += _find_twins(facts_of_hosts)
+    problems = [line for name, facts in answers.items() for line in _list_problems(name, facts, here, shared)]
+    problems += _find_twins(answers)
     links: Links | list[str] | None = None
     if not problems and not all(local.values()):
-        links = _make_links(cast(dict[str, Facts], facts_of_hosts), local, here, given)
+        links = _make_links(cast(dict[str, Facts], answers), local, here, given)
         problems += links if isinstance(links, list) else []
     if problems:
         raise StudyErrors(problems)
-    hosts = [_make_host(name, placement[name], cast(Facts, facts)) for name, facts in facts_of_hosts.items()]
+    hosts = [_make_host(name, placement[name], cast(Facts, facts)) for name, facts in answers.items()]
     return hosts, cast(Links | None, links)
 
 
@@ -259,10 +259,10 @@ def _compare_packages(name: str, there: set[str], here: set[str]) -> Iterator[st
         )
 
 
-def _find_twins(facts_of_hosts: dict[str, Facts | str]) -> Iterator[str]:
+def _find_twins(answers: dict[str, Facts | str]) -> Iterator[str]:
     """Hosts with the same host name: records could not tell them apart."""
     names: dict[str, str] = {}
-    for name, facts in facts_of_hosts.items():
+    for name, facts in answers.items():
         if isinstance(facts, str):
             continue
         if facts["hostname"] in names:
@@ -272,39 +272,34 @@ def _find_twins(facts_of_hosts: dict[str, Facts | str]) -> Iterator[str]:
 
 
 def _make_links(
-    facts_of_hosts: dict[str, Facts], local: dict[str, bool], here: Facts, named_interface: dict[str, str] | str | None
+    answers: dict[str, Facts], local: dict[str, bool], here: Facts, chosen: dict[str, str] | str | None
 ) -> Links | list[str]:
     """The links, or a line for each host whose interface is missing or unknown. local: which hosts are this host.
 
     A host's interface is the given one, or the one with the address that ssh reached.
     """
     # This host's own SSH_CONNECTION leads to wherever its user sits, so only the other hosts' tell about the links.
-    client = next(
-        (address for name in facts_of_hosts if not local[name] for address in facts_of_hosts[name]["reached_from"]),
-        None,
-    )
-    own = named_interface if isinstance(named_interface, str) else _find_interface(here, [client])
-    interface_of_host = (
-        named_interface if isinstance(named_interface, dict) else dict.fromkeys(facts_of_hosts, named_interface)
-    )
+    client = next((address for name in answers if not local[name] for address in answers[name]["reached_from"]), None)
+    own = chosen if isinstance(chosen, str) else _find_interface(here, [client])
+    named = chosen if isinstance(chosen, dict) else dict.fromkeys(answers, chosen)
     names = {
-        name: interface_of_host.get(name) or (own if local[name] else _find_interface(facts, facts["reached_at"]))
-        for name, facts in facts_of_hosts.items()
+        name: named.get(name) or (own if local[name] else _find_interface(facts, facts["reached_at"]))
+        for name, facts in answers.items()
     }
     problems = [
         line
         for name, facts, interface in [
             ("this host", here, own),
-            *((each, facts_of_hosts[each], names[each]) for each in facts_of_hosts),
+            *((each, answers[each], names[each]) for each in answers),
         ]
         for line in _check_interface(name, facts, interface)
     ]
     if problems:
         return list(dict.fromkeys(problems))
-    away = next(name for name in facts_of_hosts if not local[name])
-    address, mask = facts_of_hosts[away]["interfaces"][cast(str, names[away])]
+    away = next(name for name in answers if not local[name])
+    address, mask = answers[away]["interfaces"][cast(str, names[away])]
     network = ipaddress.IPv4Network((address, mask), strict=False)
-    addresses = {name: facts["interfaces"][cast(str, names[name])][0] for name, facts in facts_of_hosts.items()}
+    addresses = {name: facts["interfaces"][cast(str, names[name])][0] for name, facts in answers.items()}
     return Links(cast(dict[str, str], names), cast(str, own), str(network), addresses)
 
 

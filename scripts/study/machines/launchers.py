@@ -88,7 +88,7 @@ def count_nodes(ranks: int, machine: dict[str, Any]) -> int:
     return math.ceil(ranks / machine["ranks_per_node"])
 
 
-def get_launcher(machine: dict[str, Any]) -> Launcher:
+def get_launcher(machine: Mapping[str, Any]) -> Launcher:
     """The machine's launcher."""
     return LAUNCHERS[machine["launcher"]]()
 
@@ -128,7 +128,7 @@ def refuse_ranks(ranks: int, machine: dict[str, Any]) -> str | None:
     )
 
 
-def count_most_ranks(machine: dict[str, Any]) -> int:
+def count_most_ranks(machine: Mapping[str, Any]) -> int:
     """The largest number of ranks that the machine carries: of its cores or GPUs, as its file says.
 
     On this host it is also at most what this process may use: its cores, or the GPUs that NVML sees.
@@ -139,9 +139,7 @@ def count_most_ranks(machine: dict[str, Any]) -> int:
     by_file = count_ranks_by_file(machine)
     if machine.get("hosts") or not get_launcher(machine).on_own_hosts:
         return by_file
-    carried = (
-        _count_gpus_here(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
-    )
+    carried = _count_gpus(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
     return max(1, min(by_file, carried))
 
 
@@ -152,7 +150,7 @@ def count_ranks_by_file(machine: Mapping[str, Any]) -> int:
     return int(machine["nodes"] * machine["ranks_per_node"])
 
 
-def _count_gpus_here(machine: dict[str, Any]) -> int:
+def _count_gpus(machine: Mapping[str, Any]) -> int:
     """The GPUs that CUDA shows to a rank started here; raises `StudyError` if they cannot be counted."""
     try:
         visible = gpus.list_visible_gpus({**os.environ, **machine.get("environment", {})}, nvml.import_library())
@@ -230,16 +228,8 @@ class Horovodrun(Launcher):
         if links:
             interfaces = ",".join(f"{host}={name}" for host, name in links.interfaces.items())
             connected = ["--interfaces", interfaces, "--network-interfaces", links.here]
-        return [
-            sys.executable,
-            HOROVODRUN,
-            *connected,
-            "--gloo",
-            "-np",
-            str(ranks),
-            "-H",
-            _format_slots(ranks, machine),
-        ]
+        slots = _format_slots(ranks, machine)
+        return [sys.executable, HOROVODRUN, *connected, "--gloo", "-np", str(ranks), "-H", slots]
 
 
 @LAUNCHERS.register("mpirun")

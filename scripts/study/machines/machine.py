@@ -10,9 +10,8 @@ from study.core import checked, configuration
 from study.core.environment import OF_RUNS
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
-from study.machines import launchers
 from study.machines.batch_systems import BATCH_SYSTEMS
-from study.machines.launchers import LAUNCHERS
+from study.machines.launchers import LAUNCHERS, get_launcher
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 HOST_ENTRY = re.compile(rf"(?P<name>{HOST_NAME.pattern})(?:\s+slots\s*=\s*(?P<slots>[1-9][0-9]{{0,6}}))?")
@@ -173,7 +172,7 @@ def _check_idle(content: dict[str, Any], own: set[str]) -> None:
 
 
 def load_if_declared(name: str) -> dict[str, Any] | None:
-    """As `load`; None for a machine that this folder does not have, such as that of a run from elsewhere."""
+    """The machine's file (`load`), or None if this folder has none, such as for a run from elsewhere."""
     return load(name) if name in configuration.files("machines") else None
 
 
@@ -209,9 +208,7 @@ def make_schema() -> dict[str, Any]:
 
 def is_on_launching_host(machine: dict[str, Any]) -> bool:
     """Whether all ranks run on the host, or at least the hardware, on which the run is launched."""
-    return launchers.get_launcher(machine).on_own_hosts and (
-        not machine.get("hosts") or machine.get("laboratory", False)
-    )
+    return get_launcher(machine).on_own_hosts and (not machine.get("hosts") or machine.get("laboratory", False))
 
 
 def find_submit_program(machine: dict[str, Any]) -> str:

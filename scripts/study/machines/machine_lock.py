@@ -67,12 +67,12 @@ class Held:
         return {key: value for key, value in asdict(self).items() if key != "descriptors"}
 
     def as_dict(self) -> dict[str, Any]:
-        """For a provenance, of this lock alone; see `summarize_locks`."""
+        """The entry of a provenance for this lock alone; see `summarize_locks`."""
         return summarize_locks([self])
 
 
 def summarize_locks(locks_held: Sequence[Held]) -> dict[str, Any]:
-    """For a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
+    """The entry of a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
     reasons = [each.reason for each in locks_held if each.reason]
     return {
         "held": not reasons,
@@ -183,7 +183,7 @@ def _write_note(descriptor: int, purpose: str, limit_s: float) -> None:
 
 
 def _read_holder(descriptor: int) -> dict[str, Any]:
-    """What the holder wrote down; empty if it has not yet, or if it cannot be read."""
+    """The note that the holder wrote; empty if it has not yet, or if it cannot be read."""
     try:
         note = json.loads(os.pread(descriptor, 1 << 16, 0))
         until_s = float(note["until_s"])
@@ -193,7 +193,7 @@ def _read_holder(descriptor: int) -> dict[str, Any]:
 
 
 def _make_name() -> str:
-    """Of the lock in the kernel: per user, and per folder that takes the place of the usual one."""
+    """Name of the lock in the kernel: per user, and per folder that takes the place of the usual one."""
     chosen = os.environ.get(VARIABLE, "")
     return f"study-{NAME}-{os.getuid()}" + (f"-{hashlib.sha256(chosen.encode()).hexdigest()[:12]}" if chosen else "")
 
@@ -203,7 +203,7 @@ def _format_note(limit_s: float) -> str:
 
 
 def _read_holder_by_name() -> dict[str, Any]:
-    """As `_read_holder`, of a process whose file cannot be seen here."""
+    """The holder (`_read_holder`) whose file cannot be seen here, by the name in the kernel."""
     note = locks.read_note(_make_name())
     if not note or not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,15}", note):
         return {}
@@ -241,7 +241,7 @@ class _Waiting:
 
 @contextlib.contextmanager
 def hold_lock_on(host: str | None, purpose: str, limit_s: float) -> Iterator[Held]:
-    """As `hold_lock`, on a host that ssh reaches; None is this host."""
+    """Hold the lock of a host that ssh reaches, see `hold_lock`; None is this host."""
     with hold_lock(purpose, limit_s) if host is None else _hold_lock_there(host, purpose, limit_s) as lock:
         yield lock
 

@@ -168,7 +168,7 @@ def hold_ports(number: int) -> list[socket.socket]:
 
 
 def list_ports(sockets: list[socket.socket]) -> list[int]:
-    """Their ports."""
+    """Ports of the sockets."""
     return [each.getsockname()[1] for each in sockets]
 
 

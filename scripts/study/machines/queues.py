@@ -297,7 +297,4 @@ def describe_lost_job(job: dict[str, Any] | None, last_heartbeat_ns: int) -> tup
     name = f"its batch job {job['id']}" if job and job["id"] else "it"
     if is_last_moment(job, last_heartbeat_ns / 1e9):
         return "timeout", f"{name} reached its walltime and was killed"
-    return (
-        "killed",
-        f"{name} {LOST_JOB}, as an earlier one was; runtime_s ends at the last heartbeat",
-    )
+    return "killed", f"{name} {LOST_JOB}, as an earlier one was; runtime_s ends at the last heartbeat"

@@ -22,8 +22,7 @@ from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
-from study.instruments import calibration, disturbance, phases, profiler
-from study.instruments import operation_profile as operations
+from study.instruments import calibration, disturbance, operations, phases, profiler
 from study.instruments.operation_times import summarize_file as operation_times
 from study.instruments.power import summary
 from study.machines import host_capabilities, launchers

@@ -19,7 +19,7 @@ from typing import IO
 from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import AnyPath
-from study.instruments.process_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 
 PREFIX = "study-staged-"  # then the host's name: locks of a file system that hosts share may hold on one host only
 PIECE = 1 << 24

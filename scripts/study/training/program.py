@@ -28,8 +28,8 @@ from study.core.paths import CHECKPOINTS
 from study.core.wording import signal_in_words
 from study.experiment.definition import RunDefinition
 from study.instruments import gpus, heartbeats
+from study.instruments.counters import read_peak_memory_mb
 from study.instruments.phases import PhaseLog, now
-from study.instruments.process_counters import read_peak_memory_mb
 from study.machines import launchers, probe
 from study.training import divergence, process_tree
 from study.workloads import command

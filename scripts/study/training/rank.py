@@ -25,10 +25,10 @@ from study.data.loaders import check_columns, import_for
 from study.data.samples import part
 from study.experiment.augmentation import augmented
 from study.experiment.definition import RunDefinition
-from study.instruments import operation_profile as operations
+from study.instruments import operations
+from study.instruments.counters import ReadCounter, Reads, read_peak_memory_mb
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.phases import PhaseLog
-from study.instruments.process_counters import ReadCounter, Reads, read_peak_memory_mb
 from study.training import binding, checkpoints, divergence, history, staging
 from study.training.history import History
 from study.training.job import Enter, Job

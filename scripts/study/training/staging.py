@@ -17,7 +17,7 @@ from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
-from study.instruments.process_counters import ReadCounter, Reads
+from study.instruments.counters import ReadCounter, Reads
 from study.training.node_copies import NodeCopies
 from study.workloads.base import Table
 

@@ -26,7 +26,7 @@ from study.data.order import EpochOrder, Positions, rank_seed
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
-from study.instruments.operation_profile import Profile, Window
+from study.instruments.operations import Profile, Window
 from study.machines.run_layout import HOROVOD
 from study.workloads.base import Benchmark, Data
 from study.workloads.pytorch import Weighted

@@ -20,7 +20,7 @@ from study.data import page_cache
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
-from study.instruments.process_counters import read_peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 BATCH = 128  # images; the batch size of han2019
 

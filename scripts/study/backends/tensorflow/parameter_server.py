@@ -25,9 +25,9 @@ from study.communication.collectives import Gathered
 from study.communication.roles import BY_RANK, CHIEF_ENDED, JOBS, Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
+from study.instruments.counters import Reads, Traffic, read_peak_memory_mb
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.phases import PhaseLog
-from study.instruments.process_counters import Reads, Traffic, read_peak_memory_mb
 from study.machines.run_layout import CHIEF, PARAMETER_SERVER, SERVER, WORKER, Role
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
@@ -97,7 +97,7 @@ class Chief(OfStrategy):
 
 
 class ClusterTraffic:
-    """As `study.instruments.process_counters.Traffic`, of all processes of the run; used by the chief."""
+    """As `study.instruments.counters.Traffic`, of all processes of the run; used by the chief."""
 
     def __init__(self, channel: Channel, processes: list[Role]) -> None:
         """processes: of the run, in the order of their numbers."""

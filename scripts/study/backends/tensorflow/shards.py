@@ -23,7 +23,7 @@ from study.data.order import Positions
 from study.data.samples import Arrays, Changes, SampleSource
 from study.experiment.augmentation import augmented
 from study.experiment.definition import RunDefinition
-from study.instruments.process_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 
 _UNCHANGED = Arrays(np.empty(0, np.float32), np.empty(0, np.float32))  # samples of tables, which never change
 OPEN, UNREADABLE = "open", "unreadable"  # what the chief asks

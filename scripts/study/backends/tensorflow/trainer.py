@@ -24,7 +24,7 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import first_collapsed_epoch
-from study.instruments.operation_profile import Profile, Window
+from study.instruments.operations import Profile, Window
 from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data
 

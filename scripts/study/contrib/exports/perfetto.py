@@ -22,7 +22,7 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath, written_aside
 from study.core.wording import counted
-from study.instruments import operation_profile, phases, timeline
+from study.instruments import operations, phases, timeline
 from study.instruments.power import telemetry
 from study.instruments.timeline_events import Events
 
@@ -106,11 +106,7 @@ def _all(folder: Path, edges: Edges, made: Trace) -> Iterator[Event]:
     yield from _of_phases(edges, axis)
     parts: dict[str, tuple[str, Callable[[Path, _Axis], Iterable[Event]], str]] = {
         "epochs": ("history.csv", _of_epochs, "the run has no history: it failed, or is still running"),
-        "operations": (
-            operation_profile.FILE,
-            _of_operations,
-            "the run has no profile: operations, or did not succeed",
-        ),
+        "operations": (operations.FILE, _of_operations, "the run has no profile: operations, or did not succeed"),
         "communication": (timeline.FILE, _of_timeline, "the run has no trace: true, or ended before it communicated"),
         "power": ("telemetry.csv", _of_power, "no sensor was read"),
     }
@@ -191,7 +187,7 @@ def _of_epochs(folder: Path, axis: _Axis) -> Iterator[Event]:
 
 
 def _of_operations(folder: Path, axis: _Axis) -> Iterator[Event]:
-    found = operation_profile.read_profile(folder / operation_profile.FILE)
+    found = operations.read_profile(folder / operations.FILE)
     yield _named("thread_name", "profiled steps", 0, OF_STEPS)
     for number, (begin, end) in enumerate(found.steps, 1):
         yield _slice(f"step {number}", 0, OF_STEPS, axis.of(axis.first_host, begin), axis.of(axis.first_host, end))

@@ -53,7 +53,7 @@ def choose_series(
 
 
 def keep_first_sensor_per_kind(series: list[Series], order: list[str]) -> list[Series]:
-    """Of each kind of device on a host, those that the first sensor of ``order`` reads; as of `choose_series`."""
+    """The devices of each kind on a host that the first sensor of ``order`` reads; arguments as of `choose_series`."""
     first: dict[tuple[str, str], str] = {}
     for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
         first.setdefault((each.host, each.kind), each.sensor)

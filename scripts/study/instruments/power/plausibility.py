@@ -27,10 +27,8 @@ KINDS_OF_SENSORS = {
 }
 # {sensor: s}: the longest time between two updates of its counter, where that is known; elsewhere `LONGEST_UPDATE_S`.
 # Between two readings a counter never rises by the energy of a longer time than theirs and this.
-LONGEST_UPDATE_S, LONGEST_UPDATES_S = (
-    1.0,
-    {"rapl": 0.1},
-)  # each 1 ms (Linux kernel, powercap); the rest is for late readings
+LONGEST_UPDATE_S = 1.0
+LONGEST_UPDATES_S = {"rapl": 0.1}  # each 1 ms (Linux kernel, powercap); the rest is for late readings
 # {sensor: J}: the least that a counter of this sensor can count before it wraps to 0: 2^32 units of 15.3 uJ on AMD.
 WRAPS_J = {"rapl": 65_500.0}
 # {sensor: s}: over how long its power may be a mean: the last second on some GPUs and drivers (NVML's reference,
@@ -62,7 +60,7 @@ def compute_wrap_s(sensor: str, kind: str) -> float:
 
 
 def find_lag_s(sensor: str) -> float:
-    """By how much (s) a sensor's power may be behind its counter."""
+    """Seconds by which a sensor's power may lag behind its counter."""
     return LAG_S.get(sensor, 0.0)
 
 
@@ -106,7 +104,7 @@ def find_doubt(
 def _find_disagreement(
     series: Series, window: tuple[float, float], counter_j: float | None, trapezoid_j: float | None, updates: int
 ) -> str | None:
-    """A window that cannot be judged by itself is judged by all readings of the device."""
+    """The reason why counter and power disagree, or None; a window with too few updates is judged by the whole run."""
     reason = f"energy counter and power of a {series.kind} disagree by more than {MOST_APART:.0%}"
     if counter_j is None and trapezoid_j is None:
         return None
@@ -147,7 +145,7 @@ def _is_different(counter_j: float, trapezoid_j: float, explained: float = 0.0) 
 
 
 def compute_explained_j(series: Series, window: tuple[float, float]) -> float:
-    """By how much (J) the integral of power over a window may differ from the counter although both are right.
+    """Joules by which the integral of power over a window may differ from the counter although both are right.
 
     Between two readings, power may have changed at any moment: four standard deviations of the sum of these errors.
     Then the lag of the sensor's power at the window's edges, and its coarse units. Gaps have no part in it.
@@ -165,7 +163,7 @@ def compute_explained_j(series: Series, window: tuple[float, float]) -> float:
 
 
 def _find_standstill(series: Series, window: tuple[float, float]) -> str | None:
-    """A device always needs some power: a counter that works moves, unless its power says that none is needed."""
+    """The reason why a counter has stopped, or None: it must move unless power says that none is needed."""
     seconds, counts = _select_readings(*series.select_readings(series.energy_j), window)
     moves = np.flatnonzero(np.diff(counts)) + 1  # a value is held from its first reading to its last one
     firsts, lasts = np.concatenate([[0], moves]), np.concatenate([moves, [len(counts)]]) - 1
@@ -188,7 +186,7 @@ def _compute_difference(counter_j: float | None, trapezoid_j: float | None) -> f
 
 
 def _find_impossible(series: Series, window: tuple[float, float]) -> str | None:
-    """What no device of this kind can do: of the readings in the window, and of those that its edges are between."""
+    """The reason why readings in the window, or next to its edges, are impossible for this kind of device, or None."""
     most = find_most_w(series.sensor, series.kind)
     _, power = _select_readings(*series.select_readings(series.power_w), window)
     seconds, counts = _select_readings(*series.select_readings(series.energy_j), window)
@@ -208,7 +206,7 @@ def _find_impossible(series: Series, window: tuple[float, float]) -> str | None:
 
 
 def _compute_fastest_rise(seconds: Values, counts: Values, most: float) -> float:
-    """By how many joules the counter rose more, between any two readings, than a device of ``most`` W can."""
+    """Joules by which the counter rose more, between any two readings, than a device of ``most`` W can."""
     above = counts - most * seconds
     return float((above - np.minimum.accumulate(above)).max(initial=0))
 

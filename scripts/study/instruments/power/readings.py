@@ -50,21 +50,21 @@ def make_part_key(sensor: str, kind: str, part: str) -> str:
     return f"{sensor}/{kind}/{part}"
 
 
-class FoundDevices(list[Device]):
+class Devices(list[Device]):
     """The devices of a sensor that can be read, and in ``missing`` the parts of it that cannot."""
 
     def __init__(self, devices: Iterable[Device] = (), missing: Iterable[Missing] = ()) -> None:
         super().__init__(devices)
         self.missing = list(missing)
 
-    def require_any(self, otherwise: str) -> "FoundDevices":
+    def require_any(self, otherwise: str) -> "Devices":
         """These; raises `Unavailable` if no device is left, with the reasons of the parts, or ``otherwise``."""
         if not self:
             raise Unavailable("; ".join(part.why for part in self.missing) or otherwise)
         return self
 
 
-def describe_error(error: BaseException) -> str:
+def to_words(error: BaseException) -> str:
     """Why a file could not be read, in words; ``OSError`` alone would repeat its path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
@@ -102,5 +102,5 @@ class Counter:
         return self.counted
 
 
-# Returns this host's devices, as `FoundDevices` if parts may be missing; raises `Unavailable` without any.
+# Returns this host's devices, as `Devices` if parts may be missing; raises `Unavailable` without any.
 SENSORS: Registry[Callable[..., list[Device]]] = Registry("power sensor")

@@ -58,10 +58,8 @@ class BackgroundFile:
         if changes is None:
             return
         seconds, values, named = changes
-        numbers, clock = (
-            [_round_value(values[name]) for name in COUNTED],
-            _round_value(self._background.read_clock_mhz()),
-        )
+        numbers = [_round_value(values[name]) for name in COUNTED]
+        clock = _round_value(self._background.read_clock_mhz())
         number = self._background.number_of_cores
         self._writer.writerow(
             [time.time_ns(), time.monotonic_ns(), self._host, _round_value(seconds), number, *numbers, clock, named,

@@ -37,7 +37,7 @@ START_S, STOP_S = 60, 10
 
 
 def select_settings(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What the sampler must know of the machine's settings."""
+    """The machine's settings that the sampler needs."""
     return {name: machine[name] for name in ("power_sensors", "power_model", "sampling_hz")}
 
 
@@ -89,7 +89,7 @@ def join_sampling(folder: AnyPath, variables: Mapping[str, str] = os.environ) ->
 
 
 class ProcessSampling:
-    """What one process of a run has to do with its node's sampler. Leave its context at the process's end."""
+    """The part of one process of a run in its node's sampling. Leave its context at the process's end."""
 
     def __init__(self, ends: Path | None, sampler: _Sampler | None) -> None:
         self._ends, self._sampler = ends, sampler
@@ -177,7 +177,7 @@ def _is_sampled(folder: AnyPath) -> bool:
 
 
 def _read_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the sampler has found: its first line in JSON, after what a driver's library may print.
+    """The sampler's devices and reasons: its first line in JSON, after what a driver's library may print.
 
     One that does not answer, as in a driver that hangs, is killed and costs no run.
     """

@@ -66,20 +66,20 @@ def summarize(folder: AnyPath, machine: dict[str, Any], gpus: int, edges: Iterab
     folder, edges = Path(folder), list(edges)
     absent = _explain_absent_sensors(folder, machine)
     if unclear := telemetry.explain_shared_name(folder):
-        return _make_power({}, {}, machine, gpus, None, unclear)
+        return make_unmeasured(machine, gpus, unclear)
     hosts = _group_hosts(folder)
     on_machines = list(_rename_hosts(edges, hosts))
     windows = _compute_windows(on_machines)
     if not (folder / "telemetry.csv").exists():
-        return _make_power({}, {}, machine, gpus, None, absent or "the sampler wrote nothing")
+        return make_unmeasured(machine, gpus, absent or "the sampler wrote nothing")
     if not any(name == RUN for _, name in windows) or not (folder / "metrics.json").exists():  # rank 0 writes it last
-        return _make_power({}, {}, machine, gpus, None, "the run did not come to its end")
+        return make_unmeasured(machine, gpus, "the run did not come to its end")
     series = _keep_each_once(read_series(folder / "telemetry.csv"), hosts)
     if not series:
-        return _make_power({}, {}, machine, gpus, None, absent or "telemetry.csv has no reading")
+        return make_unmeasured(machine, gpus, absent or "telemetry.csv has no reading")
     of_processes, why_none = _compute_process_windows(folder, _find_begins(on_machines, windows), hosts)
     windows |= of_processes
-    used = _find_used_gpus(folder, machine, series, edges)
+    used = _find_gpus(folder, machine, series, edges)
     machine = _add_gpus(machine, used)
     energies, source = _compute_energies(series, windows, folder, machine, used)
     busy, memory = _compute_gpu_use(series, windows, machine, used)
@@ -110,14 +110,12 @@ def energy_until(
         return None, unclear
     hosts = _group_hosts(folder)
     series = read_series(folder / "telemetry.csv") if (folder / "telemetry.csv").exists() else []
-    series, windows = (
-        _keep_each_once(series, hosts),
-        _compute_windows_until(list(_rename_hosts(edges, hosts)), wall_ns, ended),
-    )
+    series = _keep_each_once(series, hosts)
+    windows = _compute_windows_until(list(_rename_hosts(edges, hosts)), wall_ns, ended)
     if not series or not windows:
         absent = _explain_absent_sensors(folder, machine)
         return None, absent or f"{'no phase load' if series else 'no reading'} in the run's files"
-    used = _find_used_gpus(folder, machine, series, edges)
+    used = _find_gpus(folder, machine, series, edges)
     machine = _add_gpus(machine, used)
     energies = _compute_energies(series, windows, folder, machine, used)[0][RUN]
     joules = _compute_job_energy(energies, machine)
@@ -163,7 +161,7 @@ def select_power_series(folder: AnyPath, machine: dict[str, Any]) -> list[Series
     series = read_series(Path(folder) / "telemetry.csv")
     measured = [each for each in series if each.sensor != MODELLED]
     path = Path(folder) / "phases.jsonl"
-    used = _find_used_gpus(Path(folder), machine, series, phases.read_edges(path) if path.exists() else [])
+    used = _find_gpus(Path(folder), machine, series, phases.read_edges(path) if path.exists() else [])
     modelled = [each for each in series if each.sensor == MODELLED]
     return [*keep_rank_devices(measured, machine["power_sensors"], used.gpus), *modelled]
 
@@ -261,7 +259,7 @@ def _rename_hosts(edges: Iterable[dict[str, Any]], hosts: Mapping[str, str]) -> 
 
 
 def _keep_each_once(series: list[Series], hosts: Mapping[str, str]) -> list[Series]:
-    """Each device of each machine once, as read by the sampler that read it for longest; a GPU's UUID is its own."""
+    """Keep each device of each machine once, as read by the sampler that read it for longest; a GPU by UUID."""
     longest: dict[tuple[str, str, str, str], Series] = {}
     for each in series:
         host = hosts.get(each.host, each.host)
@@ -320,9 +318,7 @@ def _explain_absent_sensors(folder: Path, machine: dict[str, Any]) -> str | None
     )
 
 
-def _find_used_gpus(
-    folder: Path, machine: dict[str, Any], series: list[Series], edges: Iterable[dict[str, Any]]
-) -> _Used:
+def _find_gpus(folder: Path, machine: dict[str, Any], series: list[Series], edges: Iterable[dict[str, Any]]) -> _Used:
     """The ranks' GPUs; of a command, unknown ones where there is no evidence that it used these and no others.
 
     series: of all devices. edges: of the run's phases.
@@ -353,7 +349,7 @@ def _count_most_gpus(series: list[Series], order: list[str]) -> int:
 def _check_by_evidence(used: _Used, gpus: list[Series], folder: Path, edges: Iterable[dict[str, Any]]) -> _Used:
     """The GPUs of a command's ranks: as they should be, or unknown ones, with the reason.
 
-    gpus: those that were read by UUID. The rest as of `_find_used_gpus`.
+    gpus: those that were read by UUID. The rest as of `_find_gpus`.
     """
     if None in used.gpus:
         return used
@@ -464,23 +460,22 @@ def _sum_by_window(series: list[Series], windows: Windows, rate_hz: float, reaso
 
 
 def _add_components(first: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
-    """A component in two windows that have no moment in common."""
+    """The sum of a component's energies in two windows that have no moment in common."""
     both = first, again
     gaps = [each["gap_s"] for each in both if each["gap_s"] is not None]
     return {
         **{name: _add_up(each[name] for each in both) for name in ("energy_j", "trapezoid_j", "one_hz_j")},
         "gap_s": sum(gaps) if gaps else None,
-        "reason": next((each["reason"] for each in sorted(both, key=_has_joules) if each["reason"]), None),
+        "reason": next(
+            (each["reason"] for each in sorted(both, key=lambda each: each["energy_j"] is not None) if each["reason"]),
+            None,
+        ),
         "doubtful": [*(first["doubtful"] or []), *(again["doubtful"] or [])] or None,
     }
 
 
-def _has_joules(component: dict[str, Any]) -> bool:
-    return component["energy_j"] is not None
-
-
 def _compute_unread_s(kind: str, series: list[Series], spans: dict[str, Window]) -> float | None:
-    """For a kind that does not count although some host has a sensor of it: the whole window is a gap."""
+    """Gap of a kind that does not count although some host has a sensor of it: the whole window; else None."""
     if any(each.kind == kind for each in series) or kind == "node":
         return max((end - begin for begin, end in spans.values()), default=0.0)
     return None
@@ -503,7 +498,9 @@ def _sum_component(devices: list[Series], spans: dict[str, Window], rate_hz: flo
         "one_hz_j": _add_up(part.one_hz_j for part in parts),
         "gap_s": max(part.gap_s for part in parts),
         # First of devices without energy: others may only lack the integral of their power.
-        "reason": next((part.reason for part in sorted(parts, key=_has_energy) if part.reason), None),
+        "reason": next(
+            (part.reason for part in sorted(parts, key=lambda part: part.best_j is not None) if part.reason), None
+        ),
         "doubtful": [
             {"host": device.host, "device": device.name, **asdict(part.doubt)}
             for device, part in zip(devices, parts, strict=True)
@@ -511,10 +508,6 @@ def _sum_component(devices: list[Series], spans: dict[str, Window], rate_hz: flo
         ]
         or None,
     }
-
-
-def _has_energy(part: energy.Energy) -> bool:
-    return part.best_j is not None
 
 
 def _add_up(parts: Iterable[float | None]) -> float | None:

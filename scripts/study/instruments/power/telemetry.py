@@ -47,7 +47,7 @@ Values = NDArray[np.float64]
 
 
 def read_host_samplers(folder: Path) -> list[dict[str, Any]]:
-    """What the sampler of each host found; a host may have two samplers. folder: the run's directory.
+    """The content of ``sensors.json``: one entry a sampler, of which a host may have two. folder: the run's directory.
 
     Raises:
         StudyError: ``sensors.json`` is damaged.
@@ -105,7 +105,7 @@ def _find_end_of_processes(ranks: AnyPath, sampled: Mapping[str, Any]) -> dict[s
 
 
 def _choose_most_whole(samplers: list[list[str]]) -> list[str]:
-    """A device's lines of one sampler, where several ran on its host: of those that read for longest, the fastest."""
+    """The lines of one of the samplers that read a device: of those that read for longest, the fastest one's."""
     longest = max(map(_compute_length_ns, samplers))
     return max((lines for lines in samplers if _compute_length_ns(lines) >= longest - END_NS), key=len)
 

@@ -303,9 +303,7 @@ def _used(column: str, label: str) -> Callable[[pd.Series, Path, Launch, float],
         if not path.exists():
             return (), f"no {queue_usage.FILE}: the run is no ensemble"
         grid = np.linspace(0, end, POINTS)
-        sampled = np.array(
-            [_in_rows(rows, column, launch, grid) for _, rows in queue_usage.read_usage(path).groupby("rank")]
-        )
+        sampled = np.array([_in_rows(rows, column, launch, grid) for _, rows in queue_usage.read(path).groupby("rank")])
         known = np.ma.masked_invalid(sampled)  # ranks do not all take blocks all the time
         return (
             _line(label, grid, known),

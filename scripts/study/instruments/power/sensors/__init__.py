@@ -11,7 +11,7 @@ import_submodules(__name__)
 def find_devices(names: Iterable[str], model: Mapping[str, float] | None = None) -> tuple[list[Device], dict[str, str]]:
     """(devices, reasons): all devices of the sensors ``names``, and {sensor: reason why it has none}.
 
-    A sensor of which only a part cannot be read has a reason for that part, by `part_key`. model: the machine's
+    A sensor of which only a part cannot be read has a reason for that part, by `make_part_key`. model: the machine's
     ``power_model``, or None; its power is a device too, labelled ``modelled``.
     """
     devices: list[Device] = []
@@ -32,7 +32,12 @@ def find_devices(names: Iterable[str], model: Mapping[str, float] | None = None)
 
 
 def find_modelled(model: Mapping[str, float], utilization: Callable[[], float] | None = None) -> list[Device]:
-    """One `Device`. model: ``idle_w`` and ``peak_w``; utilization: gives CPU utilisation (%) since its last call."""
+    """A node's power modelled from CPU utilisation, as one `Device`; for machines without sensors, off by default.
+
+    Its values are labelled ``modelled`` in every table and figure and are never mixed with measured ones.
+
+    model: the user's ``idle_w`` and ``peak_w``. utilization: gives CPU utilisation (%) since its last call.
+    """
     if utilization is None:
         import psutil  # here, since every start of Snakemake imports the sensors
 

@@ -14,14 +14,14 @@ The Python package ``amdsmi`` comes with ROCm and fits its release, so it is not
 
 from typing import Any
 
-from study.instruments.power.readings import SENSORS, Counter, Device, FoundDevices, Missing, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable
 
 MICRO = 1e-6
 ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # values of which all bits are 1
 
 
 @SENSORS.register("amdsmi")
-def find(smi: Any = None) -> FoundDevices:
+def find(smi: Any = None) -> Devices:
     """The GPUs of this host as a list of `Device`. smi: the amdsmi module or a replacement for it."""
     smi = smi or _import_library()
     try:
@@ -40,7 +40,7 @@ def find(smi: Any = None) -> FoundDevices:
                 devices.append(Device("amdsmi", "gpu", name, gpu.read))
         except (smi.AmdSmiException, AttributeError, KeyError) as error:  # the others of bindings of another release
             missing.append(Missing("gpu", name, f"AMD SMI: {name}: {error or type(error).__name__}"))
-    return FoundDevices(devices, missing).require_any("AMD SMI: the driver sees no GPU")
+    return Devices(devices, missing).require_any("AMD SMI: the driver sees no GPU")
 
 
 def _import_library() -> Any:
@@ -119,5 +119,5 @@ class _Gpu:
 
 
 def _to_number(value: Any) -> float | None:
-    """A value that AMD SMI tells; None for those that stand for "not there"."""
+    """AMD SMI's value, or None for its "not available" markers."""
     return value if isinstance(value, int | float) and value not in ABSENT else None

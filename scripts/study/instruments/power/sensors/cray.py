@@ -13,11 +13,11 @@ from study.instruments.power.readings import (
     SENSORS,
     Counter,
     Device,
-    FoundDevices,
+    Devices,
     Missing,
     Reading,
     Unavailable,
-    describe_error,
+    to_words,
 )
 
 ROOT = Path("/sys/cray/pm_counters")
@@ -27,7 +27,7 @@ TRIES = 3
 
 
 @SENSORS.register("cray")
-def find(root: AnyPath = ROOT) -> FoundDevices:
+def find(root: AnyPath = ROOT) -> Devices:
     """Node, CPU, memory and accelerators as a list of `Device`; only those that the node has."""
     root = Path(root)
     if not root.is_dir():
@@ -38,8 +38,8 @@ def find(root: AnyPath = ROOT) -> FoundDevices:
         try:
             devices.append(_make_device(root, part, kind, name))
         except (OSError, ValueError) as error:
-            missing.append(Missing(kind, name, f"Cray power counters: {name}: {describe_error(error)}"))
-    return FoundDevices(devices, missing).require_any(f"Cray power counters: {root} has neither energy nor power")
+            missing.append(Missing(kind, name, f"Cray power counters: {name}: {to_words(error)}"))
+    return Devices(devices, missing).require_any(f"Cray power counters: {root} has neither energy nor power")
 
 
 def _list_parts(root: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from study.instruments.power.readings import SENSORS, Counter, Device, FoundDevices, Missing, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable
 
 MILLI = 1e-3
 TOTAL_ENERGY, AVERAGE_POWER, INSTANT_POWER = 83, 185, 186  # NVML's field numbers
@@ -23,7 +23,7 @@ VALUES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}  # the union's member for each un
 
 
 @SENSORS.register("nvml")
-def find(nvml: Any = None) -> FoundDevices:
+def find(nvml: Any = None) -> Devices:
     """The GPUs of this host as a list of `Device`, named by UUID. nvml: the pynvml module or a replacement for it."""
     nvml = nvml or import_library()
     devices: dict[str, Device] = {}  # a GPU that is listed twice is read once
@@ -36,13 +36,13 @@ def find(nvml: Any = None) -> FoundDevices:
                     raise failed
                 uuid = read_uuid(nvml, handle)
                 if uuid not in devices:
-                    devices[uuid] = _make_device(nvml, handle, uuid)
+                    devices[uuid] = Device("nvml", "gpu", uuid, _Gpu(nvml, handle).read)
             except Exception as error:  # also of bindings that lack a function: the other GPUs are read
                 name = f"{part} ({uuid})" if uuid else part
                 missing[name] = Missing("gpu", uuid or part, f"NVML: {name}: {_to_text(error)}")
     except nvml.NVMLError as error:
         raise Unavailable(f"NVML: {_to_text(error)}") from None
-    return FoundDevices(devices.values(), missing.values()).require_any("NVML: the driver sees no GPU")
+    return Devices(devices.values(), missing.values()).require_any("NVML: the driver sees no GPU")
 
 
 def import_library() -> Any:
@@ -89,12 +89,8 @@ def _to_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _make_device(nvml: Any, handle: Any, uuid: str) -> Device:
-    return Device("nvml", "gpu", uuid, _Gpu(nvml, handle).read)
-
-
 def read_uuid(nvml: Any, handle: Any) -> str:
-    """A GPU's UUID as text; older bindings give bytes."""
+    """A GPU's UUID as text (bytes in older bindings)."""
     uuid = nvml.nvmlDeviceGetUUID(handle)
     return uuid.decode() if isinstance(uuid, bytes) else uuid
 

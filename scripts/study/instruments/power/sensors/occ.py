@@ -20,11 +20,11 @@ from study.instruments.power.readings import (
     SENSORS,
     Counter,
     Device,
-    FoundDevices,
+    Devices,
     Missing,
     Reading,
     Unavailable,
-    describe_error,
+    to_words,
 )
 
 ROOT = Path("/sys/class/hwmon")
@@ -39,12 +39,12 @@ MICRO = 1e-6
 
 
 @SENSORS.register("occ")
-def find(root: AnyPath = ROOT) -> FoundDevices:
+def find(root: AnyPath = ROOT) -> Devices:
     """The labelled sensors of all chips as a list of `Device`; of the first driver that has any."""
     chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if contents(chip / "name") in DRIVERS]
     if not chips:
         raise Unavailable(f"POWER9: no chip of {' or '.join(DRIVERS)} in {root}")
-    devices = FoundDevices()
+    devices = Devices()
     for driver in DRIVERS:
         devices = _find_on_chips([chip for chip in chips if contents(chip / "name") == driver])
         if devices:
@@ -52,7 +52,7 @@ def find(root: AnyPath = ROOT) -> FoundDevices:
     return devices.require_any(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
 
 
-def _find_on_chips(chips: list[Path]) -> FoundDevices:
+def _find_on_chips(chips: list[Path]) -> Devices:
     """The devices of a driver. Controllers may tell the power of the whole node more than once: one is read."""
     devices: list[Device] = []
     missing: list[Missing] = []
@@ -63,10 +63,10 @@ def _find_on_chips(chips: list[Path]) -> FoundDevices:
         try:
             devices.append(Device("occ", kind, name, _make_reader(files)))
         except (OSError, ValueError) as error:
-            missing.append(Missing(kind, name, f"POWER9: {name}: {describe_error(error)}"))
+            missing.append(Missing(kind, name, f"POWER9: {name}: {to_words(error)}"))
     if any(device.kind == "node" for device in devices):
         missing = [part for part in missing if part.kind != "node"]
-    return FoundDevices(devices, missing)
+    return Devices(devices, missing)
 
 
 def _list_labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]:

@@ -21,11 +21,11 @@ from study.instruments.power.readings import (
     SENSORS,
     Counter,
     Device,
-    FoundDevices,
+    Devices,
     Missing,
     Reading,
     Unavailable,
-    describe_error,
+    to_words,
 )
 
 ROOT = Path("/sys/class/powercap")
@@ -49,7 +49,7 @@ class _Zone:
 
 
 @SENSORS.register("rapl")
-def find(root: AnyPath = ROOT) -> FoundDevices:
+def find(root: AnyPath = ROOT) -> Devices:
     """The zones that can be read as a list of `Device`; raises `Unavailable` with the reason if there is none."""
     paths = sorted(Path(root).glob(f"{DRIVER}*:*"), key=lambda path: (path.name.split(":")[0], path.name))
     if not paths:
@@ -69,7 +69,7 @@ def find(root: AnyPath = ROOT) -> FoundDevices:
         parts = min(drivers.values(), key=lambda parts: sum(isinstance(part, Missing) for part in parts))
         devices += _make_devices([part for part in parts if isinstance(part, _Zone)])
         missing += [part for part in parts if isinstance(part, Missing)]
-    return FoundDevices(devices, missing).require_any(f"RAPL: the zones in {root} have neither a package nor DRAM")
+    return Devices(devices, missing).require_any(f"RAPL: the zones in {root} have neither a package nor DRAM")
 
 
 def _identify(path: Path) -> tuple[str | None, str, str]:
@@ -121,7 +121,7 @@ def _explain_error(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and Path(file).name == "max_energy_range_uj":
         return f"there is no {file}, so it is not known where its counter wraps"
     hint = " (usually only root may read it)" if isinstance(error, PermissionError) else ""
-    return f"{file}: {describe_error(error)}{hint}"
+    return f"{file}: {to_words(error)}{hint}"
 
 
 def _make_devices(zones: Sequence[_Zone]) -> list[Device]:

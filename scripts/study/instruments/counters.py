@@ -56,7 +56,7 @@ def compute_cpu_s_since(before: Mapping[int, float]) -> float:
 
 
 def _read_one_thread_s(task: Path) -> float:
-    """By the scheduling statistics; a kernel that keeps none lacks their file, or has only zeros in it."""
+    """Seconds by the scheduling statistics, else by clock ticks: a kernel without them has no file, or zeros."""
     with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
         if (passed_ns := int((task / "schedstat").read_text().split()[0])) > 0:
             return passed_ns / 1e9
@@ -64,18 +64,16 @@ def _read_one_thread_s(task: Path) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS  # utime, stime: fields 14 and 15; two were cut off
 
 
-def estimate_cpu_s_on_other_cores(limited: Limited) -> float:
+def sum_other_cores_cpu_s(limited: Limited) -> float:
     """The most seconds that this process can have used on other cores than those that it is kept on.
 
     These are the time before it was kept on them, and the time of each thread whose affinity mask allows other cores. A
     thread that has ended, and a child process, had the mask that they inherited.
     """
-    return limited.before_s + sum_thread_cpu_s(
-        each for each in list_threads() if not _read_affinity(each) <= limited.cores
-    )
+    return limited.before_s + sum_thread_cpu_s(each for each in list_threads() if not _read_mask(each) <= limited.cores)
 
 
-def _read_affinity(thread: int) -> frozenset[int]:
+def _read_mask(thread: int) -> frozenset[int]:
     """The cores that a thread may use; none for a thread that has ended."""
     try:
         return frozenset(os.sched_getaffinity(thread))
@@ -129,7 +127,7 @@ class ReadCounter:
 
 
 class Reads:
-    """What one rank reads of a run's files.
+    """Counters of what one rank reads of a run's files.
 
     shared: of the files that all nodes share, copying them included. node: of its node's own copies, the check of the
     copies not included. staged: bytes that this rank copied to its node; None in a run without such copies.
@@ -266,7 +264,7 @@ def compute_busy_share(
 
 
 def _read_core_ticks() -> dict[int, Ticks]:
-    """Of each logical CPU that this process may use; none where /proc/stat is not the kernel's."""
+    """Ticks of each logical CPU that this process may use; none where /proc/stat is not the kernel's."""
     ticks_of_cpus: dict[int, Ticks] = {}
     allowed = {f"cpu{number}": number for number in cores.allowed()} if cores.counts_of_kernel() else {}
     for line in Path("/proc/stat").read_text().splitlines():

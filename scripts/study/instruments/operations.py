@@ -187,8 +187,8 @@ def _check_integer(value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class ProfilerResult:
-    """What a profiler saw, by its own clock (ns). marks: begins of the operations `MARK`, in their order."""
+class Recording:
+    """Operations that a profiler recorded, by its own clock (ns). marks: begins of the operations `MARK`, in order."""
 
     library: str
     device: str
@@ -212,8 +212,8 @@ class Profiler(Protocol):
     def stop(self) -> None:
         """Stop."""
 
-    def collect(self) -> ProfilerResult:
-        """What it saw."""
+    def collect(self) -> Recording:
+        """Return what it recorded."""
 
 
 class Window:
@@ -237,11 +237,11 @@ class Window:
         self._marks: list[Span] = []  # monotonic ns before and after each
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before the first step of an epoch, from 0."""
+        """Note that an epoch, counted from 0, begins."""
         self._at_epoch, self._step = epoch, 0
 
     def begin_step(self) -> None:
-        """Before the batch of the next step is asked for, which ends the one before."""
+        """Note that the next step's batch is about to be requested, which ends the step before."""
         self._end_step()
         if self._at_epoch == self._epoch and self._step == self._first:
             self._profiler.start()
@@ -255,11 +255,11 @@ class Window:
         self._begun = self._steps[-1][1] if self._steps else self._marks[-1][0]
 
     def end_steps(self) -> None:
-        """After the last step of an epoch."""
+        """Note that the last step of an epoch has ended."""
         self._end_step()
 
     def input_ready(self, asked_ns: int) -> None:
-        """When a batch has come. asked_ns: when it was asked for."""
+        """Note that a batch has come. asked_ns: when it was requested."""
         if self._begun is not None:
             self._waits.append((asked_ns, time.monotonic_ns()))
 
