@@ -16,7 +16,7 @@ import peers  # noqa: E402
 from study import workloads  # noqa: E402
 from study.core import configuration  # noqa: E402
 from study.data.loaders import map_matrix, touch  # noqa: E402
-from study.instruments.memory import peak_memory_mb  # noqa: E402
+from study.instruments.counters import read_peak_memory_mb  # noqa: E402
 
 
 def convert(source, matrix, benchmark, file):
@@ -196,7 +196,7 @@ def _epochs(model, epochs, *data, **options):
             times.append(time.perf_counter() - self.begun)
 
     model.fit(*data, epochs=epochs, verbose=0, callbacks=[Times()], **options)
-    return {"first_epoch_s": times[0], "epoch_s": times[1:], "peak_memory_mb": peak_memory_mb()}
+    return {"first_epoch_s": times[0], "epoch_s": times[1:], "peak_memory_mb": read_peak_memory_mb()}
 
 
 if __name__ == "__main__":

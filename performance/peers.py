@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 
 from study.data import page_cache
-from study.instruments.memory import peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 
 def polars(source):
@@ -47,10 +47,10 @@ def measure(name, source):
     """Seconds, memory beyond the imports (MB) and a checksum; the file is in the page cache, imports are done."""
     page_cache.warm(source)
     read = PEERS[name](source)
-    before, begun = peak_memory_mb(), time.perf_counter()
+    before, begun = read_peak_memory_mb(), time.perf_counter()
     matrix = np.ascontiguousarray(read())
     seconds = time.perf_counter() - begun
-    return {"load_s": seconds, "memory_mb": peak_memory_mb() - before, "crc32": zlib.crc32(matrix)}
+    return {"load_s": seconds, "memory_mb": read_peak_memory_mb() - before, "crc32": zlib.crc32(matrix)}
 
 
 def _columns(source):

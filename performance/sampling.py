@@ -123,7 +123,7 @@ def _show_progress(done, pairs):
 
 
 def _sampled(machine, folder):
-    return sampling.sampled_with_launch(machine, True, folder, os.environ)
+    return sampling.sample_with_launch(machine, True, folder, os.environ)
 
 
 def _cpu_s(process):

@@ -41,7 +41,7 @@ def _bare(run, folder):
     meeting = (folder / "bare_ranks").resolve()
     meeting.unlink(missing_ok=True)
     started = [sys.executable, str(BARE), run.framework, str(meeting)]
-    line = [*launchers.of(run.machine).line(run.ranks, machine.load("local")), *started]
+    line = [*launchers.get_launcher(run.machine).line(run.ranks, machine.load("local")), *started]
     begun = time.perf_counter()
     subprocess.run(
         line, env=variables.of_ranks(run, folder, 600, os.environ), cwd=SCRIPTS.parent, check=True, capture_output=True

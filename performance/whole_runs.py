@@ -99,7 +99,7 @@ def launched(run, folder):
     outcome = json.loads((folder / "outcome.json").read_text())
     if outcome["status"] != "ok":
         raise SystemExit(f"error: {folder}: {outcome['failure']['message']}")
-    times = phases.durations(phases.read(folder / "phases.jsonl"))
+    times = phases.compute_durations(phases.read_edges(folder / "phases.jsonl"))
     ranks = json.loads((folder / "metrics.json").read_text())["ranks"]
     return {
         "runtime_s": outcome["runtime_s"],

@@ -128,7 +128,7 @@ rule scale_file:
 
 # To the machine's shared storage, for runs that read from there; files and, in two rules, folders of files. A copy gets
 # its name when it is whole: of one that was cut off, Snakemake would keep what is there (profiles/default).
-for storage_name, storage_folder in storage.folders(MACHINE).items():
+for storage_name, storage_folder in storage.list_folders(MACHINE).items():
 
     rule:
         name:

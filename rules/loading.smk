@@ -22,7 +22,7 @@ rule measure_loading:
         page_caches=lambda wildcards: PLAN.measurement_of(wildcards).page_caches,
         repeats=lambda wildcards: PLAN.measurement_of(wildcards).repeats,
         machine=MACHINE["name"],
-        on_a_node=launchers.onto_a_node(MACHINE),
+        on_a_node=launchers.make_node_prefix(MACHINE),
     message:
         "Time the loaders on {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:

@@ -14,10 +14,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=number_types.count, required=True)
     arguments = parser.parse_args()
-    calibration.work()  # the first round also maps memory and starts the library's threads
+    calibration.run_once()  # the first round also maps memory and starts the library's threads
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps([calibration.work() for _ in range(arguments.rounds)]))
+    print(json.dumps([calibration.run_once() for _ in range(arguments.rounds)]))
 
 
 if __name__ == "__main__":

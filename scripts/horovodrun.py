@@ -5,7 +5,7 @@
 - It puts no environment on command lines, which all users of a host can read. Ranks of this host inherit it. Ranks of
   other hosts get the run's own variables through `study.machines.remote`.
 - It takes every address 127.x.y.z for this host. Debian gives a host's own name the address 127.0.1.1.
-- It does not check whether ssh reaches the hosts: `study.machines.hosts` has done so.
+- It does not check whether ssh reaches the hosts: `study.machines.run_layout` has done so.
 - Its rendezvous server listens on the interface of the run only, not on all of this host's: it knows no key.
 - The working directory is on no command line, where Horovod does not quote it: the guard on the host changes to it.
 
@@ -61,7 +61,7 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     from horovod.runner import gloo_run
 
     if slot.hostname in interfaces:
-        name = interfaces[slot.hostname]  # of `study.machines.hosts.INTERFACE`, so no character of the shell
+        name = interfaces[slot.hostname]  # of `study.machines.run_layout.INTERFACE`, so no character of the shell
         command = re.sub(r"\b(HOROVOD_GLOO_IFACE|NCCL_SOCKET_IFNAME)=\S*", rf"\1={name}", command)
     own = shlex.join(f"{name}={value}" for name, value in gloo_run.create_slot_env_vars(slot).items())
     return f"env {own} {command}"

@@ -13,20 +13,20 @@ import zlib
 
 from study.core.errors import exit_with_message
 from study.data.loaders import LOADERS, import_for, load, touch
-from study.instruments.memory import peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 
 def main() -> None:
     """Load the file, and print what it took."""
     loader, path, sidecar, form = sys.argv[1:]
     import_for(loader)
-    imported_mb = peak_memory_mb()
+    imported_mb = read_peak_memory_mb()
     begun = time.perf_counter()
     matrix = load(loader, path, sidecar, json.loads(form))
     if LOADERS[loader].is_mapped:
         touch(matrix)
     seconds = time.perf_counter() - begun
-    peak_mb = peak_memory_mb()
+    peak_mb = read_peak_memory_mb()
     # Row by row: arrays that differ only in memory order have the same checksum.
     checksum = 0
     for row in matrix:

@@ -14,7 +14,7 @@ from pathlib import Path  # noqa: E402
 from study.instruments.power import sampling  # noqa: E402
 
 # First of all, so that power is sampled from the start. Not in a process that imports this one.
-SAMPLING = sampling.of_process(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
+SAMPLING = sampling.join_sampling(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
 
 import argparse  # noqa: E402
 

@@ -11,7 +11,7 @@ import sys
 
 from study.core import cores, number_types
 from study.core.errors import exit_with_message
-from study.instruments import background, gpu_background
+from study.instruments import background, gpus
 from study.instruments.power import sampler, sensors
 from study.instruments.power.readings import SENSORS
 
@@ -30,7 +30,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     if arguments.all_cores:
         cores.use_all()
-    devices, reasons = sensors.find(arguments.sensor, arguments.model)
+    devices, reasons = sensors.find_devices(arguments.sensor, arguments.model)
     told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
 
     def announce():
@@ -41,9 +41,7 @@ def main() -> None:
     others = None
     if arguments.background and run:
         of_host = background.Background(run, os.getppid())
-        others = background.BackgroundFile(
-            arguments.background, of_host, gpu_background.find("nvml" in arguments.sensor)
-        )
+        others = sampler.BackgroundFile(arguments.background, of_host, gpus.find_gpus("nvml" in arguments.sensor))
     if devices or others:
         sampler.sample(devices, arguments.output, arguments.rate_hz, ready=announce, background=others)
     else:

@@ -11,13 +11,13 @@ from pathlib import Path
 from study.core.errors import exit_with_message
 from study.launch.processes import run_all
 from study.launch.spots import from_text
-from study.machines.process_roles import roles
+from study.machines.run_layout import list_roles
 
 
 def main() -> None:
     """Exits with the exit code of the run."""
     strategy, workers, servers, spots, folder, *program = sys.argv[1:]
-    sys.exit(run_all(roles(strategy, int(workers), int(servers)), Path(folder), program, from_text(spots)))
+    sys.exit(run_all(list_roles(strategy, int(workers), int(servers)), Path(folder), program, from_text(spots)))
 
 
 if __name__ == "__main__":

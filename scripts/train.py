@@ -14,7 +14,7 @@ from pathlib import Path  # noqa: E402
 from study.instruments.power import sampling  # noqa: E402
 
 # First of all, so that power is sampled while frameworks are imported. Not in a process that imports this one.
-SAMPLING = sampling.of_process(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
+SAMPLING = sampling.join_sampling(Path(sys.argv[-1]) / "ranks") if __name__ == "__main__" else None
 
 import argparse  # noqa: E402
 import functools  # noqa: E402
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _run(folder: Path) -> None:
-    heartbeat = heartbeats.watched(folder / "ranks")
+    heartbeat = heartbeats.start_heartbeat(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
     backend = backends.of_run(run)
     if backend.serve(run, folder, STARTED, heartbeat):
@@ -58,7 +58,7 @@ def _run(folder: Path) -> None:
         return
     from study.instruments import profiler  # imported late: other runs start earlier without it
 
-    recorder = profiler.OfOneThread()  # on every rank, so that all are equally slow; one profile is kept
+    recorder = profiler.SingleThreadProfile()  # on every rank, so that all are equally slow; one profile is kept
     if recorder.runcall(train) == 0:
         with written_aside(folder / "profile.pstats") as aside:
             recorder.dump_stats(aside)

@@ -46,7 +46,7 @@ def main():
 
 def tell(folder, rank):
     """Write the rank's phases as events, with their own times; rank 0 tells the epochs."""
-    edges = phases.read(folder / "ranks" / f"phases-{rank:05d}.jsonl", is_merged=False)
+    edges = phases.read_edges(folder / "ranks" / f"phases-{rank:05d}.jsonl", is_merged=False)
     events = [
         event(edge["wall_ns"], edge["monotonic_ns"], rank, f"{EVENTS[edge['phase']]}_{EDGES[edge['edge']]}")
         for edge in edges

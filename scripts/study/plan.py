@@ -29,9 +29,9 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.experiment.walltimes import MACHINE, Limits
-from study.machines import capacity, laboratory, launchers, packing, queues, storage, walltime
-from study.machines.machine import submit_program
-from study.machines.packing import Timed
+from study.machines import host_capabilities, launchers, queues, storage
+from study.machines.machine import find_submit_program
+from study.machines.queues import Timed
 from study.records import attempts
 from study.report import sources
 from study.report.findings import declaration
@@ -54,7 +54,7 @@ def summary(
 ) -> str:
     """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
 
-    components: of Snakemake's groups, which pack small runs into one batch job; see `study.machines.packing`. limits:
+    components: of Snakemake's groups, which pack small runs into one batch job; see `study.machines.queues`. limits:
     of the runs; None for those without finished repeats. expected: lines of `study.prediction.forecast`. chooser: who
     chose the study, such as "--config chose it". noise: for the power of its comparisons.
     """
@@ -124,8 +124,8 @@ def _batch_jobs(study: Study, machine: Machine, components: dict[str, int], limi
         modes["loading"] = [limits.of_a_load()] * len(study.loading)
     hours = {mode: _own_node_hours(each, machine) for mode, each in modes.items()}
     every = timed(study, limits)
-    jobs = packing.jobs(every, machine, components)
-    total = queues.node_hours(jobs)
+    jobs = queues.list_jobs(every, machine, components)
+    total = queues.sum_node_hours(jobs)
     told = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
     idle = total - sum(hours.values())
     lines = [
@@ -134,20 +134,20 @@ def _batch_jobs(study: Study, machine: Machine, components: dict[str, int], limi
         + (f", idle nodes {idle:,.0f})" if idle > 0.5 else ")")
     ]
     lines += _known(study, machine, limits)
-    small = [each for each in every if packing.together(each, machine, components) > 1]
+    small = [each for each in every if queues.count_runs_per_job(each, machine, components) > 1]
     if small:
-        packed, alone = packing.jobs(small, machine, components), packing.jobs(small, machine, {})
+        packed, alone = queues.list_jobs(small, machine, components), queues.list_jobs(small, machine, {})
         lines.append(
-            f"  packed: {len(small)} of them share {counted(len(packed), 'job')}, {queues.node_hours(packed):,.0f} "
+            f"  packed: {len(small)} of them share {counted(len(packed), 'job')}, {queues.sum_node_hours(packed):,.0f} "
             f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
-            f"{queues.node_hours(alone):,.0f} node-hours; change it with {packing.as_arguments(components)}"
+            f"{queues.sum_node_hours(alone):,.0f} node-hours; change it with {queues.format_components(components)}"
         )
     return lines
 
 
 def _own_node_hours(each: Iterable[Timed], machine: Machine) -> float:
     """Of the runs' own nodes, without those that are idle in a packed job."""
-    return queues.node_hours((launchers.nodes(one.ranks, machine), one.minutes) for one in each)
+    return queues.sum_node_hours((launchers.count_nodes(one.ranks, machine), one.minutes) for one in each)
 
 
 def _minutes(jobs: Iterable[tuple[int, int]]) -> str:
@@ -165,7 +165,10 @@ def _known(study: Study, machine: Machine, limits: Limits) -> list[str]:
     lines = [f"  walltimes by {told}"]
     published = [(run, seconds) for run in study.runs if (seconds := published_times.runtime_s(run, machine))]
     if published:
-        hours = sum(launchers.nodes(run.processes_on(machine), machine) * seconds for run, seconds in published) / 3600
+        hours = (
+            sum(launchers.count_nodes(run.processes_on(machine), machine) * seconds for run, seconds in published)
+            / 3600
+        )
         lines.append(
             f"  by the paper's times, {counted(len(published), 'run')} "
             f"({', '.join(dict.fromkeys(run['benchmark'] for run, _ in published))}) would use {hours:,.0f} node-hours"
@@ -201,8 +204,8 @@ def _too_long(study: Study, machine: Machine, limits: Limits) -> list[str]:
 
 def _longest_s(run: PlannedRun, machine: Machine) -> float:
     """The longest time limit (s) of a run in a job of its own size."""
-    nodes = max(launchers.nodes(run.processes_on(machine), machine), walltime.smallest_nodes(machine))
-    return walltime.longest_s(nodes, machine)
+    nodes = max(launchers.count_nodes(run.processes_on(machine), machine), queues.get_smallest_nodes(machine))
+    return queues.find_longest_s(nodes, machine)
 
 
 def _crowded(study: Study, machine: Machine) -> list[str]:
@@ -210,11 +213,11 @@ def _crowded(study: Study, machine: Machine) -> list[str]:
 
     Elsewhere a batch system gives each rank its cores, or the hosts are asked when the run starts.
     """
-    if not capacity.is_here(machine):
+    if not host_capabilities.starts_ranks_here(machine):
         return []
     usable = cores.usable()
     needed = [(run.gpus, number) for run in study.runs
-              if (number := capacity.cores_needed(run.parameters, machine)) > usable]  # fmt: skip
+              if (number := host_capabilities.count_cores_needed(run.parameters, machine)) > usable]  # fmt: skip
     if not needed:
         return []
     ranks = _ranks_named(sorted({gpus for gpus, _ in needed}))
@@ -309,7 +312,7 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
     """Reasons why some of the study's points cannot run on the machine, or cannot be started here, one per line."""
     every = timed(study, limits or Limits(study.runs, NO_FOLDER, machine))
     where = f"config/machines/{machine['name']}.yaml"
-    program = submit_program(machine)
+    program = find_submit_program(machine)
     lines: list[str] = []
     if "unsupported" in machine:
         lines.append(f"{where}: unsupported: {machine['unsupported']}")
@@ -317,14 +320,14 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
         lines.append(f"{where}: {program} is not on PATH here")
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
-    lines += [f"{where}: {line}" for line in storage.refusals((run["storage"] for run in study.runs), machine)]
-    if no_stripes := storage.stripes_refusal((run["lustre_stripes"] for run in study.runs), machine):
+    lines += [f"{where}: {line}" for line in storage.list_refusals((run["storage"] for run in study.runs), machine)]
+    if no_stripes := storage.refuse_stripes((run["lustre_stripes"] for run in study.runs), machine):
         lines.append(f"{where}: {no_stripes}")
-    outside = laboratory.refusal(machine)
+    outside = host_capabilities.refuse_outside_laboratory(machine)
     if outside:
         lines.append(f"{where}: {outside}")
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
-        if unlimited := laboratory.rate_refusal(rate, machine):
+        if unlimited := host_capabilities.refuse_rate(rate, machine):
             lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
     if untold := attempts.refusal(machine):
         lines.append(f"{where}: {untold}")
@@ -335,11 +338,11 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
 
 def _too_few_gpus(study: Study, machine: Machine) -> list[str]:
     """Why ranks would share GPUs of this host, of which each is to have its own; nothing where none can be counted."""
-    carried = capacity.known(machine)
-    if carried is None or carried.shared != capacity.GPUS:
+    carried = host_capabilities.find_capacity(machine)
+    if carried is None or carried.shared != host_capabilities.GPUS:
         return []
     too_many = {run.gpus for run in study.runs if run.gpus > carried.ranks}
-    ranks = sorted(each for each in too_many if launchers.refusal(each, machine) is None)
+    ranks = sorted(each for each in too_many if launchers.refuse_ranks(each, machine) is None)
     if not ranks:
         return []
     return [
@@ -352,15 +355,15 @@ def _refused_sizes(every: list[Timed], machine: Machine, components: dict[str, i
     """Rank counts that the machine does not have, and jobs that its queue does not take."""
     where, lines = f"config/machines/{machine['name']}.yaml", list[str]()
     for each in sorted(set(every), key=lambda each: (each.ranks, each.limit_s)):
-        too_many = launchers.refusal(each.ranks, machine)
+        too_many = launchers.refuse_ranks(each.ranks, machine)
         if too_many:
             keys = "hosts" if machine.get("hosts") else "ranks_per_node, nodes"
             lines.append(f"{where}: {keys}: {too_many}")
-        elif broken := queues.refusal(each, machine, components):
+        elif broken := queues.refuse_run(each, machine, components):
             lines.append(f"{where}: {broken}")
-    better = packing.advised(every, machine, components)
+    better = queues.advise_components(every, machine, components)
     if better != components:
-        shown = packing.as_arguments(better)
+        shown = queues.format_components(better)
         lines.append(f"runs that are too small for a batch job can share one: give {shown}, or leave this option out")
     return list(dict.fromkeys(lines))
 
@@ -519,11 +522,11 @@ def check_storage(study: Study, machine: Machine) -> None:
     """Raise `StudyError` for runs from a storage that the machine's file does not have, or that cannot use it."""
     for name in dict.fromkeys(run["storage"] for run in study.runs):
         try:
-            storage.data_dir(name, machine, "")
+            storage.choose_data_dir(name, machine, "")
         except StudyError as error:
             raise StudyError(f"config/studies/{study.name}.yaml: {error}") from None
     for run in study.runs:
-        if run["storage"] in storage.on_nodes(machine) and (why := _not_on_nodes(run)):
+        if run["storage"] in storage.list_node_folders(machine) and (why := _not_on_nodes(run)):
             raise StudyError(
                 f"config/studies/{study.name}.yaml: {run.dataset.benchmark}: storage: {run['storage']} is on each node "
                 f"(storage_on_nodes in config/machines/{machine['name']}.yaml): {why}"

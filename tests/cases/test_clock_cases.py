@@ -19,8 +19,11 @@ from test_timeline_figure import STARTED_NS, add_run, selected  # noqa: E402
 
 from study.backends.tensorflow.input_measures import InputMeasures  # noqa: E402
 from study.backends.tensorflow.step_measures import StepMeasures  # noqa: E402
-from study.instruments import phases, queue_usage  # noqa: E402
-from study.instruments.timeline.run import communication_of  # noqa: E402
+from study.instruments import (
+    phases,  # noqa: E402
+    queue_usage,  # noqa: E402
+)
+from study.instruments.timeline import read_communication  # noqa: E402
 from study.launch import failure  # noqa: E402
 from study.records import ensemble  # noqa: E402
 
@@ -147,7 +150,7 @@ def test_a_run_that_hangs_after_its_clock_was_set_back(tmp_path):
     (tmp_path / "phases.jsonl").write_text("".join(json.dumps(each) + "\n" for each in log))
     found = failure.described(tmp_path, "hang", "no heartbeat")
     assert (found["phase"], found["rank"]) == ("train", 1)
-    assert phases.last(log[:6]) == ("train", 1)
+    assert phases.find_last_phase(log[:6]) == ("train", 1)
 
 
 @pytest.mark.case("epochs-clock", source="our own", right="allreduces by epoch, as without")
@@ -165,7 +168,7 @@ def test_epochs_whose_clock_is_set_by_less_than_a_second(tmp_path):
         (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
         (folder / "phases.jsonl").write_text("".join(json.dumps(each) + "\n" for each in edges))
         pd.DataFrame(history).to_csv(folder / "history.csv", index=False)
-        found.append(communication_of(folder).summary["allreduce_epochs"])
+        found.append(read_communication(folder).summary["allreduce_epochs"])
     assert found[1] == found[0] and found[0]
 
 

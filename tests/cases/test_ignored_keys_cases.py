@@ -224,9 +224,9 @@ def test_a_storage_whose_variable_has_braces_is_refused(monkeypatch):
     monkeypatch.setenv("SCRATCH", "/scratch/{me}")
     where = {"name": "mine", "storage": {"fast": "$SCRATCH/data", "unset": "${NOWHERE}/data"}}
     with pytest.raises(StudyError) as told:
-        storage.data_dir("fast", where, "data")
+        storage.choose_data_dir("fast", where, "data")
     assert "storage: fast: /scratch/{me}/data in config/machines/mine.yaml: Snakemake takes braces" in str(told.value)
-    assert storage.data_dir("unset", where, "data") == "${NOWHERE}/data", "told when runs start"
+    assert storage.choose_data_dir("unset", where, "data") == "${NOWHERE}/data", "told when runs start"
 
 
 @pytest.mark.case("unmatched-without-join", source="our own", right="refused in the plan, with the file and the key")

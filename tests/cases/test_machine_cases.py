@@ -24,7 +24,7 @@ from study.machines import guard, host_check, machine_lock, probe, remote
 HOLD = """
 import sys, time
 from study.machines import machine_lock
-with machine_lock.alone("a run in /elsewhere", float(sys.argv[1])):
+with machine_lock.hold_lock("a run in /elsewhere", float(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
@@ -52,7 +52,7 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.case("two-folders", source="marrlab/DomainLab#121, skinniderlab/CLM#236", right="the second waits")
 def test_timed_runs_of_two_folders_do_not_overlap(elsewhere, capsys):
     with elsewhere(seconds=0.7) as other:
-        with machine_lock.alone("mine", 10) as held:
+        with machine_lock.hold_lock("mine", 10) as held:
             assert other.wait(5) == 0, "it has ended"
         assert held.waited_s > 0.2
         assert held.as_dict()["held"] is True
@@ -65,7 +65,7 @@ def test_a_killed_run_leaves_no_lock(elsewhere):
     with elsewhere() as other:
         other.kill()
         other.wait()
-        with machine_lock.alone("mine", 10) as held:
+        with machine_lock.hold_lock("mine", 10) as held:
             assert held.reason is None
 
 
@@ -74,7 +74,7 @@ def test_the_wait_for_a_run_that_exceeds_its_own_limit_ends(elsewhere, monkeypat
     monkeypatch.setattr(machine_lock, "MARGIN_S", 0.1)
     with elsewhere(limit_s=0.1) as other:
         words = f"process {other.pid} on .* longer than its own time limit"
-        with pytest.raises(StudyError, match=words), machine_lock.alone("mine", 10):
+        with pytest.raises(StudyError, match=words), machine_lock.hold_lock("mine", 10):
             pass
 
 
@@ -87,7 +87,7 @@ def test_the_lock_depends_on_the_user_only(monkeypatch, tmp_path):
             for name, value in variables.items():
                 patch.setenv(name, value)
             patch.chdir(tmp_path)
-            places.add(machine_lock.folder())
+            places.add(machine_lock.find_folder())
     assert len(places) == 1
 
 
@@ -95,7 +95,7 @@ def test_the_lock_depends_on_the_user_only(monkeypatch, tmp_path):
 def test_a_lock_whose_file_was_removed_still_holds(elsewhere, tmp_path, capsys):
     with elsewhere(seconds=0.7) as other:
         (tmp_path / "locks" / machine_lock.NAME).unlink()  # as what cleans /tmp does
-        with machine_lock.alone("mine", 10) as held:
+        with machine_lock.hold_lock("mine", 10) as held:
             assert other.wait(5) == 0, "it has ended"
         assert held.reason is None
     assert f"waiting for the end of process {other.pid} on " in capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_a_folder_of_another_user_is_not_used(monkeypatch, tmp_path):
     second.mkdir()
     (first / f"study-locks-{os.getuid()}").symlink_to(second)
     monkeypatch.setattr(machine_lock, "FOLDERS", (str(first), str(second)))
-    assert machine_lock.folder({}) == second / f"study-locks-{os.getuid()}"
+    assert machine_lock.find_folder({}) == second / f"study-locks-{os.getuid()}"
 
 
 def make_foreign(path):
@@ -151,7 +151,7 @@ def planted(request, tmp_path):
 def test_what_others_put_in_place_of_the_lock_is_told_and_passed_over(planted, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("STUDY_LOCKS", str(tmp_path))
     planted(tmp_path / machine_lock.NAME)
-    with machine_lock.alone("mine", 10) as held:
+    with machine_lock.hold_lock("mine", 10) as held:
         assert held.reason and held.waited_s == 0 and not held.as_dict()["held"]
     assert (
         f"warning: this run cannot be kept apart from timed runs of other folders: {tmp_path}"
@@ -162,9 +162,9 @@ def test_what_others_put_in_place_of_the_lock_is_told_and_passed_over(planted, t
 
 def test_a_guard_leaves_alone_what_others_put_under_its_names(planted, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    path = guard.temporary_folder(1, os.environ)
+    path = guard.name_temporary_folder(1, os.environ)
     planted(path)
-    assert guard._held_temporary_folder() == guard.temporary_folder(os.getpid(), os.environ)
+    assert guard._make_temporary_folder() == guard.name_temporary_folder(os.getpid(), os.environ)
     assert os.path.lexists(path)
 
 
@@ -200,9 +200,9 @@ def squatter():
 @pytest.mark.parametrize("how", ["binds", "listens"])
 def test_a_name_that_another_user_has_bound_is_told_and_passed_over(squatter, monkeypatch, tmp_path, capsys, how):
     monkeypatch.setenv("STUDY_LOCKS", str(tmp_path))
-    name = machine_lock._name()
+    name = machine_lock._make_name()
     squatter(how, name, f"{name}:1:999999999999999")
-    with machine_lock.alone("mine", 10) as held:
+    with machine_lock.hold_lock("mine", 10) as held:
         assert held.reason is None and held.waited_s < 5
     assert f"warning: another user has taken the name @{name}" in capsys.readouterr().err
 
@@ -210,11 +210,11 @@ def test_a_name_that_another_user_has_bound_is_told_and_passed_over(squatter, mo
 @pytest.mark.skipif(os.getuid() != 0, reason="to be another user needs root")
 def test_nobody_else_says_how_long_a_run_of_this_user_takes(squatter, elsewhere):
     with elsewhere() as other:
-        squatter("listens", f"{machine_lock._name()}:1:999999999999999")
-        squatter("binds", f"{machine_lock._name()}:2:999999999999999")
+        squatter("listens", f"{machine_lock._make_name()}:1:999999999999999")
+        squatter("binds", f"{machine_lock._make_name()}:2:999999999999999")
         for _ in range(3):
-            assert locks.claim(machine_lock._name(), "3:1") == (locks.Lock.TAKEN, [])
-            assert machine_lock._holder_of_name()["pid"] == other.pid
+            assert locks.claim(machine_lock._make_name(), "3:1") == (locks.Lock.TAKEN, [])
+            assert machine_lock._read_holder_by_name()["pid"] == other.pid
 
 
 def test_a_run_is_waited_for_although_others_fill_the_queue_of_its_name(monkeypatch):
@@ -248,19 +248,19 @@ def latin_1_ssh(tmp_path, monkeypatch):
 @pytest.mark.case("greeting-in-latin-1", source="our own", right="the host's facts, or what its ssh says")
 def test_a_host_that_greets_in_latin_1_is_examined(latin_1_ssh, tmp_path):
     request = {"folder": str(ROOT), "token": str(latin_1_ssh), "data": []}
-    facts = host_check._asked("there", request)
+    facts = host_check._examine("there", request)
     assert facts["sees_token"] is True
     latin_1_ssh.write_text("#!/bin/sh\nprintf 'M\\374ller: Permission denied\\n' >&2; exit 255\n")
-    assert "asks for a password" in host_check._asked("there", request)
+    assert "asks for a password" in host_check._examine("there", request)
 
 
 @pytest.mark.case("lock-of-another-host", source="our own", right="held there, through ssh")
 def test_the_lock_of_a_listed_host_is_held_there(elsewhere, latin_1_ssh, tmp_path):
-    with elsewhere(seconds=0), machine_lock.alone_on("there", "mine", 10) as held:
+    with elsewhere(seconds=0), machine_lock.hold_lock_on("there", "mine", 10) as held:
         assert (held.host, held.reason) == ("there", None)
         with open(tmp_path / "locks" / machine_lock.NAME) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with machine_lock.alone("mine", 10) as again:
+    with machine_lock.hold_lock("mine", 10) as again:
         assert again.reason is None, "it is free again"
 
 
@@ -310,13 +310,13 @@ def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch)
     monkeypatch.setenv("STUDY_LOCKS", str(sshd / "locks"))
     monkeypatch.setattr(machine_lock, "POLL_S", 0.02)
     daemon = psutil.Process(int((sshd / "pid").read_text()))
-    with machine_lock.alone_on("there", "mine", 10) as held:
+    with machine_lock.hold_lock_on("there", "mine", 10) as held:
         with open(sshd / "locks" / machine_lock.NAME) as file:
             assert locks.attempt(file.fileno()) is locks.Lock.TAKEN
         note = json.loads((sshd / "locks" / machine_lock.NAME).read_text())
         assert note["purpose"] == f"mine, started on {socket.gethostname()}"
         kill(daemon.children(recursive=True))  # the link is lost
-        with machine_lock.alone("after it", 10) as again:
+        with machine_lock.hold_lock("after it", 10) as again:
             assert (held.reason, again.reason) == (None, None)
 
 
@@ -363,7 +363,7 @@ def no_flock(request, monkeypatch):
 @pytest.mark.case("no-flock", source="tox-dev/filelock#67, python-poetry/poetry#8825", right="goes on, with a warning")
 def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("STUDY_LOCKS", str(tmp_path / "locks"))
-    with run_directory.alone_in(tmp_path / "run"), machine_lock.alone("mine", 10) as held:
+    with run_directory.alone_in(tmp_path / "run"), machine_lock.hold_lock("mine", 10) as held:
         files.write_text(tmp_path / "run" / "file", "whole")
     assert held.as_dict()["held"] is True, "by the name in the kernel"
     said = capsys.readouterr().err

@@ -14,11 +14,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_sensors import FakeNvml, write  # noqa: E402
 
 from study.core import provenance  # noqa: E402
-from study.instruments.power import gpus, sensors, summary, telemetry  # noqa: E402
-from study.instruments.power.energy import between  # noqa: E402
+from study.instruments import gpus  # noqa: E402
+from study.instruments.power import (
+    sensors,  # noqa: E402
+    summary,  # noqa: E402
+    telemetry,  # noqa: E402
+)
+from study.instruments.power.energy import compute_energy  # noqa: E402
 from study.instruments.power.readings import Unavailable  # noqa: E402
-from study.instruments.power.sensors import cray, nvml, occ, rapl  # noqa: E402
-from study.instruments.power.series import Series  # noqa: E402
+from study.instruments.power.sensors import (
+    cray,  # noqa: E402
+    nvml,  # noqa: E402
+    occ,  # noqa: E402
+    rapl,  # noqa: E402
+)
+from study.instruments.power.telemetry import Series  # noqa: E402
 
 
 def zones(root, **values):
@@ -123,7 +133,9 @@ def test_a_counter_that_goes_back_once(tmp_path, then, right):
         zones(tmp_path, _0=("package-0", value))
         read.append(device.read().energy_j)
     nothing = np.full(len(seconds), np.nan)
-    found = between(Series("n1", "rapl", "cpu", "package-0", seconds, nothing, np.array(read), nothing), 0, 20, 10)
+    found = compute_energy(
+        Series("n1", "rapl", "cpu", "package-0", seconds, nothing, np.array(read), nothing), 0, 20, 10
+    )
     assert found.best_j == (None if right is None else pytest.approx(right))
     assert right or "rose by more than 5,000 W" in found.reason
 
@@ -159,14 +171,15 @@ class Gpus(FakeNvml):
 @pytest.mark.case("mig", source="guilbaults/slurm-job-exporter PR #55", right="no rank owns a GPU in MIG mode")
 @pytest.mark.parametrize("shown", ["0", "GPU-0", "MIG-5e1b"])
 def test_a_gpu_in_mig_mode(shown):
-    assert gpus.visible({"CUDA_VISIBLE_DEVICES": shown}, Gpus({}, count=2)) == [None]
-    assert gpus.visible({}, Gpus({}, count=2)) == [None, "GPU-1"]
+    assert gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": shown}, Gpus({}, count=2)) == [None]
+    assert gpus.list_visible_gpus({}, Gpus({}, count=2)) == [None, "GPU-1"]
 
 
 @pytest.mark.case("nodevfiles", source="ray-project/ray PR #7014", right="no GPU; [0] of 0,7,1")
 def test_no_device_files():
     found = [
-        gpus.visible({"CUDA_VISIBLE_DEVICES": text}, FakeNvml({}, count=2)) for text in ("NoDevFiles", "none", "0,7,1")
+        gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": text}, FakeNvml({}, count=2))
+        for text in ("NoDevFiles", "none", "0,7,1")
     ]
     assert found == [[], [], ["GPU-0"]]
 
@@ -198,10 +211,10 @@ def test_nvml_s_bindings_are_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     zones(tmp_path, _0=("package-0", 5))
     monkeypatch.setattr(rapl.find, "__defaults__", (tmp_path,))
-    found, reasons = sensors.find(["nvml", "rapl"])
+    found, reasons = sensors.find_devices(["nvml", "rapl"])
     assert [device.name for device in found] == ["package-0"]
     assert reasons["nvml"].startswith("NVML: the Python package nvidia-ml-py cannot be imported")
-    assert gpus.visible({}) is None
+    assert gpus.list_visible_gpus({}) is None
     assert provenance._gpus()["found"] == []
 
 
@@ -236,7 +249,7 @@ def series(seconds, power, energy=None):
 @pytest.mark.case("no-power", source="HazyResearch/intelligence-per-watt #40", right="neither power nor energy")
 def test_a_gpu_that_reports_nothing():
     seconds = np.arange(0, 20, 0.1)
-    found = between(series(seconds, np.full(200, np.nan)), 1, 18, 10)
+    found = compute_energy(series(seconds, np.full(200, np.nan)), 1, 18, 10)
     assert (found.best_j, found.reason) == (None, "nvml: GPU-a reports neither power nor energy")
 
 
@@ -246,8 +259,8 @@ def test_a_sampler_that_stalls():
     burst = sum((seconds > 10 + 11 * each) & (seconds < 19 + 11 * each) for each in range(9)).astype(bool)
     power = np.where(burst, 300.0, 100.0)
     energy = np.concatenate([[0], np.cumsum((power[1:] + power[:-1]) / 2 * np.diff(seconds))])
-    assert between(series(seconds[~burst], power[~burst]), 10, 110, 10).best_j is None
-    found = between(series(seconds[~burst], power[~burst], energy[~burst]), 10, 110, 10).best_j
+    assert compute_energy(series(seconds[~burst], power[~burst]), 10, 110, 10).best_j is None
+    found = compute_energy(series(seconds[~burst], power[~burst], energy[~burst]), 10, 110, 10).best_j
     assert found == pytest.approx(26_020, rel=1e-3)
 
 
@@ -266,10 +279,10 @@ def test_power_that_is_read_once_in_each_stall(each_s):
     seconds = np.arange(8, 120, each_s)
     fine = np.arange(0, 120, 0.001)
     counted = np.interp(seconds, fine, np.cumsum(busy(fine)) * 0.001)
-    found = between(series(seconds, busy(seconds)), 10, 110, 10)
+    found = compute_energy(series(seconds, busy(seconds)), 10, 110, 10)
     assert (found.best_j, found.reason) == (None, f"power was read every {each_s:.2g} s instead of every 0.1 s")
     begin, end = np.interp([10, 110], seconds, counted)
-    assert between(series(seconds, busy(seconds), counted), 10, 110, 10).best_j == pytest.approx(end - begin)
+    assert compute_energy(series(seconds, busy(seconds), counted), 10, 110, 10).best_j == pytest.approx(end - begin)
 
 
 @pytest.mark.case("gap-at-edge", source="our own", right="no energy: the power fell from 1,000 to 100 W in the gap")
@@ -278,7 +291,7 @@ def test_a_gap_at_an_edge_of_the_window_in_which_power_changed(high):
     """9.4 of 100 s, which is less than a tenth: 14,275 J by the trapezoid, and 18,550 J are right."""
     edge = 10.05 if high(11) else 100.55
     seconds = READ[(edge > READ) | (edge + 9.4 < READ)]
-    found = between(series(seconds, np.where(high(seconds), 1000.0, 100.0)), 10, 110, 10)
+    found = compute_energy(series(seconds, np.where(high(seconds), 1000.0, 100.0)), 10, 110, 10)
     assert found.best_j is None and "in which it changed: 30 % of the energy is uncertain" in found.reason
 
 
@@ -292,7 +305,7 @@ def test_energy_over_gaps_at_random_is_right_or_empty():
         kept = np.ones(len(READ), bool)
         for first, length in zip(random.uniform(0, 120, 9), random.exponential(random.uniform(0.1, 3), 9), strict=True):
             kept &= (first > READ) | (first + length < READ)
-        found = between(series(READ[kept], power(READ[kept])), 10, 110, 10)
+        found = compute_energy(series(READ[kept], power(READ[kept])), 10, 110, 10)
         right = power(np.arange(10, 110, 0.001)).mean() * 100
         assert found.best_j is None or found.best_j == pytest.approx(right, rel=0.12), (begin, levels)
         assert found.best_j is not None or found.reason
@@ -314,7 +327,7 @@ def sampler_files(folder, **samplers):
 def energy_of_ranks(tmp_path, **samplers):
     """(J, reason) of the processors in a run whose ranks are on the samplers' hosts, 20 s from load to evaluate."""
     sampler_files(tmp_path / "ranks", **samplers)
-    telemetry.merge(tmp_path / "ranks", tmp_path / "telemetry.csv", tmp_path / "sensors.json")
+    telemetry.merge_telemetry(tmp_path / "ranks", tmp_path / "telemetry.csv", tmp_path / "sensors.json")
     (tmp_path / "metrics.json").write_text(json.dumps({"ranks": [{"gpu": None}] * len(samplers)}))
     machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["rapl"], "sampling_hz": 10, "ranks_per_node": 1}
     edges = [{"phase": phase, "edge": edge, "rank": rank, "host": host, "wall_ns": 0, "monotonic_ns": at * 10**9}
@@ -354,9 +367,9 @@ def test_two_samplers_of_one_host(tmp_path, order):
 def test_a_gpu_that_two_hosts_see():
     """Of containers whose clock was set between the starts of their samplers, so that nothing else tells it."""
     both = [series(READ, busy(READ)), dataclasses.replace(series(READ, busy(READ)), host="n2")]
-    assert [each.name for each in summary._each_once(both, {})] == ["GPU-a"]
+    assert [each.name for each in summary._keep_each_once(both, {})] == ["GPU-a"]
     packages = [dataclasses.replace(each, sensor="rapl", kind="cpu", name="package-0") for each in both]
-    assert len(summary._each_once(packages, {})) == 2
+    assert len(summary._keep_each_once(packages, {})) == 2
 
 
 @pytest.mark.case("two-rates", source="our own", right="the faster one of two samplers that read to the end")
@@ -372,9 +385,9 @@ def test_two_samplers_of_different_rates(tmp_path, order):
 def test_one_device_of_four_that_stalls():
     devices = [series(READ, busy(READ)) for _ in range(3)]
     kept = READ[(READ < 40) | (READ > 70)]
-    found = summary._component([*devices, series(kept, busy(kept))], {"n1": (10.0, 110.0)}, 10, "gpu")
+    found = summary._sum_component([*devices, series(kept, busy(kept))], {"n1": (10.0, 110.0)}, 10, "gpu")
     assert (found["energy_j"], found["reason"]) == (None, "no reading of power for 30.2 of 100 s")
-    whole = summary._component([*devices, series(READ, busy(READ))], {"n1": (10.0, 110.0)}, 10, "gpu")
+    whole = summary._sum_component([*devices, series(READ, busy(READ))], {"n1": (10.0, 110.0)}, 10, "gpu")
     assert whole["energy_j"] == pytest.approx(4 * busy(np.arange(10, 110, 0.001)).mean() * 100, rel=0.01)
 
 

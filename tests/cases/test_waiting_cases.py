@@ -13,9 +13,8 @@ from study.core import commands
 from study.core.errors import StudyError
 from study.experiment import inputs
 from study.launch import model_checks, variables
-from study.machines import host_file, hosts, job_variables, machine, machine_lock, queues, walltime
-from study.machines.batch_systems import BATCH_SYSTEMS, jobs
-from study.machines.batch_systems.base import Job, State
+from study.machines import batch_jobs, launchers, machine, machine_lock, queues, run_layout
+from study.machines.batch_systems import BATCH_SYSTEMS, Job, State
 from study.prediction import mechanisms
 
 NO_HISTORY = (36, "", "qstat: PBS is not configured to maintain job history 4711.pbs01\n")
@@ -31,9 +30,11 @@ def polls(monkeypatch, tmp_path):
     def ask(scheduler, answer, number):
         (tmp_path / ".cluster/j").mkdir(parents=True, exist_ok=True)
         job = "4711.pbs01"
-        jobs.write_json(jobs._state_file(job), {"scheduler": scheduler, "folder": ".cluster/j", "watched_by": None})
-        monkeypatch.setattr(jobs, "_asked", answer)
-        return [jobs.status(job) for _ in range(number)]
+        batch_jobs.write_json(
+            batch_jobs._state_file(job), {"scheduler": scheduler, "folder": ".cluster/j", "watched_by": None}
+        )
+        monkeypatch.setattr(batch_jobs, "_run_query", answer)
+        return [batch_jobs.status(job) for _ in range(number)]
 
     return ask
 
@@ -60,35 +61,35 @@ HELD = {
 @pytest.mark.case("held", source="burrmill/burrmill#15, our own", right="said at once; cancelled after three days")
 @pytest.mark.parametrize(("scheduler", "output"), [(name, each) for name, texts in HELD.items() for each in texts])
 def test_a_held_job_is_told_and_cancelled_in_the_end(polls, capsys, monkeypatch, scheduler, output):
-    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
+    monkeypatch.setattr(batch_jobs, "UNREADABLE_POLLS", 5)
     lines = []
-    found = polls(scheduler, lambda line: (lines.append(line), (0, output, ""))[1], jobs.UNREADABLE_POLLS + 1)
+    found = polls(scheduler, lambda line: (lines.append(line), (0, output, ""))[1], batch_jobs.UNREADABLE_POLLS + 1)
     said = capsys.readouterr().err
-    assert found == ["running"] * jobs.UNREADABLE_POLLS + ["failed"]
+    assert found == ["running"] * batch_jobs.UNREADABLE_POLLS + ["failed"]
     assert said.count("is held, suspended or can never run") == 1
     assert lines[-1] == BATCH_SYSTEMS[scheduler]().cancel_line(["4711.pbs01"])
 
 
 def test_a_job_is_held_for_three_days_at_most_and_each_release_begins_anew(polls, monkeypatch):
-    monkeypatch.setattr(jobs, "_grace_s", lambda: 60)
+    monkeypatch.setattr(batch_jobs, "_read_grace_s", lambda: 60)
     clock = [1e9]
-    monkeypatch.setattr(jobs.time, "time", lambda: clock[0])
+    monkeypatch.setattr(batch_jobs.time, "time", lambda: clock[0])
     states = ["H"] * 70 + ["Q"] + ["H"] * 300
 
     def answer(line):
         clock[0] += 3600
         return 0, f"    job_state = {states.pop(0) if len(states) > 1 else states[0]}\n", ""
 
-    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
+    monkeypatch.setattr(batch_jobs, "UNREADABLE_POLLS", 5)
     found = polls("pbs", answer, 150)
     assert found.index("failed") == 71 + 72, "72 hours of a poll each after the release"
 
 
 @pytest.mark.case("lsf-unreachable", source="nextflow-io/nextflow#5666", right="failed once its walltime is over")
 def test_a_job_whose_node_is_out_of_reach_ends_with_its_walltime(polls, monkeypatch, capsys):
-    monkeypatch.setattr(jobs, "_grace_s", lambda: 60)
+    monkeypatch.setattr(batch_jobs, "_read_grace_s", lambda: 60)
     clock = [1e9]
-    monkeypatch.setattr(jobs.time, "time", lambda: clock[0])
+    monkeypatch.setattr(batch_jobs.time, "time", lambda: clock[0])
 
     def answer(line):
         clock[0] += 300
@@ -96,7 +97,7 @@ def test_a_job_whose_node_is_out_of_reach_ends_with_its_walltime(polls, monkeypa
 
     found = polls("lsf", answer, 300)
     minutes = 5 * found.index("failed")
-    assert minutes == jobs.UNKNOWN_MINUTES + jobs.GRACE_POLLS
+    assert minutes == batch_jobs.UNKNOWN_MINUTES + batch_jobs.GRACE_POLLS
     assert "out of reach for longer than its walltime" in capsys.readouterr().err
 
 
@@ -105,9 +106,9 @@ def test_a_status_that_cannot_be_found_out_has_an_end(polls, monkeypatch, capsys
     def broken(line):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(jobs, "UNREADABLE_POLLS", 5)
-    found = polls("pbs", broken, jobs.UNREADABLE_POLLS + 1)
-    assert found == ["running"] * jobs.UNREADABLE_POLLS + ["failed"]
+    monkeypatch.setattr(batch_jobs, "UNREADABLE_POLLS", 5)
+    found = polls("pbs", broken, batch_jobs.UNREADABLE_POLLS + 1)
+    assert found == ["running"] * batch_jobs.UNREADABLE_POLLS + ["failed"]
     assert "could not be found out for hours: RuntimeError('a bug')" in capsys.readouterr().err
 
 
@@ -119,13 +120,13 @@ def test_a_full_disk_makes_no_job_wait_for_ever(polls, monkeypatch, tmp_path, st
             raise OSError(28, "No space left on device", str(path))
         return write(path, *_)
 
-    write = jobs.write_text
+    write = batch_jobs.write_text
     monkeypatch.setattr(machine_lock, "FOLDERS", (str(tmp_path),))
     answer = (0, f"    job_state = F\n    {state}\n", "")
     polls("pbs", lambda _: answer, 1)
-    monkeypatch.setattr(jobs, "write_text", full)
-    monkeypatch.setattr(jobs, "write_json", full)
-    polled = [jobs.status("4711.pbs01") for _ in range(6)]
+    monkeypatch.setattr(batch_jobs, "write_text", full)
+    monkeypatch.setattr(batch_jobs, "write_json", full)
+    polled = [batch_jobs.status("4711.pbs01") for _ in range(6)]
     assert polled[-1] == found
 
 
@@ -178,8 +179,10 @@ def submitted(monkeypatch, tmp_path):
     (tmp_path / "snakejob.sh").write_text("echo worked >> work\n")
     answers = [(None, "", "timed out after 60 seconds"), (0, "7.pbs\n", "")]
     lines = []
-    monkeypatch.setattr(jobs, "_asked", lambda line: (lines.append(line), answers.pop(0) if answers else RUNS)[1])
-    assert jobs.submit("pbs", Job("train", "snakejob.sh", "", 1, 10, "A")) == "7.pbs"
+    monkeypatch.setattr(
+        batch_jobs, "_run_query", lambda line: (lines.append(line), answers.pop(0) if answers else RUNS)[1]
+    )
+    assert batch_jobs.submit("pbs", Job("train", "snakejob.sh", "", 1, 10, "A")) == "7.pbs"
 
     def starts(job_id):
         return subprocess.run([lines[0][-1]], env={**os.environ, "PBS_JOBID": job_id}, check=True)
@@ -197,16 +200,16 @@ def test_a_submission_whose_answer_was_lost_works_once(submitted, tmp_path):
     (next((tmp_path / ".cluster").glob("*/exit_code"))).unlink()  # it is still at work
     submitted("7.pbs")
     assert (tmp_path / "work").read_text() == "worked\n"
-    assert jobs.status("7.pbs") == "running", "it is the other one that is asked about"
+    assert batch_jobs.status("7.pbs") == "running", "it is the other one that is asked about"
     assert submitted.lines[-1][-1] == "6.pbs"
     submitted("6.pbs")  # which PBS starts again, as after a lost node
     assert (tmp_path / "work").read_text() == "worked\nworked\n"
-    jobs.cancel(["7.pbs"])
+    batch_jobs.cancel(["7.pbs"])
     assert submitted.lines[-1] == ["qdel", "7.pbs", "6.pbs"]
 
 
 def test_no_job_of_a_submission_that_was_cancelled_begins_later(submitted, tmp_path):
-    jobs.cancel(["7.pbs"])
+    batch_jobs.cancel(["7.pbs"])
     submitted("6.pbs")
     assert not (tmp_path / "work").exists()
 
@@ -249,7 +252,7 @@ RULES = [{"from_nodes": 184, "minutes": 720}, {"from_nodes": 92, "minutes": 360}
 @pytest.mark.parametrize("rules", [RULES, RULES[::-1], [RULES[1], RULES[0], RULES[2]]])
 def test_queue_rules_hold_in_any_order(rules):
     queue = {"queue": {"longest_minutes": rules}}
-    found = {nodes: walltime.longest_minutes(nodes, queue) for nodes in (184, 92, 91, 1)}
+    found = {nodes: queues.find_longest_minutes(nodes, queue) for nodes in (184, 92, 91, 1)}
     assert found == {184: 720, 92: 360, 91: 120, 1: 120}
 
 
@@ -273,7 +276,7 @@ def test_the_order_of_hosts_outlives_the_run_s_definition(monkeypatch):
     there = {**machine.load("local"), "hosts": slots, "nodes": 3, "ranks_per_node": 2}
     definition = inputs.define(expand(gpus=2)[0], there, "data")
     text = json.dumps(inputs.handed_over(definition), sort_keys=True)  # as the rules pass it on
-    found = hosts.placement(2, dict(inputs.taken_over(json.loads(text)).machine["hosts"]))
+    found = run_layout.place_ranks(2, dict(inputs.taken_over(json.loads(text)).machine["hosts"]))
     assert found == {"z": 1, "a": 1} and list(found) == ["z", "a"]
 
 
@@ -293,17 +296,17 @@ STALE = {"SLURM_JOB_ID": "123456", "SLURM_JOB_END_TIME": "1000", "SLURM_NODELIST
 @pytest.mark.case("stale-salloc", source="snakemake-executor-plugin-slurm#113", right="ignored without a scheduler")
 def test_a_job_of_another_batch_system_is_not_the_run_s():
     local = machine.load("local")
-    assert queues.job(STALE, local) is None
-    assert job_variables.without_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
-    assert variables.without_other_jobs is job_variables.without_other_jobs
+    assert queues.read_job(STALE, local) is None
+    assert launchers.remove_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
+    assert variables.without_other_jobs is launchers.remove_other_jobs
 
 
 @pytest.mark.case("stale-job-of-the-scheduler", source="our own", right="refused before the start")
 def test_a_job_that_is_over_is_refused():
-    job = queues.job(STALE, machine.load("perlmutter"))
+    job = queues.read_job(STALE, machine.load("perlmutter"))
     assert job == {"id": "123456", "ends_s": 1000.0}, "not that of PBS or LSF"
     with pytest.raises(StudyError, match="the batch job 123456 ended 3600 s ago; start again from a new shell"):
-        queues.seconds_left(job, now=4600)
+        queues.compute_seconds_left(job, now=4600)
 
 
 @pytest.mark.case("forgotten-slurm-job", source="our own", right="refused before the start")
@@ -312,7 +315,7 @@ def test_a_job_that_slurm_does_not_know_any_more_is_refused(tmp_path):
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
     squeue.chmod(0o755)
     with pytest.raises(StudyError, match="Slurm does not know the job 9: it is over"):
-        queues.job({"SLURM_JOB_ID": "9", "PATH": f"{tmp_path}:/usr/bin:/bin"}, machine.load("perlmutter"))
+        queues.read_job({"SLURM_JOB_ID": "9", "PATH": f"{tmp_path}:/usr/bin:/bin"}, machine.load("perlmutter"))
 
 
 @pytest.mark.case(
@@ -321,9 +324,9 @@ def test_a_job_that_slurm_does_not_know_any_more_is_refused(tmp_path):
 def test_host_files_of_other_tools(tmp_path):
     file = tmp_path / "hosts"
     file.write_text("n1.example.org slots=2\nn2.example.org  slots = 2 # the second\n")
-    assert host_file.listed(str(file)) == {"n1.example.org": 2, "n2.example.org": 2}
+    assert machine.read_hosts(str(file)) == {"n1.example.org": 2, "n2.example.org": 2}
     for text, words in {"n1:4\n": "line 1: .* is not of the form", "n1\nn1\n": "line 2: n1 is listed twice",
                         "\ufeffn1 slots=2\n": "line 1"}.items():  # fmt: skip
         file.write_text(text, encoding="utf-8")
         with pytest.raises(StudyError, match=words):
-            host_file.listed(str(file))
+            machine.read_hosts(str(file))

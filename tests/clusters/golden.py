@@ -10,9 +10,8 @@ import shlex
 from pathlib import Path
 
 from study.experiment.expansion import load_study
-from study.machines import launchers, packing, queues, walltime
-from study.machines.batch_systems import BATCH_SYSTEMS
-from study.machines.batch_systems.base import Job
+from study.machines import launchers, queues
+from study.machines.batch_systems import BATCH_SYSTEMS, Job
 from study.machines.machine import load
 
 MACHINES = ("summit", "theta", "polaris_prod", "perlmutter", "frontier")
@@ -31,14 +30,14 @@ def lines_of(name):
 
 def _paragraph(ranks, runs, machine):
     told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
-    run = packing.Timed(ranks, machine["time_limit_s"])
-    refused = launchers.refusal(ranks, machine) or queues.refusal(run, machine, {})
-    started = shlex.join(launchers.of(machine).line(ranks, machine) + PROGRAM)
+    run = queues.Timed(ranks, machine["time_limit_s"])
+    refused = launchers.refuse_ranks(ranks, machine) or queues.refuse_run(run, machine, {})
+    started = shlex.join(launchers.get_launcher(machine).line(ranks, machine) + PROGRAM)
     return "\n".join(
         [
             f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
             *_packed(ranks, machine),
-            _submit_line(launchers.nodes(ranks, machine), ranks, machine),
+            _submit_line(launchers.count_nodes(ranks, machine), ranks, machine),
             started,
             "",
         ]
@@ -47,17 +46,17 @@ def _paragraph(ranks, runs, machine):
 
 def _packed(ranks, machine):
     """How runs that are too small are submitted together."""
-    run = packing.Timed(ranks, machine["time_limit_s"])
-    packs = packing.advised([run], machine, {})
+    run = queues.Timed(ranks, machine["time_limit_s"])
+    packs = queues.advise_components([run], machine, {})
     if not packs:
         return []
-    nodes = max(nodes for nodes, _ in packing.jobs([run] * 1000, machine, packs))
-    return [f"# with {packing.as_arguments(packs)}: {_submit_line(nodes, ranks, machine)}"]
+    nodes = max(nodes for nodes, _ in queues.list_jobs([run] * 1000, machine, packs))
+    return [f"# with {queues.format_components(packs)}: {_submit_line(nodes, ranks, machine)}"]
 
 
 def _submit_line(nodes, ranks, machine):
     job = Job(
-        "train", "JOB.sh", "JOB.output", nodes, walltime.job_minutes(machine["time_limit_s"]), "PROJECT",
+        "train", "JOB.sh", "JOB.output", nodes, queues.compute_job_minutes(machine["time_limit_s"]), "PROJECT",
         tuple(machine.get("job_options", ())), min(ranks, machine["ranks_per_node"]), machine["cores_per_rank"],
         machine["gpus_per_rank"],
     )  # fmt: skip

@@ -16,7 +16,7 @@ from study.machines import remote
 
 STALL_S = 120  # the least with which the guards' limits are those of longer ones
 WATCHED = ["--stall-limit-s", str(STALL_S)]
-GUARD_S = remote.silence_s(STALL_S)
+GUARD_S = remote.compute_silence_s(STALL_S)
 SSHD = {"sshd", "sshd-session"}
 TINY = {"epochs": 2}
 SAMPLED = {"power_model": {"idle_w": 50, "peak_w": 150}}  # then each host has a sampler too
@@ -289,6 +289,8 @@ def clock_a_little_off(place):
         provenance = json.loads((place.folder / "run" / "provenance.json").read_text())
         offsets = {host["name"]: host["clock_offset_s"] for host in provenance["hosts"]}
         assert abs(offsets["h1"]) < 1 and abs(offsets["h2"] - 50) < 1, offsets
-        times = [edge["wall_ns"] for edge in phases.read(place.folder / "run" / "phases.jsonl") if edge["rank"] == 1]
+        times = [
+            edge["wall_ns"] for edge in phases.read_edges(place.folder / "run" / "phases.jsonl") if edge["rank"] == 1
+        ]
         began = outcome["started_wall_ns"]
         assert began < min(times) and max(times) < began + (outcome["runtime_s"] + 1) * 1e9

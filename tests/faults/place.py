@@ -136,7 +136,7 @@ class Place:
         log = self.folder / name / "ranks" / f"phases-{rank:05d}.jsonl"
 
         def is_there():
-            return log.exists() and any(edge["phase"] == phase for edge in phases.read(log, is_merged=False))
+            return log.exists() and any(edge["phase"] == phase for edge in phases.read_edges(log, is_merged=False))
 
         self._wait_in_run(is_there, f"rank {rank} in {phase}")
 
@@ -148,7 +148,9 @@ class Place:
     def seconds_in(self, phase, rank, name="run"):
         """How long a rank of a run that has ended was in a phase."""
         edges = [
-            e for e in phases.read(self.folder / name / "phases.jsonl") if (e["phase"], e["rank"]) == (phase, rank)
+            e
+            for e in phases.read_edges(self.folder / name / "phases.jsonl")
+            if (e["phase"], e["rank"]) == (phase, rank)
         ]
         begin, end = (next(e["monotonic_ns"] for e in edges if e["edge"] == edge) for edge in ("begin", "end"))
         return (end - begin) / 1e9

@@ -23,9 +23,8 @@ from study.experiment.target import Target
 from study.instruments import calibration, phases
 from study.instruments.power import summary
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.series import read_series
-from study.instruments.timeline.run import communication_of
-from study.instruments.timeline.summary import summarize
+from study.instruments.power.telemetry import read_series
+from study.instruments.timeline import read_communication, summarize_timeline
 from study.launch import failure
 from study.records import record, targets, tidy, versions
 from study.workloads.command import events
@@ -69,7 +68,7 @@ class PartOfARun(Reader):
         made = run_files.make_run(self.root, run, load=(1.0, 2.0), more_edges=[("evaluate", e, r, 3.0 + (e == "end"))
                                   for r in (0, 1) for e in ("begin", "end")])  # fmt: skip
         (made / "telemetry.csv").write_text(readings())
-        write_json(made / calibration.FILE, calibration.summary([0.2, 0.3], [0.2, 0.4], 2))
+        write_json(made / calibration.FILE, calibration.summarize([0.2, 0.3], [0.2, 0.4], 2))
         facts = json.loads((made / "provenance.json").read_text())
         host = facts["host"] | {"cpu": "cpu", "cores": 2, "memory_mb": 1000.0, "system": "Linux"}
         facts |= {"host": host, "gpus": {"found": [], "reason": "none"}, "python": "3.11", "job": None, "hosts": []}
@@ -128,7 +127,7 @@ class Provenance(PartOfARun):
     def read(self, path):
         found = self.record(path)
         versions.version(path.parent)
-        communication_of(path.parent)
+        read_communication(path.parent)
         return (
             found["provenance"]["host"],
             found["data_mb"],
@@ -169,7 +168,7 @@ class History(PartOfARun):
     def read(self, path):
         found = self.record(path)
         (self.folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-        communication_of(self.folder)
+        read_communication(self.folder)
         (self.folder / "timeline.json.gz").unlink()
         target = targets.to_target(self.folder, found, Target("validation_accuracy", 0.8, True, "a test"))
         quality, training = found["quality"], found["training"]
@@ -205,7 +204,7 @@ class Telemetry(PartOfARun):
     def read(self, path):
         series = read_series(path)
         found = self.record(path)
-        edges = phases.read(self.folder / "phases.jsonl")
+        edges = phases.read_edges(self.folder / "phases.jsonl")
         machine = RunDefinition.read(self.folder / "run.yaml").machine
         summary.energy_until(self.folder, machine, edges, START + 10**9, ("n1", 10**9))
         assert found["power"]["source"] in (None, "measured", "modelled")
@@ -281,7 +280,7 @@ class Timeline(Reader):
     def prepare(self, folder):
         path = folder / "timeline.json.gz"
         path.write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-        self.good = summarize(path, timelines.epoch_edges_ns()).summary
+        self.good = summarize_timeline(path, timelines.epoch_edges_ns()).summary
         return path
 
     def damage(self, content):
@@ -292,7 +291,7 @@ class Timeline(Reader):
         return whole | numbers | damage.gz_files(content, lambda plain: damage.cut(plain, pieces))
 
     def read(self, path):
-        found = summarize(path, timelines.epoch_edges_ns()).summary
+        found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
         lost = found["lost_bytes"] + found["dropped_events"]
         assert all(math.isfinite(value) for value in found.values() if isinstance(value, float)), found
         try:
@@ -308,7 +307,7 @@ class Timeline(Reader):
             told = json.loads(gzip.decompress(path.read_bytes()))
         except Exception:  # noqa: BLE001  damaged, in whatever way
             return NOTHING_TO_COMPARE
-        found = summarize(path, timelines.epoch_edges_ns()).summary
+        found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
         if found["lost_bytes"] + found["dropped_events"] or not isinstance(told, list):
             return NOTHING_TO_COMPARE
         return sum(isinstance(event, dict) for event in told)

@@ -15,9 +15,9 @@ import pynvml
 import pytest
 
 from study.core.paths import ROOT
+from study.instruments.gpus import list_visible_gpus
 from study.instruments.power import energy
-from study.instruments.power.gpus import visible
-from study.instruments.power.series import read_series
+from study.instruments.power.telemetry import read_series
 
 SECONDS = 15
 RATE = 10
@@ -59,7 +59,7 @@ def measured(gpu, tmp_path_factory):
     sampler.stdin.close()
     assert sampler.wait(10) == 0
     (series,) = [each for each in read_series(path) if each.name == _uuid(gpu)]
-    found = energy.between(series, begun, ended, RATE)
+    found = energy.compute_energy(series, begun, ended, RATE)
     print(f"\n{pynvml.nvmlDeviceGetName(gpu)}, driver {pynvml.nvmlSystemGetDriverVersion()}: {ended - begun:.1f} s of "
           f"load; NVML's counter {joules:.1f} J; ours {found.counter_j:.1f} J, trapezoid {found.trapezoid_j:.1f} J, "
           f"1 Hz {found.one_hz_j:.1f} J; nvidia-smi {statistics.mean(shown):.1f} W, ours "
@@ -87,7 +87,7 @@ def test_gpus_are_named_as_nvidia_smi_names_them(gpu, measured):
     names = [device["device"] for device in measured["told"]["devices"]]
     assert names
     assert all(name in listed for name in names)
-    assert set(visible()) <= set(names)
+    assert set(list_visible_gpus()) <= set(names)
 
 
 def test_energy_is_the_driver_s_counter(measured):
@@ -118,7 +118,7 @@ def test_gpus_that_are_visible_are_those_that_pytorch_shows(gpu, setting):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the launch sets it
-    uuids = visible(variables)
+    uuids = list_visible_gpus(variables)
     if None in uuids:
         pytest.skip("a GPU is in MIG mode, is lost, or cannot be identified")
     numbers = [str(number) for number in range(len(uuids))]
@@ -127,4 +127,4 @@ def test_gpus_that_are_visible_are_those_that_pytorch_shows(gpu, setting):
     if setting:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(values[setting])
     done = subprocess.run([sys.executable, "-c", SHOWS], env=variables, capture_output=True, text=True, check=True)
-    assert [f"GPU-{uuid.removeprefix('GPU-')}" for uuid in json.loads(done.stdout)] == visible(variables)
+    assert [f"GPU-{uuid.removeprefix('GPU-')}" for uuid in json.loads(done.stdout)] == list_visible_gpus(variables)

@@ -354,7 +354,7 @@ def _wrong_yaml(content):
         else:
             base = machine.load(content.pop("base")) if "base" in content else {}
             base.pop("name", None)
-            checked.check({**base, **content}, machine.schema(), "a machine")
+            checked.check({**base, **content}, machine.make_schema(), "a machine")
     except StudyError as error:
         return [str(error)]
     return []

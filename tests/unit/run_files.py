@@ -9,9 +9,9 @@ import timelines
 from examples import define
 
 from study.core.files import number_or_none, sha256, write_json
-from study.instruments.operations import profile
-from study.instruments.operations.profile import Operation, Profile
-from study.instruments.timeline.run import communication_of
+from study.instruments import operations as operation_profile
+from study.instruments.operations import Operation, Profile
+from study.instruments.timeline import read_communication
 
 OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
@@ -110,7 +110,7 @@ def make_run(
         recorder.runcall(json.dumps, {})
         recorder.dump_stats(folder / "profile.pstats")
     if run["profile"] == "operations":
-        profile.write(folder / profile.FILE, operations or OPERATIONS)
+        operation_profile.write_profile(folder / operation_profile.FILE, operations or OPERATIONS)
     why = {"kind": kind, "phase": "train", "rank": 0, "host": None, "message": "no memory", "log": []}
     failure = why if status != "ok" else None
     outcome = {"status": status, "failure": failure, "exit_code": 0, "workers_lost": None, "boot_id": None}
@@ -118,5 +118,5 @@ def make_run(
     outcome["files"] = {path.name: sha256(path) for path in folder.iterdir()}
     (folder / "outcome.json").write_text(json.dumps(outcome))
     if run["trace"]:
-        write_json(folder / "communication.json", communication_of(folder).summary)
+        write_json(folder / "communication.json", read_communication(folder).summary)
     return folder

@@ -153,7 +153,7 @@ def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path,
     on = machine.load("local_processes") | ONCE
     study = expansion.Study("test", "a test", {}, tuple(runs))
     assert not [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
-    monkeypatch.setattr(background.tells_others, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(background.can_measure_other_load, "__defaults__", (tmp_path,))
     (line,) = [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
     assert line.startswith("config/machines/local_processes.yaml: repeat_disturbed: this host does not show")
     assert "run again at the end, at most 1 time (" in plan.summary(study, on, {})

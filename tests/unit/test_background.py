@@ -15,8 +15,9 @@ from project import wait_for
 from study.core import cores, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.instruments import background, disturbance, gpu_background, machine_state, process_stat
-from study.instruments.background import COLUMNS, OF_GPUS, Background, BackgroundFile
+from study.instruments import background, disturbance, gpus, host_processes
+from study.instruments.background import COLUMNS, OF_GPUS, Background
+from study.instruments.power.sampler import BackgroundFile
 
 WAIT_S = 60
 KERNEL = 0x00200000
@@ -63,7 +64,7 @@ class Host:
         for change in changes:
             change()
             self.now += 10
-            seen.row()
+            seen.write_row()
         seen.close()
         return list(csv.DictReader(path.open()))[-1]
 
@@ -196,7 +197,7 @@ def test_a_process_that_has_just_begun_is_looked_at_again(host, tmp_path, monkey
     assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 0, "long ago begun"
     host.processes({10: ("rank", 1, 0, 0, False, 0)})
     host.cores([0] * 8, [0] * 8)
-    monkeypatch.setattr(process_stat, "age_s", lambda process: 1.0)
+    monkeypatch.setattr(host_processes, "compute_age_s", lambda process: 1.0)
     assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 3
 
 
@@ -298,7 +299,7 @@ def test_the_times_of_lxcfs_are_not_the_host_s(host, tmp_path):
     The line is as in published listings of LXD's containers.
     """
     row = host.observed(tmp_path, lambda: host.cores(*busy(900, 900)))
-    assert (row["others_cpu_s"], background.tells_others(host.folder)) == ("18.0", True)
+    assert (row["others_cpu_s"], background.can_measure_other_load(host.folder)) == ("18.0", True)
     host.folder = tmp_path / "container"
     host.write(
         "proc/self/mountinfo",
@@ -307,8 +308,10 @@ def test_the_times_of_lxcfs_are_not_the_host_s(host, tmp_path):
     host.cores(*busy(0, 0))
     row = host.observed(tmp_path, lambda: host.cores(*busy(900, 900)))
     assert (row["others_cpu_s"], row["steal_s"]) == ("", "")
-    assert not background.tells_others(host.folder)
-    assert machine_state.lines(0.0, host.folder)[0].startswith("machine: 2 cores, use unknown (/proc/stat), load ")
+    assert not background.can_measure_other_load(host.folder)
+    assert disturbance.describe_machine(0.0, host.folder)[0].startswith(
+        "machine: 2 cores, use unknown (/proc/stat), load "
+    )
 
 
 def test_a_quota_stops_a_run_for_no_longer_than_the_time(host, tmp_path):
@@ -324,9 +327,9 @@ def test_clock_rates_that_take_long_to_read_are_read_in_turns(host, monkeypatch)
     for core in (0, 1):
         host.write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", f"{2_000_000 + core * 1_000_000}\n")
     seen = Background(RUN, None, host.folder)
-    assert seen.clock_mhz() == 2500
+    assert seen.read_clock_mhz() == 2500
     monkeypatch.setattr(background, "CLOCK_S", 0.0)
-    assert [seen.clock_mhz() for _ in range(3)] == [2000, 3000, 2000]
+    assert [seen.read_clock_mhz() for _ in range(3)] == [2000, 3000, 2000]
 
 
 def test_a_core_that_is_taken_away_leaves_its_rows_empty(host, tmp_path):
@@ -354,7 +357,7 @@ def test_any_name_of_a_process_can_be_read_back(host, tmp_path):
         host.processes({11: ("a, b\n", 1, 300, 0, False, 0), 12: ("", 1, 100, 0, False, 0)})
 
     assert host.observed(tmp_path, change)["busiest"] == "a b 0.30, ? 0.10"
-    disturbance.merge(tmp_path, tmp_path / disturbance.FILE, {})
+    disturbance.merge_background_files(tmp_path, tmp_path / disturbance.FILE, {})
     assert disturbance.summarize(tmp_path, [])["busiest_others"] == "a b 0.30, ? 0.10"
 
 
@@ -386,7 +389,7 @@ def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
 def test_what_a_host_does_not_tell_is_empty(host, tmp_path, stat):
     """A masked file, and that of a sandbox, which counts nothing."""
     host.write("proc/stat", stat)
-    assert not background.tells_others(host.folder)
+    assert not background.can_measure_other_load(host.folder)
     row = host.observed(tmp_path, lambda: None)
     empty = ("others_cpu_s", "steal_s", "throttled_s", "swapped_mb", "io_stalled_s", "thermal_throttles", "clock_mhz")
     assert {row[name] for name in empty} == {""}
@@ -428,7 +431,7 @@ def seen_of_gpus(tmp_path, host, nvml, change=lambda: None, processes=(1,)):
     named = {pid: (f"p{pid}", 0, 0, 0, pid == 1, 0) for pid in processes}
     host.processes(named)
     path = tmp_path / "background-gpus.csv"
-    seen = BackgroundFile(path, Background(RUN, None, host.folder, lambda: host.now), gpu_background.find(True, nvml))
+    seen = BackgroundFile(path, Background(RUN, None, host.folder, lambda: host.now), gpus.find_gpus(True, nvml))
     change()
     host.now += 10
     seen.close()
@@ -463,7 +466,7 @@ def test_gpus_without_a_process_of_the_run_are_not_called_undisturbed(host, tmp_
     nvml = FakeNvml()
     nvml.gpus[0].processes = [7]
     row = seen_of_gpus(tmp_path, host, nvml, processes=(1, 7))
-    assert row.pop("gpu_reason") == gpu_background.UNUSED
+    assert row.pop("gpu_reason") == gpus.UNUSED
     assert row.pop("gpu_users") == f"{nvml.gpus[0].uuid} others" and set(row.values()) == {""}
 
 
@@ -479,10 +482,10 @@ def test_what_nvml_does_not_tell_is_empty_with_the_reason(host, tmp_path, monkey
     assert set(row.values()) == {""}, "nobody knows whose it is"
     nvml.gpus[1].processes = [1]
     assert seen_of_gpus(tmp_path, host, nvml)["gpu_users"] == f"{nvml.gpus[1].uuid} own", "what is known is told"
-    assert gpu_background.find(False).now(lambda pid: True).reason == "power_sensors of the machine's file lacks nvml"
-    assert gpu_background.find(True, FakeNvml(0)).now(lambda pid: True).reason == "NVML: the driver sees no GPU"
+    assert gpus.find_gpus(False).read_state(lambda pid: True).reason == "power_sensors of the machine's file lacks nvml"
+    assert gpus.find_gpus(True, FakeNvml(0)).read_state(lambda pid: True).reason == "NVML: the driver sees no GPU"
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "nvidia-ml-py cannot be imported" in gpu_background.find(True).now(lambda pid: True).reason
+    assert "nvidia-ml-py cannot be imported" in gpus.find_gpus(True).read_state(lambda pid: True).reason
 
 
 # The summary of a run
@@ -502,7 +505,7 @@ def run_of(tmp_path, *rows):
             writer.writeheader()
             writer.writerows(each)
             handle.write("17956,cut o")
-    disturbance.merge(ranks, tmp_path / disturbance.FILE, {"b": 5_000_000_000})
+    disturbance.merge_background_files(ranks, tmp_path / disturbance.FILE, {"b": 5_000_000_000})
     return tmp_path
 
 
@@ -533,13 +536,13 @@ def test_gpus_are_summarized(tmp_path):
     found = disturbance.summarize(folder, edges(0, 20))
     assert (found["gpu_slowed_share"], found["gpu_shared_share"], found["gpu_sm_clock_mhz"]) == (0.5, 0, 1200)
     assert found["gpu_reason"] == "NVML: GPU 0: GPU is lost"
-    assert disturbance.reasons(found) == ["heat or a power brake slowed its GPUs for 50.0 % of the time"]
+    assert disturbance.list_reasons(found) == ["heat or a power brake slowed its GPUs for 50.0 % of the time"]
 
 
 def test_the_time_before_a_run_has_its_gpus_is_no_reason(tmp_path):
-    unused = {"gpu_reason": gpu_background.UNUSED}
+    unused = {"gpu_reason": gpus.UNUSED}
     row = {"gpu_slowed_s": 5, "gpu_capped_s": 0, "gpu_shared_s": 0, "gpu_clock_mhz": 1200}
-    for place, (last, share, reason) in enumerate([(row, 0.5, None), (unused, None, gpu_background.UNUSED)]):
+    for place, (last, share, reason) in enumerate([(row, 0.5, None), (unused, None, gpus.UNUSED)]):
         (tmp_path / str(place)).mkdir()
         rows = {**unused, "end_monotonic_ns": 10 * 10**9}, {**last, "end_monotonic_ns": 20 * 10**9}
         found = disturbance.summarize(run_of(tmp_path / str(place), *rows), edges(0, 20))
@@ -552,7 +555,7 @@ def test_a_host_that_does_not_tell_leaves_the_run_unknown(tmp_path):
     found = disturbance.summarize(run_of(tmp_path, *rows), [*edges(0, 10), *edges(0, 10, host="b")])
     assert (found["others_cpu_share"], found["background_watched_share"]) == (0, 0)
     assert disturbance.is_disturbed(found) is None
-    assert disturbance.unknown(found) == "what others used of its hosts was seen for 0 % of its time only"
+    assert disturbance.explain_unknown(found) == "what others used of its hosts was seen for 0 % of its time only"
     assert disturbance.is_disturbed({**found, "others_cpu_share": 0.06}) is True
 
 
@@ -577,7 +580,7 @@ def test_rows_of_machines_with_one_name_are_not_mixed(tmp_path, boot, share):
     found = disturbance.summarize(folder, edges(0, 20))
     assert found["others_cpu_share"] == share
     reason = None if share else "several machines are named a: whose readings are whose cannot be told; rename one"
-    assert (found["background_reason"], disturbance.unknown(found)) == (reason, reason)
+    assert (found["background_reason"], disturbance.explain_unknown(found)) == (reason, reason)
     assert disturbance.is_disturbed(found) is (True if share else None)
     assert set(found) == {each.name for each in fields.section("background").fields} - {"disturbed", "disturbed_by"}
 
@@ -594,18 +597,18 @@ def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
         assert disturbance.is_disturbed(found) is known
     busy = disturbance.summarize(folder, edges(0, 20)) | {"others_cpu_share": 0.5}
     assert disturbance.is_disturbed(busy) is True
-    assert disturbance.unknown(disturbance.summarize(folder, edges(0, 20))) == (
+    assert disturbance.explain_unknown(disturbance.summarize(folder, edges(0, 20))) == (
         "what others used of its hosts was seen for 50 % of its time only"
     )
     silent = {"busiest_others": None, "others_cpu_share": None}
     assert disturbance.is_disturbed(silent) is None
     assert disturbance.is_disturbed(silent | {"swapped_mb": 9.0}) is True
-    assert disturbance.unknown(silent) == "its hosts do not show what others use of their cores (/proc/stat)"
+    assert disturbance.explain_unknown(silent) == "its hosts do not show what others use of their cores (/proc/stat)"
 
 
 def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
     assert disturbance.summarize(tmp_path, []) is None
-    assert disturbance.reasons(None) == []
+    assert disturbance.list_reasons(None) == []
 
 
 @pytest.mark.parametrize(
@@ -624,7 +627,7 @@ def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
     ],
 )  # fmt: skip
 def test_a_run_is_disturbed_by_what_is_above_a_limit(found, limits, told):
-    assert disturbance.reasons({"busiest_others": None, **found}, limits) == told
+    assert disturbance.list_reasons({"busiest_others": None, **found}, limits) == told
 
 
 @pytest.mark.parametrize("text", ["", "end_wall_ns\n1\n", ",".join(COLUMNS) + "\n" + ",".join(["x"] * len(COLUMNS))])
@@ -651,7 +654,7 @@ seen._is_own.update({(os.getpid(), seen._processes[os.getpid()].started): True,
 before, end = used(), time.monotonic() + 0.8
 while time.monotonic() < end:
     pass
-seconds, changes, _ = seen.changes()
+seconds, changes, _ = seen.read_changes()
 told = used() - before
 busy.kill()
 busy.wait()
@@ -701,16 +704,16 @@ def test_a_real_quota_and_a_busy_sibling_are_noticed(limited):
 
 def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
     monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
-    monkeypatch.setattr(machine_state.time, "sleep", lambda _: host.cores([60, 0, 0, 0, 0, 0, 0, 0], [60] + [0] * 7))
+    monkeypatch.setattr(disturbance.time, "sleep", lambda _: host.cores([60, 0, 0, 0, 0, 0, 0, 0], [60] + [0] * 7))
     clock = iter([0.0, 1.0])
     monkeypatch.setattr(Background.__init__, "__defaults__", (None, cores.ROOT, lambda: next(clock)))
     for core in (0, 1):
-        host.write(machine_state.GOVERNOR.format(core), "powersave\n")
+        host.write(disturbance.GOVERNOR.format(core), "powersave\n")
         host.write(f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", "0-1\n")
     host.write("proc/self/cgroup", "0::/job\n")
     host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     host.write("sys/fs/cgroup/job/cpu.max", "50000 100000\n")
-    first, *others = machine_state.lines(1.0, host.folder)
+    first, *others = disturbance.describe_machine(1.0, host.folder)
     assert first.startswith("machine: 60 % of 2 cores in use, load ")
     assert others == [
         "other processes use 60 % of the cores: runs that are timed now are disturbed",
@@ -721,5 +724,5 @@ def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
 
 
 def test_a_machine_that_is_idle_and_steady_has_one_line(host, monkeypatch):
-    monkeypatch.setattr(machine_state.time, "sleep", lambda _: None)
-    assert len(machine_state.lines(1.0, host.folder)) == 1
+    monkeypatch.setattr(disturbance.time, "sleep", lambda _: None)
+    assert len(disturbance.describe_machine(1.0, host.folder)) == 1

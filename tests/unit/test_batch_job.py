@@ -12,7 +12,7 @@ import pytest
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.launch import batch_job
-from study.machines import job_variables
+from study.machines import launchers
 
 
 @pytest.fixture
@@ -99,9 +99,9 @@ def test_srun_takes_no_numbers_of_its_job_for_its_own():
     """Nor those of a job around it; where Slurm is must be known, and outside of a job nothing is removed."""
     kept = {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/"}
     defaults = {"SRUN_DEBUG": "1", "SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SBATCH_QOS": "debug"}
-    assert job_variables.without_defaults({**kept, **defaults}) == {**kept, **defaults}
+    assert launchers.remove_slurm_defaults({**kept, **defaults}) == {**kept, **defaults}
     in_job = {**kept, "SLURM_JOB_ID": "5"}
-    assert job_variables.without_defaults({**in_job, **defaults}) == in_job
+    assert launchers.remove_slurm_defaults({**in_job, **defaults}) == in_job
 
 
 def test_a_signal_to_the_job_reaches_the_command(job, tmp_path):

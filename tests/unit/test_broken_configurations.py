@@ -18,7 +18,7 @@ from study import plan
 from study.core import checked, configuration
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.machines import launchers, machine, packing, queues
+from study.machines import launchers, machine, queues
 
 SHIPPED = configuration.CONFIG
 KINDS = {
@@ -108,8 +108,8 @@ def use(kind, name):
     elif kind == "machines":
         on = machine.load(name)
         for ranks in (1, 6, 384):
-            launchers.refusal(ranks, on) or queues.refusal(packing.Timed(ranks, on["time_limit_s"]), on, {})
-        packing.advised([packing.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
+            launchers.refuse_ranks(ranks, on) or queues.refuse_run(queues.Timed(ranks, on["time_limit_s"]), on, {})
+        queues.advise_components([queues.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
         plan.summary(expansion.load_study("smoke"), on, {})
     else:
         expansion.load_study(f"of_{name}")

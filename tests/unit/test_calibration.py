@@ -16,7 +16,7 @@ from study.records.tidy import runs_frame
 @pytest.mark.slow
 def test_every_round_of_every_process_is_timed(monkeypatch):
     monkeypatch.setattr(calibration, "ROUNDS", 2)
-    seconds = calibration.measure(2)
+    seconds = calibration.time_rounds(2)
     assert len(seconds) == 4
     assert min(seconds) > 0
 
@@ -24,11 +24,11 @@ def test_every_round_of_every_process_is_timed(monkeypatch):
 def test_a_process_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(calibration, "ROUNDS", "many")
     with pytest.raises(StudyError, match="the calibration could not be timed"):
-        calibration.measure(1)
+        calibration.time_rounds(1)
 
 
 def test_the_summary_is_the_mean_of_the_medians():
-    found = calibration.summary([1.0, 1.0, 9.0], [2.0, 2.0, 0.1], 1)
+    found = calibration.summarize([1.0, 1.0, 9.0], [2.0, 2.0, 0.1], 1)
     assert found["calibration_s"] == 1.5
     assert found["version"].startswith(f"{calibration.VERSION}, numpy ")
 
@@ -37,16 +37,16 @@ def test_a_run_s_calibration_is_in_its_record_and_row(make_run):
     (run,) = expand(gpus=1)
     folder = make_run(run, load=(2.0,))
     assert make_record(folder)["calibration"] is None
-    write_json(folder / calibration.FILE, calibration.summary([0.2], [0.4], 1))
+    write_json(folder / calibration.FILE, calibration.summarize([0.2], [0.4], 1))
     outcome = json.loads((folder / "outcome.json").read_text())
     outcome["files"][calibration.FILE] = sha256(folder / calibration.FILE)
     write_json(folder / "outcome.json", outcome)
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, folder.parents[3]).to_dict("records")
     assert row["calibration_s"] == pytest.approx(0.3)
-    assert row["calibration_version"] == calibration.version()
+    assert row["calibration_version"] == calibration.make_version()
 
 
 @pytest.mark.parametrize(("name", "same_host"), [("local", True), ("lab", True), ("summit", False), ("polaris", False)])
 def test_it_is_timed_only_where_ranks_run_on_the_launching_host(name, same_host):
-    assert machine.trains_on_launching_host(machine.load(name)) is same_host
+    assert machine.is_on_launching_host(machine.load(name)) is same_host

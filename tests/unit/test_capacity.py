@@ -9,17 +9,17 @@ from fake_nvml import FakeNvml
 
 from study import plan
 from study.experiment.study import Study
-from study.machines import capacity, launchers
-from study.machines.capacity import Capacity
+from study.machines import host_capabilities, launchers
+from study.machines.host_capabilities import Capacity
 from study.machines.machine import load as machine
 from study.report.tables import prediction
 
-TWO = Capacity(2, "2 cores, 1 for each rank", capacity.CORES)
+TWO = Capacity(2, "2 cores, 1 for each rank", host_capabilities.CORES)
 
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(capacity.cores, "usable", lambda: 2.0)
+    monkeypatch.setattr(host_capabilities.cores, "usable", lambda: 2.0)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,15 @@ def two_cores(monkeypatch):
     ],
 )
 def test_what_a_machine_carries(two_cores, on, changes, ranks, why):
-    assert capacity.of({**machine(on), **changes}).words == f"{ranks} rank{'s' if ranks > 1 else ''} ({why})"
+    assert (
+        host_capabilities.compute_capacity({**machine(on), **changes}).words
+        == f"{ranks} rank{'s' if ranks > 1 else ''} ({why})"
+    )
 
 
 def test_available_numbers_are_of_the_nodes_of_a_batch_system(two_cores):
-    assert capacity.of({**machine("local_mpi"), "scheduler": "pbs"}).ranks == 8
-    assert capacity.of(machine("local_mpi")).ranks == 2
+    assert host_capabilities.compute_capacity({**machine("local_mpi"), "scheduler": "pbs"}).ranks == 8
+    assert host_capabilities.compute_capacity(machine("local_mpi")).ranks == 2
 
 
 def study_on(*counts, **point):
@@ -70,7 +73,7 @@ def test_cores_of_other_nodes_are_not_judged_here(two_cores):
 
 
 def test_ranks_do_not_share_a_gpu_in_silence(monkeypatch):
-    monkeypatch.setattr(launchers.nvml, "library", lambda: FakeNvml(3))
+    monkeypatch.setattr(launchers.nvml, "import_library", lambda: FakeNvml(3))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     on = {**machine("local"), "gpus_per_rank": 1}
     (line,) = [line for line in plan.refused(study_on(1, 2, 4), on, {}) if "gpus_per_rank" in line]

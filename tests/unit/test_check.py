@@ -68,7 +68,7 @@ class Machine:
 
     @staticmethod
     def calibrate(folder, seconds):
-        write_json(folder / calibration.FILE, calibration.summary([seconds], [seconds], 1))
+        write_json(folder / calibration.FILE, calibration.summarize([seconds], [seconds], 1))
         outcome = yaml.safe_load((folder / "outcome.json").read_text())
         outcome["files"][calibration.FILE] = sha256(folder / calibration.FILE)
         write_json(folder / "outcome.json", outcome)

@@ -242,10 +242,10 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
 def test_a_run_s_code_is_nothing_else():
     """Neither planning, tables nor declarations, another benchmark's model, nor what judges power readings."""
     found = covered(*code_version.RUN, *NT3)
-    for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/packing",
+    for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/batch_jobs",
                  "study/machines/batch_systems", "study/experiment/parameter", "study/experiment/study",
                  "study/experiment/expansion", "study/experiment/inputs", "study/workloads/p1b", "study/launch/failure",
-                 "study/instruments/power/kinds", "study/instruments/power/doubts",
+                 "study/instruments/power/plausibility", "study/instruments/power/energy",
                  "study/core/configuration"):  # fmt: skip
         assert not [name for name in found if name.startswith(part)], part
 

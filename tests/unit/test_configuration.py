@@ -54,7 +54,7 @@ def test_no_description_is_cut_at_a_comma(schema):
 
 
 SCHEMAS = {"benchmarks": checked.named_schema("benchmarks"), "studies": schemas.studies(),
-           "machines": machine.schema()}  # fmt: skip
+           "machines": machine.make_schema()}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)

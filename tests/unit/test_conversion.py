@@ -455,10 +455,10 @@ def test_memory_stays_flat(tmp_path):
 import sys
 from study.data.conversion import convert
 from study.data.tabular import Form
-from study.instruments.memory import peak_memory_mb
-before = peak_memory_mb()
+from study.instruments.counters import read_peak_memory_mb
+before = read_peak_memory_mb()
 convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))
-print(peak_memory_mb() - before)
+print(read_peak_memory_mb() - before)
 """
     row = ",".join(["1", *["1.25"] * 9_999]) + "\n"
     (tmp_path / "big.csv").write_text(row * 3000)  # 150 MB as text, 240 MB as float64

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.core.files import write_json
-from study.instruments.power.doubts import JUDGED_UPDATES, MOST_APART, SIGMAS, explained_j
-from study.instruments.power.energy import between
-from study.instruments.power.kinds import KINDS, OF_SENSORS, most_w
+from study.instruments.power.energy import compute_energy
+from study.instruments.power.plausibility import (
+    JUDGED_UPDATES,
+    KINDS,
+    KINDS_OF_SENSORS,
+    MOST_APART,
+    SIGMAS,
+    compute_explained_j,
+    find_most_w,
+)
 from study.instruments.power.readings import Counter
-from study.instruments.power.series import Series
+from study.instruments.power.telemetry import Series
 from study.prediction.settings import measured
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, runs_frame
@@ -36,7 +43,7 @@ def series(power=None, energy=None, freshness=None, kind="gpu", seconds=SECONDS,
 
 def test_a_counter_that_freezes_is_doubtful_with_both_figures():
     """Held at one value from 6 s on: 400 J by the counter, 1,600 J by the power."""
-    found = between(series(lambda t: 100, lambda t: 100 * min(t, 6)), 2.0, 18.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * min(t, 6)), 2.0, 18.0, RATE)
     assert (found.best_j, found.counter_j, found.trapezoid_j, found.one_hz_j, found.reason) == (*[None] * 4, DISAGREE)
     assert (found.doubt.counter_j, found.doubt.trapezoid_j) == pytest.approx((400, 1600))
     assert found.doubt.disagreement_pct == pytest.approx(75)
@@ -45,18 +52,18 @@ def test_a_counter_that_freezes_is_doubtful_with_both_figures():
 @pytest.mark.parametrize("moved_s", [0.0, 0.3, 1.0])
 def test_a_counter_that_froze_after_few_updates_is_judged_by_its_usual_rate(moved_s):
     """In the window it has fewer than 20 updates, or none, but at its rate it would have had 160."""
-    found = between(series(lambda t: 100, lambda t: 100 * min(t, 2 + moved_s)), 2.0, 18.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * min(t, 2 + moved_s)), 2.0, 18.0, RATE)
     assert (found.best_j, found.reason) == (None, DISAGREE)
 
 
 def test_a_sensor_that_stops_counting_its_updates_is_judged_too():
     stuck = series(lambda t: 100, lambda t: 100 * min(t, 3), lambda t: int(10 * min(t, 3)))
-    assert between(stuck, 2.0, 18.0, RATE).reason == DISAGREE
+    assert compute_energy(stuck, 2.0, 18.0, RATE).reason == DISAGREE
 
 
 def test_a_power_that_is_frozen_is_doubtful():
     """Nobody can tell which of the two is wrong."""
-    assert between(series(lambda t: 10, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
+    assert compute_energy(series(lambda t: 10, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
 
 
 @pytest.mark.parametrize(
@@ -74,24 +81,24 @@ def test_one_impossible_reading_makes_the_window_doubtful(watts, why):
     for energy in (None, lambda t: 100 * t):
         spoilt = series(lambda t: watts if abs(t - 9) < 0.01 else 100, energy)
         for window in ((2.0, 18.0), (8.5, 9.5), (9.05, 10.0)):
-            found = between(spoilt, *window, RATE)
+            found = compute_energy(spoilt, *window, RATE)
             assert (found.best_j, found.one_hz_j, found.reason) == (None, None, why)
             json.dumps(vars(found.doubt), allow_nan=False)
-        assert between(spoilt, 2.0, 8.0, RATE).best_j == pytest.approx(600), "before it all is well"
+        assert compute_energy(spoilt, 2.0, 8.0, RATE).best_j == pytest.approx(600), "before it all is well"
 
 
-@pytest.mark.parametrize(("sensor", "kind"), [*(("nvml", kind) for kind in KINDS), *OF_SENSORS])
+@pytest.mark.parametrize(("sensor", "kind"), [*(("nvml", kind) for kind in KINDS), *KINDS_OF_SENSORS])
 def test_each_kind_has_a_limit_that_its_devices_reach_but_do_not_pass(sensor, kind):
-    most = most_w(sensor, kind)
-    assert between(series(lambda t: most, kind=kind, sensor=sensor), 2.0, 18.0, RATE).reason is None
-    found = between(series(lambda t: most + 1, kind=kind, sensor=sensor), 2.0, 18.0, RATE)
+    most = find_most_w(sensor, kind)
+    assert compute_energy(series(lambda t: most, kind=kind, sensor=sensor), 2.0, 18.0, RATE).reason is None
+    found = compute_energy(series(lambda t: most + 1, kind=kind, sensor=sensor), 2.0, 18.0, RATE)
     assert found.reason == f"doubtful: a {kind} read more than {most:,.0f} W"
 
 
 def test_a_counter_of_all_gpus_of_a_node_may_read_more_than_one_gpu():
     """Four GB200 of 1,200 W, with a short peak."""
-    assert most_w("cray", "gpu") >= 3 * 4 * 1200 > most_w("nvml", "gpu")
-    assert most_w("cray", "node") == KINDS["node"]
+    assert find_most_w("cray", "gpu") >= 3 * 4 * 1200 > find_most_w("nvml", "gpu")
+    assert find_most_w("cray", "node") == KINDS["node"]
 
 
 def _counted(raw, largest):
@@ -104,54 +111,54 @@ def _counted(raw, largest):
 def test_a_counter_that_wraps_is_as_good_as_one_that_does_not():
     """50 W; it wraps after 255 J, four times in all."""
     totals = _counted([int(50 * t + 1e-6) % 256 for t in SECONDS], 255)
-    found = between(series(lambda t: 50, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
+    found = compute_energy(series(lambda t: 50, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
     assert (found.reason, found.best_j) == (None, pytest.approx(800))
 
 
 def test_a_counter_that_was_reset_is_not_taken_for_one_that_wrapped():
     """RAPL's wraps after 262 kJ; set to 0 by a suspend, it seems to have counted nearly all of that in a tick."""
     totals = _counted([int(50 * (t if t < 9 else t - 9)) for t in SECONDS], 262_143)
-    found = between(series(None, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
+    found = compute_energy(series(None, lambda t: totals[round(10 * t)], kind="cpu"), 2.0, 18.0, RATE)
     assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu rose by more than 5,000 W")
 
 
 def test_a_counter_that_goes_back_is_doubtful():
-    found = between(series(None, lambda t: 100 * t if t < 9 else 100 * t - 500, kind="cpu"), 2.0, 18.0, RATE)
+    found = compute_energy(series(None, lambda t: 100 * t if t < 9 else 100 * t - 500, kind="cpu"), 2.0, 18.0, RATE)
     assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu went back")
 
 
 def test_a_counter_that_agrees_is_taken():
     """9 % apart, of the larger one, is not doubtful; 11 % is."""
-    assert between(series(lambda t: 91, lambda t: 100 * t), 2.0, 18.0, RATE).best_j == pytest.approx(1600)
-    assert between(series(lambda t: 100, lambda t: 91 * t), 2.0, 18.0, RATE).best_j == pytest.approx(91 * 16)
-    assert between(series(lambda t: 89, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
+    assert compute_energy(series(lambda t: 91, lambda t: 100 * t), 2.0, 18.0, RATE).best_j == pytest.approx(1600)
+    assert compute_energy(series(lambda t: 100, lambda t: 91 * t), 2.0, 18.0, RATE).best_j == pytest.approx(91 * 16)
+    assert compute_energy(series(lambda t: 89, lambda t: 100 * t), 2.0, 18.0, RATE).reason == DISAGREE
 
 
 def test_a_short_window_is_judged_by_the_whole_run():
     """With 19 updates by themselves they are not judged, and the counter is taken."""
     apart = series(lambda t: 50 if 2 < t < 4 else 100, lambda t: 100 * t)
-    assert between(apart, 2.0, 3.95, RATE).best_j == pytest.approx(195)
-    assert between(apart, 2.0, 4.05, RATE).reason == DISAGREE
+    assert compute_energy(apart, 2.0, 3.95, RATE).best_j == pytest.approx(195)
+    assert compute_energy(apart, 2.0, 4.05, RATE).reason == DISAGREE
     slow = series(lambda t: 50, lambda t: 100 * int(t), seconds=SECONDS[SECONDS < 19.05])
-    assert between(slow, 1.0, 18.0, RATE).best_j == pytest.approx(1700), "one a second, 19 in all"
+    assert compute_energy(slow, 1.0, 18.0, RATE).best_j == pytest.approx(1700), "one a second, 19 in all"
     always = series(lambda t: 50, lambda t: 100 * t)
-    assert between(always, 2.0, 3.5, RATE).reason == f"{DISAGREE} over the run"
+    assert compute_energy(always, 2.0, 3.5, RATE).reason == f"{DISAGREE} over the run"
 
 
 def test_a_counter_that_always_rises_too_fast_is_doubtful():
     """54 kW by a counter that may update once a second; each single step may be the energy of more than a second."""
-    found = between(series(None, lambda t: 54_000 * t, kind="cpu"), 2.0, 18.0, RATE)
+    found = compute_energy(series(None, lambda t: 54_000 * t, kind="cpu"), 2.0, 18.0, RATE)
     assert found.reason == "doubtful: the energy counter of a cpu rose by more than 5,000 W"
-    assert between(series(None, lambda t: 4_900 * t, kind="cpu"), 2.0, 18.0, RATE).reason is None
+    assert compute_energy(series(None, lambda t: 4_900 * t, kind="cpu"), 2.0, 18.0, RATE).reason is None
     once = series(None, lambda t: 4_900 * int(t), kind="cpu")
-    assert between(once, 1.0, 19.0, RATE).reason is None, "a step of 4.9 kJ, once a second"
+    assert compute_energy(once, 1.0, 19.0, RATE).reason is None, "a step of 4.9 kJ, once a second"
 
 
 def test_a_counter_without_power_that_stands_still_is_doubtful():
     """From 10 s on, after 100 updates in 10 s; a counter that updates once a second may stand still for that long."""
-    found = between(series(None, lambda t: 100 * min(t, 10), kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
+    found = compute_energy(series(None, lambda t: 100 * min(t, 10), kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
     assert (found.best_j, found.reason) == (None, "doubtful: the energy counter of a cpu stood still for 8 s")
-    assert between(series(None, lambda t: 100 * int(t), kind="cpu"), 2.0, 18.0, RATE).reason is None
+    assert compute_energy(series(None, lambda t: 100 * int(t), kind="cpu"), 2.0, 18.0, RATE).reason is None
 
 
 def test_a_counter_may_wrap_unseen_in_a_long_gap():
@@ -162,13 +169,13 @@ def test_a_counter_may_wrap_unseen_in_a_long_gap():
     ):
         seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(10 + gap_s, 40, 0.1)])
         rapl = series(None, lambda t: 100 * t, kind="cpu", sensor="rapl", seconds=seconds)
-        assert between(rapl, 2.0, 38.0, RATE).reason == why
+        assert compute_energy(rapl, 2.0, 38.0, RATE).reason == why
 
 
 def test_a_reset_of_a_counter_that_nearly_wrapped_is_seen():
     """RAPL's at 62 kJ of 65.5 kJ is set to 0: by the wrap, 3.5 kJ in a tick, while it updates each millisecond."""
     totals = _counted([int(62_000 + 100 * t if t < 9 else 100 * (t - 9)) for t in SECONDS], 65_535)
-    found = between(series(None, lambda t: totals[round(10 * t)], kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
+    found = compute_energy(series(None, lambda t: totals[round(10 * t)], kind="cpu", sensor="rapl"), 2.0, 18.0, RATE)
     assert found.reason == "doubtful: the energy counter of a cpu rose by more than 5,000 W"
 
 
@@ -176,9 +183,9 @@ def test_a_counter_that_the_driver_resets_makes_its_window_doubtful():
     """Neither lost nor bridged: before and after it all is well."""
     totals = _counted([int(8_000 + 100 * t if t < 9 else 100 * (t - 9)) for t in SECONDS], None)
     reset = series(None, lambda t: totals[round(10 * t)], kind="gpu")
-    assert between(reset, 2.0, 18.0, RATE).reason == "doubtful: the energy counter of a gpu went back"
-    assert between(reset, 2.0, 8.5, RATE).best_j == pytest.approx(650)
-    assert between(reset, 9.5, 18.0, RATE).best_j == pytest.approx(850)
+    assert compute_energy(reset, 2.0, 18.0, RATE).reason == "doubtful: the energy counter of a gpu went back"
+    assert compute_energy(reset, 2.0, 8.5, RATE).best_j == pytest.approx(650)
+    assert compute_energy(reset, 9.5, 18.0, RATE).best_j == pytest.approx(850)
 
 
 BUSY, GAP = np.arange(0, 60.01, 0.1), (3.0, 31.0)
@@ -191,7 +198,7 @@ def _drawn(t):
 
 def test_a_phase_far_from_a_gap_is_not_judged_by_a_guess_over_it():
     seconds = BUSY[(GAP[0] >= BUSY) | (GAP[1] <= BUSY)]
-    found = between(series(lambda t: _drawn(t)[0], lambda t: _drawn(t)[1], seconds=seconds), 51.0, 52.5, RATE)
+    found = compute_energy(series(lambda t: _drawn(t)[0], lambda t: _drawn(t)[1], seconds=seconds), 51.0, 52.5, RATE)
     assert (found.reason, found.best_j) == (None, pytest.approx(90))
 
 
@@ -204,7 +211,7 @@ def test_a_wrong_counter_is_seen_beside_a_gap_or_an_impossible_reading(spoilt):
     if spoilt == "spike":
         half.power_w[10] = -5e6
     window = (110.0, 111.5) if spoilt == "gap" else (20.0, 21.5)
-    assert between(half, *window, RATE).reason == f"{DISAGREE} over the run"
+    assert compute_energy(half, *window, RATE).reason == f"{DISAGREE} over the run"
 
 
 def test_a_permitted_gap_in_a_window_makes_no_counter_doubtful():
@@ -212,16 +219,16 @@ def test_a_permitted_gap_in_a_window_makes_no_counter_doubtful():
     seconds = np.concatenate([np.arange(-5, 20.01, 0.1), np.arange(25.5, 65, 0.1)])
     power = lambda t: 300 if 14 <= t < 20.05 else 30  # noqa: E731
     gpu = series(power, lambda t: 30 * t + 270 * (min(max(t, 14), 20.05) - 14), seconds=seconds)
-    found = between(gpu, 0.0, 60.0, RATE)
+    found = compute_energy(gpu, 0.0, 60.0, RATE)
     assert (found.doubt, found.best_j) == (None, pytest.approx(30 * 60 + 270 * 6.05, rel=0.01))
 
 
 def test_a_frozen_counter_is_seen_by_a_slow_sampler_and_across_a_gap():
     slow = series(lambda t: 350, lambda t: 350 * min(t, 4), seconds=np.arange(0, 20, 0.6))
-    assert between(slow, 2.0, 7.5, RATE).reason == f"{DISAGREE} over the run", "of 9 updates itself"
+    assert compute_energy(slow, 2.0, 7.5, RATE).reason == f"{DISAGREE} over the run", "of 9 updates itself"
     seconds = BUSY[(BUSY <= 20) | (BUSY >= 30)]
     apart = series(lambda t: 100, lambda t: 100 * min(t, 15), seconds=seconds)
-    assert between(apart, 2.0, 50.0, RATE).reason == f"{DISAGREE} over the run"
+    assert compute_energy(apart, 2.0, 50.0, RATE).reason == f"{DISAGREE} over the run"
 
 
 def _read(power, period, seconds, lag_s=0.0):
@@ -242,7 +249,9 @@ def test_power_that_changes_faster_than_it_is_read_is_not_doubtful(rate, period)
     for length in (25 / rate, 20):
         for _ in range(20):
             seconds = (np.arange(30 * rate) + random.random(30 * rate)) / rate
-            found = between(_read(lambda t: np.where(t < period / 2, 350, 100), period, seconds), 3, 3 + length, rate)
+            found = compute_energy(
+                _read(lambda t: np.where(t < period / 2, 350, 100), period, seconds), 3, 3 + length, rate
+            )
             assert (found.reason, found.best_j) == (None, pytest.approx(225 * length, rel=0.1))
 
 
@@ -250,7 +259,7 @@ def test_power_that_changes_faster_than_it_is_read_is_not_doubtful(rate, period)
 def test_power_that_is_a_mean_of_the_last_second_is_not_doubtful(length):
     """Where 60 W become 350 W at the window's begin."""
     gpu = _read(lambda t: np.where((t >= 5) & (t < 5 + length), 350, 60), None, SECONDS, lag_s=1.0)
-    found = between(gpu, 5, 5 + length, RATE)
+    found = compute_energy(gpu, 5, 5 + length, RATE)
     assert (found.reason, found.best_j) == (None, pytest.approx(350 * length, rel=0.01))
 
 
@@ -259,7 +268,7 @@ def test_a_frozen_counter_of_a_changing_power_is_doubtful_all_the_same(share):
     gpu = _read(lambda t: np.where(t < 0.2, 350, 100), 0.37, SECONDS)
     froze = np.interp(20 * share, gpu.seconds, gpu.energy_j)
     gpu.energy_j[:] = np.minimum(gpu.energy_j, froze)
-    assert between(gpu, 0.5, 19.5, RATE).reason.startswith("doubtful: ")
+    assert compute_energy(gpu, 0.5, 19.5, RATE).reason.startswith("doubtful: ")
 
 
 @pytest.mark.parametrize("watts", [6.9, 8.9, 10.9])
@@ -267,14 +276,14 @@ def test_a_frozen_counter_of_a_changing_power_is_doubtful_all_the_same(share):
 def test_whole_watts_of_a_small_component_are_not_doubtful(watts, length):
     """Cray's counters cut off what is less than a watt or a joule."""
     seconds = np.arange(0, 70, 0.1)
-    found = between(series(lambda t: int(watts), lambda t: int(watts * t), lambda t: round(10 * t), "memory", seconds,
-                           "cray"), 3, 3 + length, RATE)  # fmt: skip
+    device = series(lambda t: int(watts), lambda t: int(watts * t), lambda t: round(10 * t), "memory", seconds, "cray")
+    found = compute_energy(device, 3, 3 + length, RATE)
     assert (found.reason, found.best_j) == (None, pytest.approx(watts * length, abs=1.1))
 
 
 def test_a_counter_of_a_device_that_draws_nothing_may_stand_still():
     off = series(lambda t: 0, lambda t: 0, lambda t: round(10 * t), sensor="cray")
-    assert between(off, 2.0, 18.0, RATE).best_j == 0
+    assert compute_energy(off, 2.0, 18.0, RATE).best_j == 0
 
 
 def test_a_counter_that_updates_faster_than_it_is_read_may_not_stand_still_for_three_readings():
@@ -282,7 +291,7 @@ def test_a_counter_that_updates_faster_than_it_is_read_may_not_stand_still_for_t
     seconds = np.arange(0, 70.0)
     frozen = series(None, lambda t: 100 * (t if t < 20 else max(20, t - 19)), kind="cpu", seconds=seconds,
                     sensor="rapl")  # fmt: skip
-    assert between(frozen, 2, 62, 1).reason == "doubtful: the energy counter of a cpu stood still for 19 s"
+    assert compute_energy(frozen, 2, 62, 1).reason == "doubtful: the energy counter of a cpu stood still for 19 s"
 
 
 FAULTS = st.one_of(
@@ -325,14 +334,14 @@ def test_no_energy_is_negative_or_wrong_in_silence(watts, swing, fault, spike, b
     if spike:
         device.power_w[spike[0]] = spike[1]
     end = min(begin + length, 20.0)
-    found = between(device, begin, end, RATE)
+    found = compute_energy(device, begin, end, RATE)
     if found.best_j is None:
         assert found.reason
         return
     assert found.best_j >= 0
     assert device.power_w[(device.seconds >= begin) & (device.seconds <= end)].min(initial=0) >= 0
     if (end - begin) * RATE >= JUDGED_UPDATES + 1:
-        explained = explained_j(device, (begin, end))
+        explained = compute_explained_j(device, (begin, end))
         most = max(MOST_APART * max(found.counter_j, found.trapezoid_j), explained)
         assert abs(found.counter_j - found.trapezoid_j) <= most + 1e-6
         if not spike:  # then the power is right

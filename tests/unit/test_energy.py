@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.instruments.power.energy import between
-from study.instruments.power.series import Series, read_series
+from study.instruments.power.energy import compute_energy
+from study.instruments.power.telemetry import Series, read_series
 
 RATE = 10
 
@@ -22,7 +22,7 @@ def series(power=None, energy=None, freshness=None, seconds=None):
 
 
 def test_constant_power():
-    found = between(series(lambda t: 100, lambda t: 100 * t), 2.0, 5.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * t), 2.0, 5.0, RATE)
     assert found.counter_j == pytest.approx(300)
     assert found.trapezoid_j == pytest.approx(300)
     assert (found.reason, found.gap_s) == (None, 0)
@@ -30,7 +30,7 @@ def test_constant_power():
 
 def test_edges_between_ticks_are_interpolated():
     """Power 20 t W: between 2.05 and 5.05 s, 10 x (5.05^2 - 2.05^2) J."""
-    found = between(series(lambda t: 20 * t, lambda t: 10 * t**2), 2.05, 5.05, RATE)
+    found = compute_energy(series(lambda t: 20 * t, lambda t: 10 * t**2), 2.05, 5.05, RATE)
     exact = 10 * (5.05**2 - 2.05**2)
     assert found.trapezoid_j == pytest.approx(exact, rel=1e-4)
     assert found.counter_j == pytest.approx(exact, rel=1e-3)
@@ -38,30 +38,30 @@ def test_edges_between_ticks_are_interpolated():
 
 def test_once_a_second_misses_what_lies_between():
     """200 W in the second half of each second: the paper's view sees the first half only."""
-    found = between(series(lambda t: 200 if t % 1 > 0.45 else 100), 2.0, 6.0, RATE)
+    found = compute_energy(series(lambda t: 200 if t % 1 > 0.45 else 100), 2.0, 6.0, RATE)
     assert found.one_hz_j == pytest.approx(400)
     assert found.trapezoid_j == pytest.approx(600, rel=0.1)
 
 
 def test_once_a_second_has_nothing_where_there_is_only_a_counter():
-    assert between(series(energy=lambda t: 100 * t), 2.0, 5.0, RATE).one_hz_j is None
+    assert compute_energy(series(energy=lambda t: 100 * t), 2.0, 5.0, RATE).one_hz_j is None
 
 
 def test_the_counter_is_the_better_one():
     """A burst between two ticks is in the counter and not in the sampled power."""
-    found = between(series(lambda t: 100, lambda t: 100 * t + (20 if t > 3.05 else 0)), 2.0, 5.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * t + (20 if t > 3.05 else 0)), 2.0, 5.0, RATE)
     assert found.best_j == found.counter_j == pytest.approx(320)
     assert found.trapezoid_j == pytest.approx(300)
 
 
 def test_without_a_counter_the_trapezoid_is_taken():
-    found = between(series(lambda t: 100), 2.0, 5.0, RATE)
+    found = compute_energy(series(lambda t: 100), 2.0, 5.0, RATE)
     assert found.counter_j is None
     assert found.best_j == pytest.approx(300)
 
 
 def test_a_short_window_is_unresolved():
-    found = between(series(lambda t: 100, lambda t: 100 * t), 2.0, 2.15, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * t), 2.0, 2.15, RATE)
     assert (found.counter_j, found.trapezoid_j) == (None, None)
     assert found.reason.startswith("unresolved: ")
 
@@ -69,18 +69,18 @@ def test_a_short_window_is_unresolved():
 def test_a_sensor_that_seldom_updates_is_unresolved():
     """A counter that moves once a second tells nothing of 0.9 s, however often it is read."""
     slow = series(None, lambda t: 100 * int(t))
-    assert "unresolved: 1 update of" in between(slow, 2.5, 3.4, RATE).reason
-    assert between(slow, 1.0, 9.0, RATE).counter_j == pytest.approx(800)
+    assert "unresolved: 1 update of" in compute_energy(slow, 2.5, 3.4, RATE).reason
+    assert compute_energy(slow, 1.0, 9.0, RATE).counter_j == pytest.approx(800)
 
 
 def test_a_window_that_was_not_sampled():
-    found = between(series(lambda t: 100), 8.0, 12.0, RATE)
+    found = compute_energy(series(lambda t: 100), 8.0, 12.0, RATE)
     assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
 
 
 def test_gaps_are_told():
     seconds = [*np.arange(0, 3, 0.1), *np.arange(5, 10.01, 0.1)]
-    found = between(series(lambda t: 100, lambda t: 100 * t, seconds=seconds), 1.0, 8.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * t, seconds=seconds), 1.0, 8.0, RATE)
     assert found.gap_s == pytest.approx(2.1)
     assert found.counter_j == pytest.approx(700), "the counter went on counting"
 
@@ -94,7 +94,7 @@ def test_a_counter_is_not_interpolated_over_a_long_gap(window, joules):
     seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(40, 60.01, 0.1)])
     counter = lambda t: 60 * t + 290 * (min(max(t, 30), 50) - 30)  # noqa: E731
     for power in (None, lambda t: 350 if 30 <= t < 50 else 60):
-        found = between(series(power, counter, seconds=seconds), *window, RATE)
+        found = compute_energy(series(power, counter, seconds=seconds), *window, RATE)
         assert found.best_j == (None if joules is None else pytest.approx(joules, rel=0.01))
         if joules is None:
             gap = "power for 20 of" if window[0] == 0 else "power for 10 of"
@@ -104,20 +104,20 @@ def test_a_counter_is_not_interpolated_over_a_long_gap(window, joules):
 
 def test_the_edge_of_a_window_may_be_a_reading_after_a_gap():
     seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(40, 60.01, 0.1)])
-    found = between(series(energy=lambda t: 100 * t, seconds=seconds), 40.0, 50.0, RATE)
+    found = compute_energy(series(energy=lambda t: 100 * t, seconds=seconds), 40.0, 50.0, RATE)
     assert found.best_j == pytest.approx(1000)
 
 
 def test_a_sampler_that_is_slower_than_asked_gives_integrals_too():
     """Each 0.6 s instead of 0.1 s: its readings are few, but none is missing."""
-    found = between(series(lambda t: 100, seconds=np.arange(0, 10, 0.6)), 1.0, 6.0, RATE)
+    found = compute_energy(series(lambda t: 100, seconds=np.arange(0, 10, 0.6)), 1.0, 6.0, RATE)
     assert found.best_j == pytest.approx(500)
     assert found.gap_s == pytest.approx(4.8), "by the rate that was asked for"
 
 
 def test_time_without_readings_of_a_lost_sensor_is_a_gap():
     """It ends at 5 s; the window goes on to 9 s."""
-    found = between(series(lambda t: 100, lambda t: 100 * t, seconds=np.arange(0, 5.01, 0.1)), 1.0, 9.0, RATE)
+    found = compute_energy(series(lambda t: 100, lambda t: 100 * t, seconds=np.arange(0, 5.01, 0.1)), 1.0, 9.0, RATE)
     assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
     assert found.gap_s == pytest.approx(4.0)
 
@@ -126,7 +126,7 @@ def test_time_without_readings_of_a_lost_sensor_is_a_gap():
 def test_a_device_that_gives_no_more_values_is_not_covered(known):
     """Its rows are there, but they are empty, as of a GPU that is lost: its last value is not held on to."""
     device = series(lambda t: 100 if known(t) else np.nan)
-    found = between(device, 0.0, 10.0, RATE)
+    found = compute_energy(device, 0.0, 10.0, RATE)
     assert (found.best_j, found.reason) == (None, "the sampler does not cover it")
     assert found.gap_s == pytest.approx(9.6, abs=0.01)
 
@@ -134,12 +134,12 @@ def test_a_device_that_gives_no_more_values_is_not_covered(known):
 def test_an_integral_over_a_long_gap_is_a_guess():
     """Power is unknown for 1 s of 8 s, which is more than a tenth; of 8.1 s it would be known in 0.9 s more."""
     device = series(lambda t: np.nan if 3.05 < t < 3.95 else 100)
-    found = between(device, 1.0, 9.0, RATE)
+    found = compute_energy(device, 1.0, 9.0, RATE)
     assert (found.best_j, found.one_hz_j, found.reason) == (None, None, "no reading of power for 1 of 8 s")
     assert found.gap_s == pytest.approx(1.0)
-    assert between(device, 0.0, 10.0, RATE).reason is None, "a tenth is taken"
+    assert compute_energy(device, 0.0, 10.0, RATE).reason is None, "a tenth is taken"
     with_counter = series(lambda t: np.nan if 3.05 < t < 6.95 else 100, lambda t: 100 * t)
-    assert between(with_counter, 1.0, 9.0, RATE).best_j == pytest.approx(800), "a counter goes on counting"
+    assert compute_energy(with_counter, 1.0, 9.0, RATE).best_j == pytest.approx(800), "a counter goes on counting"
 
 
 def mean_power(change_s):
@@ -150,20 +150,20 @@ def mean_power(change_s):
 def test_power_that_is_a_mean_over_a_second_has_no_energy_of_a_short_window_in_which_it_changed():
     """300 W from 3 s on: 300 J until 4 s, of which the means tell 200 J, and 2,100 J until 10 s but told as 2,000."""
     late = mean_power(3.0)
-    assert late.integral_j(3.0, 4.0) == pytest.approx(200)
-    short = between(late, 3.0, 4.0, RATE)
+    assert late.compute_integral_j(3.0, 4.0) == pytest.approx(200)
+    short = compute_energy(late, 3.0, 4.0, RATE)
     told = "power is a mean over 1 s, and changed: 50 % of the energy in 1 s is uncertain"
     assert (short.best_j, short.reason) == (None, told)
-    assert between(late, 3.0, 10.0, RATE).best_j == pytest.approx(2000)
-    assert between(late, 5.0, 6.0, RATE).best_j == pytest.approx(300), "it did not change"
+    assert compute_energy(late, 3.0, 10.0, RATE).best_j == pytest.approx(2000)
+    assert compute_energy(late, 5.0, 6.0, RATE).best_j == pytest.approx(300), "it did not change"
     instant = replace(late, average_power_w=np.full(len(late.seconds), 150.0))
-    assert between(instant, 3.0, 4.0, RATE).best_j == pytest.approx(200), "the mean is another column"
+    assert compute_energy(instant, 3.0, 4.0, RATE).best_j == pytest.approx(200), "the mean is another column"
     same = replace(late, average_power_w=late.power_w)
-    assert between(same, 3.0, 4.0, RATE).best_j is None
+    assert compute_energy(same, 3.0, 4.0, RATE).best_j is None
     quick = replace(late, sensor="occ")
-    assert between(quick, 3.0, 4.0, RATE).best_j == pytest.approx(200), "its power is that of the moment"
+    assert compute_energy(quick, 3.0, 4.0, RATE).best_j == pytest.approx(200), "its power is that of the moment"
     counted = replace(late, energy_j=np.interp(late.seconds, [0, 3, 10], [0, 300, 2400]))
-    assert between(counted, 3.0, 4.0, RATE).best_j == pytest.approx(300), "a counter has no lag"
+    assert compute_energy(counted, 3.0, 4.0, RATE).best_j == pytest.approx(300), "a counter has no lag"
 
 
 def test_telemetry_is_read_back(tmp_path):

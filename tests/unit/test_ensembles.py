@@ -34,7 +34,7 @@ from study.ensembles.stream import Stream
 from study.experiment.ensemble import members_of
 from study.experiment.expansion import expand
 from study.experiment.parameters import PARAMETERS
-from study.instruments import cpu_time
+from study.instruments import counters
 from study.training import rank
 
 SAMPLES, EPOCHS, BATCH = 50, 2, 7
@@ -450,25 +450,25 @@ def test_a_thread_that_ended_does_not_make_cpu_time_negative():
     end = threading.Event()
     thread = threading.Thread(target=lambda: (sum(range(10**6)), end.wait(WAIT_S)))
     thread.start()
-    used = cpu_time.of_each_thread_s({thread.native_id, threading.get_native_id()})
+    used = counters.read_thread_cpu_s({thread.native_id, threading.get_native_id()})
     end.set()
     thread.join()
-    assert 0 <= cpu_time.since_s(used) < WAIT_S
+    assert 0 <= counters.compute_cpu_s_since(used) < WAIT_S
 
 
 @pytest.mark.parametrize(
     ("statistics", "seconds"),
-    [("1500000000 7 9", 1.5), ("0 0 0", 300 / cpu_time.TICKS), (None, 300 / cpu_time.TICKS)],
+    [("1500000000 7 9", 1.5), ("0 0 0", 300 / counters.TICKS), (None, 300 / counters.TICKS)],
     ids=["kept", "not kept, as without CONFIG_SCHEDSTATS", "no file"],
 )
 def test_the_time_of_a_thread_is_known_on_each_kernel(tmp_path, monkeypatch, statistics, seconds):
     """250 ticks in user mode and 50 in system mode; the name of the thread has a bracket."""
-    monkeypatch.setattr(cpu_time, "TASKS", tmp_path)
+    monkeypatch.setattr(counters, "TASKS", tmp_path)
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0\n")
     if statistics:
         (tmp_path / "7" / "schedstat").write_text(f"{statistics}\n")
-    assert cpu_time.of_threads_s([7]) == seconds
+    assert counters.sum_thread_cpu_s([7]) == seconds
 
 
 def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
@@ -490,7 +490,9 @@ def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
         thread.start()
     ready.wait(WAIT_S)
     limits = (), {first}, cores.allowed()
-    nowhere, on_first, everywhere = (cpu_time.on_other_cores_s(cores.Limited(frozenset(each), 0.5)) for each in limits)
+    nowhere, on_first, everywhere = (
+        counters.sum_other_cores_cpu_s(cores.Limited(frozenset(each), 0.5)) for each in limits
+    )
     end.set()
     assert everywhere == 0.5, "what was used before"
     assert nowhere >= 0.5 + times["kept"] + times["free"]

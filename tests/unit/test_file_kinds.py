@@ -25,7 +25,7 @@ from study.data.images import codec, conversion
 from study.data.images.formats import open_format
 from study.data.images.layouts import Source
 from study.data.tabular import Form
-from study.instruments.timeline.summary import summarize
+from study.instruments.timeline import summarize_timeline
 
 LINES = "".join(f"{row % 2},{row * 1.5},2\n" for row in range(40))
 IMAGE = image_codec.encode_png(np.zeros((8, 8, 3), np.uint8))
@@ -172,7 +172,7 @@ def as_stored_lmdb(folder, path):
 
 
 INPUTS = {
-    "table": as_table, "image": as_one_image, "timeline": lambda folder, path: summarize(path),
+    "table": as_table, "image": as_one_image, "timeline": lambda folder, path: summarize_timeline(path),
     "stored lmdb": as_stored_lmdb,
     **{layout: as_images(layout) for layout in ("tfrecord", "mnist", "cifar10", "folder")},
     **{f"format {name}": lambda folder, path, name=name: formats.read(name, path) for name in formats.FORMATS},

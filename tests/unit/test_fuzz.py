@@ -25,7 +25,7 @@ from study.core.files import parsed_json
 from study.data import feature_scaling, formats, loaders, matrix_file, source_state
 from study.experiment import autotuning
 from study.instruments import phases, profiler
-from study.instruments.timeline.summary import summarize
+from study.instruments.timeline import summarize_timeline
 from study.machines import machine_lock
 
 BATCH = Path(readers.__file__).with_name("batch.py")
@@ -139,7 +139,7 @@ def test_numbers_of_tables_are_the_nearest_ones(tmp_path):
 def test_times_that_no_run_has_do_not_fill_the_timeline_for_ever(tmp_path, ts):
     events = f'[{{"ph": "B", "name": "ALLREDUCE", "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": {ts}}}]'
     (tmp_path / "timeline.json").write_text(events)
-    found = summarize(tmp_path / "timeline.json").summary
+    found = summarize_timeline(tmp_path / "timeline.json").summary
     assert found["dropped_events"] > 0 and found["allreduce"]["operation_s"] == 0
 
 
@@ -147,7 +147,7 @@ def test_times_that_no_run_has_do_not_fill_the_timeline_for_ever(tmp_path, ts):
 def test_an_operation_whose_name_is_no_text_is_dropped_from_the_timeline(tmp_path, name):
     events = f'[{{"ph": "B", "name": {name}, "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": 2}}]'
     (tmp_path / "timeline.json").write_text(events)
-    found = summarize(tmp_path / "timeline.json").summary
+    found = summarize_timeline(tmp_path / "timeline.json").summary
     assert found["dropped_events"] == 2 and found["allreduce"]["operation_s"] == 0
 
 
@@ -155,15 +155,15 @@ def test_an_empty_archive_is_no_whole_timeline(tmp_path):
     contents = (b"", *map(gzip.compress, (b"", b"\0" * 10**7, b"[" * 5000 + b"]" * 5000)))
     for number, content in enumerate(contents):
         (tmp_path / f"{number}.json.gz").write_bytes(content)
-        assert summarize(tmp_path / f"{number}.json.gz").summary["lost_bytes"] > 0, number
+        assert summarize_timeline(tmp_path / f"{number}.json.gz").summary["lost_bytes"] > 0, number
 
 
 @pytest.mark.parametrize("line", [b"{}", b"null", b"12", b'{"phase": 1}', b"\xff", b"[" * 100_000])
 def test_a_line_of_a_run_s_phases_that_is_no_edge_is_refused(tmp_path, line):
     (tmp_path / "phases.jsonl").write_bytes(line + b"\n")
     with pytest.raises(StudyError, match="phases.jsonl: line 1"):
-        phases.read(tmp_path / "phases.jsonl")
-    assert phases.read(tmp_path / "phases.jsonl", is_merged=False) == []
+        phases.read_edges(tmp_path / "phases.jsonl")
+    assert phases.read_edges(tmp_path / "phases.jsonl", is_merged=False) == []
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_lock_whose_holder_never_ends_has_an_unknown_holder(tmp_path):
         (tmp_path / machine_lock.NAME).write_text(f'{{"pid": 1, "until_s": {until}}}')
         descriptor = os.open(tmp_path / machine_lock.NAME, os.O_RDONLY)
         try:
-            assert machine_lock._holder(descriptor) == {}, until
+            assert machine_lock._read_holder(descriptor) == {}, until
         finally:
             os.close(descriptor)
 

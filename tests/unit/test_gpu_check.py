@@ -225,7 +225,7 @@ def whole(make, monkeypatch, tmp_path):
             (grid,) = content["runs"][:1]
             return [(row | grid, host.run_load())]
 
-        monkeypatch.setattr(check.sensor, "library", lambda: host.nvml)
+        monkeypatch.setattr(check.sensor, "import_library", lambda: host.nvml)
         monkeypatch.setattr(check.study_runs, "run_study", run_study)
         monkeypatch.setattr(check, "provenance", types.SimpleNamespace(collect=lambda **_: {
             "host": {"name": "n1", "system": "s"}, "gpus": {"found": [], "reason": "none"}, "packages": {"torch": None}
@@ -265,7 +265,7 @@ def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
     without = FakeNvml(0)
     without.nvmlInit = lambda: (_ for _ in ()).throw(RuntimeError("NVML Shared Library Not Found"))
     for nvml, words in ((without, "NVML Shared Library Not Found"), (FakeNvml(0), "CUDA shows none")):
-        monkeypatch.setattr(check.sensor, "library", lambda nvml=nvml: nvml)
+        monkeypatch.setattr(check.sensor, "import_library", lambda nvml=nvml: nvml)
         with pytest.raises(SystemExit) as ended:
             measurements.gpu(standalone_mode=False)
         assert ended.value.code == 2

@@ -374,9 +374,9 @@ def test_what_a_line_is_compared_with_is_no_line(runs_of):
 
 def test_summitdev():
     summitdev = machine.load("summitdev")
-    assert [launchers.nodes(ranks, summitdev) for ranks in (1, 4, 32, 128)] == [1, 1, 8, 32]
-    assert storage.folders(summitdev).keys() == {"lustre"}
-    assert storage.on_nodes(summitdev) == {"nvme": "$NVME_FOLDER"}, "an SSD in each node (section III)"
+    assert [launchers.count_nodes(ranks, summitdev) for ranks in (1, 4, 32, 128)] == [1, 1, 8, 32]
+    assert storage.list_folders(summitdev).keys() == {"lustre"}
+    assert storage.list_node_folders(summitdev) == {"nvme": "$NVME_FOLDER"}, "an SSD in each node (section III)"
 
 
 def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
@@ -399,11 +399,11 @@ def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
         "add fast: FOLDER there, or leave the key out"
     )
     monkeypatch.delenv("FAST", raising=False)
-    (unset,) = storage.refusals(["fast", "none"], {"storage": {"fast": "$FAST/study"}})
+    (unset,) = storage.list_refusals(["fast", "none"], {"storage": {"fast": "$FAST/study"}})
     assert unset.startswith("storage: fast: the variable $FAST is not set")
-    (absent,) = storage.refusals(["fast"], {"storage": {"fast": f"{tmp_path}/no"}})
+    (absent,) = storage.list_refusals(["fast"], {"storage": {"fast": f"{tmp_path}/no"}})
     assert "is no folder here that can be written to" in absent
-    assert storage.refusals(["fast"], {"storage": {"fast": str(tmp_path)}}) == []
+    assert storage.list_refusals(["fast"], {"storage": {"fast": str(tmp_path)}}) == []
 
 
 def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkeypatch):
@@ -417,7 +417,7 @@ def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkey
     assert defined.data == inputs.define(usual, on, "data").data
     assert define(usual).fingerprint == inputs.define(usual, on, "data").fingerprint, "a storage changes no other run"
     assert defined.fingerprint != inputs.define(nvme, on | {"storage_on_nodes": {"nvme": "/ssd"}}, "data").fingerprint
-    assert storage.refusals(["nvme"], on) == []
+    assert storage.list_refusals(["nvme"], on) == []
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,9 @@ def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)
     study, summitdev = expansion.load_study("han2019"), machine.load("summitdev")
     assert plan.refused(study, summitdev, {}) == []
-    nodes = {(run.gpus, run["servers"]): launchers.nodes(run.processes_on(summitdev), summitdev) for run in study.runs}
+    nodes = {
+        (run.gpus, run["servers"]): launchers.count_nodes(run.processes_on(summitdev), summitdev) for run in study.runs
+    }
     assert (nodes[1, 0], nodes[1, 1], nodes[16, 1], nodes[16, 16], nodes[32, 1]) == (1, 2, 5, 9, 9)
     (largest,) = (run for run in study.runs if run.gpus == 32 and run["benchmark"] == "lenet" and run.repeat == 1)
     definition = inputs.define(largest, summitdev, "data")

@@ -22,9 +22,9 @@ def heartbeat(tmp_path):
 
 
 def went_on(heartbeat, work):
-    before = heartbeat._present()
+    before = heartbeat._read_progress()
     work()
-    return heartbeat._has_gone_on(before, heartbeat._present())
+    return heartbeat._has_progressed(before, heartbeat._read_progress())
 
 
 def spin():
@@ -39,7 +39,7 @@ def test_a_rank_whose_load_stands_still_gives_no_sign(heartbeat):
     def look_often():
         for _ in range(3):
             time.sleep(0.1)
-            heartbeat._present()
+            heartbeat._read_progress()
 
     assert not went_on(heartbeat, look_often)
 
@@ -79,10 +79,10 @@ def test_the_work_of_horovod_s_threads_is_no_sign(heartbeat):
     ],
 )
 def test_phases_and_steps(before, after, is_sign):
-    assert heartbeats.Heartbeat._has_gone_on(before, after) == is_sign
+    assert heartbeats.Heartbeat._has_progressed(before, after) == is_sign
 
 
 def test_work_within_a_step_is_progress_of_a_rank_that_waits_for_no_other():
     before, after = ("train", 4, 0, 0, 0), ("train", 4, 1, 1, 0)
-    assert not heartbeats.Heartbeat._has_gone_on(before, after)
-    assert heartbeats.Heartbeat._has_gone_on(before, after, heartbeats.BUSY_PHASES | {"train"})
+    assert not heartbeats.Heartbeat._has_progressed(before, after)
+    assert heartbeats.Heartbeat._has_progressed(before, after, heartbeats.BUSY_PHASES | {"train"})

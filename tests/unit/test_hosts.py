@@ -15,27 +15,32 @@ from study.experiment import inputs
 from study.instruments import phases
 from study.instruments.power import telemetry
 from study.launch import run_directory
-from study.machines import host_file, hosts, laboratory, launchers
+from study.machines import host_capabilities, launchers, run_layout
+from study.machines import machine as machine_files
 from study.machines.machine import load as machine
 from study.records import record
 
 UNLIMITED = {"physical_cores_allowed": None, "cpu_quota_cores": None}
 PAIR = {"a": 2, "b": 3}
-LINKS = hosts.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24", {"a": "10.0.0.1", "b": "10.0.0.2"})
+LINKS = run_layout.Links({"a": "eno1", "b": "eth7"}, "eno1", "10.0.0.0/24", {"a": "10.0.0.1", "b": "10.0.0.2"})
 
 
 @pytest.mark.parametrize(
     ("ranks", "placed"), [(1, {"a": 1}), (2, {"a": 2}), (3, {"a": 2, "b": 1}), (5, {"a": 2, "b": 3})]
 )
 def test_hosts_are_filled_one_after_the_other(ranks, placed):
-    assert hosts.placement(ranks, PAIR) == placed
+    assert run_layout.place_ranks(ranks, PAIR) == placed
 
 
 def test_a_host_file(tmp_path):
     file = tmp_path / "hosts.txt"
     file.write_text("# our two\na slots=2\n\nb   slots = 3  # newer\nc\n")
-    assert host_file.listed(str(file)) == {"a": 2, "b": 3, "c": 1}
-    assert host_file.settings({"hosts": str(file)}) == {"hosts": {**PAIR, "c": 1}, "nodes": 3, "ranks_per_node": 3}
+    assert machine_files.read_hosts(str(file)) == {"a": 2, "b": 3, "c": 1}
+    assert machine_files.derive_host_settings({"hosts": str(file)}) == {
+        "hosts": {**PAIR, "c": 1},
+        "nodes": 3,
+        "ranks_per_node": 3,
+    }
 
 
 @pytest.mark.parametrize(
@@ -51,12 +56,12 @@ def test_a_host_file(tmp_path):
 def test_a_broken_host_file_is_told(tmp_path, text, words):
     (tmp_path / "hosts.txt").write_text(text)
     with pytest.raises(StudyError, match=words):
-        host_file.listed(str(tmp_path / "hosts.txt"))
+        machine_files.read_hosts(str(tmp_path / "hosts.txt"))
 
 
 def test_a_missing_host_file_is_told():
     with pytest.raises(StudyError, match="the host file nowhere.txt cannot be read"):
-        host_file.listed("nowhere.txt")
+        machine_files.read_hosts("nowhere.txt")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ def test_a_missing_host_file_is_told():
     ],
 )
 def test_servers_go_to_hosts_without_workers_first(placed, servers, expected):
-    assert hosts.of_servers(servers, placed) == expected
+    assert run_layout.place_servers(servers, placed) == expected
 
 
 def test_the_processes_of_a_parameter_server_have_hosts():
@@ -89,20 +94,20 @@ def on_pair(**changes):
 
 
 def test_ranks_need_slots():
-    assert launchers.refusal(5, on_pair()) is None
-    assert launchers.refusal(6, on_pair()) == "6 ranks are more than the 5 slots of the machine's hosts"
-    assert "places ranks itself" in launchers.refusal(2, {**machine("summit"), "hosts": PAIR})
-    assert [launchers.nodes(ranks, on_pair()) for ranks in (1, 2, 3, 5)] == [1, 1, 2, 2]
+    assert launchers.refuse_ranks(5, on_pair()) is None
+    assert launchers.refuse_ranks(6, on_pair()) == "6 ranks are more than the 5 slots of the machine's hosts"
+    assert "places ranks itself" in launchers.refuse_ranks(2, {**machine("summit"), "hosts": PAIR})
+    assert [launchers.count_nodes(ranks, on_pair()) for ranks in (1, 2, 3, 5)] == [1, 1, 2, 2]
 
 
 def test_lines(monkeypatch):
     monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
     linked = on_pair(links=LINKS)
-    assert launchers.command(3, linked, ["PROGRAM"]) == [
+    assert launchers.make_command(3, linked, ["PROGRAM"]) == [
         sys.executable, launchers.HOROVODRUN, "--interfaces", "a=eno1,b=eth7", "--network-interfaces", "eno1",
         "--gloo", "-np", "3", "-H", "a:2,b:1", "PROGRAM",
     ]  # fmt: skip
-    line = launchers.command(3, {**linked, "launcher": "mpirun"}, ["PROGRAM"])
+    line = launchers.make_command(3, {**linked, "launcher": "mpirun"}, ["PROGRAM"])
     assert line[-3:] == ["-H", "a:2,b:1", "PROGRAM"]
     assert "plm_rsh_agent" in line and "10.0.0.0/24" in line
 
@@ -126,10 +131,10 @@ def test_hosts_keep_their_order_on_their_way_to_the_launch():
 
 
 def test_link_rates_are_for_the_laboratory():
-    assert laboratory.rate_refusal(100, machine("lab")) is None
-    assert laboratory.rate_refusal(0, machine("local")) is None
-    assert "needs the laboratory" in laboratory.rate_refusal(100, machine("local"))
-    assert "scripts/lab.sh up 8" in laboratory.refusal(machine("lab"))
+    assert host_capabilities.refuse_rate(100, machine("lab")) is None
+    assert host_capabilities.refuse_rate(0, machine("local")) is None
+    assert "needs the laboratory" in host_capabilities.refuse_rate(100, machine("local"))
+    assert "scripts/lab.sh up 8" in host_capabilities.refuse_outside_laboratory(machine("lab"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the laboratory needs root")
@@ -155,7 +160,7 @@ def test_wall_times_are_of_one_clock(tmp_path):
         (ranks / f"telemetry-{rank:05d}.csv").write_text(text)
     clocks = [{"hostname": "a", "clock_offset_s": 0.0}, {"hostname": "b", "clock_offset_s": 3600.0}]
     run_directory.merge_ranks(tmp_path, clocks)
-    edges = phases.read(tmp_path / "phases.jsonl")
+    edges = phases.read_edges(tmp_path / "phases.jsonl")
     assert [(edge["rank"], edge["wall_ns"]) for edge in edges] == [(0, 1000), (1, 1001), (0, 2000), (1, 2001)]
     lines = (tmp_path / "telemetry.csv").read_text().splitlines()[1:]
     assert [line.split(",")[0] for line in lines] == ["1000", "1000"]
@@ -174,4 +179,4 @@ def test_hosts_that_are_one_machine_share_its_cores():
 def test_an_interface_of_an_unknown_host_is_refused():
     machine = {"hosts": {"a": 1, "b": 1}, "interface": {"a": "eth0", "bb": "eth1"}}
     with pytest.raises(StudyError, match="bb is not one of the hosts; did you mean 'b'"):
-        host_file.settings(machine)
+        machine_files.derive_host_settings(machine)

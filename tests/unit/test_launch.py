@@ -26,7 +26,7 @@ from study.experiment import conversions
 from study.experiment.definition import RunDefinition
 from study.instruments.power.readings import Unavailable
 from study.launch import launch, run_directory, supervision
-from study.machines import hosts, launchers
+from study.machines import launchers, run_layout
 from study.machines.machine import load as machine
 
 
@@ -42,25 +42,25 @@ from study.machines.machine import load as machine
 )
 def test_lines(monkeypatch, name, ranks, line):
     monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
-    assert " ".join(launchers.command(ranks, machine(name), ["PROGRAM"])) == line
+    assert " ".join(launchers.make_command(ranks, machine(name), ["PROGRAM"])) == line
 
 
 def test_a_launcher_that_is_not_there():
     with pytest.raises(StudyError, match="'jsrun' of the machine's file is not on PATH"):
-        launchers.command(1, machine("summit"), ["PROGRAM"])
+        launchers.make_command(1, machine("summit"), ["PROGRAM"])
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(1, 1), (6, 1), (7, 2), (384, 64), (3072, 512)])
 def test_nodes_are_the_ceiling(ranks, nodes):
-    assert launchers.nodes(ranks, machine("summit")) == nodes
+    assert launchers.count_nodes(ranks, machine("summit")) == nodes
 
 
 def test_a_launcher_of_this_host_has_one_node():
-    assert "list the hosts" in launchers.refusal(2, {**machine("local"), "nodes": 4})
+    assert "list the hosts" in launchers.refuse_ranks(2, {**machine("local"), "nodes": 4})
 
 
 def test_too_many_ranks_are_refused_with_the_reason():
-    assert launchers.refusal(8, machine("local")) is None
+    assert launchers.refuse_ranks(8, machine("local")) is None
 
 
 @pytest.mark.parametrize(
@@ -74,31 +74,31 @@ def test_too_many_ranks_are_refused_with_the_reason():
 )
 def test_this_host_carries_as_many_ranks_as_it_has_cores(monkeypatch, of_machine, cores, most):
     monkeypatch.setattr(launchers.cores, "usable", lambda: cores)
-    assert launchers.most_ranks({**machine("local"), **of_machine}) == most
+    assert launchers.count_most_ranks({**machine("local"), **of_machine}) == most
 
 
 @pytest.mark.parametrize(("visible", "most"), [(None, 3), ("0,2", 2), ("", 1), ("1,0,7,2", 2)])
 def test_this_host_carries_as_many_ranks_as_it_has_gpus(monkeypatch, visible, most):
-    monkeypatch.setattr(launchers.nvml, "library", lambda: FakeNvml(3))
+    monkeypatch.setattr(launchers.nvml, "import_library", lambda: FakeNvml(3))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert launchers.most_ranks({**machine("local"), "gpus_per_rank": 1}) == most
+    assert launchers.count_most_ranks({**machine("local"), "gpus_per_rank": 1}) == most
 
 
 def test_gpus_that_cannot_be_counted_are_no_number(monkeypatch):
     def absent():
         raise Unavailable("NVML: Driver Not Loaded")
 
-    monkeypatch.setattr(launchers.nvml, "library", absent)
+    monkeypatch.setattr(launchers.nvml, "import_library", absent)
     with pytest.raises(StudyError, match="cannot be counted: NVML: Driver Not Loaded; give numbers"):
-        launchers.most_ranks({**machine("local"), "gpus_per_rank": 1})
+        launchers.count_most_ranks({**machine("local"), "gpus_per_rank": 1})
 
 
 def test_other_machines_carry_what_their_file_says():
-    assert launchers.most_ranks(machine("summit")) == 4608 * 6
-    assert launchers.most_ranks({**machine("local"), "hosts": {"a": 3, "b": 2}}) == 5
-    assert "9 ranks need 2 nodes" in launchers.refusal(9, machine("local"))
+    assert launchers.count_most_ranks(machine("summit")) == 4608 * 6
+    assert launchers.count_most_ranks({**machine("local"), "hosts": {"a": 3, "b": 2}}) == 5
+    assert "9 ranks need 2 nodes" in launchers.refuse_ranks(9, machine("local"))
 
 
 SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "sha256": "of the matrix",
@@ -130,7 +130,7 @@ def outcome_of(run, tmp_path, monkeypatch, script, limit_s=30, stall_limit_s=30)
 def launched(run, folder, monkeypatch, script, limit_s=30, stall_limit_s=30):
     """Whether the run was trained."""
     monkeypatch.setenv("FOLDER", str(folder))
-    monkeypatch.setattr(launchers, "command", lambda *_: ["bash", "-c", script])
+    monkeypatch.setattr(launchers, "make_command", lambda *_: ["bash", "-c", script])
     return launch.launch(run, folder, limit_s, None, stall_limit_s)
 
 
@@ -314,7 +314,7 @@ def test_the_phase_is_that_of_the_rank_that_failed(run, tmp_path, monkeypatch, l
 )
 def test_a_run_is_recorded_after_ranks_out_of_reach_have_ended(run, tmp_path, monkeypatch, script, limit_s, waits):
     waited = []
-    monkeypatch.setattr(launch, "_checked_hosts", lambda *_: ([], hosts.Links({}, "eno1", "10.0.0.0/24", {})))
+    monkeypatch.setattr(launch, "_checked_hosts", lambda *_: ([], run_layout.Links({}, "eno1", "10.0.0.0/24", {})))
     monkeypatch.setattr(launch, "_outlast_guards", lambda stall_limit_s: waited.append(has_outcome()))
 
     def has_outcome():
@@ -367,7 +367,7 @@ def test_a_link_in_a_run_s_folder_is_removed_and_what_it_points_to_stays(tmp_pat
 
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
     with run_directory.alone_in(tmp_path / "run"):
-        monkeypatch.setattr(launchers, "command", lambda *_: ["true"])
+        monkeypatch.setattr(launchers, "make_command", lambda *_: ["true"])
         monkeypatch.setattr(launch, "AROUND_S", -9.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
@@ -380,8 +380,8 @@ def launched_elsewhere(run, tmp_path, job=None):
     program = f"""
 from study.experiment.definition import RunDefinition
 from study.launch import launch
-from study.machines import hosts, launchers
-launchers.command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 600"]
+from study.machines import launchers
+launchers.make_command = lambda *_: ["bash", "-c", "echo $$ > {tmp_path}/child; exec sleep 600"]
 launch.launch(RunDefinition.read({str(tmp_path / "elsewhere.yaml")!r}), {str(tmp_path / "run")!r}, 500, {job!r})
 """
     process = subprocess.Popen([sys.executable, "-c", program])

@@ -98,8 +98,8 @@ def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more
 
 
 def test_a_guard_waits_for_longer_than_it_takes_until_the_next_byte():
-    assert guard._wait_s(20.0, 20.0) > 20.0 / remote.BEATS
-    assert guard._wait_s(-1.0, 20.0) == 0
+    assert guard._compute_wait_s(20.0, 20.0) > 20.0 / remote.BEATS
+    assert guard._compute_wait_s(-1.0, 20.0) == 0
 
 
 def test_a_guard_that_is_killed_takes_its_child_along():
@@ -114,13 +114,13 @@ def test_a_guard_that_is_killed_takes_its_child_along():
 def test_the_ranks_folder_for_temporary_files_is_their_guard_s_own(tmp_path, monkeypatch):
     """Hosts may share TMPDIR and have equal process ids; another user may have a folder of this name in /tmp."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    own, killed = (guard.temporary_folder(number, os.environ) for number in (os.getpid(), 1))
+    own, killed = (guard.name_temporary_folder(number, os.environ) for number in (os.getpid(), 1))
     of_other_host = tmp_path / f"{guard.TEMPORARY}of-other-{os.getpid()}"  # its lock need not hold here
     killed.mkdir()
     of_other_host.mkdir()
-    assert guard._held_temporary_folder() == own and own.is_dir()
+    assert guard._make_temporary_folder() == own and own.is_dir()
     assert of_other_host.is_dir() and not killed.exists()
-    assert guard._held_temporary_folder() is None, "there is one, and it is in use"
+    assert guard._make_temporary_folder() is None, "there is one, and it is in use"
     guard.remove(None)
 
 
@@ -144,7 +144,7 @@ def test_a_guard_without_an_order_ends(monkeypatch):
     os.dup2(reading, 0)
     try:
         with pytest.raises(SystemExit) as ended:
-            guard._order()
+            guard._read_order()
     finally:
         os.dup2(before, 0)
         for each in (before, reading, writing):
@@ -216,11 +216,11 @@ def test_a_signal_that_comes_while_a_child_is_being_started_ends_the_child(tmp_p
 @pytest.mark.parametrize("stall_limit_s", [900, 120, 60, 30])
 def test_the_limits_are_in_order(stall_limit_s):
     """The launching host gives up first, then the guard; both long before the stall limit."""
-    silence_s = remote.silence_s(stall_limit_s)
-    options = dict(word.split("=") for word in remote._alive(silence_s) if "=" in word)
+    silence_s = remote.compute_silence_s(stall_limit_s)
+    options = dict(word.split("=") for word in remote._make_alive_options(silence_s) if "=" in word)
     interval_s, unanswered = int(options["ServerAliveInterval"]), int(options["ServerAliveCountMax"])
     gives_up_s = interval_s * (unanswered + 1)
-    assert silence_s / 2 <= gives_up_s <= remote.patience_s(silence_s) < silence_s
+    assert silence_s / 2 <= gives_up_s <= remote.compute_patience_s(silence_s) < silence_s
     assert gives_up_s + silence_s <= stall_limit_s / 2
     assert interval_s < silence_s / remote.BEATS, "asked before the next byte"
-    assert remote.silence_s(900) == remote.SILENCE_S
+    assert remote.compute_silence_s(900) == remote.SILENCE_S

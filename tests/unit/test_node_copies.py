@@ -15,7 +15,7 @@ import pytest
 
 from study.core.errors import StudyError
 from study.data.images import formats
-from study.instruments.io_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 from study.training import node_copies
 from study.training.node_copies import NodeCopies
 
@@ -66,7 +66,7 @@ def test_two_runs_on_one_node_have_copies_of_their_own(shared, node):
 
 KILLED = """
 import sys, time
-from study.instruments.io_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 from study.training.node_copies import NodeCopies
 copies = NodeCopies(sys.argv[1], "node_storage")
 copies.add([sys.argv[2]], ReadCounter())

@@ -23,10 +23,9 @@ from study.backends.tensorflow import operations as of_tensorflow
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment.parameters import is_observed
-from study.instruments import phases
-from study.instruments.operations import kineto, profile, summary
-from study.instruments.operations.profile import Operation, Profile
-from study.instruments.operations.window import Found, Window, clock_offset
+from study.instruments import kineto, operation_times, phases
+from study.instruments import operations as operation_profile
+from study.instruments.operations import Operation, Profile, Recording, Window, compute_clock_offset
 from study.records import tidy
 from study.records.record import make_record
 from study.report.figures import operations_drawing
@@ -48,7 +47,7 @@ def by_hand(**keys):
 
 
 def test_each_moment_counts_once():
-    found = summary.summary(by_hand())
+    found = operation_times.summarize_profile(by_hand())
     ns = {name.removesuffix("_s"): value * 1e9 for name, value in found.items() if name.endswith("_s") and value}
     expected = {"step": 100, "compute": 40, "copies": 10, "communication": 20, "input_wait": 5, "idle": 25}
     assert {name: round(ns[name]) for name in expected} == expected
@@ -60,22 +59,24 @@ def test_each_moment_counts_once():
 
 def test_communication_that_is_not_seen_is_empty_with_its_reason():
     silent = tuple(each for each in BY_HAND if each.kind != "communication")
-    found = summary.summary(replace(by_hand(unseen="Horovod sends from a thread of its own"), operations=silent))
+    found = operation_times.summarize_profile(
+        replace(by_hand(unseen="Horovod sends from a thread of its own"), operations=silent)
+    )
     assert found["communication_s"] is None and found["communication_hidden"] is None
     assert found["communication_reason"] == "Horovod sends from a thread of its own"
 
 
 def test_a_file_has_what_was_written(tmp_path):
-    profile.write(tmp_path / profile.FILE, by_hand())
-    assert profile.read(tmp_path / profile.FILE) == by_hand()
+    operation_profile.write_profile(tmp_path / operation_profile.FILE, by_hand())
+    assert operation_profile.read_profile(tmp_path / operation_profile.FILE) == by_hand()
 
 
 def test_a_large_profile_keeps_whole_steps():
     steps = tuple((at, at + 100) for at in range(0, 2000, 100))
     operations = tuple(Operation("aten::mm", "compute", "main", at, at + 5) for at in range(0, 2000, 10))
-    kept = Profile("many", "cpu", steps, (), operations).bounded(60)
+    kept = Profile("many", "cpu", steps, (), operations).limit_operations(60)
     assert 1 <= len(kept.steps) <= 6 and len(kept.operations) == 10 * len(kept.steps) and kept.dropped == 0
-    one = Profile("many", "cpu", steps[:1], (), operations).bounded(4)
+    one = Profile("many", "cpu", steps[:1], (), operations).limit_operations(4)
     assert len(one.operations) == 4 and one.dropped == 6
 
 
@@ -85,37 +86,37 @@ def test_a_large_profile_keeps_whole_steps():
     ids=["empty", "no gzip", "no keys", "truncated"],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, content):
-    (tmp_path / profile.FILE).write_bytes(content)
+    (tmp_path / operation_profile.FILE).write_bytes(content)
     with pytest.raises(StudyError, match="is not a complete profile of operations"):
-        summary.summarize(tmp_path / profile.FILE)
+        operation_times.summarize_file(tmp_path / operation_profile.FILE)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"steps": []}, {"device": "tpu"}, {"names": [["a", "b", "c"]]}, {"operations": [[9, 0, 0, 1]]}]
 )
 def test_a_changed_value_is_refused(tmp_path, wrong):
-    path = tmp_path / profile.FILE
-    profile.write(path, by_hand())
+    path = tmp_path / operation_profile.FILE
+    operation_profile.write_profile(path, by_hand())
     content = json.loads(gzip.decompress(path.read_bytes())) | wrong
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     with pytest.raises(StudyError, match="is not a complete profile of operations"):
-        profile.read(path)
+        operation_profile.read_profile(path)
 
 
 def test_the_closest_mark_tells_the_clock():
-    assert clock_offset([(100, 200), (300, 310)], [5_150, 5_305]) == (5_000, 5)
+    assert compute_clock_offset([(100, 200), (300, 310)], [5_150, 5_305]) == (5_000, 5)
     with pytest.raises(StudyError, match=r"lost the marks of its clock \(1 of 2\)"):
-        clock_offset([(100, 200), (300, 310)], [5_150])
+        compute_clock_offset([(100, 200), (300, 310)], [5_150])
 
 
 def test_a_gpu_s_step_is_made_of_its_kernels_copies_and_gaps():
     """By a synthetic trace (`kineto_traces`); no GPU was there."""
-    seen = kineto.operations(kineto_traces.trace(steps=2))
+    seen = kineto.parse_trace(kineto_traces.trace(steps=2))
     assert seen.device == "gpu" and len(seen.marks) == 2
     assert kineto_traces.QUEUE not in {each.name for each in seen.operations}
     step = kineto_traces.STEP_US * 1000
     steps = tuple((mark, mark + step) for mark in seen.marks)
-    found = summary.summary(Profile("synthetic", seen.device, steps, (), tuple(seen.operations)))
+    found = operation_times.summarize_profile(Profile("synthetic", seen.device, steps, (), tuple(seen.operations)))
     us = {name: round(found[f"{name}_s"] * 1e6) for name in ("compute", "copies", "communication", "idle")}
     assert us == {"compute": 50, "copies": 10, "communication": 20, "idle": 20}
     assert found["communication_hidden"] == pytest.approx(1 / 3)
@@ -124,7 +125,7 @@ def test_a_gpu_s_step_is_made_of_its_kernels_copies_and_gaps():
 def test_what_is_no_trace_of_kineto_is_refused():
     for wrong in ({}, {"traceEvents": [1]}, {"traceEvents": [{"ph": "X"}]}):
         with pytest.raises(StudyError, match="is no Chrome trace of Kineto"):
-            kineto.operations(wrong)
+            kineto.parse_trace(wrong)
 
 
 def plane(name, lines):
@@ -207,8 +208,8 @@ class _Silent:
     def stop(self):
         self.calls.append("stop")
 
-    def found(self):
-        return Found("silent", "cpu", [], self.marks)
+    def collect(self):
+        return Recording("silent", "cpu", [], self.marks)
 
 
 @pytest.mark.parametrize(("steps", "epochs", "number"), [(1, 1, 1), (4, 1, 2), (12, 1, 7), (100, 3, 20)])
@@ -217,7 +218,7 @@ def test_the_window_has_its_steps_and_no_others(steps, epochs, number):
     window = Window(silent, steps, epochs)
     for epoch in range(epochs):
         window.begin_epoch(epoch)
-        assert list(window.measured(range(steps))) == list(range(steps))
+        assert list(window.measure_steps(range(steps))) == list(range(steps))
     found = window.profile()
     assert silent.calls == ["start", "stop"] and len(found.steps) == number == len(found.input_waits)
     assert all(earlier[1] == later[0] for earlier, later in zip(found.steps, found.steps[1:], strict=False))
@@ -226,7 +227,7 @@ def test_the_window_has_its_steps_and_no_others(steps, epochs, number):
 def test_training_that_ends_early_is_told():
     window = Window(_Silent(), 10, 3)
     window.begin_epoch(0)
-    list(window.measured(range(10)))
+    list(window.measure_steps(range(10)))
     with pytest.raises(StudyError, match="training ended before the steps that are profiled"):
         window.profile()
 
@@ -356,11 +357,12 @@ def test_a_sleep_is_idle_a_slow_loader_is_input_wait_and_a_copy_is_a_copy(tmp_pa
     run, here = define(planned, data_dir=str(tmp_path / "data")), Injected()
     monkeypatch.setattr(loop.Loop, "before_step", here.before_step(loop.Loop.before_step, inject(monkeypatch)))
     rank.run_rank(run, tmp_path, phases.now(), lambda with_process_sets: FakeCommunicator())
-    seen = profile.read(tmp_path / profile.FILE)
-    found = summary.summary(seen)
+    seen = operation_profile.read_profile(tmp_path / operation_profile.FILE)
+    found = operation_times.summarize_profile(seen)
 
     window = seen.steps[0][0], seen.steps[-1][1]
-    own = sum(each.end_ns - each.begin_ns for each in summary.clipped(summary.own_segments(seen.operations), window)
+    segments = operation_times.split_into_own_segments(seen.operations)
+    own = sum(each.end_ns - each.begin_ns for each in operation_times.clip_segments(segments, window)
               if each.operation.kind not in ("", "other", "input_wait")) / 1e9 / found["steps"]  # fmt: skip
     steps = [end - begin for begin, end in zip(here.begins, here.begins[1:], strict=False)][-found["steps"] + 1 :]
     assert own + found["input_wait_s"] + found["idle_s"] == pytest.approx(statistics.mean(steps) / 1e9, rel=0.05)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.machines import packing, queues
+from study.machines import queues
 
 THETA = {"name": "theta", "launcher": "aprun", "nodes": 4392, "ranks_per_node": 1, "time_limit_s": 10500,
          "queue": {"smallest_nodes": 128, "longest_minutes": [{"from_nodes": 128, "minutes": 180}]}}  # fmt: skip
@@ -11,32 +11,32 @@ LONGER = THETA | {"queue": {"smallest_nodes": 128, "longest_minutes": RULES}}
 
 
 def timed(ranks, limit_s=10500):
-    return packing.Timed(ranks, limit_s)
+    return queues.Timed(ranks, limit_s)
 
 
 def test_only_runs_that_are_too_small_have_a_group():
-    assert [packing.group(timed(ranks), THETA) for ranks in (1, 24, 127, 128, 384)] == [
+    assert [queues.name_group(timed(ranks), THETA) for ranks in (1, 24, 127, 128, 384)] == [
         "nodes_1", "nodes_24", "nodes_127", None, None,
     ]  # fmt: skip
-    assert packing.group(timed(1), THETA | {"queue": {}}) is None
-    assert packing.group(timed(24, 18000), LONGER) == "nodes_24_of_256", "five hours need a larger job"
+    assert queues.name_group(timed(1), THETA | {"queue": {}}) is None
+    assert queues.name_group(timed(24, 18000), LONGER) == "nodes_24_of_256", "five hours need a larger job"
 
 
 def test_a_job_has_the_nodes_of_its_runs_and_never_fewer_than_the_queue_takes():
     runs = [timed(24)] * 14 + [timed(384)]
-    assert packing.jobs(runs, THETA, {"nodes_24": 6}) == [(384, 180), (144, 180), (144, 180), (128, 180)]
-    assert packing.jobs(runs, THETA, {}) == [(384, 180)] + [(128, 180)] * 14
+    assert queues.list_jobs(runs, THETA, {"nodes_24": 6}) == [(384, 180), (144, 180), (144, 180), (128, 180)]
+    assert queues.list_jobs(runs, THETA, {}) == [(384, 180)] + [(128, 180)] * 14
     long = [timed(24, 18000)] * 6
-    assert packing.jobs(long, LONGER, {"nodes_24_of_256": 11}) == [(256, 305)], "144 nodes may not run for so long"
+    assert queues.list_jobs(long, LONGER, {"nodes_24_of_256": 11}) == [(256, 305)], "144 nodes may not run for so long"
 
 
 def test_small_runs_fill_the_smallest_job_and_what_was_given_is_kept():
     runs = [timed(1), timed(24), timed(24), timed(384)]
-    assert packing.advised(runs, THETA, {}) == {"nodes_1": 128, "nodes_24": 6}
-    assert packing.advised(runs, THETA, {"nodes_24": 3}) == {"nodes_24": 3, "nodes_1": 128}
-    assert packing.advised([timed(24, 18000)], LONGER, {}) == {"nodes_24_of_256": 11}
-    assert packing.advised([timed(384)], THETA, {}) == {}
-    assert packing.advised([timed(1)], THETA | {"launcher": "mpiexec"}, {}) == {}
+    assert queues.advise_components(runs, THETA, {}) == {"nodes_1": 128, "nodes_24": 6}
+    assert queues.advise_components(runs, THETA, {"nodes_24": 3}) == {"nodes_24": 3, "nodes_1": 128}
+    assert queues.advise_components([timed(24, 18000)], LONGER, {}) == {"nodes_24_of_256": 11}
+    assert queues.advise_components([timed(384)], THETA, {}) == {}
+    assert queues.advise_components([timed(1)], THETA | {"launcher": "mpiexec"}, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_small_runs_fill_the_smallest_job_and_what_was_given_is_kept():
 )
 def test_refusals(changes, components, words):
     machine = THETA | changes
-    refusal = queues.refusal(timed(24, machine["time_limit_s"]), machine, components)
+    refusal = queues.refuse_run(timed(24, machine["time_limit_s"]), machine, components)
     assert refusal is None if words is None else words in refusal
 
 
 def test_what_was_asked_for_is_read_from_snakemake_s_arguments():
     line = "--profile theta --group-components nodes_1=128 nodes_6=22 -n --config study=icpp2019"
-    assert packing.asked(line.split()) == {"nodes_1": 128, "nodes_6": 22}
-    assert packing.asked(["--group-components=nodes_1=4", "all"]) == {"nodes_1": 4}
-    assert packing.asked(["-n"]) == {}
+    assert queues.parse_components(line.split()) == {"nodes_1": 128, "nodes_6": 22}
+    assert queues.parse_components(["--group-components=nodes_1=4", "all"]) == {"nodes_1": 4}
+    assert queues.parse_components(["-n"]) == {}

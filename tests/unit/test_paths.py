@@ -4,7 +4,7 @@ import pytest
 
 from study.core import checked, configuration, paths
 from study.core.errors import StudyError
-from study.machines import profile_files
+from study.workflow import asked as workflow_asked
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
     (tmp_path / "profiles" / "p").mkdir(parents=True)
     (tmp_path / "profiles" / "p" / "config.yaml").write_text("configfile: link/config/x.yaml\n")
     given = [tmp_path / "real" / "config" / "x.yaml"]
-    assert profile_files.hidden(["--profile", "p"], {}, given) == []
-    assert profile_files.hidden(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
+    assert workflow_asked.find_hidden_files(["--profile", "p"], {}, given) == []
+    assert workflow_asked.find_hidden_files(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
 
 
 RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; rename it to"

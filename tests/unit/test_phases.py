@@ -38,7 +38,7 @@ def test_both_edges_are_logged_once_with_rank_host_and_clocks(tmp_path):
     log = phases.PhaseLog(tmp_path / "ranks" / "p.jsonl", 3, "n7")
     with log("load"):
         pass
-    first, last = phases.read(tmp_path / "ranks" / "p.jsonl")
+    first, last = phases.read_edges(tmp_path / "ranks" / "p.jsonl")
     assert (first["phase"], first["edge"], last["edge"], first["rank"], first["host"]) == (
         "load",
         "begin",
@@ -54,11 +54,11 @@ def test_an_error_leaves_the_phase_open(tmp_path):
     log = phases.PhaseLog(tmp_path / "p.jsonl", 0, "n1")
     with pytest.raises(ValueError, match="stop"), log("load"):
         raise ValueError("stop")
-    assert [edge["edge"] for edge in phases.read(tmp_path / "p.jsonl", is_merged=False)] == ["begin"]
+    assert [edge["edge"] for edge in phases.read_edges(tmp_path / "p.jsonl", is_merged=False)] == ["begin"]
 
 
 def test_durations_by_rank():
-    assert phases.durations(LOG) == {"load": {0: pytest.approx(2.0), 1: pytest.approx(3.0)}}
+    assert phases.compute_durations(LOG) == {"load": {0: pytest.approx(2.0), 1: pytest.approx(3.0)}}
 
 
 @pytest.mark.parametrize(
@@ -72,23 +72,23 @@ def test_durations_by_rank():
     ],
 )
 def test_where_a_log_ends(log, expected):
-    assert phases.last(log) == expected
+    assert phases.find_last_phase(log) == expected
 
 
 def test_merge_orders_by_wall_time_and_drops_a_line_cut_off(tmp_path):
     (tmp_path / "a").write_text("".join(json.dumps(e) + "\n" for e in LOG if e["rank"] == 0) + '{"phase": "tr')
     (tmp_path / "b").write_text("".join(json.dumps(e) + "\n" for e in LOG if e["rank"] == 1))
-    phases.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
-    assert phases.read(tmp_path / "merged") == LOG
+    phases.merge_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
+    assert phases.read_edges(tmp_path / "merged") == LOG
 
 
 def test_the_rank_that_others_wait_for():
     log = [edge("load", "begin", rank, 1.0 + rank / 10) for rank in range(3)]
     log += [edge("stage", "begin", 0, 1.5), edge("stage", "begin", 1, 1.6)]  # rank 2 is to load what they wait for
-    assert phases.furthest_behind(log) == ("load", 2)
+    assert phases.find_furthest_behind(log) == ("load", 2)
     late = [edge("load", "begin", 0, 1), edge("stage", "begin", 0, 1.1), edge("load", "begin", 1, 2)]
-    assert phases.furthest_behind(late) == ("load", 1), "the reader was the last to begin"
+    assert phases.find_furthest_behind(late) == ("load", 1), "the reader was the last to begin"
     log += [edge("stage", "end", rank, 3) for rank in range(2)] + [edge("load", "end", rank, 4) for rank in range(3)]
-    assert phases.furthest_behind(log) == (None, None)
+    assert phases.find_furthest_behind(log) == (None, None)
     log += [edge("broadcast", "begin", 1, 5), edge("preprocess", "begin", 0, 4.5)]
-    assert phases.furthest_behind(log) == ("preprocess", 0)
+    assert phases.find_furthest_behind(log) == ("preprocess", 0)

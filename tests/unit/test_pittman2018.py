@@ -122,7 +122,7 @@ def test_every_published_cell_is_shown_without_runs(name, file, columns):
 
 def test_titan_can_be_planned_and_not_started():
     titan = machine.load("titan")
-    assert [launchers.nodes(members, titan) for members in (1, 80, 1000)] == [1, 80, 1000]
+    assert [launchers.count_nodes(members, titan) for members in (1, 80, 1000)] == [1, 80, 1000]
     study = Study("test", "", {}, expand())
     (told,) = [line for line in plan.refused(study, titan, {}) if "unsupported" in line]
     assert told.startswith("config/machines/titan.yaml: unsupported: Titan's batch system (Torque with Moab")

@@ -8,7 +8,7 @@ import pytest
 from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.summary import energy_of_gpus, energy_until, over_time, summarize
+from study.instruments.power.summary import energy_of_gpus, energy_until, select_power_series, summarize
 from study.records.power import power_columns
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
@@ -300,7 +300,7 @@ def test_the_power_of_a_gpu_that_a_command_did_not_use_is_not_the_run_s(run, tmp
     assert power["whole_run"]["energy_per_gpu_j"] is None
     machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10, "ranks_per_node": 1}
     (tmp_path / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges()))
-    assert len(over_time(tmp_path, machine)) == 2, "nobody knows which one is the run's"
+    assert len(select_power_series(tmp_path, machine)) == 2, "nobody knows which one is the run's"
     joules, why = energy_until(tmp_path, machine, edges(), int(18e9), ("n1", int(18e9)))
     assert joules is None and why.startswith(reason)
 

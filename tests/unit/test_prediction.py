@@ -17,7 +17,7 @@ from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
-from study.machines.capacity import Capacity
+from study.machines.host_capabilities import Capacity
 from study.prediction import extra_p, goals, mechanisms, published, settings, versions
 from study.prediction import forecast as forecasts
 from study.prediction.accuracy import memory_verdicts

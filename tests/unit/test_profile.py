@@ -48,7 +48,7 @@ def profiled(tmp_path):
         for function in ("read", "broadcast_variables", "fit"):
             names[function]()
 
-    recorder = profiler.OfOneThread(timer=lambda: clock[0])
+    recorder = profiler.SingleThreadProfile(timer=lambda: clock[0])
     recorder.runcall(job)
     recorder.dump_stats(tmp_path / "profile.pstats")
     return profiler.summarize(tmp_path / "profile.pstats")
@@ -108,7 +108,7 @@ def test_another_thread_is_left_out_and_ends_no_function():
 
     thread = threading.Thread(target=other)
     thread.start()
-    recorder = profiler.OfOneThread()
+    recorder = profiler.SingleThreadProfile()
     recorder.runcall(job)
     found = {each.code.co_name: each for each in recorder.getstats() if not isinstance(each.code, str)}
     assert "late" not in found and found["job"].callcount == found["inner"].callcount == 1

@@ -4,7 +4,6 @@ import pytest
 
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.machines import profile_files
 from study.workflow import asked
 
 THETA = ROOT / "profiles" / "theta" / "machine.yaml"
@@ -25,12 +24,12 @@ THETA = ROOT / "profiles" / "theta" / "machine.yaml"
 )
 def test_the_hidden_files_of_a_profile(monkeypatch, line, variables, given, found):
     monkeypatch.chdir(ROOT)
-    assert profile_files.hidden(line.split(), variables, [ROOT / file for file in given]) == found
+    assert asked.find_hidden_files(line.split(), variables, [ROOT / file for file in given]) == found
 
 
 def test_the_command_line_is_over_the_profile():
-    assert profile_files.values([THETA], {}) == {"machine": "theta"}
-    assert profile_files.values([THETA], {"machine": "summit"}) == {}
+    assert asked.read_values([THETA], {}) == {"machine": "theta"}
+    assert asked.read_values([THETA], {"machine": "summit"}) == {}
 
 
 def test_sdm_conda_is_refused():

@@ -191,12 +191,13 @@ def test_every_launcher_tells_a_process_its_rank(monkeypatch, name):
     """And starts one process per node, which has the cores and the GPUs of all its ranks."""
     monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
     found = machine.load(name)
-    assert launchers.of(found).rank_variables
+    assert launchers.get_launcher(found).rank_variables
     whole = launchers.with_one_process_a_node(found)
     assert (
-        launchers.nodes(2, whole) == 2 and whole["cores_per_rank"] == found["cores_per_rank"] * found["ranks_per_node"]
+        launchers.count_nodes(2, whole) == 2
+        and whole["cores_per_rank"] == found["cores_per_rank"] * found["ranks_per_node"]
     )
-    assert launchers.command(2, whole, ["PROGRAM"])[-1] == "PROGRAM"
+    assert launchers.make_command(2, whole, ["PROGRAM"])[-1] == "PROGRAM"
 
 
 @pytest.mark.parametrize(
@@ -352,9 +353,11 @@ def test_a_program_that_tells_no_phase_has_no_times_of_phases(project, source, e
     why = "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
     assert why in record["program"]["reason"].split("; ", 1)[1]
     assert tidy._other_s(record) is None
-    edges = phases.read("run/phases.jsonl")
-    assert phases.last(edges) == ("after program", 0) and phases.furthest_behind(edges) == (None, None)
-    assert phases.last(edges[:-1]) == phases.furthest_behind(edges[:-1]) == ("program", 0), "while it runs"
+    edges = phases.read_edges("run/phases.jsonl")
+    assert phases.find_last_phase(edges) == ("after program", 0) and phases.find_furthest_behind(edges) == (None, None)
+    assert phases.find_last_phase(edges[:-1]) == phases.find_furthest_behind(edges[:-1]) == ("program", 0), (
+        "while it runs"
+    )
     perfetto.write("run", "trace.json")
     shown = [each["name"] for each in json.loads(Path("trace.json").read_text())["traceEvents"] if each["ph"] == "X"]
     assert "program" in shown and not [name for name in shown if name.startswith("startup")]
@@ -795,7 +798,7 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
     assert told in found["reason"] if told else found["reason"] is None
     on = hosts_of_ranks(run, {"host": {"name": "n1"}}, [{"host": "n1", "rank": 0}])
     assert on == {"rank_hosts": None if told else ["n1"], "hosts_reason": found["reason"]}
-    power = summary.unmeasured(machine.load("local"), 2, found["reason"])
+    power = summary.make_unmeasured(machine.load("local"), 2, found["reason"])
     assert power["energy_job_j"] is None and power["reason"] == found["reason"]
 
 
@@ -1087,7 +1090,7 @@ def test_our_own_training_needs_another_launcher_than_processes():
     (run,) = expand()
     (line,) = plan._refused_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
     assert line == "strategy (1 run): launcher: processes does not start Horovod, which nt3 trains with here"
-    assert "starts ranks on this host only" in launchers.refusal(
+    assert "starts ranks on this host only" in launchers.refuse_ranks(
         1, {**machine.load("local_processes"), "hosts": {"a": 1}}
     )
 
@@ -1120,7 +1123,7 @@ def test_what_stands_twice_is_the_same():
     try:
         wait_for(lambda: len(process_tree.below(process.pid)) >= 2, seconds=10)
         assert process_tree.peak_mb(process_tree.below(process.pid)) > 0
-        ours, of_guard = process_tree.below(os.getpid()), set(guard._descendants())
+        ours, of_guard = process_tree.below(os.getpid()), set(guard._list_descendants())
         assert ours == of_guard and process_tree.below(process.pid) < ours
     finally:
         process_tree.end(process.pid, 5)
@@ -1253,7 +1256,7 @@ def test_energy_is_of_the_whole_program(project, source):
     on = machine.load("local_processes") | {"power_model": {"idle_w": 50, "peak_w": 50}}
     launch.launch(inputs.define(run, on, "data"), "run", 60, None, 60)
     record = make_record("run")
-    seconds = phases.durations(phases.read("run/phases.jsonl"))["program"][0]
+    seconds = phases.compute_durations(phases.read_edges("run/phases.jsonl"))["program"][0]
     assert record["power"]["source"] == "modelled" and record["power"]["reason"] is None
     assert record["power"]["energy_job_j"] == pytest.approx(50 * seconds, rel=0.02)
 

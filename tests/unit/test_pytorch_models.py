@@ -23,7 +23,7 @@ from study.communication.alone import Alone
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.data.samples import Arrays
-from study.machines import held_ports
+from study.machines import probe
 from study.workloads.base import Data
 
 BENCHMARKS = SCRIPTS.parent / "config" / "benchmarks"
@@ -328,8 +328,8 @@ def test_the_store_of_the_ranks_listens_at_the_address_that_they_are_told(own, m
 
     stores = []
     monkeypatch.setattr(distributed, "init_process_group", lambda *_, store, **__: stores.append(store))
-    ((held,), stranger) = held_ports.hold(1), "127.0.0.3"
-    (port,) = held_ports.ports([held])
+    ((held,), stranger) = probe.hold_ports(1), "127.0.0.3"
+    (port,) = probe.list_ports([held])
     process_group._join(Place(0, 1, "c", "k", ("a",), (f"{own}:{port}",)), "gloo")
     socket.create_connection((own, port), 5).close()
     with pytest.raises(ConnectionRefusedError):

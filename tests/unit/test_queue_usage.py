@@ -38,7 +38,7 @@ def test_each_interval_has_its_fill_and_cores(tmp_path):
     found = clock.made()
     for second, fill in ((0.1, 0.5), (0.3, 1.0), (0.4, 0.25), (5.4, 0.75)):
         clock.s = second
-        found.took(fill)
+        found.note_block(fill)
     clock.s = 7.4
     found.end()
     rows = rows_of(found, tmp_path)
@@ -53,9 +53,9 @@ def test_a_short_rest_counts_to_the_interval_before_it(tmp_path):
     clock = Clock()
     found = clock.made()
     clock.s = 1.0
-    found.took(0.5)
+    found.note_block(0.5)
     clock.s += 0.01
-    found.took(1.0)
+    found.note_block(1.0)
     found.end()
     found.end()
     rows = rows_of(found, tmp_path)
@@ -69,7 +69,7 @@ def test_a_long_run_has_few_rows_and_the_same_means(tmp_path):
     fills = np.linspace(0, 1, blocks)
     for fill in fills:
         clock.s += SHORTEST_S
-        found.took(float(fill))
+        found.note_block(float(fill))
     found.end()
     rows = rows_of(found, tmp_path)
     assert MOST_ROWS / 2 <= len(rows) <= MOST_ROWS

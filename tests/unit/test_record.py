@@ -201,7 +201,7 @@ def test_the_options_of_the_batch_job_are_recorded(make_run):
         "STUDY_JOB_ENDS": "8",
         "STUDY_JOB_OPTIONS": "-q default --attrs 'mcdram=flat:a b'",
     }
-    write_json(folder / "provenance.json", {**provenance, "job": queues.job(variables)})
+    write_json(folder / "provenance.json", {**provenance, "job": queues.read_job(variables)})
     outcome = json.loads((folder / "outcome.json").read_text())
     outcome["files"]["provenance.json"] = sha256(folder / "provenance.json")
     write_json(folder / "outcome.json", outcome)

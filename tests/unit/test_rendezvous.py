@@ -12,7 +12,7 @@ from study.core.errors import StudyError
 from study.instruments import heartbeats
 from study.machines import launchers
 from study.machines.machine import load as machine
-from study.machines.process_roles import by_rank, roles
+from study.machines.run_layout import list_roles, list_roles_by_rank
 
 SERVED = {"strategy": "parameter_server", "servers": 1}
 
@@ -27,14 +27,14 @@ SERVED = {"strategy": "parameter_server", "servers": 1}
     ],
 )
 def test_no_worker_shares_a_node_with_a_server(workers, servers, per_node, expected):
-    found = by_rank("parameter_server", workers, servers, per_node)
+    found = list_roles_by_rank("parameter_server", workers, servers, per_node)
     assert ", ".join(map(str, found)) == expected
     kinds = [{role.kind for role in found[first : first + per_node]} for first in range(0, len(found), per_node)]
     assert not any({"worker", "server"} <= on or {"worker", "chief"} <= on for on in kinds)
 
 
 def test_workers_without_a_server_are_the_ranks():
-    assert by_rank("ddp", 3, 0, 2) == roles("ddp", 3, 0)
+    assert list_roles_by_rank("ddp", 3, 0, 2) == list_roles("ddp", 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_workers_without_a_server_are_the_ranks():
 )
 def test_the_processes_that_a_launcher_starts(name, strategy, number):
     """On Summitdev four on each of three nodes; locally chief and server are started beside the ranks."""
-    assert launchers.started(strategy, 6, int(strategy == "parameter_server"), machine(name)) == number
+    assert launchers.count_started(strategy, 6, int(strategy == "parameter_server"), machine(name)) == number
 
 
 @pytest.mark.parametrize("name", [name for name, each in launchers.LAUNCHERS.items() if not each.on_own_hosts])
@@ -177,5 +177,5 @@ def test_the_loss_of_one_process_ends_the_others(monkeypatch):
     """MPI does so by itself; processes of srun that use no MPI would wait for one another."""
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)
     slurm = machine("perlmutter")
-    assert "--kill-on-bad-exit=1" in launchers.command(4, slurm, ["program"], ends_together=True)
-    assert "--kill-on-bad-exit=1" not in launchers.command(4, slurm, ["program"])
+    assert "--kill-on-bad-exit=1" in launchers.make_command(4, slurm, ["program"], ends_together=True)
+    assert "--kill-on-bad-exit=1" not in launchers.make_command(4, slurm, ["program"])

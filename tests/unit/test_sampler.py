@@ -89,7 +89,7 @@ def test_a_kill_loses_less_than_a_second(tmp_path):
 def of_process(folder, model=MODEL, sensors=()):
     """As a process of a run is told to sample by its environment."""
     wanted = {"power_sensors": list(sensors), "power_model": json.loads(model), "sampling_hz": 50}
-    return sampling.of_process(folder, {sampling.VARIABLE: json.dumps(wanted)})
+    return sampling.join_sampling(folder, {sampling.VARIABLE: json.dumps(wanted)})
 
 
 def own(folder, ending):
@@ -140,7 +140,7 @@ import json, os, time
 os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})  # as a launcher binds a rank to some cores of its node
 from study.instruments.power import sampling
 wanted = {{"power_sensors": [], "power_model": {model}, "sampling_hz": 50}}
-with sampling.of_process({folder!r}, {{sampling.VARIABLE: json.dumps(wanted)}}):
+with sampling.join_sampling({folder!r}, {{sampling.VARIABLE: json.dumps(wanted)}}):
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -171,7 +171,7 @@ def test_a_node_s_first_process_alone_samples(tmp_path):
     ended = time.monotonic_ns()
     facts = json.loads(own(tmp_path, ".json").read_text())
     read = [int(row["monotonic_ns"]) for row in rows(own(tmp_path, ".csv"))]
-    last = sampling.last_end_ns(tmp_path, facts["boot_id"])
+    last = sampling.read_last_end_ns(tmp_path, facts["boot_id"])
     assert before < read[0] < facts["begin_monotonic_ns"] < begun < last < facts["end_monotonic_ns"] < read[-1] < ended
     assert len(own(tmp_path, ".ends").read_text().splitlines()) == 2
     assert facts["devices"][-1]["sensor"] == "modelled"
@@ -187,25 +187,25 @@ def test_nodes_of_one_name_have_samplers_of_their_own(tmp_path, monkeypatch):
 
 
 def test_without_settings_nothing_is_sampled(tmp_path):
-    with sampling.of_process(tmp_path, {}):
+    with sampling.join_sampling(tmp_path, {}):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_of_processes_that_were_killed_the_last_end_is_not_known(tmp_path):
     """A line that is cut off is no time."""
-    assert sampling.last_end_ns(tmp_path, "ab") is None
+    assert sampling.read_last_end_ns(tmp_path, "ab") is None
     (tmp_path / "telemetry-n1-ab.ends").write_text("1000\n2000\n99")
     (tmp_path / "telemetry-n2-ab.ends").write_text("")
     (tmp_path / "telemetry-n3-cd.ends").write_text("7000\n")
-    assert sampling.last_end_ns(tmp_path, "a-b") == 2000
+    assert sampling.read_last_end_ns(tmp_path, "a-b") == 2000
 
 
 def test_a_process_whose_host_the_launch_samples_starts_no_sampler(tmp_path):
     """Readings begin before the ranks and end after them."""
     machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
     path, before = tmp_path / "telemetry-launch.csv", time.monotonic_ns()
-    with sampling.sampled_with_launch(machine, True, tmp_path, dict(os.environ)):
+    with sampling.sample_with_launch(machine, True, tmp_path, dict(os.environ)):
         begun = time.monotonic_ns()
         assert not sampling.has_files_of_ranks(tmp_path)
         with of_process(tmp_path) as sampled:
@@ -214,14 +214,14 @@ def test_a_process_whose_host_the_launch_samples_starts_no_sampler(tmp_path):
         ended = time.monotonic_ns()
         wait_for(lambda: int(rows(path)[-1]["monotonic_ns"]) > ended)
     assert before < int(rows(path)[0]["monotonic_ns"]) < begun
-    telemetry.merge(tmp_path, tmp_path / "telemetry.csv", tmp_path / "sensors.json")
+    telemetry.merge_telemetry(tmp_path, tmp_path / "telemetry.csv", tmp_path / "sensors.json")
     (facts,) = json.loads((tmp_path / "sensors.json").read_text())
     assert begun < facts["processes_end_monotonic_ns"] < ended < facts["end_monotonic_ns"]
 
 
 def test_the_launch_samples_no_host_without_ranks(tmp_path):
     machine = {"power_sensors": [], "power_model": json.loads(MODEL), "sampling_hz": 50}
-    with sampling.sampled_with_launch(machine, False, tmp_path, dict(os.environ)):
+    with sampling.sample_with_launch(machine, False, tmp_path, dict(os.environ)):
         assert list(tmp_path.iterdir()) == []
 
 
@@ -244,13 +244,13 @@ def test_a_device_that_fails_leaves_no_row(tmp_path):
 
     ours, theirs = os.pipe()
     ticks = iter([False, True])
-    closed = sampler._closed_before
-    sampler._closed_before = lambda *_: next(ticks)
+    closed = sampler._wait_for_close
+    sampler._wait_for_close = lambda *_: next(ticks)
     try:
         with os.fdopen(ours) as stop:
             sampler.sample([Device("x", "node", "d", read)], tmp_path / "t.csv", 10, stop)
     finally:
-        sampler._closed_before = closed
+        sampler._wait_for_close = closed
         os.close(theirs)
     assert [row["power_w"] for row in rows(tmp_path / "t.csv")] == ["1.0", "3.0"]
 

@@ -11,9 +11,8 @@ import pytest
 from study import plan
 from study.commands.jobs import cluster
 from study.core.errors import StudyError
-from study.machines import machine, packing, queues
-from study.machines.batch_systems import BATCH_SYSTEMS, jobs
-from study.machines.batch_systems.base import Job, State
+from study.machines import batch_jobs, machine, queues
+from study.machines.batch_systems import BATCH_SYSTEMS, Job, State
 from study.machines.machine import load
 
 JOB = Job(
@@ -208,7 +207,7 @@ def asked(monkeypatch, tmp_path):
         lines.append(line)
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
-    monkeypatch.setattr(jobs, "_asked", ask)
+    monkeypatch.setattr(batch_jobs, "_run_query", ask)
     (tmp_path / "snakejob.sh").write_text("exit ${CODE:-0}\n")
     return answers, lines
 
@@ -217,7 +216,7 @@ SUBMITTED = (0, "Job <7> is submitted to default queue <batch>.\n", "")
 
 
 def submit(scheduler="lsf"):
-    return jobs.submit(scheduler, Job("train", "snakejob.sh", "", 1, 10, "ABC123"))
+    return batch_jobs.submit(scheduler, Job("train", "snakejob.sh", "", 1, 10, "ABC123"))
 
 
 def test_a_submission_that_fails_twice_and_then_works(asked):
@@ -249,7 +248,7 @@ def test_the_job_s_own_exit_code_counts_first(asked, monkeypatch, code, state):
     submit()
     monkeypatch.setenv("CODE", code)
     assert subprocess.run([lines[0][-1]], env={**os.environ}).returncode == int(code)
-    assert jobs.status("7") == state
+    assert batch_jobs.status("7") == state
     assert len(lines) == 1, "the scheduler was not asked"
 
 
@@ -264,9 +263,9 @@ def test_a_job_that_a_signal_ended_may_be_started_again_but_no_job_that_has_ende
         return subprocess.run([lines[0][-1]], env={**os.environ, "SLURM_JOB_ID": "7"}, capture_output=True).returncode
 
     assert start() == 128 + 9
-    assert jobs.status("7") == "running", "as Slurm says"
+    assert batch_jobs.status("7") == "running", "as Slurm says"
     assert start() == 0
-    assert jobs.status("7") == "success"
+    assert batch_jobs.status("7") == "success"
     assert start() == 0
     assert (tmp_path / "marks").read_text() == "begun\n" * 2
 
@@ -275,7 +274,7 @@ def test_the_accounting_is_asked_for_a_job_that_slurm_has_forgotten(asked):
     answers, lines = asked
     answers += [(0, "7\n", ""), (1, "", "slurm_load_jobs error: Invalid job id specified\n"), (0, "TIMEOUT\n", "")]
     submit("slurm")
-    assert jobs.status("7") == "failed"
+    assert batch_jobs.status("7") == "failed"
     assert [line[0] for line in lines] == ["sbatch", "scontrol", "sacct"]
 
 
@@ -291,8 +290,10 @@ def test_unreadable_answers_have_an_end_that_quotes_the_last_one(asked, monkeypa
     asked[0][:] = [SUBMITTED]
     submit()
     asked[0][:] = [(1, "@@ garbage @@", "time out")]
-    assert [jobs.status("7") for _ in range(jobs.UNREADABLE_POLLS)] == ["running"] * jobs.UNREADABLE_POLLS
-    assert jobs.status("7") == "failed"
+    assert [batch_jobs.status("7") for _ in range(batch_jobs.UNREADABLE_POLLS)] == [
+        "running"
+    ] * batch_jobs.UNREADABLE_POLLS
+    assert batch_jobs.status("7") == "failed"
     assert "the last one: 1 @@ garbage @@ time out" in capsys.readouterr().err
 
 
@@ -301,46 +302,46 @@ def test_a_readable_answer_begins_the_wait_for_readable_ones_anew(asked):
     submit()
     for _ in range(2):
         asked[0][:] = [(1, "@@ garbage @@", "time out")]
-        assert {jobs.status("7") for _ in range(60)} == {"running"}
+        assert {batch_jobs.status("7") for _ in range(60)} == {"running"}
         asked[0][:] = [(0, "RUN\n", "")]
-        assert jobs.status("7") == "running"
+        assert batch_jobs.status("7") == "running"
 
 
 def test_grace_begins_anew_when_a_job_is_seen_again(asked):
     asked[0][:] = [SUBMITTED]
     submit()
     asked[0][:] = [(255, "", "Job <7> is not found")]
-    assert [jobs.status("7") for _ in range(4)] == ["running"] * 4
+    assert [batch_jobs.status("7") for _ in range(4)] == ["running"] * 4
     asked[0][:] = [(0, "RUN\n", "")]
-    assert jobs.status("7") == "running"
+    assert batch_jobs.status("7") == "running"
     asked[0][:] = [(255, "", "Job <7> is not found")]
-    assert [jobs.status("7") for _ in range(6)] == ["running"] * 5 + ["failed"]
+    assert [batch_jobs.status("7") for _ in range(6)] == ["running"] * 5 + ["failed"]
 
 
 def test_a_job_that_nobody_submitted_is_no_success(asked):
-    assert [jobs.status("99") for _ in range(6)] == ["running"] * 5 + ["failed"]
+    assert [batch_jobs.status("99") for _ in range(6)] == ["running"] * 5 + ["failed"]
 
 
 def test_cancelling_asks_the_scheduler_of_each_job(asked):
     asked[0][:] = [SUBMITTED]
     submit()
-    jobs.cancel(["7", "unknown"])
+    batch_jobs.cancel(["7", "unknown"])
     assert asked[1][-1] == ["bkill", "7"]
 
 
 def test_only_the_jobs_that_this_snakemake_waits_for_are_cancelled_with_it(asked, monkeypatch):
-    monkeypatch.setenv(jobs.SESSION, "mine")
+    monkeypatch.setenv(batch_jobs.SESSION, "mine")
     asked[0][:] = [SUBMITTED]
     submit()
-    monkeypatch.setenv(jobs.SESSION, "another's")
-    assert jobs.cancel_watched() == []
+    monkeypatch.setenv(batch_jobs.SESSION, "another's")
+    assert batch_jobs.cancel_watched() == []
     asked[0][:] = [(0, "RUN\n", "")]
-    assert jobs.status("7") == "running", "which makes it this one's: Snakemake goes on with a job that it finds"
-    assert jobs.cancel_watched() == ["7"]
+    assert batch_jobs.status("7") == "running", "which makes it this one's: Snakemake goes on with a job that it finds"
+    assert batch_jobs.cancel_watched() == ["7"]
     assert asked[1][-1] == ["bkill", "7"]
     asked[0][:] = [(0, "EXIT\n", "")]
-    assert jobs.status("7") == "failed"
-    assert jobs.cancel_watched() == []
+    assert batch_jobs.status("7") == "failed"
+    assert batch_jobs.cancel_watched() == []
 
 
 MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "jsrun", "nodes": 4608,
@@ -357,27 +358,27 @@ MACHINE = {"name": "m", "time_limit_s": 6900, "ranks_per_node": 6, "launcher": "
     ],
 )
 def test_queue_rules(ranks, words):
-    refusal = queues.refusal(packing.Timed(ranks, MACHINE["time_limit_s"]), MACHINE, {})
+    refusal = queues.refuse_run(queues.Timed(ranks, MACHINE["time_limit_s"]), MACHINE, {})
     assert refusal is None if words is None else words in refusal
 
 
 def test_what_a_run_may_take_ends_before_its_job():
-    assert queues.job({}) is None
-    assert queues.seconds_left(None, now=0) is None
-    job = queues.job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
+    assert queues.read_job({}) is None
+    assert queues.compute_seconds_left(None, now=0) is None
+    job = queues.read_job({"STUDY_JOB_ENDS": "1000", "LSB_JOBID": "7"})
     assert job == {"id": "7", "ends_s": 1000.0}
-    assert queues.seconds_left(job, now=400) == 600 - queues.LAST_S
+    assert queues.compute_seconds_left(job, now=400) == 600 - queues.LAST_S
     with pytest.raises(StudyError, match="the batch job 7 ended 1000 s ago"):
-        queues.seconds_left(job, now=2000)
+        queues.compute_seconds_left(job, now=2000)
     with pytest.raises(StudyError, match="the batch job 7 ends in 60 s"):
-        queues.seconds_left(job, now=940)
-    assert queues.seconds_left(queues.job({"PBS_JOBID": "8.server"}), now=2000) is None
+        queues.compute_seconds_left(job, now=940)
+    assert queues.compute_seconds_left(queues.read_job({"PBS_JOBID": "8.server"}), now=2000) is None
 
 
 @pytest.mark.parametrize("spoilt", [{"STUDY_JOB_ENDS": "abc"}, {"STUDY_JOB_ENDS": "1", "STUDY_JOB_OPTIONS": "-q 'x"}])
 def test_variables_that_no_job_has_are_refused(spoilt):
     with pytest.raises(StudyError, match="STUDY_JOB_ENDS.* is not as a batch job has it"):
-        queues.job(spoilt)
+        queues.read_job(spoilt)
 
 
 def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
@@ -386,21 +387,21 @@ def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     told = datetime.datetime(2026, 1, 2, 3, 4, 5).timestamp()
-    assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
-    assert queues.job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
+    assert queues.read_job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": told}
+    assert queues.read_job({"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "77"})["ends_s"] == 77
     squeue.write_text('#!/bin/sh\n[ -n "$SLURM_TIME_FORMAT" ] && date +%F || echo 2026-01-02T03:04:05\n')
     wish = {"SLURM_JOB_ID": "9", "SLURM_TIME_FORMAT": "%Y-%m-%d"}  # of a user who does not care for hours
-    assert queues.job({**os.environ, **wish}) == {"id": "9", "ends_s": told}
+    assert queues.read_job({**os.environ, **wish}) == {"id": "9", "ends_s": told}
     squeue.write_text("#!/bin/sh\necho N/A\n")
-    assert queues.job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
+    assert queues.read_job({**os.environ, "SLURM_JOB_ID": "9"}) == {"id": "9", "ends_s": None}
 
 
 def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
     job = {"id": "7", "ends_s": 1000.0}
-    assert queues.lost(job, 990e9)[0] == "timeout"
-    kind, message = queues.lost(job, 500e9)
+    assert queues.describe_lost_job(job, 990e9)[0] == "timeout"
+    kind, message = queues.describe_lost_job(job, 500e9)
     assert (kind, "its batch job 7 was lost" in message) == ("killed", True)
-    assert queues.lost(None, 500e9)[0] == "killed"
+    assert queues.describe_lost_job(None, 500e9)[0] == "killed"
 
 
 @pytest.mark.parametrize(("scheduler", "any_word"), [("slurm", True), ("lsf", False)])

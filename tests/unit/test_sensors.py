@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from study.instruments.power import gpus, sensors
+from study.instruments import gpus
+from study.instruments.power import sensors
 from study.instruments.power.readings import SENSORS, Counter, Reading, Unavailable
-from study.instruments.power.sensors import amdsmi, cray, modelled, nvml, occ, rapl
+from study.instruments.power.sensors import amdsmi, cray, nvml, occ, rapl
 
 
 def write(root, files):
@@ -86,7 +87,7 @@ def test_cray_reads_what_the_node_has(tmp_path):
 def test_cray_power_and_energy_are_of_one_refresh(tmp_path, monkeypatch):
     write(tmp_path, CRAY)
     (node, *_) = cray.find(tmp_path)
-    real, seen = cray._value, []
+    real, seen = cray._read_value, []
 
     def refreshed_in_between(file):
         if file.name == "energy" and not seen:
@@ -96,7 +97,7 @@ def test_cray_power_and_energy_are_of_one_refresh(tmp_path, monkeypatch):
             return value
         return real(file)
 
-    monkeypatch.setattr(cray, "_value", refreshed_in_between)
+    monkeypatch.setattr(cray, "_read_value", refreshed_in_between)
     reading = node.read()
     assert (reading.power_w, reading.energy_j, reading.freshness) == (260, 60, 6)
 
@@ -284,7 +285,7 @@ def test_no_gpu(count, words):
 
 
 def test_the_model_is_labelled_as_what_it_is():
-    (device,) = modelled.find({"idle_w": 40, "peak_w": 140}, utilization=lambda: 25.0)
+    (device,) = sensors.find_modelled({"idle_w": 40, "peak_w": 140}, utilization=lambda: 25.0)
     assert (device.sensor, device.read().power_w) == ("modelled", 65)
 
 
@@ -292,7 +293,7 @@ def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
     write(tmp_path, CRAY)
     monkeypatch.setitem(SENSORS._entries, "cray", lambda: cray.find(tmp_path))
     monkeypatch.setitem(SENSORS._entries, "rapl", lambda: rapl.find(tmp_path / "none"))
-    devices, reasons = sensors.find(["cray", "rapl"])
+    devices, reasons = sensors.find_devices(["cray", "rapl"])
     assert [device.kind for device in devices] == ["node", "cpu", "memory"]
     assert reasons == {"rapl": f"RAPL: no zones in {tmp_path / 'none'}"}
 
@@ -314,7 +315,7 @@ def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
 )
 def test_which_gpus_cuda_shows(shown, expected):
     variables = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
-    assert gpus.visible(variables, FakeNvml({}, count=3)) == expected
+    assert gpus.list_visible_gpus(variables, FakeNvml({}, count=3)) == expected
 
 
 @pytest.mark.parametrize(
@@ -331,11 +332,11 @@ def test_which_gpus_cuda_shows(shown, expected):
     ],
 )
 def test_which_gpu_is_that_of_a_command_s_rank(shown, local_ranks, expected):
-    found = gpus.of_ranks(shown, local_ranks)
+    found = gpus.assign_gpus(shown, local_ranks)
     assert all((each.uuid is None) != (each.reason is None) for each in found)
     for each, told in zip(found, expected, strict=True):
         assert each.uuid == told or (each.reason or "").startswith(told)
 
 
 def test_without_nvml_no_gpu_can_be_told():
-    assert gpus.visible({}, FakeNvml({}, count=None)) is None
+    assert gpus.list_visible_gpus({}, FakeNvml({}, count=None)) is None

@@ -23,9 +23,8 @@ from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
 from study.experiment import inputs
 from study.launch import spots
-from study.machines import host_check, hosts, queues, remote
-from study.machines.batch_systems import BATCH_SYSTEMS, jobs
-from study.machines.batch_systems.base import Job
+from study.machines import batch_jobs, host_check, queues, remote, run_layout
+from study.machines.batch_systems import BATCH_SYSTEMS, Job
 from study.workloads import get
 
 PRINT = ["printf", r"%s\0"]
@@ -151,19 +150,19 @@ def test_a_job_s_script_works_in_any_folder_with_any_option(folder, options, ses
         patch.chdir(place)
         patch.setenv("STUDY_SESSION", session)
         job = Job("a", str(place / "job.sh"), str(place / "job.output"), 1, 5, None, tuple(options))
-        jobs._write_script(job, inner, "LSB_JOBID")
+        batch_jobs._write_script(job, inner, "LSB_JOBID")
         done = subprocess.run([str(place / "job.sh")], cwd=tmp_path, timeout=60)
     assert not list(tmp_path.rglob("touched"))
     assert (done.returncode, (place / "exit_code").read_text()) == (3, "3\n")
     words = (place / "words").read_text().split("\0")[:-1]
     assert words == [str(place), session, shlex.join(options)]
-    assert queues.job({"LSB_JOBID": "1", "STUDY_JOB_OPTIONS": words[2]})["options"] == options
+    assert queues.read_job({"LSB_JOBID": "1", "STUDY_JOB_OPTIONS": words[2]})["options"] == options
 
 
 @IN_ONE_FOLDER
 @given(account=hostile.TEXTS, options=st.lists(hostile.TEXTS, max_size=3), name=hostile.TEXTS)
 def test_submit_lines_are_lists_with_each_value_as_one_word(account, options, name):
-    short = jobs._short(name)
+    short = batch_jobs._shorten(name)
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", short)
     for system in BATCH_SYSTEMS.values():
         line = system().submit_line(Job(short, "/w/job.sh", "/w/job.output", 2, 5, account, tuple(options)))
@@ -255,7 +254,7 @@ def test_the_check_of_a_host(folder, words, tmp_path, monkeypatch):
         patch.setattr(host_check, "ROOT", place)
         patch.setattr(host_check.probe, "__file__", str(place / "probe.py"))
         patch.setattr(sys, "executable", str(place / "python"))
-        command = host_check._command([*PRINT, *words])
+        command = host_check._make_command([*PRINT, *words])
     assert hostile.words_of(command, tmp_path) == words
 
 
@@ -264,8 +263,8 @@ def test_the_check_of_a_host(folder, words, tmp_path, monkeypatch):
 def test_names_of_hosts_and_interfaces_are_refused_if_a_shell_would_read_them(name):
     """In a machine's file, and interfaces also as a host tells them: Horovod writes them unquoted on command lines."""
     known = {"a": {"interfaces": {name: ("10.0.0.1", "255.0.0.0")}}}
-    told = list(host_check._interface_problems("a", known["a"], name))
-    if hosts.INTERFACE.fullmatch(name):
+    told = list(host_check._check_interface("a", known["a"], name))
+    if run_layout.INTERFACE.fullmatch(name):
         assert told == [] and shlex.quote(name) in (name, f"'{name}'") and not set(name) & set(" ;$`'\"\\\n|&<>*?~#")
     else:
         assert len(told) == 1 and "unsafe on command lines" in told[0]

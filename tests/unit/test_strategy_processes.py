@@ -19,11 +19,11 @@ from study.communication.roles import CHIEF_ENDED, Place
 from study.core.errors import StudyError
 from study.data.images.source import Reader
 from study.experiment.parameters import strategy
-from study.instruments import traffic
+from study.instruments import counters
 from study.launch import failure, processes
 from study.launch.spots import HERE, Process, Spot
-from study.machines import held_ports, remote
-from study.machines.process_roles import Role, roles
+from study.machines import probe, remote
+from study.machines.run_layout import Role, list_roles
 
 OWN = """import json, os, signal, sys, time
 number = json.loads(os.environ["STUDY_PROCESS"])[0]
@@ -47,7 +47,7 @@ ELSEWHERE = Spot("elsewhere", "127.0.0.1", "lo")
 def run_all(folder, code, workers=2, servers=1, strategy="parameter_server", spots=None):
     folder.mkdir(exist_ok=True)
     (folder / "phases.jsonl").write_text("")
-    code = processes.run_all(roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code], spots)
+    code = processes.run_all(list_roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code], spots)
     return code, processes.told(folder)
 
 
@@ -239,7 +239,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("says", ["", "nothing that the key says"])
 def test_a_stranger_neither_joins_a_channel_nor_keeps_others_out(over_tcp, says, monkeypatch):
     monkeypatch.setattr(channel, "PATIENCE_S", 1)
-    (held,) = held_ports.hold(1)
+    (held,) = probe.hold_ports(1)
     address = f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else f"test-stranger-{os.getpid()}"
     both = []
     root = threading.Thread(target=lambda: both.append(Channel(Place(0, 2, address, "key"))), daemon=True)
@@ -273,12 +273,12 @@ def test_a_process_tells_nothing_to_another_user_who_has_taken_the_channel_s_nam
 
 @pytest.mark.parametrize("over_tcp", [False, True])
 def test_a_channel_notices_who_has_gone(over_tcp):
-    (held,) = held_ports.hold(1)
+    (held,) = probe.hold_ports(1)
     root, one, two = channels(3, f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else None)
     held.close()
-    counted = {*traffic._sockets()}
+    counted = {*counters._read_sockets()}
     assert bool(counted & root.sockets()) == over_tcp
-    assert not counted & root.sockets() & {*traffic.Traffic(root.sockets())._counted()}
+    assert not counted & root.sockets() & {*counters.Traffic(root.sockets())._counted()}
     two.close()
     asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
     asked.start()
@@ -290,7 +290,7 @@ def test_a_channel_notices_who_has_gone(over_tcp):
 
 
 def test_roles_have_names_and_places():
-    cluster = roles("parameter_server", 2, 1)
+    cluster = list_roles("parameter_server", 2, 1)
     assert list(map(str, cluster)) == ["chief", "worker 0", "worker 1", "server 0"]
     addresses = ["h:1", "h:2", "h:3", "h:4"]
     variables = Place(3, 4, "c", "k").variables(cluster, addresses)
@@ -303,7 +303,7 @@ def test_roles_have_names_and_places():
     assert Place.own(place.variables(cluster, addresses)) == place
     assert [place.number_on_host(number) for number in range(4)] == [0, 1, 0, 1]
     assert place.local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
-    assert roles("ddp", 1, 0) == [Role("worker", 0)]
+    assert list_roles("ddp", 1, 0) == [Role("worker", 0)]
 
 
 SERVED = {"strategy": "parameter_server", "servers": 1}

@@ -29,7 +29,7 @@ from study.data import order as sample_order
 from study.experiment import autotuning, learning_rate, schemas
 from study.experiment.study import Study
 from study.launch import variables
-from study.machines import launchers, machine, open_mpi
+from study.machines import host_capabilities, launchers, machine
 from study.records import record
 from study.training import binding
 from study.training.schedule import Schedule
@@ -259,13 +259,13 @@ def test_a_machine_that_has_it_refuses_nothing():
 
 
 def test_keys_of_open_mpi_are_refused_where_it_or_its_part_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(open_mpi, "missing", lambda: "it is Open MPI's, and there is none")
+    monkeypatch.setattr(host_capabilities, "explain_missing_mpi", lambda: "it is Open MPI's, and there is none")
     assert "there is none" in refused("local_mpi", mpi_collectives="basic")[0]
-    monkeypatch.setattr(open_mpi, "missing", lambda: None)
-    monkeypatch.setattr(open_mpi, "has_module", lambda name: name == "tuned")
+    monkeypatch.setattr(host_capabilities, "explain_missing_mpi", lambda: None)
+    monkeypatch.setattr(host_capabilities, "has_module", lambda name: name == "tuned")
     assert "this host's Open MPI has no module basic" in refused("local_mpi", mpi_collectives="basic")[0]
     assert refused("local_mpi", mpi_allreduce_algorithm="ring") == []
-    monkeypatch.setattr(open_mpi, "is_in_horovod", lambda framework: False)
+    monkeypatch.setattr(host_capabilities, "is_in_horovod", lambda framework: False)
     assert "Horovod was built without MPI here" in refused("local", allreduce_library="mpi")[0]
 
 
@@ -281,13 +281,13 @@ def test_the_library_of_an_arm_decides_on_the_launcher():
 def test_horovod_s_part_tells_whether_it_loads_mpi(monkeypatch, tmp_path):
     (tmp_path / "tensorflow").mkdir()
     spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(open_mpi.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(host_capabilities.importlib.util, "find_spec", lambda name: spec)
     built = {}
     for content in (b"ELF libgomp.so.1", b"ELF libmpi.so.40"):
         (tmp_path / "tensorflow" / "mpi_lib.so").write_bytes(content)
-        open_mpi.is_in_horovod.cache_clear()
-        built[content] = open_mpi.is_in_horovod("tensorflow")
-    open_mpi.is_in_horovod.cache_clear()
+        host_capabilities.is_in_horovod.cache_clear()
+        built[content] = host_capabilities.is_in_horovod("tensorflow")
+    host_capabilities.is_in_horovod.cache_clear()
     assert list(built.values()) == [False, True]
 
 

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from study.backends.pytorch.timeline import VARIABLE, Operation, Timeline
 from study.core.paths import ROOT
-from study.instruments.timeline.events import Events
-from study.instruments.timeline.intervals import Intervals
-from study.instruments.timeline.summary import summarize
-from study.instruments.timeline.unions import PENDING, Bins, Total, Union
+from study.instruments.timeline import PENDING, Bins, Total, Union, summarize_timeline
+from study.instruments.timeline_events import Events, Intervals
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def whole(tmp_path):
 @pytest.mark.parametrize("library", ["GLOO", "MPI", "NCCL"])
 def test_every_number_of_a_run_by_hand(tmp_path, library):
     path = timelines.write(tmp_path / "timeline.json", timelines.run(library=library))
-    found = summarize(path, timelines.epoch_edges_ns()).summary
+    found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
     assert found["broadcast_span_s"] == pytest.approx(2.005)
     assert found["broadcast_skew_s"] == pytest.approx(2.0)
     assert found["broadcast_negotiation_s"] == pytest.approx(2.0)
@@ -50,18 +48,18 @@ def test_every_number_of_a_run_by_hand(tmp_path, library):
 def test_a_compressed_file_tells_the_same(whole, tmp_path):
     packed = tmp_path / "timeline.json.gz"
     packed.write_bytes(gzip.compress(whole.read_bytes()))
-    assert summarize(packed).summary == summarize(whole).summary
+    assert summarize_timeline(packed).summary == summarize_timeline(whole).summary
 
 
 def test_a_file_that_was_written_twice_is_damaged(whole, tmp_path):
     """Otherwise each operation would count twice."""
     twice = tmp_path / "timeline.json"
     twice.write_bytes(whole.read_bytes() * 2)
-    assert summarize(twice).summary["lost_bytes"] > 0
+    assert summarize_timeline(twice).summary["lost_bytes"] > 0
 
 
 def test_activity_over_time_adds_up(whole):
-    found = summarize(whole, timelines.epoch_edges_ns())
+    found = summarize_timeline(whole, timelines.epoch_edges_ns())
     busy = found.activity.drop(columns=["wall_ns", "bin_s"]).mul(found.activity["bin_s"], axis=0).sum()
     assert busy["allreduce_transfer"] == pytest.approx(found.summary["allreduce"]["transfer_s"])
     assert busy["broadcast_negotiation"] == pytest.approx(found.summary["broadcast_negotiation_s"])
@@ -72,7 +70,7 @@ def test_activity_over_time_adds_up(whole):
 
 def test_unfused_operations_count_one_by_one(tmp_path):
     events = [*timelines.allreduce([1], 0, 1, 5, 6), *timelines.allreduce([2], 6, 7, 9, 10)]
-    found = summarize(timelines.write(tmp_path / "t.json", events)).summary
+    found = summarize_timeline(timelines.write(tmp_path / "t.json", events)).summary
     assert (found["allreduce_operations"], found["allreduce_tensors"]) == (2, 2)
     assert found["allreduce_first_s"] == pytest.approx(6e-6), "and not the second, of 4 us"
 
@@ -85,7 +83,7 @@ def test_fused_operations_that_nccl_overlaps_stay_apart(tmp_path):
         events += [timelines.begin("NCCL_ALLREDUCE", at, pid) for pid in pids]
         events += [timelines.end(at + 2, pid) for pid in pids]
         events += [timelines.end(at + 3, pid, {"dtype": "float16", "shape": "[1000]"}) for pid in pids]
-    found = summarize(timelines.write(tmp_path / "t.json", events)).summary
+    found = summarize_timeline(timelines.write(tmp_path / "t.json", events)).summary
     assert (found["allreduce_operations"], found["allreduce_tensors"]) == (2, 4)
     assert found["allreduce_largest_mb"] == pytest.approx(2 * 2000 / 1e6)
 
@@ -97,13 +95,13 @@ def test_without_ready_ranks_nobody_is_called_slow(tmp_path):
         timelines.end(9, 1),
         *timelines.allreduce([1], 9, 10, 11, 12),
     ]
-    found = summarize(timelines.write(tmp_path / "t.json", events)).summary
+    found = summarize_timeline(timelines.write(tmp_path / "t.json", events)).summary
     assert (found["negotiations_with_ranks"], found["slowest_rank"], found["slowest_rank_share"]) == (0, None, None)
     assert found["allreduce"]["negotiation_s"] == pytest.approx(9e-6)
 
 
 def test_a_run_that_never_communicated(tmp_path):
-    found = summarize(tmp_path / "none.json.gz")
+    found = summarize_timeline(tmp_path / "none.json.gz")
     assert found.summary["broadcast_span_s"] is None
     assert found.summary["allreduce_operations"] == 0
     assert found.activity.empty
@@ -121,7 +119,7 @@ def test_a_file_cut_off_anywhere_loses_its_end_only(tmp_path_factory, cut):
     assert len(kept) >= path.read_text().count("}}") + path.read_text().count('"ts"') - 3 - path.read_text().count(
         '"args"'
     )
-    summarize(path)
+    summarize_timeline(path)
 
 
 @pytest.mark.slow
@@ -141,7 +139,7 @@ def test_a_damaged_file_gives_what_is_whole(tmp_path_factory, seed):
     path.write_bytes(text)
     whole = sum(1 for _ in Events(path))
     assert whole > 0.8 * len(json.loads(timelines.text(timelines.run())))
-    found = summarize(path, timelines.epoch_edges_ns()).summary
+    found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
     json.dumps(found, allow_nan=False)
 
 
@@ -149,7 +147,7 @@ def test_damage_is_counted(tmp_path):
     text = timelines.text(timelines.run())
     path = tmp_path / "t.json"
     path.write_text(text.replace('{"ph": "E"', '{"ph": E"', 1))
-    found = summarize(path).summary
+    found = summarize_timeline(path).summary
     assert found["lost_bytes"] > 0
     assert found["dropped_events"] > 0
     assert found["broadcast_span_s"] == pytest.approx(2.005)
@@ -159,7 +157,7 @@ def test_json_that_is_not_horovod_s(tmp_path):
     path = tmp_path / "t.json"
     path.write_text('[{"ph": "B"},\n{"ph": "E", "ts": 3, "pid": 1},{"name": "x"},'
                     '{"ph": "X", "name": "a", "ts": 1, "pid": 9},{"ph": "M", "name": "x", "args": 3}]')  # fmt: skip
-    found = summarize(path).summary
+    found = summarize_timeline(path).summary
     assert found["dropped_events"] == 5
 
 
@@ -216,10 +214,10 @@ def large(path, megabytes):
 
 PEAK = """
 import json, sys
-from study.instruments.memory import peak_memory_mb
-from study.instruments.timeline.summary import summarize
-found = summarize(sys.argv[1])
-print(json.dumps([peak_memory_mb(), found.summary]))
+from study.instruments.counters import read_peak_memory_mb
+from study.instruments.timeline import summarize_timeline
+found = summarize_timeline(sys.argv[1])
+print(json.dumps([read_peak_memory_mb(), found.summary]))
 """
 
 
@@ -266,7 +264,7 @@ def test_ddp_s_operations_are_those_of_all_ranks_also_where_a_later_one_ends_fir
     ranks.gathered = [[(0, [bucket(1, 10, 12, 20), bucket(0, 990, 10, 30)]),
                        (0, [bucket(0, 990, 11, 30), bucket(1, 10, 14, 31)])]]  # fmt: skip
     Timeline().write(ranks, "GLOO")
-    found = summarize(path).summary
+    found = summarize_timeline(path).summary
     assert found["allreduce"]["negotiation_s"] == pytest.approx(0.003)
     assert found["allreduce"]["transfer_s"] == pytest.approx(0.019), "both at once, from 11 to 30 ms"
     assert (found["allreduce_operations"], found["allreduce_tensors"]) == (2, 2)

@@ -13,7 +13,7 @@ from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS, observing
 from study.instruments import background, disturbance
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.timeline.summary import summarize
+from study.instruments.timeline import summarize_timeline
 from study.report.figures.description import describe, draws
 from study.report.figures.drawing import write
 from study.report.figures.timeline import POINTS, _title, select
@@ -51,7 +51,7 @@ def add_run(folder, name, ranks=2, power=None, host="n1", machine=None, gpus=(),
                 edges[-1]["host"] = host.format(rank)
     (directory / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges))
     timelines.write(directory / "t.json", timelines.run(ranks=3))
-    summarize(directory / "t.json").activity.to_csv(directory / "activity.csv", index=False)
+    summarize_timeline(directory / "t.json").activity.to_csv(directory / "activity.csv", index=False)
     rows = [
         [
             0,

@@ -9,8 +9,8 @@ import pytest
 
 from study.contrib.exports import perfetto
 from study.core.errors import StudyError
-from study.instruments.operations.profile import Operation, Profile
-from study.instruments.operations.profile import write as write_profile
+from study.instruments.operations import Operation, Profile
+from study.instruments.operations import write_profile as write_profile
 from study.instruments.power.sampler import COLUMNS
 
 WALL, ZEROS = 1_700_000_000_000_000_000, {"a": 1_699_999_999_000_000_000, "b": 1_699_999_000_000_000_000}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from study.instruments.traffic import Traffic, busy_share
+from study.instruments.counters import Traffic, compute_busy_share
 
 AMOUNT = 12_345_678
 
@@ -101,7 +101,7 @@ def test_two_hyper_threads_are_one_core(tmp_path, siblings, quota, share):
     (tmp_path / "sys/fs/cgroup/job/cpu.max").write_text(f"{quota} 100000\n")
     before = dict.fromkeys(range(4), (7, 1000))
     after = {0: (107, 1100), 1: (107, 1100), 2: (7, 1100), 3: (7, 1100)}
-    assert busy_share(before, after, tmp_path) == share
+    assert compute_busy_share(before, after, tmp_path) == share
 
 
 def test_no_time_no_share():

@@ -57,7 +57,7 @@ def test_a_rank_from_start_to_end(run_rank):
     assert 0 <= metrics["test"]["accuracy"] <= 1
     assert len(metrics["ranks"]) == 2
     assert metrics["initial_weights_crc32"] != metrics["ranks"][0]["final_weights_crc32"]
-    edges = phases.read(folder / "ranks" / "phases-00000.jsonl")
+    edges = phases.read_edges(folder / "ranks" / "phases-00000.jsonl")
     assert [(e["phase"], e["edge"]) for e in edges] == [(p, e) for p in phases.PHASES for e in ("begin", "end")]
     assert len(ranks.optimizers) == 1
     (variables,) = ranks.broadcasts

@@ -19,16 +19,18 @@ ENDS = {
     "a limit of its own": """
         core.commands:end core.commands:run core.commands:wait core.locks:claim data.download:fetch
         data.loader_timing:_in_new_process
-        instruments.calibration:measure instruments.machine_state:lines instruments.power.sampling:_answer
+        instruments.calibration:time_rounds instruments.disturbance:describe_machine
+        instruments.power.sampling:_read_answer
         instruments.power.sampling:_Sampler.stop
         contrib.gpu_check.load:main contrib.gpu_check.load:wait_for_others contrib.gpu_check.study_runs:_end
         contrib.gpu_check.study_runs:run_study
         launch.batch_job:BatchJob.prepare launch.batch_job:start launch.batch_job:wait_for
         launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
-        launch.supervision:_wait launch.supervision:execute machines.batch_systems.jobs:_submitted
-        machines.guard:_guarded machines.guard:_kill_descendants machines.guard:_order machines.guard:_reaped
-        machines.host_check:check machines.host_check:_conversation machines.host_check:_conversation.read
-        machines.machine_lock:_alone_there machines.machine_lock:_taken machines.probe:_appears machines.probe:_commit
+        launch.supervision:_wait launch.supervision:execute machines.batch_jobs:_run_submit
+        machines.guard:_guard machines.guard:_kill_descendants machines.guard:_read_order machines.guard:_reap
+        machines.host_check:check_hosts machines.host_check:_converse machines.host_check:_converse.read
+        machines.machine_lock:_hold_lock_there machines.machine_lock:_take
+        machines.probe:_wait_for_file machines.probe:_read_commit
         machines.remote:_is_running
         communication.channel:_admit
         communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
@@ -49,15 +51,15 @@ ENDS = {
     "the end of Snakemake, for which the user waits": "workflow.passes:run_snakemake",
     "the end of ssh, which notices a lost host": "machines.remote:main",
     "the end of the process that started this one": """
-        instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_closed_before machines.held_ports:main
-        machines.machine_lock:main machines.probe:main
+        instruments.heartbeats:Heartbeat._watch instruments.power.sampler:_wait_for_close
+        machines.probe:hold_until_ended machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """
         data.text_table:Stream.blocks.next_block data.text_table:fill backends.pytorch.input:Input.batches
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
-        data.text_table:column_names instruments.heartbeats:_bytes_read
+        data.text_table:column_names instruments.heartbeats:_count_bytes_read
     """,
 }
 

@@ -13,7 +13,7 @@ from study.data import loaders
 from study.data.conversion import convert
 from study.data.tabular import Form
 from study.experiment.definition import RunDefinition
-from study.instruments import io_counters
+from study.instruments import counters
 from study.training import staging
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
@@ -69,7 +69,7 @@ def run(tmp_path):
 
 def loaded(run, ranks=None):
     """The table, what was counted, the phases, and what must be closed."""
-    seen, staged, reads, ranks = [], contextlib.ExitStack(), io_counters.Reads(), ranks or alone()
+    seen, staged, reads, ranks = [], contextlib.ExitStack(), counters.Reads(), ranks or alone()
 
     @contextlib.contextmanager
     def phases(name):
@@ -145,9 +145,9 @@ def test_only_the_first_of_a_group_reads(run, way, rank, reader):
 def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(bytes(5000))
-    reads = io_counters.ReadCounter()
+    reads = counters.ReadCounter()
     for _ in range(3):
-        with reads.counted():
+        with reads.count():
             file.read_bytes()
             first_bytes(file, 2)
     assert reads.asked == 3 * 5002
@@ -155,12 +155,12 @@ def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):
 
 @pytest.mark.parametrize("content", [None, "", "rchar: 1\n", "rchar 1 read_bytes 2"])
 def test_counters_that_a_kernel_does_not_have(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(io_counters, "COUNTERS", tmp_path / "io")
+    monkeypatch.setattr(counters, "IO_COUNTERS", tmp_path / "io")
     if content is not None:
         (tmp_path / "io").write_text(content)
-    assert io_counters.ReadCounter().asked is None
+    assert counters.ReadCounter().asked is None
 
 
 def test_a_kernel_that_does_not_count(run, monkeypatch):
-    monkeypatch.setattr(io_counters, "_counters", lambda: None)
+    monkeypatch.setattr(counters, "_read_io_counters", lambda: None)
     assert loaded(run("none", "mapped"))[1].as_mb() == {"shared_read_mb": None, "storage_read_mb": None}

@@ -123,7 +123,7 @@ def test_modelled_power_is_labelled_all_the_way(observed):
 
 def test_reading_the_timeline_again_trains_nothing(observed):
     """The analysis is a step of its own: new code for it reads the kept timelines again."""
-    observed.change("scripts/study/instruments/timeline/summary.py", "FIRST_BIN_US = 1000.0", "FIRST_BIN_US = 2000.0")
+    observed.change("scripts/study/instruments/timeline.py", "FIRST_BIN_US = 1000.0", "FIRST_BIN_US = 2000.0")
     plan = observed.plan(study="observed")
     assert plan["update_records"] == 1
     assert "train" not in plan

@@ -69,7 +69,7 @@ def test_power_of_the_whole_run_on_two_nodes(launched):
     found = {each["host"]: each for each in json.loads((folder / "sensors.json").read_text())}
     assert sorted(found) == ["n1", "n2"], "one sampler a node, though the first has two ranks"
     joules, seconds = 0.0, []
-    edges = phases.read(folder / "phases.jsonl")
+    edges = phases.read_edges(folder / "phases.jsonl")
     for host, each in found.items():
         of_host = [edge for edge in edges if edge["host"] == host]
         at = {name: [edge["monotonic_ns"] for edge in of_host if (edge["phase"], edge["edge"]) == name]

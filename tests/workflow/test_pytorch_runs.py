@@ -15,8 +15,7 @@ from examples import define, expand
 from project import ROOT, copy_of_project
 
 from study import backends
-from study.instruments.timeline.events import Events
-from study.instruments.timeline.intervals import Intervals
+from study.instruments.timeline_events import Events, Intervals
 
 # Not by an import, which takes 3 CPU seconds of each worker that collects the tests.
 pytestmark = pytest.mark.skipif(backends.missing("pytorch") is not None, reason=str(backends.missing("pytorch")))

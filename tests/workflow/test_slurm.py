@@ -27,11 +27,11 @@ pytestmark = [
 
 # Appended to `study.machines.queues`. With a last part of an hour, each signal is due to the walltime.
 NO_LIMIT_OF_OUR_OWN = """
-assert seconds_left and LAST_S
+assert compute_seconds_left and LAST_S
 LAST_S = 3600
 
 
-def seconds_left(job, now):
+def compute_seconds_left(job, now):
     return None
 """
 

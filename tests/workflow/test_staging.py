@@ -159,7 +159,7 @@ def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_pa
 
 def test_the_phases_of_staging_lie_in_load(folder_of):
     spans = {}
-    for edge in phases.read(folder_of(("local_copy", "mapped")) / "phases.jsonl"):
+    for edge in phases.read_edges(folder_of(("local_copy", "mapped")) / "phases.jsonl"):
         spans.setdefault((edge["rank"], edge["phase"]), []).append(edge["monotonic_ns"])
     for rank in range(4):
         assert (

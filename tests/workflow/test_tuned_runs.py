@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from study.experiment import autotuning
-from study.instruments.timeline.summary import summarize
+from study.instruments.timeline import summarize_timeline
 
 NT3 = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "npy"}  # 20 steps, ten gradients
 STEPS = 20
@@ -63,7 +63,7 @@ def test_xla_trains_the_same(trained, large):
 @pytest.mark.long
 def test_without_fusion_there_is_an_allreduce_per_gradient(trained, traced, large):
     apart = trained({**P1B1, "trace": True, "fusion_threshold_mb": 0})
-    fused, single = (summarize(run.folder / "ranks" / "timeline.json", []).summary for run in (traced, apart))
+    fused, single = (summarize_timeline(run.folder / "ranks" / "timeline.json", []).summary for run in (traced, apart))
     assert fused["allreduce_tensors"] == 10 * STEPS
     assert STEPS <= fused["allreduce_operations"] < 10 * STEPS
     assert single["allreduce_operations"] == single["allreduce_tensors"] == len(apart.weights) * 45

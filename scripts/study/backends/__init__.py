@@ -10,7 +10,7 @@ from study.backends.base import Backend
 from study.core.errors import StudyError
 from study.data.images.codec import Codec
 from study.experiment.definition import RunDefinition
-from study.machines.process_roles import HOROVOD
+from study.machines.run_layout import HOROVOD
 
 PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "make setup WITH=pytorch")}
 

@@ -15,10 +15,10 @@ from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.data.samples import SampleSource, samples_per_rank
 from study.experiment.definition import RunDefinition
+from study.instruments.gpus import choose_gpu
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.operations.profile import Profile
-from study.instruments.power.gpus import place_of
-from study.machines.process_roles import PARAMETER_SERVER
+from study.instruments.operations import Profile
+from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Data, Workload
 
 State = dict[str, NDArray[Any]]  # by name, in one order on all ranks
@@ -237,7 +237,7 @@ def gpu_of_rank(framework: str, number: int, local_rank: int) -> int:
     """
     if not number:
         raise StudyError(f"the machine's file gives each rank a GPU (gpus_per_rank: 1) but {framework} sees none here")
-    place = place_of(local_rank, number)
+    place = choose_gpu(local_rank, number)
     if place is None:
         raise StudyError(
             f"{framework} sees {number} GPUs here, and this is the node's rank {local_rank}, from 0; correct "

@@ -42,7 +42,7 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     from study.core import configuration
     from study.core.files import write_text
     from study.core.wording import counted
-    from study.machines import capacity
+    from study.machines import host_capabilities
     from study.prediction import goals
     from study.prediction.answers import answers, series_key
     from study.prediction.extra_p import texts
@@ -66,7 +66,9 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     counts: dict[Any, list[int]] = {}
     for run in planned.runs:
         counts.setdefault(series_key(run), []).append(run.gpus)
-    answered = list(answers(selection.used, counts, settings, selection.failed, capacity.known(settings)))
+    answered = list(
+        answers(selection.used, counts, settings, selection.failed, host_capabilities.find_capacity(settings))
+    )
     notes = [f"{counted(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
     if missing:
         notes.append(f"{counted(len(missing), 'run')} of the study without a record yet")

@@ -73,8 +73,8 @@ def _train(
         set_aside(folder, is_extendable)
         renewal.make_at_end(folder)
         return
-    job = queues.job({**os.environ, **run.machine["environment"]}, machine.declared(run.machine["name"]))
-    left_s = queues.seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
+    job = queues.read_job({**os.environ, **run.machine["environment"]}, machine.load_if_declared(run.machine["name"]))
+    left_s = queues.compute_seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = time_limit_s if left_s is None else min(left_s, time_limit_s)
     if not launch(run, folder, limit_s, job, stall_limit_s or LIMIT_S, calibrated == "1"):
         print(f"{outcome}: is there already, of this run; nothing is trained", file=sys.stderr)
@@ -104,12 +104,12 @@ def _warn_of_disturbance(run: "RunDefinition", folder: Path) -> None:
     from study.instruments import disturbance
     from study.machines import machine
 
-    limits = (machine.declared(run.machine["name"]) or {}).get("disturbance")
-    measured = disturbance.of_run(folder)
-    reasons = disturbance.reasons(measured, limits)
+    limits = (machine.load_if_declared(run.machine["name"]) or {}).get("disturbance")
+    measured = disturbance.summarize_ended_run(folder)
+    reasons = disturbance.list_reasons(measured, limits)
     if reasons:
         print(f"disturbed: {'; '.join(reasons)}", file=sys.stderr)
-    elif measured and (doubt := disturbance.unknown(measured, limits)):
+    elif measured and (doubt := disturbance.explain_unknown(measured, limits)):
         print(f"perhaps disturbed: {doubt}", file=sys.stderr)
 
 
@@ -147,9 +147,8 @@ def cluster() -> None:
 @click.argument("script")
 def submit_job(machine: str, nodes: int, minutes: int, ranks: int | None, name: str, script: str) -> None:
     """Submit Snakemake's job script and print the job's id."""
-    from study.machines import packing
-    from study.machines.batch_systems import BATCH_SYSTEMS, jobs
-    from study.machines.batch_systems.base import Job
+    from study.machines import batch_jobs, queues
+    from study.machines.batch_systems import BATCH_SYSTEMS, Job
     from study.machines.machine import load
 
     settings, account = load(machine), os.environ.get("STUDY_ACCOUNT")
@@ -162,7 +161,7 @@ def submit_job(machine: str, nodes: int, minutes: int, ranks: int | None, name: 
         name,
         script,
         output="",
-        nodes=packing.padded(nodes, minutes, settings),
+        nodes=queues.pad_nodes(nodes, minutes, settings),
         minutes=minutes,
         account=account,
         options=tuple(settings.get("job_options", ())),
@@ -170,22 +169,22 @@ def submit_job(machine: str, nodes: int, minutes: int, ranks: int | None, name: 
         cores_per_rank=settings["cores_per_rank"],
         gpus_per_rank=settings["gpus_per_rank"],
     )
-    print(jobs.submit(settings["scheduler"], job))
+    print(batch_jobs.submit(settings["scheduler"], job))
 
 
 @cluster.command("status")
 @click.argument("job")
 def print_job_status(job: str) -> None:
     """Print running, success or failed."""
-    from study.machines.batch_systems import jobs
+    from study.machines import batch_jobs
 
-    print(jobs.status(job))
+    print(batch_jobs.status(job))
 
 
 @cluster.command("cancel")
 @click.argument("job", nargs=-1, required=True)
 def cancel_jobs(job: tuple[str, ...]) -> None:
     """Cancel jobs."""
-    from study.machines.batch_systems import jobs
+    from study.machines import batch_jobs
 
-    jobs.cancel(list(job))
+    batch_jobs.cancel(list(job))

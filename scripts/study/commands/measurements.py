@@ -53,7 +53,7 @@ def read_storage(machine: str, size_mb: int, repeats: int, output: Path | None) 
 
     folders = storage_reads.find_folders(machine)
     longest_s = 2 * len(folders) * repeats * LONGEST_READ_S
-    with machine_lock.alone(f"read test of the storage of {machine}", longest_s):
+    with machine_lock.hold_lock(f"read test of the storage of {machine}", longest_s):
         reads = storage_reads.read_in_turn(folders, size_mb, repeats)
     output = output or read_tests.file(Path(configuration.settings()["results_dir"]) / machine)
     write_text(output, reads.to_csv(index=False))
@@ -77,16 +77,16 @@ def measure_loading(
     from study.data import loader_timing
     from study.experiment import conversions
     from study.machines import machine_lock, queues
-    from study.machines.machine import declared
+    from study.machines.machine import load_if_declared
 
     for file in files.values():
         for sidecar in [f"{each}.json" for each in file.get("folders", {}).values()] or [file["sidecar"]]:
             conversions.check_file(sidecar, file["made"])
     labels = {"machine": machine, "benchmark": benchmark, "dataset": dataset}
     longest_s = loader_timing.LIMIT_S * repeats * len(files) * len(loaders) * len(page_caches)
-    is_in_job = queues.job(os.environ, declared(machine)) is not None
+    is_in_job = queues.read_job(os.environ, load_if_declared(machine)) is not None
     lock: Any = contextlib.nullcontext()
     if not is_in_job:
-        lock = machine_lock.alone(f"loaders, for {Path(output).resolve()}", longest_s)
+        lock = machine_lock.hold_lock(f"loaders, for {Path(output).resolve()}", longest_s)
     with lock as held:
         loader_timing.measure(files, loaders, page_caches, repeats, labels, output, held and held.as_dict())

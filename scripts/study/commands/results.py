@@ -27,8 +27,8 @@ def status(study: str, machine: str, results_dir: str) -> None:
     from study.core.wording import counted
     from study.experiment import earlier_attempts
     from study.experiment.expansion import load_study
-    from study.instruments import machine_state
-    from study.machines.machine import load, trains_on_launching_host
+    from study.instruments import disturbance
+    from study.machines.machine import is_on_launching_host, load
     from study.records import attempts, run_states
 
     require_machine(machine, results_dir)
@@ -41,8 +41,8 @@ def status(study: str, machine: str, results_dir: str) -> None:
     print(f"study {planned.name} on {machine}: {counted(len(states), 'run')}: {summary}")
     if planned.loading:
         print(f"{run_states.loads_done(planned.loading, folder)} of {len(planned.loading)} loading measurements done")
-    if trains_on_launching_host(settings):
-        print("; ".join(machine_state.lines()))
+    if is_on_launching_host(settings):
+        print("; ".join(disturbance.describe_machine()))
     due = attempts.due(planned.runs, folder, settings)
     for line in (*attempts.lines(due), *attempts.still_disturbed(planned.runs, folder, settings)):
         print(f"  {line}")

@@ -1,8 +1,8 @@
 """The control channel between the processes of a run: small objects over Unix sockets of one host, or over TCP.
 
-Process 0 listens, the others connect. `study.instruments.traffic` counts TCP only, and leaves out the sockets that a
-channel over TCP names. The name of a Unix socket is in Linux's abstract namespace: no file remains, however a process
-ends.
+Process 0 listens, the others connect. `study.instruments.counters` counts TCP only, and leaves out the sockets
+that a channel over TCP names. The name of a Unix socket is in Linux's abstract namespace: no file remains, however a
+process ends.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from study.instruments.traffic import Traffic
+from study.instruments.counters import Traffic
 
 Members = tuple[int, ...]  # ranks, ascending: a process set
 Broadcast = Callable[[dict[int, np.ndarray]], list[np.ndarray]]  # of the arrays {rank: array} to all ranks
@@ -53,7 +53,7 @@ class Collectives(Protocol):
         """
 
     def traffic(self) -> Any:
-        """A `study.instruments.traffic.Traffic`, or one that counts other processes too."""
+        """A `study.instruments.counters.Traffic`, or one that counts other processes too."""
 
     def collect(self, mine: dict[str, Any]) -> Gathered:
         """(``mine`` of every rank, the same of every process if there are other processes than ranks)."""

@@ -23,8 +23,8 @@ from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.experiment.definition import RunDefinition
 from study.instruments import heartbeats
-from study.machines import held_ports, probe
-from study.machines.process_roles import IDLE, Role
+from study.machines import probe
+from study.machines.run_layout import IDLE, Role
 
 LOOK_S = 0.1
 NAMED = 5  # processes that a message names
@@ -47,9 +47,9 @@ def join(run: RunDefinition, folder: Path, variables: MutableMapping[str, str] =
     number = own_rank(names, variables, len(processes))
     if processes[number].kind == IDLE:
         return False
-    limit_s = heartbeats.limit_s() / 2  # the launch would end the run without saying what was waited for
-    _held.extend(held_ports.hold(2))
-    write_json(_file(folder, token, number), _own_facts(held_ports.ports(_held[-2:])))
+    limit_s = heartbeats.read_limit_s() / 2  # the launch would end the run without saying what was waited for
+    _held.extend(probe.hold_ports(2))
+    write_json(_file(folder, token, number), _own_facts(probe.list_ports(_held[-2:])))
     if number == 0:
         taking_part = [each for each, role in enumerate(processes) if role.kind != IDLE]
         found = _gathered(folder, token, taking_part, processes, limit_s)
@@ -99,7 +99,7 @@ def _own_facts(ports: list[int]) -> dict[str, Any]:
     return {
         "name": name,
         "host": f"{name} {boot_id()} {network}",
-        "interfaces": [[each, *address] for each, address in probe.interfaces()],
+        "interfaces": [[each, *address] for each, address in probe.list_interfaces()],
         "resolved": resolved,
         "ports": ports,
     }

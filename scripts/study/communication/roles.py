@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from study.core.errors import exit_with_message
-from study.machines.process_roles import CHIEF, HOROVOD, IDLE, SERVER, WORKER, Role, by_rank, roles
+from study.machines.run_layout import CHIEF, HOROVOD, IDLE, SERVER, WORKER, Role, list_roles, list_roles_by_rank
 
 JOBS = {CHIEF: "chief", WORKER: "worker", SERVER: "ps"}  # TensorFlow's names in TF_CONFIG
 CHIEF_ENDED = 75  # exit code of a worker or server that ends because the chief has ended
@@ -117,5 +117,5 @@ def of_run(run: Any, variables: Mapping[str, str] = os.environ) -> list[Role]:
     """The processes of the run, in the order of their numbers, as seen from one of them."""
     strategy, servers = strategy_of(run), run["servers"]
     if BY_RANK in variables:
-        return by_rank(strategy, run.ranks, servers, run.machine["ranks_per_node"])
-    return roles(strategy, run.ranks, servers)
+        return list_roles_by_rank(strategy, run.ranks, servers, run.machine["ranks_per_node"])
+    return list_roles(strategy, run.ranks, servers)

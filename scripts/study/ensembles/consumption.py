@@ -14,8 +14,8 @@ from study.ensembles.order import Order
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
 from study.experiment.definition import RunDefinition
+from study.instruments.counters import Traffic
 from study.instruments.phases import now
-from study.instruments.traffic import Traffic
 from study.training.history import History
 
 # Batches before the timed ones, and timed (pittman2018, section V-A, does not say how many).

@@ -20,7 +20,7 @@ from study.ensembles.sharing import WAYS, Place
 from study.ensembles.stream import Errors, Stream
 from study.experiment.definition import RunDefinition
 from study.experiment.ensemble import Member, members_of, preprocessing_ranks
-from study.instruments import cpu_time
+from study.instruments import counters
 from study.training import checkpoints
 from study.training.history import History
 from study.training.job import Job
@@ -119,7 +119,10 @@ def _of_core_limit() -> dict[str, float]:
     """
     if cores.limited is None:
         return {}
-    return {"process_cpu_s": cpu_time.of_process_s(), "other_cores_cpu_s": cpu_time.on_other_cores_s(cores.limited)}
+    return {
+        "process_cpu_s": counters.read_process_cpu_s(),
+        "other_cores_cpu_s": counters.sum_other_cores_cpu_s(cores.limited),
+    }
 
 
 def enter(

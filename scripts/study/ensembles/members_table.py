@@ -27,7 +27,7 @@ def write(folder: Path, run: RunDefinition) -> None:
     metrics = checked.load_json(folder / "metrics.json", "metrics")
     everyone = metrics["ranks"]
     gpus = {each["rank"]: each["gpu"] for each in everyone}
-    energies = summary.energy_of_gpus(folder, run.machine, phases.read(folder / "phases.jsonl"), gpus)
+    energies = summary.energy_of_gpus(folder, run.machine, phases.read_edges(folder / "phases.jsonl"), gpus)
     rows = sorted((_row(rank, *energies[rank["rank"]]) for rank in everyone), key=lambda row: row["member"])
     first, last = ([each.name for each in section.fields] for section in fields.sections(fields.OF_MEMBERS))
     metrics_of_all = dict.fromkeys(name for row in rows for name in row if name not in (*first, *last))

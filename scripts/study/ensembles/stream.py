@@ -15,7 +15,7 @@ from study.data.samples import Batch, Can, Changes, SampleSource
 from study.ensembles.buffer import Lost
 from study.ensembles.content import Content, bytes_of
 from study.ensembles.sharing import Way
-from study.instruments import cpu_time
+from study.instruments import counters
 from study.instruments.phases import now
 from study.instruments.queue_usage import Usage
 
@@ -96,8 +96,8 @@ class Stream(SampleSource):
     @contextlib.contextmanager
     def flowing(self) -> Iterator[None]:
         """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
-        self._begun, cpu = now(), cpu_time.of_process_s()
-        library = cpu_time.of_each_thread_s(self._way.place.communicator.own_threads)
+        self._begun, cpu = now(), counters.read_process_cpu_s()
+        library = counters.read_thread_cpu_s(self._way.place.communicator.own_threads)
         self.usage.begin()
         self._start()
         yield
@@ -105,7 +105,7 @@ class Stream(SampleSource):
         self.usage.end()
         self._finish()
         self.usage.end()
-        self._cpu_s, self._library_cpu_s = cpu_time.of_process_s() - cpu, cpu_time.since_s(library)
+        self._cpu_s, self._library_cpu_s = (counters.read_process_cpu_s() - cpu, counters.compute_cpu_s_since(library))
 
     def failure(self) -> BaseException | None:
         """The error with which sharing has failed; None if it has not."""
@@ -152,7 +152,7 @@ class Stream(SampleSource):
             self._taken()
         while number:
             if self._block is None:
-                self.usage.took(self._buffer.fill)
+                self.usage.note_block(self._buffer.fill)
                 self._block, self._used = self._taken(), 0
                 self._most_used = max(self._most_used, bytes_of(self._block))
             left = len(self._block[0]) - self._used
@@ -174,16 +174,16 @@ class Stream(SampleSource):
 
     def _preprocessed(self, reader: int, readers: int) -> Iterator[Any]:
         """The blocks of one reader; counts the threads that make them."""
-        before = cpu_time.threads()
+        before = counters.list_threads()
         blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers)
-        self._preprocessors |= cpu_time.threads() - before
+        self._preprocessors |= counters.list_threads() - before
         return blocks
 
     def _made(self, blocks: Iterator[Any]) -> Content:
         """The next of the blocks that this rank preprocesses."""
         own = next(blocks)
         self._samples_preprocessed += len(own[0])
-        self._preprocessing_cpu_s = cpu_time.of_threads_s(self._preprocessors)
+        self._preprocessing_cpu_s = counters.sum_thread_cpu_s(self._preprocessors)
         return own
 
     def _produce(self) -> None:

@@ -21,7 +21,7 @@ from study.experiment.parameter import FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
 from study.experiment.study import Dataset, Further, LoadingMeasurement, PlannedRun, Reference, Study
-from study.machines import capacity, machine
+from study.machines import host_capabilities, machine
 
 MOST_RUNS = 20_000
 PLANNED = "STUDY_PLANNED"  # variable with the digest of the study that Snakemake has planned
@@ -39,7 +39,7 @@ def load_study(name: str, on: dict[str, Any] | None = None) -> Study:
     grids = _grids(checked.read(configuration.files("studies")[name])[0])
     own = programs.specs(grids)
     content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
-    most_ranks = None if on is None else lambda: capacity.of(on).ranks
+    most_ranks = None if on is None else lambda: host_capabilities.compute_capacity(on).ranks
     return expand(name, content, f"config/studies/{name}.yaml", most_ranks)
 
 

@@ -14,7 +14,7 @@ from study.experiment import conversions, identity, methods
 from study.experiment.definition import Derived, RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun, Study
-from study.machines import hosts, launchers, process_roles, storage
+from study.machines import launchers, run_layout, storage
 from study.workloads import command
 
 # Only keys that change a run's result: other keys can change without training again.
@@ -40,12 +40,12 @@ def define(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDefini
     machine = launchers.with_library(run["allreduce_library"], machine)
     settings = {name: machine.get(name, default) for name, default in MACHINE_DEFAULTS.items()}
     if run["staging"] != "local_copy":
-        settings["node_storage"] = storage.on_nodes(machine).get(run["storage"])
+        settings["node_storage"] = storage.list_node_folders(machine).get(run["storage"])
     on_hosts = _on_hosts(run, machine)
     derived = Derived(
         run.epochs_per_rank,
         run.batch_size_per_rank,
-        len(on_hosts["hosts"]) if "hosts" in on_hosts else launchers.nodes(run.processes_on(machine), machine),
+        len(on_hosts["hosts"]) if "hosts" in on_hosts else launchers.count_nodes(run.processes_on(machine), machine),
         run.repeat * SEEDS_APART,
     )
     content = {
@@ -91,12 +91,12 @@ def _on_hosts(run: PlannedRun, machine: dict[str, Any]) -> dict[str, Any]:
     strategies use the interface.
     """
     if not machine.get("hosts"):
-        is_used = "interface" in machine and run["strategy"] != process_roles.HOROVOD
+        is_used = "interface" in machine and run["strategy"] != run_layout.HOROVOD
         return {"interface": machine["interface"]} if is_used else {}
-    placed = hosts.placement(run.gpus, machine["hosts"])
+    placed = run_layout.place_ranks(run.gpus, machine["hosts"])
     others: dict[str, Any] = {name: machine[name] for name in ("interface", "laboratory") if name in machine}
     ranks_on = {name: placed.get(name, 0) for name in machine["hosts"]}
-    serving = set(hosts.of_servers(run["servers"], ranks_on))
+    serving = set(run_layout.place_servers(run["servers"], ranks_on))
     in_use = [[name, ranks] for name, ranks in ranks_on.items() if ranks or name in serving]
     return {"hosts": in_use, "ranks_per_node": max(placed.values(), default=1), **others}
 
@@ -145,7 +145,7 @@ def _paths(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
 
 
 def _data_dir(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> str:
-    return storage.data_dir(run["storage"], machine, data_dir, run["lustre_stripes"])
+    return storage.choose_data_dir(run["storage"], machine, data_dir, run["lustre_stripes"])
 
 
 def _scaled_files(dataset: Dataset) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ class PlannedRun:
 
     def processes_on(self, machine: dict[str, Any]) -> int:
         """The number of processes that the launcher of a machine starts for the run, each in a rank's place."""
-        return launchers.started(self["strategy"], self.gpus, self["servers"], machine)
+        return launchers.count_started(self["strategy"], self.gpus, self["servers"], machine)
 
     @property
     def trained_ranks(self) -> int:

@@ -15,8 +15,8 @@ from study.core import checked, paths
 from study.core.errors import StudyError
 from study.experiment import published_times
 from study.experiment.study import PlannedRun
-from study.machines import launchers, walltime
-from study.machines.packing import Timed
+from study.machines import launchers, queues
+from study.machines.queues import Timed
 
 MORE = 1.5  # times the known time: the limit of a run
 LEAST_MORE = 1.1  # at least, where a queue allows no more
@@ -64,7 +64,7 @@ class Limits:
         if "scheduler" not in machine:  # there is no walltime to ask for
             return by_machine
         if run.walltime_minutes:
-            return Limit(number, walltime.limit_s(run.walltime_minutes), GRID)
+            return Limit(number, queues.compute_limit_s(run.walltime_minutes), GRID)
         took_s, too_short = self._finished(run)
         known_s, source = (took_s, REPEATS) if took_s else (published_times.runtime_s(run, machine), PUBLISHED)
         if known_s is None:
@@ -73,7 +73,7 @@ class Limits:
         if limit_s is None:
             return dataclasses.replace(by_machine, known_s=known_s)
         if too_short:
-            longest_s = walltime.longest_s(_job(number, limit_s, machine) or 1, machine)
+            longest_s = queues.find_longest_s(_job(number, limit_s, machine) or 1, machine)
             more_s = machine["time_limit_s"] if machine["time_limit_s"] > limit_s else min(longest_s, 2 * limit_s)
             return dataclasses.replace(by_machine, limit_s=more_s, known_s=known_s)
         return Limit(number, limit_s, source, known_s)
@@ -100,7 +100,7 @@ def estimated_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | 
     nodes = _job(ranks, least_s, machine)
     if nodes is None:
         return None
-    longest_s = walltime.longest_s(nodes, machine)
+    longest_s = queues.find_longest_s(nodes, machine)
     if math.isinf(longest_s):  # the machine's file does not tell what its queue allows
         longest_s = machine["time_limit_s"]
     wanted_s = 60.0 * math.ceil(max(LEAST_S, known_s * MORE) / 60)
@@ -109,8 +109,8 @@ def estimated_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | 
 
 def _job(ranks: int, limit_s: float, machine: dict[str, Any]) -> int | None:
     """The nodes of the job in which a run on so many ranks may take so long; None if there is none."""
-    nodes, minutes = launchers.nodes(ranks, machine), walltime.job_minutes(limit_s)
-    if nodes < walltime.smallest_nodes(machine) and launchers.of(machine).places_itself:
-        return walltime.job_nodes(nodes, minutes, machine)
-    longest = walltime.longest_minutes(nodes, machine)
+    nodes, minutes = launchers.count_nodes(ranks, machine), queues.compute_job_minutes(limit_s)
+    if nodes < queues.get_smallest_nodes(machine) and launchers.get_launcher(machine).places_itself:
+        return queues.choose_job_nodes(nodes, minutes, machine)
+    longest = queues.find_longest_minutes(nodes, machine)
     return nodes if longest is None or minutes <= longest else None

@@ -5,7 +5,7 @@ a separate counter, time of others is what was busy, less the run's own processe
 counts where it ran last, since the kernel does not tell how its time is divided over cores.
 
 Where ranks have cores of their own, a row is of one rank's: those of which others have taken the most until then (see
-`study.instruments.rank_cores`). Others on the other hyper-threads of these cores count too.
+`study.instruments.host_processes`). Others on the other hyper-threads of these cores count too.
 
 Sources: proc_stat(5), proc_pid_stat(5), proc_vmstat(5); the kernel's Documentation/accounting/psi.rst,
 Documentation/admin-guide/cgroup-v2.rst (``cpu.stat``) and Documentation/scheduler/sched-bwc.rst; of ``throttled_time``
@@ -14,26 +14,19 @@ kernel/sched/fair.c, of ``scaling_cur_freq`` arch/x86/kernel/cpu/aperfmperf.c be
 
 from __future__ import annotations
 
-import csv
 import os
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from study.core import cores
-from study.core.files import AnyPath
-from study.instruments import process_stat
-from study.instruments.gpu_background import Gpus
-from study.instruments.process_stat import SERVING, TICKS, Process
-from study.instruments.rank_cores import Cpus, RankCores
+from study.instruments import host_processes
+from study.instruments.host_processes import SERVING, TICKS, Cpus, Process, RankCores
 
 VARIABLE = "STUDY_RUN"  # in the environment of each process of a run: the run's directory
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
-SHORTEST_S = 0.5  # of a row
-MOST_COST = 0.004  # the share of a core that reading may take: then rows are longer
 NUMBERS = 8  # of a core's line in /proc/stat that are read
 NAMED_CORES = 0.02  # from which a process is named
 SETTLED_S = 10.0  # after its start, a process does not become another program with another environment
@@ -47,8 +40,8 @@ OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", *TEX
 COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS)
 
 
-def tells_others(root: Path = cores.ROOT) -> bool:
-    """Whether this host counts what its cores were busy with; without, nothing tells the time of others."""
+def can_measure_other_load(root: Path = cores.ROOT) -> bool:
+    """True if /proc/stat has per-CPU busy times; without them, load by other processes is unknown."""
     if not cores.counts_of_kernel(root):
         return False
     try:
@@ -56,7 +49,7 @@ def tells_others(root: Path = cores.ROOT) -> bool:
     except (OSError, ValueError):
         return False
     times = {name: numbers for name, *numbers in map(str.split, filter(str.strip, lines))}
-    return all(_counts(times.get(f"cpu{core}", [])) for core in cores.allowed())
+    return all(_has_counts(times.get(f"cpu{core}", [])) for core in cores.allowed())
 
 
 class _Times(NamedTuple):
@@ -105,26 +98,26 @@ class Background:
         self._next_clock = 0
         self.at, self._before = self._read()
 
-    def changes(self) -> tuple[float, dict[str, float | None], str] | None:
+    def read_changes(self) -> tuple[float, dict[str, float | None], str] | None:
         """Since the last time: the seconds, by how much each of `COUNTED` has changed, and the busiest others.
 
         None if no time has passed.
         """
         earlier, times = self._processes, self._times
-        at, found = self._read()
+        at, counters = self._read()
         seconds = at - self.at
         if seconds <= 0:
             return None
-        changes = {name: _change(self._before[name], found[name]) for name in found}
+        changes = {name: _compute_increase(self._before[name], counters[name]) for name in counters}
         if (throttled := changes["throttled_s"]) is not None:
             changes["throttled_s"] = min(seconds, throttled)  # the kernel adds up the CPUs of a group
-        self.at, self._before = at, found
-        of_ranks = {cpus: self._of_cores(cpus, times) for cpus in self._of_ranks(seconds)}
+        self.at, self._before = at, counters
+        of_ranks = {cpus: self._compute_cpu_times(cpus, times) for cpus in self._list_rank_cores(seconds)}
         self._cores = self._cores.union(*of_ranks)
         for cpus, values in of_ranks.items():
-            self._ranks.note(cpus, (values["others_cpu_s"] or 0.0) + (values["steal_s"] or 0.0), seconds)
-        self._of_row = self._ranks.with_most_lost(of_ranks)
-        return seconds, {**of_ranks[self._of_row], **changes}, self._busiest(earlier, seconds)
+            self._ranks.note_lost(cpus, (values["others_cpu_s"] or 0.0) + (values["steal_s"] or 0.0), seconds)
+        self._of_row = self._ranks.choose_most_lost(of_ranks)
+        return seconds, {**of_ranks[self._of_row], **changes}, self._name_busiest(earlier, seconds)
 
     def is_own(self, pid: int) -> bool | None:
         """Whether a process is the run's, as of the last reading; None if there was none of this number."""
@@ -133,10 +126,10 @@ class Background:
 
     @property
     def number_of_cores(self) -> int:
-        """Of how many logical CPUs the last `changes` are."""
+        """Number of logical CPUs covered by the last `read_changes`."""
         return len(self._of_row)
 
-    def clock_mhz(self) -> float | None:
+    def read_clock_mhz(self) -> float | None:
         """The mean clock rate of the run's cores; where reading takes long, of some of them, at each call of others.
 
         On x86, Linux before 5.18 waits for 10 ms in each reading, so that those of 128 cores take over a second.
@@ -145,7 +138,7 @@ class Background:
         for _ in every:
             core = every[self._next_clock % len(every)]
             self._next_clock += 1
-            if (text := self._text(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")).isdigit():
+            if (text := self._read_text(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")).isdigit():
                 rates.append(int(text) / 1e3)
             if time.monotonic() >= until:
                 break
@@ -154,65 +147,65 @@ class Background:
     def _read(self) -> tuple[float, dict[str, float | None]]:
         """The moment, and counters since some time in the past."""
         at = self._clock()
-        self._times = dict(self._all_times())
+        self._times = dict(self._read_cpu_times())
         self._read_processes()
-        pages = _numbers(self._text("proc/vmstat"))
+        pages = _parse_numbers(self._read_text("proc/vmstat"))
         swapped = [pages[name] for name in ("pswpin", "pswpout") if name in pages]
         return at, {
-            "throttled_s": self._throttled_s(),
+            "throttled_s": self._read_throttled_s(),
             "swapped_mb": sum(swapped) * PAGE_MB if swapped else None,
-            "memory_stalled_s": self._stalled_s("memory"),
-            "io_stalled_s": self._stalled_s("io"),
+            "memory_stalled_s": self._read_stalled_s("memory"),
+            "io_stalled_s": self._read_stalled_s("io"),
             "major_faults": pages.get("pgmajfault"),
-            "thermal_throttles": self._thermal_throttles(),
+            "thermal_throttles": self._count_thermal_throttles(),
         }
 
-    def _all_times(self) -> Iterator[tuple[int, _Times]]:
-        """Of each logical CPU that the kernel tells of."""
+    def _read_cpu_times(self) -> Iterator[tuple[int, _Times]]:
+        """(number, `_Times`) of each logical CPU in /proc/stat."""
         if not cores.counts_of_kernel(self._root):
             return
-        for line in self._text("proc/stat").splitlines():
+        for line in self._read_text("proc/stat").splitlines():
             name, *numbers = line.split() or [""]
             core = name.removeprefix("cpu")
-            if name != core and core.isdigit() and _counts(numbers):
+            if name != core and core.isdigit() and _has_counts(numbers):
                 # user, nice, system; the time of guests is within the first two
                 yield int(core), _Times(sum(map(int, numbers[:3])) / TICKS, int(numbers[7]) / TICKS)
 
-    def _of_cores(self, cpus: Cpus, before: Mapping[int, _Times]) -> dict[str, float | None]:
+    def _compute_cpu_times(self, cpus: Cpus, before: Mapping[int, _Times]) -> dict[str, float | None]:
         """`TIMES` of some logical CPUs in this row, but for those of control groups. before: at its begin.
 
         Steal is of these CPUs alone, all else also of the other hyper-threads of their cores.
         """
-        near, known = self._ranks.near(cpus), self._times.keys() & before.keys()
+        near, counted = self._ranks.add_siblings(cpus), self._times.keys() & before.keys()
         own, kernel = (
             sum(used for cpu, used in by_cpu.items() if cpu is None or cpu in near)
             for by_cpu in (self._own, self._kernel)
         )
         others: float | None = None
         steal: float | None = None
-        if cpus <= known:
-            busy = sum(max(0.0, self._times[cpu].busy - before[cpu].busy) for cpu in near & known)
+        if cpus <= counted:
+            busy = sum(max(0.0, self._times[cpu].busy - before[cpu].busy) for cpu in near & counted)
             steal = sum(max(0.0, self._times[cpu].steal - before[cpu].steal) for cpu in cpus)
             others = max(0.0, busy - own - kernel)
         return {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, "steal_s": steal}
 
-    def _of_ranks(self, seconds: float) -> list[Cpus]:
+    def _list_rank_cores(self, seconds: float) -> list[Cpus]:
         """The cores of the run's ranks. seconds: of the row."""
         marked = {pid: each for pid, each in self._processes.items() if (pid, each.started) in self._marked}
-        return self._ranks.of(marked, {pid: self._used.get(pid, 0.0) / seconds for pid in marked})
+        return self._ranks.list_cores_of_ranks(marked, {pid: self._used.get(pid, 0.0) / seconds for pid in marked})
 
     def _read_processes(self) -> None:
-        """All processes, and the processor seconds in this row of the run's own and of the kernel's threads.
+        """Read all processes, and add up this row's processor seconds of the run's own and of the kernel's threads.
 
         What a process used in its last moments is in its parent's time of ended children, if the parent waited for it.
         Of that, what was counted while it ran is not counted again.
         """
-        before, self._processes = self._processes, dict(self._all_processes())
+        before, self._processes = self._processes, dict(self._list_processes())
         for key in self._unsettled:
             self._is_own.pop(key, None)
         self._unsettled.clear()
         self._add_serving()
-        counted = self._counted_of_ended(before)
+        counted = self._sum_time_of_ended(before)
         self._used, self._own, self._kernel = {}, defaultdict(float), defaultdict(float)
         for pid, process in self._processes.items():
             earlier = before.get(pid)
@@ -228,19 +221,19 @@ class Background:
         self._is_own = {key: value for key, value in self._is_own.items() if key in keys}
         self._marked &= keys
 
-    def _counted_of_ended(self, before: Mapping[int, Process]) -> dict[int, float]:
+    def _sum_time_of_ended(self, before: Mapping[int, Process]) -> dict[int, float]:
         """{process: time of own processes below it that have ended since ``before``, as far as it was counted}."""
-        found: dict[int, float] = {}
+        seconds: dict[int, float] = {}
         for pid, process in before.items():
-            if self._lives(pid, process) or not self._is_of_run(pid, process):
+            if self._is_alive(pid, process) or not self._is_of_run(pid, process):
                 continue
             above = process
-            while (parent := before.get(above.parent)) and not self._lives(above.parent, parent):
+            while (parent := before.get(above.parent)) and not self._is_alive(above.parent, parent):
                 above = parent
-            found[above.parent] = found.get(above.parent, 0.0) + process.seconds
-        return found
+            seconds[above.parent] = seconds.get(above.parent, 0.0) + process.seconds
+        return seconds
 
-    def _lives(self, pid: int, process: Process) -> bool:
+    def _is_alive(self, pid: int, process: Process) -> bool:
         return pid in self._processes and self._processes[pid].started == process.started
 
     def _add_serving(self) -> None:
@@ -256,9 +249,9 @@ class Background:
                 self._is_own[pid, process.started] = True
                 self._unsettled.discard((pid, process.started))
 
-    def _all_processes(self) -> Iterator[tuple[int, Process]]:
+    def _list_processes(self) -> Iterator[tuple[int, Process]]:
         for entry in os.listdir(self._root / "proc"):  # noqa: PTH208  thousands of names
-            if entry.isdigit() and (process := process_stat.parsed(self._bytes(f"proc/{entry}/stat"))):
+            if entry.isdigit() and (process := host_processes.parse_stat(self._read_bytes(f"proc/{entry}/stat"))):
                 yield int(entry), process
 
     def _is_of_run(self, pid: int, process: Process) -> bool:
@@ -269,7 +262,7 @@ class Background:
         key = pid, process.started
         if key not in self._is_own:
             parent = self._processes.get(process.parent)
-            if not process.is_kernel and self._mark in self._bytes(f"proc/{pid}/environ").split(b"\0"):
+            if not process.is_kernel and self._mark in self._read_bytes(f"proc/{pid}/environ").split(b"\0"):
                 self._marked.add(key)
             self._is_own[key] = not process.is_kernel and (
                 pid == self._launcher
@@ -278,14 +271,14 @@ class Background:
                 or (parent is not None and parent.started <= process.started and pid != process.parent
                     and self._is_of_run(process.parent, parent))
             )  # fmt: skip
-            if not self._is_own[key] and process_stat.age_s(process) < SETTLED_S:
+            if not self._is_own[key] and host_processes.compute_age_s(process) < SETTLED_S:
                 self._unsettled.add(key)
         return self._is_own[key]
 
-    def _busiest(self, earlier: Mapping[int, Process], seconds: float) -> str:
+    def _name_busiest(self, earlier: Mapping[int, Process], seconds: float) -> str:
         """Others that used the most of the row's cores: ``cc1plus 0.93, backup 0.10``, in cores."""
         used: dict[str, float] = {}
-        near = self._ranks.near(self._of_row)
+        near = self._ranks.add_siblings(self._of_row)
         for pid, process in self._processes.items():
             before = earlier.get(pid)
             is_elsewhere = process.cpu is not None and process.cpu not in near
@@ -296,47 +289,47 @@ class Background:
         most = sorted(used.items(), key=lambda each: -each[1])[:3]
         return ", ".join(f"{name} {number:.2f}" for name, number in most if number >= NAMED_CORES)
 
-    def _throttled_s(self) -> float | None:
+    def _read_throttled_s(self) -> float | None:
         """Seconds for which control groups stopped their processes, on all CPUs together, up to now.
 
         Since the last reading: of the group, or one above, with the most. Each has a past of its own.
         """
-        found: dict[Path, float] = {}
+        stopped: dict[Path, float] = {}
         for group in self._groups:
-            told = _numbers(cores.contents(group / "cpu.stat"))
-            if "throttled_usec" in told:  # version 2
-                found[group] = told["throttled_usec"] / 1e6
-            elif "throttled_time" in told:
-                found[group] = told["throttled_time"] / 1e9
-        more = [max(0.0, value - self._stopped[group]) for group, value in found.items() if group in self._stopped]
-        self._stopped |= found
+            numbers = _parse_numbers(cores.contents(group / "cpu.stat"))
+            if "throttled_usec" in numbers:  # version 2
+                stopped[group] = numbers["throttled_usec"] / 1e6
+            elif "throttled_time" in numbers:
+                stopped[group] = numbers["throttled_time"] / 1e9
+        more = [max(0.0, value - self._stopped[group]) for group, value in stopped.items() if group in self._stopped]
+        self._stopped |= stopped
         self._throttled += max(more, default=0.0)
-        return self._throttled if found else None
+        return self._throttled if stopped else None
 
-    def _stalled_s(self, resource: str) -> float | None:
+    def _read_stalled_s(self, resource: str) -> float | None:
         """Seconds in which some process of the host waited for the resource."""
-        for line in self._text(f"proc/pressure/{resource}").splitlines():
+        for line in self._read_text(f"proc/pressure/{resource}").splitlines():
             kind, *values = line.split()
-            told = dict(value.split("=") for value in values if "=" in value)
-            if kind == "some" and "total" in told:
-                return int(told["total"]) / 1e6
+            numbers = dict(value.split("=") for value in values if "=" in value)
+            if kind == "some" and "total" in numbers:
+                return int(numbers["total"]) / 1e6
         return None
 
-    def _thermal_throttles(self) -> float | None:
-        """How often the cores were slowed down up to now; each has a past of its own."""
+    def _count_thermal_throttles(self) -> float | None:
+        """Number of times that the cores were slowed down up to now; each has a past of its own."""
         names = (
             (core, f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count") for core in self._cores
         )
-        found = {core: int(text) for core, name in names if (text := self._text(name)).isdigit()}
-        self._throttles += sum(max(0, count - self._slowed.get(core, count)) for core, count in found.items())
-        self._slowed = found
-        return self._throttles if found else None
+        counts = {core: int(text) for core, name in names if (text := self._read_text(name)).isdigit()}
+        self._throttles += sum(max(0, count - self._slowed.get(core, count)) for core, count in counts.items())
+        self._slowed = counts
+        return self._throttles if counts else None
 
-    def _text(self, name: str) -> str:
+    def _read_text(self, name: str) -> str:
         return cores.contents(self._root / name)
 
-    def _bytes(self, name: str) -> bytes:
-        """What a file has; nothing of a process that has ended or is another user's. There may be thousands of them."""
+    def _read_bytes(self, name: str) -> bytes:
+        """Content of a file; empty for a process that has ended or is another user's. There may be thousands."""
         try:
             descriptor = os.open(f"{self._root}/{name}", os.O_RDONLY)
         except OSError:
@@ -350,70 +343,16 @@ class Background:
             os.close(descriptor)
 
 
-class BackgroundFile:
-    """Writes a row for what a host's counters changed by.
-
-    Args:
-        path: the CSV file.
-        background: of the host.
-        gpus: of the host; a row has their state at its end.
-    """
-
-    def __init__(self, path: AnyPath, background: Background, gpus: Gpus | None = None) -> None:
-        self._background, self._gpus, self._host = background, gpus, socket.gethostname()
-        self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
-        self._writer = csv.writer(self._handle)
-        self._writer.writerow(COLUMNS)
-        self._interval = SHORTEST_S
-
-    @property
-    def next_s(self) -> float:
-        """When the next row is due, by the background's clock."""
-        return self._background.at + self._interval
-
-    def row(self) -> None:
-        """Write a row for the time since the last one."""
-        began = time.process_time()
-        changes = self._background.changes()
-        if changes is None:
-            return
-        seconds, values, named = changes
-        told, clock = [_short(values[name]) for name in COUNTED], _short(self._background.clock_mhz())
-        number = self._background.number_of_cores
-        self._writer.writerow(
-            [time.time_ns(), time.monotonic_ns(), self._host, _short(seconds), number, *told, clock, named,
-             *self._of_gpus(seconds)]
-        )  # fmt: skip
-        self._handle.flush()
-        self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
-
-    def _of_gpus(self, seconds: float) -> list[Any]:
-        if self._gpus is None:
-            return [""] * len(OF_GPUS)
-        found = self._gpus.now(self._background.is_own)
-        times = [None if each is None else seconds * each for each in (found.slowed, found.capped, found.shared)]
-        return [*map(_short, [*times, found.clock_mhz]), " ".join(found.reason.split()), found.users]
-
-    def close(self) -> None:
-        """Write the last row."""
-        self.row()
-        self._handle.close()
-
-
-def _counts(numbers: list[str]) -> bool:
+def _has_counts(numbers: list[str]) -> bool:
     """Whether the numbers of a core in /proc/stat count something: a sandbox (gVisor) has them, and all are 0."""
     return len(numbers) >= NUMBERS and any(each.strip("0") for each in numbers)
 
 
-def _numbers(text: str) -> dict[str, int]:
+def _parse_numbers(text: str) -> dict[str, int]:
     """Lines of a name and a whole number."""
     parts = (line.split() for line in text.splitlines())
     return {part[0]: int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()}
 
 
-def _change(before: float | None, after: float | None) -> float | None:
+def _compute_increase(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else max(0.0, after - before)
-
-
-def _short(value: float | None) -> Any:
-    return "" if value is None else round(value, 4)

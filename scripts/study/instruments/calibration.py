@@ -21,7 +21,7 @@ from study.core import cores, environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 
-VERSION = 1  # raise it when `work` changes: its times are then not comparable with earlier ones
+VERSION = 1  # raise it when `run_once` changes: its times are then not comparable with earlier ones
 FILE = "calibration.json"  # in the run's directory
 ROUNDS = 5  # before the run, and as many after it; a fraction of a second each
 SIZE = 384  # of the multiplied matrices: they stay in a core's cache
@@ -29,7 +29,7 @@ LENGTH = 4_000_000  # float32 elements of the added arrays, 16 MB each: they do 
 TIMEOUT_S = 300
 
 
-def work() -> float:
+def run_once() -> float:
     """Do the computation once: matrix products, passes over memory, interpreted Python. Returns seconds."""
     square, line = np.full((SIZE, SIZE), 0.5, dtype=np.float32), np.ones(LENGTH, dtype=np.float32)
     product, total = np.empty_like(square), np.zeros_like(line)
@@ -44,7 +44,7 @@ def work() -> float:
     return time.perf_counter() - begun
 
 
-def measure(processes: int) -> list[float]:
+def time_rounds(processes: int) -> list[float]:
     """Seconds of every round of so many processes that work at the same time, each on one thread.
 
     Raises:
@@ -74,16 +74,16 @@ def measure(processes: int) -> list[float]:
             worker.wait()
 
 
-def processes_for(ranks: int, cores_per_rank: int) -> int:
-    """As many processes as the run keeps cores of this host busy."""
+def count_processes(ranks: int, cores_per_rank: int) -> int:
+    """Number of cores of this host that the run keeps busy: as many processes are timed."""
     return max(1, min(ranks * cores_per_rank, cores.threads()))
 
 
-def summary(before: list[float], after: list[float], processes: int) -> dict[str, Any]:
+def summarize(before: list[float], after: list[float], processes: int) -> dict[str, Any]:
     """The content of `FILE`. ``calibration_s``: the mean of the medians before and after the run, in seconds."""
     return {
         "calibration_s": (statistics.median(before) + statistics.median(after)) / 2,
-        "version": version(),
+        "version": make_version(),
         "host": platform.node(),
         "processes": processes,
         "before_s": before,
@@ -91,6 +91,6 @@ def summary(before: list[float], after: list[float], processes: int) -> dict[str
     }
 
 
-def version() -> str:
-    """What the computation's time depends on besides the host: its code and numpy."""
+def make_version() -> str:
+    """The version of the computation: its time depends on its code and numpy, besides the host."""
     return f"{VERSION}, numpy {np.__version__}"

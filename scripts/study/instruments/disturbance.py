@@ -1,9 +1,11 @@
-"""Whether a run was disturbed: from what else used its hosts (`study.instruments.background`) while it ran."""
+"""Whether a run was disturbed by what else used its hosts (`study.instruments.background`), and what is at work now."""
 
 from __future__ import annotations
 
 import csv
+import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from study.core import cores
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
-from study.core.wording import significant
-from study.instruments import phases, samplers
-from study.instruments.background import COLUMNS, COUNTED, OF_GPUS, TEXTS_OF_GPUS
-from study.instruments.gpu_background import UNUSED
+from study.core.wording import counted, significant
+from study.instruments import phases
+from study.instruments.background import COLUMNS, COUNTED, OF_GPUS, TEXTS_OF_GPUS, Background
+from study.instruments.gpus import UNUSED
+from study.instruments.power import telemetry
 
 SEPARATOR = "\t"
 NUMBER = r"([0-9]+([.][0-9]+)?(e-?[0-9]{1,2})?)?"
@@ -51,8 +55,12 @@ WORDS = {
     "gpu_shared_share": "other processes were on its GPUs for {:.1f} % of the time",
 }
 
+WATCHED_S = 2.0
+GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
+STEADY = ("performance", "")  # governors that keep the clock rate; empty where the kernel does not tell
 
-def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
+
+def merge_background_files(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
     """Write the rows of all hosts into one file, ``path``; none if no host has left any. A cut-off row is left out.
 
     ranks: the folder of the hosts' files. offsets: {host: nanoseconds by which its clock is ahead}, subtracted from the
@@ -69,7 +77,7 @@ def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
             csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
-def read(path: AnyPath) -> pd.DataFrame:
+def read_background(path: AnyPath) -> pd.DataFrame:
     """The rows of a run's file; raises `StudyError` for another file."""
     return read_csv(path, KINDS)
 
@@ -87,33 +95,33 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
     rows = read_columns(path, KINDS)
-    if unclear := samplers.of_one_name(Path(folder)):
+    if unclear := telemetry.explain_shared_name(Path(folder)):
         names = (*SHARES, *SUMS, *CLOCKS.values(), "background_watched_share", "busiest_others", "gpu_reason")
         nothing: dict[str, Any] = dict.fromkeys(names)
         return nothing | {"background_reason": unclear}
-    by_host = {host: _within(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))}
+    by_host = {host: _select_rows(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))}
     parts = [part for part in by_host.values() if len(part.weight)]
     if not parts:
         return None
-    hosts = [_of_host(part) for part in parts]
-    found: dict[str, Any] = {name: _largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
+    hosts = [_summarize_host(part) for part in parts]
+    summary: dict[str, Any] = {name: _find_largest([host[name] for host in hosts]) for name in (*SHARES, *SUMS)}
     for column, name in CLOCKS.items():
-        found[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
-    found["background_watched_share"] = _watched(by_host, moments)
-    found["busiest_others"] = _busiest(parts)
-    found["gpu_reason"] = _gpu_reason(parts, is_known=found["gpu_shared_share"] is not None)
-    found["background_reason"] = None
-    return found
+        summary[name] = min((rate for host in hosts if (rate := host[column]) is not None), default=None)
+    summary["background_watched_share"] = _compute_watched_share(by_host, moments)
+    summary["busiest_others"] = _name_busiest(parts)
+    summary["gpu_reason"] = _find_gpu_reason(parts, is_known=summary["gpu_shared_share"] is not None)
+    summary["background_reason"] = None
+    return summary
 
 
-def _gpu_reason(parts: Sequence[_Part], is_known: bool) -> str | None:
+def _find_gpu_reason(parts: Sequence[_HostRows], is_known: bool) -> str | None:
     """The first reason of the rows. is_known: whether the run was seen on a GPU; then rows without one have none."""
-    told = (each for part in parts for each in part["gpu_reason"] if each is not None)
-    return next((each for each in told if each != UNUSED or not is_known), None)
+    reasons = (each for part in parts for each in part["gpu_reason"] if each is not None)
+    return next((each for each in reasons if each != UNUSED or not is_known), None)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _HostRows:
     """The rows of one host that count. weight: the share of each that is within the host's phases."""
 
     rows: Columns
@@ -125,19 +133,19 @@ class _Part:
         return self.rows[name][self.places]
 
 
-def _within(rows: Columns, host: str, moments: list[int] | None) -> _Part:
+def _select_rows(rows: Columns, host: str, moments: list[int] | None) -> _HostRows:
     """The rows of a host that overlap with its phases; all if it has none."""
     places = np.flatnonzero(rows["host"] == host)
     if moments is None:
-        return _Part(rows, places, np.ones(len(places)))
+        return _HostRows(rows, places, np.ones(len(places)))
     ends, lengths = rows["end_monotonic_ns"][places], rows["seconds"][places] * 1e9
     within = np.minimum(ends, max(moments)) - np.maximum(ends - lengths, min(moments))
     share = np.divide(within, lengths, out=np.zeros(len(places)), where=lengths > 0)
     weight = np.nan_to_num(np.clip(share, 0.0, 1.0), nan=0.0)
-    return _Part(rows, places[weight > 0], weight[weight > 0])
+    return _HostRows(rows, places[weight > 0], weight[weight > 0])
 
 
-def _watched(by_host: Mapping[str, _Part], moments: Mapping[str, list[int]]) -> float | None:
+def _compute_watched_share(by_host: Mapping[str, _HostRows], moments: Mapping[str, list[int]]) -> float | None:
     """The share of the phases that the rows cover, of the host with the least; None if they name other hosts.
 
     A row that does not tell the time of others covers nothing, unless no row of the run tells it. by_host: also hosts
@@ -157,78 +165,78 @@ def _watched(by_host: Mapping[str, _Part], moments: Mapping[str, list[int]]) -> 
     return min(shares)
 
 
-def of_run(folder: AnyPath) -> dict[str, Any] | None:
-    """As `summarize`, of a run that has just ended, however it did."""
+def summarize_ended_run(folder: AnyPath) -> dict[str, Any] | None:
+    """The record's ``background`` of a run that has just ended, however it did; see `summarize`."""
     path = Path(folder) / "phases.jsonl"
-    return summarize(folder, phases.read(path) if path.exists() else [])
+    return summarize(folder, phases.read_edges(path) if path.exists() else [])
 
 
-def reasons(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> list[str]:
-    """By what a run was disturbed, in words; empty if it was not.
+def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> list[str]:
+    """Reasons in words why a run counts as disturbed; empty if it was not.
 
     found: as of `summarize`. limits: those of the machine's file (``disturbance``), which replace `LIMITS`.
     """
-    if found is None:
+    if summary is None:
         return []
-    told = []
+    texts = []
     for name, limit in {**LIMITS, **(limits or {})}.items():
-        value = found.get(name)
+        value = summary.get(name)
         if value is not None and value > limit:
-            who = f" ({found['busiest_others']})" if name == "others_cpu_share" and found["busiest_others"] else ""
-            told.append(WORDS[name].format(100 * value if name in SHARES else significant(value)) + who)
-    return told
+            who = f" ({summary['busiest_others']})" if name == "others_cpu_share" and summary["busiest_others"] else ""
+            texts.append(WORDS[name].format(100 * value if name in SHARES else significant(value)) + who)
+    return texts
 
 
-def is_disturbed(found: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
-    """Whether a run was disturbed; None if that is not known.
+def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
+    """True if a run was disturbed, None if that is not known.
 
     That is so without the file, if it misses much of the run, if its hosts do not tell what others use, and if several
     of them have one name.
 
-    The rest as for `reasons`.
+    The rest as for `list_reasons`.
     """
-    if found is None:
+    if summary is None:
         return None
-    if reasons(found, limits):
+    if list_reasons(summary, limits):
         return True
-    watched = found.get("background_watched_share")
-    is_known = found.get("others_cpu_share") is not None and (watched is None or watched >= LEAST_WATCHED)
+    watched = summary.get("background_watched_share")
+    is_known = summary.get("others_cpu_share") is not None and (watched is None or watched >= LEAST_WATCHED)
     return False if is_known else None
 
 
-def unknown(found: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
-    """Why it is not known whether a run was disturbed; None if it is. The rest as for `reasons`."""
-    if is_disturbed(found, limits) is not None:
+def explain_unknown(summary: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
+    """The reason why it is not known whether a run was disturbed, or None. The rest as for `list_reasons`."""
+    if is_disturbed(summary, limits) is not None:
         return None
-    if (reason := found.get("background_reason")) is not None:
+    if (reason := summary.get("background_reason")) is not None:
         return str(reason)
-    if found["others_cpu_share"] is None:
+    if summary["others_cpu_share"] is None:
         return "its hosts do not show what others use of their cores (/proc/stat)"
-    share = 100 * found["background_watched_share"]
+    share = 100 * summary["background_watched_share"]
     return f"what others used of its hosts was seen for {share:.0f} % of its time only"
 
 
-def _of_host(part: _Part) -> dict[str, float | None]:
+def _summarize_host(part: _HostRows) -> dict[str, float | None]:
     """The shares and sums of one host's rows, each row with its weight."""
-    found: dict[str, float | None] = {}
+    summary: dict[str, float | None] = {}
     for name, (column, per_core) in SHARES.items():
-        values, known = part[column], ~np.isnan(part[column])
-        time = (part["seconds"] * part.weight * (part["cores"] if per_core else 1))[known]
-        found[name] = float((values * part.weight)[known].sum() / time.sum()) if time.sum() > 0 else None
+        values, is_known = part[column], ~np.isnan(part[column])
+        time = (part["seconds"] * part.weight * (part["cores"] if per_core else 1))[is_known]
+        summary[name] = float((values * part.weight)[is_known].sum() / time.sum()) if time.sum() > 0 else None
     for name in SUMS:
-        values, known = part[name], ~np.isnan(part[name])
-        found[name] = float((values * part.weight)[known].sum()) if known.any() else None
+        values, is_known = part[name], ~np.isnan(part[name])
+        summary[name] = float((values * part.weight)[is_known].sum()) if is_known.any() else None
     for name in CLOCKS:
-        values, known = part[name], ~np.isnan(part[name])
-        found[name] = float(np.where(known, values, 0.0).sum() / known.sum()) if known.any() else None
-    return found
+        values, is_known = part[name], ~np.isnan(part[name])
+        summary[name] = float(np.where(is_known, values, 0.0).sum() / is_known.sum()) if is_known.any() else None
+    return summary
 
 
-def _largest(values: list[float | None]) -> float | None:
+def _find_largest(values: list[float | None]) -> float | None:
     return max((each for each in values if each is not None), default=None)
 
 
-def _busiest(parts: Sequence[_Part]) -> str | None:
+def _name_busiest(parts: Sequence[_HostRows]) -> str | None:
     """The other processes that used the most, with their cores on average over the run, the most first."""
     lengths = [part["seconds"] * part.weight for part in parts]
     whole = max(length.sum() for length in lengths)
@@ -240,3 +248,39 @@ def _busiest(parts: Sequence[_Part]) -> str | None:
                 used[name] = used.get(name, 0.0) + float(cores) * seconds / whole
     most = sorted(used.items(), key=lambda each: -each[1])[:3]
     return ", ".join(f"{name} {cores:.2f}" for name, cores in most if cores >= 0.01) or None
+
+
+def describe_machine(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> list[str]:
+    """The machine's load, watched for some seconds, and a line for each thing that makes times vary.
+
+    root: below which /proc and /sys are read; tests have others.
+    """
+    number = len(cores.allowed())
+    background = Background("", None, root)
+    time.sleep(seconds)
+    changes = background.read_changes()
+    share: float | None = 0.0
+    named = ""
+    if changes is not None:
+        passed, values, named = changes
+        others = values["others_cpu_s"]
+        share = None if others is None else others / (passed * number)
+    has = counted(number, "core")
+    used = f"{has}, use unknown (/proc/stat)" if share is None else f"{100 * share:.0f} % of {has} in use"
+    texts = [f"machine: {used}, load {os.getloadavg()[0]:.2f}"]
+    if share is not None and share > LIMITS["others_cpu_share"]:
+        who = f" ({named})" if named else ""
+        texts.append(
+            f"other processes use {100 * share:.0f} % of the cores{who}: runs that are timed now are disturbed"
+        )
+    governors = {cores.contents(root / GOVERNOR.format(core)) for core in cores.allowed()} - set(STEADY)
+    if governors:
+        texts.append(f"the clock rate changes with the load (CPU governor {', '.join(sorted(governors))})")
+    physical, quota = cores.physical(root), cores.quota(root)
+    if physical is not None and physical < number:
+        texts.append(f"{number} logical CPUs are {counted(physical, 'core')} with hyper-threads, which share its units")
+    if quota is not None and quota < number:
+        texts.append(
+            f"a control group allows the time of {quota:g} of {counted(number, 'core')}, and stops what uses more"
+        )
+    return texts

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments import cpu_time
+from study.instruments import counters
 from study.instruments.phases import PhaseLog
 
 LIMIT_S = 900  # without a heartbeat; default if the machine's file gives no limit
@@ -26,7 +26,7 @@ OWN_READING = 4096  # bytes, at most, that one check reads itself
 BUSY_SHARE = 0.1  # of a core; above this share a rank in one of these phases is making progress
 
 # Phase, steps made, monotonic seconds, processor seconds, bytes read.
-Present = tuple[str | None, int | None, float, float, int]
+Progress = tuple[str | None, int | None, float, float, int]
 
 
 class Heartbeat:
@@ -50,21 +50,22 @@ class Heartbeat:
             self._path.touch()
 
     def _watch(self) -> None:
-        before: Present | None = None
+        before: Progress | None = None
         while True:
-            present = self._present()
-            if before is None or self._has_gone_on(before, present, self.busy_phases):
+            present = self._read_progress()
+            if before is None or self._has_progressed(before, present, self.busy_phases):
                 self.beat()
             before = present
             time.sleep(self._interval)
 
-    def _present(self) -> Present:
+    def _read_progress(self) -> Progress:
         phase = self.phases.current if self.phases else "startup"
         steps = self.steps() if phase == "train" and self.steps else None
-        return phase, steps, time.monotonic(), time.process_time() - cpu_time.of_threads_s(self.ignored), _bytes_read()
+        cpu_s = time.process_time() - counters.sum_thread_cpu_s(self.ignored)
+        return phase, steps, time.monotonic(), cpu_s, _count_bytes_read()
 
     @staticmethod
-    def _has_gone_on(before: Present, present: Present, busy_phases: frozenset[str] = BUSY_PHASES) -> bool:
+    def _has_progressed(before: Progress, present: Progress, busy_phases: frozenset[str] = BUSY_PHASES) -> bool:
         if before[:2] != present[:2]:
             return True
         has_read = present[4] - before[4] > OWN_READING
@@ -72,7 +73,7 @@ class Heartbeat:
         return present[0] in busy_phases and (is_busy or has_read)
 
 
-def _bytes_read() -> int:
+def _count_bytes_read() -> int:
     """Bytes that this process has read with read() and similar calls; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/io", "rb") as handle:
@@ -81,18 +82,18 @@ def _bytes_read() -> int:
         return 0
 
 
-def watched(folder: AnyPath) -> Heartbeat | None:
+def start_heartbeat(folder: AnyPath) -> Heartbeat | None:
     """The `Heartbeat` of this process, a rank; None if no watchdog was started. folder: of the run's ranks."""
     limit = os.environ.get(LIMIT_VARIABLE)
     return Heartbeat(folder, float(limit)) if limit else None
 
 
-def limit_s() -> float:
+def read_limit_s() -> float:
     """The longest time that all ranks of this run together may go without a heartbeat."""
     return float(os.environ.get(LIMIT_VARIABLE, LIMIT_S))
 
 
-def latest(folder: Path) -> float:
+def read_latest_heartbeat(folder: Path) -> float:
     """Time (seconds since 1970) of the latest heartbeat of any rank. folder: of the run's ranks."""
     files = [folder, *folder.glob("heartbeat-*"), *folder.glob("phases-*")]
     times = []

@@ -33,7 +33,7 @@ def now() -> tuple[int, int]:
     return time.time_ns(), time.monotonic_ns()
 
 
-def wall_at_zero_ns() -> int:
+def measure_zero_ns() -> int:
     """When this machine's monotonic clock was 0, by its wall clock, to a microsecond; it changes when that one is set.
 
     It is one for all containers of a machine, also where they have boot ids of their own (LXC, systemd-nspawn).
@@ -49,11 +49,11 @@ class WallClock:
     """Whether the wall clock may be used for durations: TensorFlow's graphs have no other (``tf.timestamp``)."""
 
     def __init__(self) -> None:
-        self._zero_ns = wall_at_zero_ns()
+        self._zero_ns = measure_zero_ns()
 
     def was_set(self) -> bool:
         """Whether it was set since the last call: then differences of its times are no durations."""
-        before, self._zero_ns = self._zero_ns, wall_at_zero_ns()
+        before, self._zero_ns = self._zero_ns, measure_zero_ns()
         return abs(self._zero_ns - before) > STEP_NS
 
 
@@ -93,42 +93,42 @@ class PhaseLog:
         self.edge(phase, "end")
 
 
-def merge(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, int] | None = None) -> None:
-    """Merge the ranks' logs, in their order (`in_order`), into ``path``; a last line truncated by a kill is left out.
+def merge_logs(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[str, int] | None = None) -> None:
+    """Merge the ranks' logs, in their order (`sort_edges`), into ``path``; a last line truncated by a kill is left out.
 
     offsets: {host: nanoseconds by which its clock is ahead}; they are subtracted from the wall times.
     """
-    edges = [edge for file in rank_files for edge in read(file, is_merged=False)]
+    edges = [edge for file in rank_files for edge in read_edges(file, is_merged=False)]
     for edge in edges:
         edge["wall_ns"] -= (offsets or {}).get(edge["host"], 0)
-    write_text(path, "".join(json.dumps(edge) + "\n" for edge in in_order(edges)))
+    write_text(path, "".join(json.dumps(edge) + "\n" for edge in sort_edges(edges)))
 
 
-def clock_offsets_ns(hosts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def collect_clock_offsets_ns(hosts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """{host: nanoseconds by which its clock is ahead of the launching host's}. hosts: as in ``provenance.json``."""
     return {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
 
 
-def zeros_ns(edges: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def compute_zeros_ns(edges: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """{host: wall time at which its monotonic clock was 0}, by its wall clock at its first edge.
 
     A moment of a host's monotonic clock plus this is a time that is common to all hosts, to the uncertainty of their
     clocks' offsets. A clock that is set later does not change it.
     """
-    found: dict[str, int] = {}
+    zeros: dict[str, int] = {}
     for edge in sorted(edges, key=lambda edge: edge["monotonic_ns"]):
-        found.setdefault(edge["host"], edge["wall_ns"] - edge["monotonic_ns"])
-    return found
+        zeros.setdefault(edge["host"], edge["wall_ns"] - edge["monotonic_ns"])
+    return zeros
 
 
-def in_order(edges: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The edges in the order in which they happened: by the monotonic clocks, of which `zeros_ns` makes one."""
+def sort_edges(edges: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The edges in the order in which they happened: by the monotonic clocks, of which `compute_zeros_ns` makes one."""
     every = list(edges)
-    zeros = zeros_ns(every)
+    zeros = compute_zeros_ns(every)
     return sorted(every, key=lambda edge: edge["monotonic_ns"] + zeros[edge["host"]])
 
 
-def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
+def read_edges(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
     """The edges in a log, in its order.
 
     is_merged: whether it is a run's log, which was written whole. In the log of a rank, which may have been killed
@@ -139,7 +139,7 @@ def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
     """
     edges = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        if edge := _edge(line):
+        if edge := _parse_edge(line):
             edges.append(edge)
         elif is_merged:
             raise StudyError(f"{path}: line {number}: is no begin or end of a phase; restore it, or delete its folder "
@@ -147,7 +147,7 @@ def read(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
     return edges
 
 
-def _edge(line: bytes) -> dict[str, Any] | None:
+def _parse_edge(line: bytes) -> dict[str, Any] | None:
     """The edge in a line of a log; None if it is none."""
     try:
         edge = parsed_json(line.decode())
@@ -157,7 +157,7 @@ def _edge(line: bytes) -> dict[str, Any] | None:
     return edge if whole and edge["edge"] in ("begin", "end") else None
 
 
-def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
+def compute_durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
     """Seconds of each finished phase by rank, {phase: {rank: seconds}}, by the monotonic clock; repetitions add up."""
     begun: dict[tuple[str, int], int] = {}
     result: dict[str, dict[int, float]] = {}
@@ -172,27 +172,27 @@ def durations(edges: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
     return result
 
 
-def tells_none(times: Mapping[str, Any]) -> bool:
-    """Whether a program told none of `PHASES`. times: of a run, by phase."""
+def has_no_phases(times: Mapping[str, Any]) -> bool:
+    """True if a program reported none of `PHASES`. times: of a run, by phase."""
     return PROGRAM in times and not times.keys() & set(PHASES)
 
 
-def ends_all(edge: Mapping[str, Any]) -> bool:
+def is_program_end(edge: Mapping[str, Any]) -> bool:
     """Whether its rank is in no phase afterwards: a program has ended, of which no phase may have an end."""
     return bool(edge["phase"] == PROGRAM and edge["edge"] == "end")
 
 
-def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
+def find_furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
     """The rank that others wait for: (phase, rank) of the earliest phase, by `ORDER`, among the innermost open ones.
 
     (None, None) if no phase is open.
     """
     open_phases: dict[int, list[tuple[int, str]]] = {}
-    for place, edge in enumerate(in_order(edges)):
+    for place, edge in enumerate(sort_edges(edges)):
         stack = open_phases.setdefault(edge["rank"], [])
         if edge["edge"] == "begin":
             stack.append((place, edge["phase"]))
-        elif ends_all(edge):
+        elif is_program_end(edge):
             stack.clear()
         else:
             stack[:] = [each for each in stack if each[1] != edge["phase"]]
@@ -203,34 +203,35 @@ def furthest_behind(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | 
     return ORDER[phase], rank
 
 
-def last(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
-    """Where a log ends: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
+def find_last_phase(edges: Iterable[dict[str, Any]]) -> tuple[str | None, int | None]:
+    """End of a log: (phase, rank) of the latest open phase, else (``after <phase>``, rank), or (None, None)."""
     open_edges: dict[tuple[str, int], int] = {}
     latest: tuple[str | None, int | None] = (None, None)
-    for place, edge in enumerate(in_order(edges)):
+    for place, edge in enumerate(sort_edges(edges)):
         key = edge["phase"], edge["rank"]
         if edge["edge"] == "begin":
             open_edges[key] = place
         else:
-            for other in [each for each in open_edges if each == key or (ends_all(edge) and each[1] == key[1])]:
+            for other in [each for each in open_edges if each == key or (is_program_end(edge) and each[1] == key[1])]:
                 del open_edges[other]
             latest = f"after {key[0]}", key[1]
     return max(open_edges, key=lambda key: open_edges[key]) if open_edges else latest
 
 
-def launch_ns(
+def compute_launch_ns(
     edges: Iterable[Mapping[str, Any]], started_wall_ns: int, started: Mapping[str, Any] | None
 ) -> dict[str, int]:
     """{host: monotonic ns of that host at which the launcher started}.
 
-    On the launching host it was measured; elsewhere it follows from `zeros_ns`. edges: with wall times by the launching
-    host's clock. started: ``host``, the launching one, and ``monotonic_ns``, its clock then, None of a lost batch job.
+    On the launching host it was measured; elsewhere it follows from `compute_zeros_ns`. edges: with wall times by the
+    launching host's clock. started: ``host``, the launching one, and ``monotonic_ns``, its clock then; None of a lost
+    batch job.
     """
-    found = {host: started_wall_ns - zero for host, zero in zeros_ns(edges).items()}
-    return found | ({started["host"]: started["monotonic_ns"]} if started else {})
+    launches = {host: started_wall_ns - zero for host, zero in compute_zeros_ns(edges).items()}
+    return launches | ({started["host"]: started["monotonic_ns"]} if started else {})
 
 
-def set_clock(edges: Iterable[dict[str, Any]]) -> str | None:
+def find_set_clock(edges: Iterable[dict[str, Any]]) -> str | None:
     """Which host's clock was set during a run, ``n1's clock was set by -30.0 s during the run``; None if none was.
 
     Times by that clock are then wrong, such as the time at which an epoch ended.

@@ -61,7 +61,6 @@ COLUMNS = {
     "model_fit_s": [Functions(r"tf_keras/src/engine/training\.py", "fit")],
 }  # fmt: skip
 
-
 # What cProfile does at each event of Python 3.12 and later (sys.monitoring), by its method.
 CALLBACKS = {
     "_pystart_callback": ("PY_START", "PY_RESUME", "PY_THROW"),
@@ -71,7 +70,7 @@ CALLBACKS = {
 }
 
 
-class OfOneThread(cProfile.Profile):
+class SingleThreadProfile(cProfile.Profile):
     """cProfile of the thread that enables it, as it is up to Python 3.11.
 
     From Python 3.12 on, it is told of all threads and takes their calls for those of one: a thread that returns ends
@@ -84,21 +83,21 @@ class OfOneThread(cProfile.Profile):
         if sys.version_info >= (3, 12):
             own = threading.get_ident()
             for method, events in CALLBACKS.items():
-                callback = _in_thread(own, getattr(self, method))
+                callback = _limit_to_thread(own, getattr(self, method))
                 for event in events:
                     number = getattr(sys.monitoring.events, event)
                     sys.monitoring.register_callback(sys.monitoring.PROFILER_ID, number, callback)
 
 
-def _in_thread(thread: int, callback: Callable[..., object]) -> Callable[..., None]:
-    """``callback``, called in the thread of this number only."""
+def _limit_to_thread(thread: int, callback: Callable[..., object]) -> Callable[..., None]:
+    """``callback``, call_in_thread in the thread of this number only."""
     here = threading.get_ident
 
-    def called(*arguments: object) -> None:
+    def call_in_thread(*arguments: object) -> None:
         if here() == thread:
             callback(*arguments)
 
-    return called
+    return call_in_thread
 
 
 def summarize(path: AnyPath) -> dict[str, Any]:
@@ -113,19 +112,19 @@ def summarize(path: AnyPath) -> dict[str, Any]:
             stats: Any = pstats.Stats(str(path))  # whose attributes have no types
     except (EOFError, ValueError, TypeError, LookupError, MemoryError) as error:  # all that marshal raises
         raise StudyError(f"{path}: is no whole profile ({error}); delete its folder to run again") from None
-    columns = {name: _time(stats.stats, functions) for name, functions in COLUMNS.items()}
-    return {"total_s": stats.total_tt, **columns, "top": _top(stats.stats)}
+    columns = {name: _sum_time(stats.stats, functions) for name, functions in COLUMNS.items()}
+    return {"total_s": stats.total_tt, **columns, "top": _list_top(stats.stats)}
 
 
 def _check(stats: Any) -> None:
     """Raise ValueError unless this is {(file, line, name): (calls, all calls, own, cumulative, callers)}."""
     if not isinstance(stats, dict):
         raise ValueError("there is no list of functions")
-    for function, told in stats.items():
-        calls = [told, *told[4].values()]
+    for function, timing in stats.items():
+        calls = [timing, *timing[4].values()]
         if not all(_is_time(each[2]) and _is_time(each[3]) and type(each[1]) is int for each in calls):
             raise ValueError("a function has no calls or times")
-        if [type(part) for part in function] != [str, int, str] or not all(len(c) == 3 for c in told[4]):
+        if [type(part) for part in function] != [str, int, str] or not all(len(c) == 3 for c in timing[4]):
             raise ValueError("a function has no file, line and name")
 
 
@@ -133,7 +132,7 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < LONGEST_S
 
 
-def _time(stats: dict[Function, Any], functions: list[Functions]) -> float | None:
+def _sum_time(stats: dict[Function, Any], functions: list[Functions]) -> float | None:
     """Seconds inside the functions; calls from one of them to another are counted once."""
     ours = {function: each.own for function in stats for each in functions if each.has(function)}
     total = 0.0
@@ -146,15 +145,15 @@ def _time(stats: dict[Function, Any], functions: list[Functions]) -> float | Non
     return total if ours else None
 
 
-def _top(stats: dict[Function, Any]) -> list[dict[str, Any]]:
+def _list_top(stats: dict[Function, Any]) -> list[dict[str, Any]]:
     by_own_time = sorted(stats.items(), key=lambda item: item[1][2], reverse=True)
     return [
-        {"function": _shown(function), "calls": calls, "own_s": own, "cumulative_s": cumulative}
+        {"function": _format_function(function), "calls": calls, "own_s": own, "cumulative_s": cumulative}
         for function, (_, calls, own, cumulative, _) in by_own_time[:TOP]
     ]
 
 
-def _shown(function: Function) -> str:
+def _format_function(function: Function) -> str:
     """``package/module.py:line name`` without the folders before the package, or a built-in's name."""
     file, line, name = function
     if file == BUILTIN:

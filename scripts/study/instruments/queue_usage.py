@@ -17,7 +17,7 @@ from typing import NamedTuple
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
-from study.instruments import cpu_time
+from study.instruments import counters
 from study.instruments.phases import now
 
 FILE = "usage.csv"  # in the run's directory
@@ -43,10 +43,12 @@ class _Row(NamedTuple):
 
 
 class Usage:
-    """What one rank uses, from `begin` to `end`."""
+    """Records what one rank uses, from `begin` to `end`."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = cpu_time.of_process_s
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = counters.read_process_cpu_s,
     ) -> None:
         """clock, cpu_s: seconds, and processor seconds; others than the real ones are for tests."""
         self._clock, self._cpu_s = clock, cpu_s
@@ -60,7 +62,7 @@ class Usage:
         self._begun_ns = now()
         self._begun_s, self._begun_cpu_s = self._clock(), self._cpu_s()
 
-    def took(self, fill: float) -> None:
+    def note_block(self, fill: float) -> None:
         """The rank takes a block. fill: share of its queue that is full, 0 to 1."""
         with self._changing:
             self._fills, self._blocks = self._fills + fill, self._blocks + 1

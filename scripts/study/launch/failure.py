@@ -108,7 +108,7 @@ def lost_host(lines: list[str]) -> tuple[str, int | None, str] | None:
 
 def _rank_on(folder: Path, rank: int | None, host: str) -> int | None:
     """``rank``, or the first one on ``host`` if it is None: mpirun puts no tag before what it runs besides ranks."""
-    edges = phases.read(folder / "phases.jsonl") if rank is None else []
+    edges = phases.read_edges(folder / "phases.jsonl") if rank is None else []
     return min((edge["rank"] for edge in edges if edge["host"] == host), default=rank)
 
 
@@ -139,11 +139,11 @@ def described(
 
     The phase is that of the rank if it is known and has entered one; the others may be in a later one.
     """
-    edges = phases.read(folder / "phases.jsonl")
-    phase, open_rank = phases.furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
+    edges = phases.read_edges(folder / "phases.jsonl")
+    phase, open_rank = phases.find_furthest_behind(edges) if kind in ("hang", "timeout") else (None, None)
     if phase is None:
         of_rank = [edge for edge in edges if edge["rank"] == rank]
-        phase, open_rank = phases.last(of_rank or edges)
+        phase, open_rank = phases.find_last_phase(of_rank or edges)
     told = [line[:500] for line in log if line.strip()][-TOLD_LINES:]
     rank = open_rank if rank is None else rank
     host = next((edge["host"] for edge in edges if edge["rank"] == rank), None)

@@ -28,8 +28,8 @@ from study.experiment.definition import RunDefinition
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, own_name, processes, run_directory, spots, supervision, variables
-from study.machines import host_check, laboratory, launchers, machine_lock, process_roles, queues, remote
-from study.machines.hosts import Links
+from study.machines import host_capabilities, host_check, launchers, machine_lock, queues, remote, run_layout
+from study.machines.run_layout import Links
 from study.training import checkpoints, program_results
 from study.workloads import command
 from study.workloads.command import content
@@ -52,7 +52,7 @@ def launch(
     Another Snakemake may have trained it since this one planned it, so this is looked up once the folder is locked. The
     outcome of another definition, or of other data, is kept, see `run_directory.replace`.
 
-    job: the current batch job, from `study.machines.queues.job`. The run is ended if it takes longer than
+    job: the current batch job, from `study.machines.queues.read_job`. The run is ended if it takes longer than
     ``time_limit_s`` seconds, or if no rank sends a heartbeat for ``stall_limit_s`` seconds. Files of an earlier attempt
     without an outcome are removed first. calibrated: whether `study.instruments.calibration` is timed before and after.
     Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
@@ -68,7 +68,7 @@ def launch(
                     limits = supervision.Limits(
                         time_limit_s,
                         stall_limit_s,
-                        lambda: heartbeats.latest(folder / "ranks"),
+                        lambda: heartbeats.read_latest_heartbeat(folder / "ranks"),
                         lambda now: queues.is_last_moment(job, now),
                     )
                     _launch(run, folder, limits, job, place, before, lock, calibrated)
@@ -91,7 +91,7 @@ def give_up(run: RunDefinition, folder: str | Path, tries: int) -> bool:
         if begun is None:
             return False
         last_heartbeat = max(path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file())
-        kind, message = queues.lost(begun["job"], last_heartbeat)
+        kind, message = queues.describe_lost_job(begun["job"], last_heartbeat)
         goes_on = (folder / checkpoints.FOLDER).exists()  # another job may finish the run
         if tries < queues.TRIES and (kind != "timeout" or goes_on):
             return False
@@ -163,7 +163,7 @@ def _launch(
     program = [sys.executable, str(SCRIPTS / ("run_command.py" if of_command else "train.py")), str(folder)]
     hosts, links, stall_limit_s = place.hosts, place.links, limits.stall_s
     line = [*before_line, *_line(run, folder, {**run.machine, "links": links}, program)]
-    by_rank = roles.variables_by_rank(launchers.of(run.machine).rank_variables) if _is_by_rank(run) else {}
+    by_rank = roles.variables_by_rank(launchers.get_launcher(run.machine).rank_variables) if _is_by_rank(run) else {}
     code = training_code([run.benchmark["name"]], run.framework, run.benchmark)
     of_ranks = variables.of_ranks(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
@@ -185,9 +185,9 @@ def _launch(
     run.write(folder / "run.yaml")
     write_json(folder / "provenance.json", facts)
 
-    number = calibration.processes_for(run.ranks, run.machine["cores_per_rank"])
+    number = calibration.count_processes(run.ranks, run.machine["cores_per_rank"])
     before = _calibrate(number) if calibrated else None
-    with sampling.sampled_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
+    with sampling.sample_with_launch(run.machine, _are_ranks_here(run), folder / "ranks", of_ranks):
         began_monotonic_ns = time.monotonic_ns()
         ended = supervision.execute(
             line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits
@@ -203,7 +203,7 @@ def _launch(
     run_directory.merge_ranks(folder, facts["hosts"])
     members_table.write(folder, run)
     if before and after:
-        write_json(folder / calibration.FILE, calibration.summary(before, after, number))
+        write_json(folder / calibration.FILE, calibration.summarize(before, after, number))
     killed = ended.killed_for_memory if _are_ranks_here(run) else 0
     why = failure.failure_of(folder, ended.exit_code, ended.stopped, ended.last_lines, killed)
     if why is None:
@@ -214,7 +214,7 @@ def _launch(
 
 def _are_ranks_here(run: RunDefinition) -> bool:
     """Whether all ranks run on this host: on the only node of a job, or without a batch system."""
-    on_a_node = not launchers.of(run.machine).from_a_service_node
+    on_a_node = not launchers.get_launcher(run.machine).from_a_service_node
     return on_a_node and run.derived.nodes == 1 and not run.machine.get("hosts")
 
 
@@ -233,14 +233,14 @@ class _Place:
 
     def as_dict(self) -> dict[str, Any] | None:
         """For the provenance: whether no other run of this user's was timed meanwhile, as far as locks can tell."""
-        return None if self.held is None else machine_lock.together(self.held)
+        return None if self.held is None else machine_lock.summarize_locks(self.held)
 
 
 @contextlib.contextmanager
 def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_job: bool) -> Iterator[_Place]:
     """Check the run's hosts and hold the lock of each machine that they are, on machines without a batch system."""
     hosts, links = _checked_hosts(run, folder)
-    if in_job or not launchers.of(run.machine).on_own_hosts:  # then it has nodes of its own
+    if in_job or not launchers.get_launcher(run.machine).on_own_hosts:  # then it has nodes of its own
         yield _Place(hosts, links, None)
         return
     purpose, limit_s = f"{run.benchmark['name']} in {folder.resolve()}", time_limit_s + AROUND_S
@@ -251,7 +251,7 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_
     } or {own: ""}
     with contextlib.ExitStack() as stack:
         held = [
-            stack.enter_context(machine_lock.alone_on(None if machine == own else name, purpose, limit_s))
+            stack.enter_context(machine_lock.hold_lock_on(None if machine == own else name, purpose, limit_s))
             for machine, name in by_machine.items()
         ]
         if hosts and sum(each.waited_s for each in held) > STALE_S:
@@ -262,7 +262,7 @@ def _alone_on_machine(run: RunDefinition, folder: Path, time_limit_s: float, in_
 @contextlib.contextmanager
 def _own_name_known(run: RunDefinition) -> Iterator[list[str]]:
     """As `own_name.made_known`, where ranks run on this host; `host_check` looks up the names of listed hosts."""
-    if not launchers.of(run.machine).on_own_hosts or run.machine.get("hosts"):
+    if not launchers.get_launcher(run.machine).on_own_hosts or run.machine.get("hosts"):
         yield []
         return
     with own_name.made_known() as before:
@@ -275,7 +275,7 @@ def _refuse_unanswered(run: RunDefinition, folder: Path, last_lines: list[str]) 
     Without its definition the run does not count as launched, so the next job for it is not recorded as lost. Of an
     earlier attempt, the checkpoints and what tells whether they count are kept.
     """
-    launcher, has_begun = launchers.of(run.machine), sampling.has_files_of_ranks(folder / "ranks")
+    launcher, has_begun = launchers.get_launcher(run.machine), sampling.has_files_of_ranks(folder / "ranks")
     patterns = [launcher.in_part, None if has_begun else launcher.unanswered]
     told = next((line for line in last_lines for pattern in patterns if pattern and pattern.search(line)), None)
     if told:
@@ -288,7 +288,7 @@ def _outlast_guards(stall_limit_s: float) -> None:
 
     Until then the run is not over: they may still write into its folder, and take cores from the next run.
     """
-    limit_s = remote.silence_s(stall_limit_s) + KILL_S
+    limit_s = remote.compute_silence_s(stall_limit_s) + KILL_S
     print(f"waiting {limit_s:g} s: within them, a host that is out of reach ends its ranks by itself", file=sys.stderr)
     time.sleep(limit_s)
 
@@ -299,12 +299,12 @@ def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: li
     if starts == command.JOB:
         return program
     if starts == command.NODE:
-        return launchers.command(run.derived.nodes, launchers.with_one_process_a_node(machine), program)
-    if strategy == process_roles.HOROVOD:
-        return launchers.command(run.ranks, machine, program)
+        return launchers.make_command(run.derived.nodes, launchers.with_one_process_a_node(machine), program)
+    if strategy == run_layout.HOROVOD:
+        return launchers.make_command(run.ranks, machine, program)
     if _is_by_rank(run):
-        number = launchers.started(strategy, run.ranks, run["servers"], machine)
-        return launchers.command(number, machine, program, ends_together=True)
+        number = launchers.count_started(strategy, run.ranks, run["servers"], machine)
+        return launchers.make_command(number, machine, program, ends_together=True)
     where = spots.as_text(_spots(run, machine["links"]))
     numbers = [str(run.ranks), str(run["servers"])]
     return [sys.executable, str(SCRIPTS / "strategyrun.py"), strategy, *numbers, where, str(folder), *program]
@@ -312,7 +312,7 @@ def _line(run: RunDefinition, folder: Path, machine: dict[str, Any], program: li
 
 def _is_by_rank(run: RunDefinition) -> bool:
     """Whether the machine's launcher starts the processes of one of TensorFlow's strategies, equal ones."""
-    return roles.strategy_of(run) != process_roles.HOROVOD and not launchers.of(run.machine).on_own_hosts
+    return roles.strategy_of(run) != run_layout.HOROVOD and not launchers.get_launcher(run.machine).on_own_hosts
 
 
 def _spots(run: RunDefinition, links: Links | None) -> list[spots.Spot]:
@@ -327,20 +327,20 @@ def _spots(run: RunDefinition, links: Links | None) -> list[spots.Spot]:
 def _calibrate(number: int) -> list[float] | None:
     """Time the host; None if that failed, which is told: a run is worth more than its calibration."""
     try:
-        return calibration.measure(number)
+        return calibration.time_rounds(number)
     except StudyError as error:
         print(f"warning: {error}", file=sys.stderr)
         return None
 
 
 def _checked_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Host], Links | None]:
-    """Check the run's hosts, on a machine with hosts, and set the laboratory's link rate; see `host_check.check`."""
+    """Check the hosts of a run that has any (`host_check.check_hosts`), and set the laboratory's link rate."""
     if not run.machine.get("hosts"):
         return [], None
     if run.machine.get("laboratory"):
-        laboratory.set_rate(run["link_mbit_per_s"])
+        host_capabilities.set_link_rate(run["link_mbit_per_s"])
     data = [path for paths in run.data.values() for path in paths.values()]
-    return host_check.check(dict(run.machine["hosts"]), folder, data, run.machine.get("interface"))
+    return host_check.check_hosts(dict(run.machine["hosts"]), folder, data, run.machine.get("interface"))
 
 
 def _write_outcome(

@@ -23,7 +23,7 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.wording import signal_in_words
 from study.launch.spots import HERE, Process, Spot, held
-from study.machines.process_roles import CHIEF, SERVER, WORKER, Role
+from study.machines.run_layout import CHIEF, SERVER, WORKER, Role
 
 FILE = "processes.json"  # in the run's directory
 GRACE_S = 5.0

@@ -17,8 +17,7 @@ from study.core.files import meant_for, written_aside
 from study.core.paths import ATTEMPTS, OUTCOME, REPLACED, TIMED_OUT, is_same
 from study.ensembles import members_table
 from study.experiment import autotuning
-from study.instruments import calibration, disturbance, phases, queue_usage
-from study.instruments.operations import profile
+from study.instruments import calibration, disturbance, operations, phases, queue_usage
 from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
@@ -32,7 +31,7 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", OUTCOME, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
              LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE,
-             queue_usage.FILE, profile.FILE, PROGRAM}  # fmt: skip
+             queue_usage.FILE, operations.FILE, PROGRAM}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -171,11 +170,11 @@ def merge_ranks(folder: Path, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
     hosts: of a run on several hosts, from its provenance; all wall times become those of the launching host's clock.
     """
     ranks = folder / "ranks"
-    offsets = phases.clock_offsets_ns(hosts)
-    phases.merge(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
-    telemetry.merge(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
+    offsets = phases.collect_clock_offsets_ns(hosts)
+    phases.merge_logs(sorted(ranks.glob("phases-*.jsonl")), folder / "phases.jsonl", offsets)
+    telemetry.merge_telemetry(ranks, folder / "telemetry.csv", folder / "sensors.json", offsets)
     queue_usage.merge(ranks, folder / queue_usage.FILE, offsets)
-    disturbance.merge(ranks, folder / disturbance.FILE, offsets)
+    disturbance.merge_background_files(ranks, folder / disturbance.FILE, offsets)
     _keep_timeline(folder)
     shutil.rmtree(ranks, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from study.core import commands
 from study.core.errors import StudyError
-from study.machines import held_ports, remote
+from study.machines import probe, remote
 
 ALONE = [sys.executable, "-I", "-S"]  # before a program that imports the standard library only
 
@@ -39,7 +39,7 @@ class Spot:
         line = program if self.host is None else [*ALONE, remote.__file__, self.host, shlex.join(program)]
         variables = {**os.environ, **own}
         if self.host is not None:
-            sent = remote.sent()
+            sent = remote.read_sent()
             variables[remote.SENT] = json.dumps({**sent, "names": [*sent["names"], *own]})
         # In this session, which the guard of the run ends.
         return Process(self, commands.opened(line, variables, leads_session=False))
@@ -84,15 +84,15 @@ def held(spots: list[Spot]) -> Iterator[list[int]]:
     Raises:
         StudyError: a host gives no ports.
     """
-    here = held_ports.hold(sum(spot.host is None for spot in spots))
+    here = probe.hold_ports(sum(spot.host is None for spot in spots))
     asked = {
-        spot: spot.start([*ALONE, held_ports.__file__, str(number)], {})
+        spot: spot.start([*ALONE, probe.__file__, str(number)], {})
         for spot, number in Counter(spots).items()
         if spot.host is not None
     }
     try:
         free = {spot: iter(_told(process)) for spot, process in asked.items()}
-        own = iter(held_ports.ports(here))
+        own = iter(probe.list_ports(here))
         yield [next(own if spot.host is None else free[spot]) for spot in spots]
     finally:
         for process in asked.values():

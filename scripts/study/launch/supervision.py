@@ -69,7 +69,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
             stopped = "timeout", "its batch job reached its walltime, and the batch system ended it"
         finally:
             _end(process)
-            guard.remove(guard.temporary_folder(process.pid, variables))  # if the guard itself was killed
+            guard.remove(guard.name_temporary_folder(process.pid, variables))  # if the guard itself was killed
     reader.join(GRACE_S)  # longer only if a process that cannot be killed holds the output open
     if process.stdin is not None:
         process.stdin.close()

@@ -16,7 +16,7 @@ from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
 from study.machines import remote
-from study.machines.job_variables import without_defaults, without_other_jobs
+from study.machines.launchers import remove_other_jobs, remove_slurm_defaults
 
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 
@@ -59,12 +59,13 @@ def of_ranks(
     """The ranks' environment.
 
     shell: the environment of this process; its variables that steer are removed (`study.core.environment`).
-    in_job: whether this process is in a batch job of the machine (`study.machines.queues.job`). Of its variables, those
-        that are defaults for commands in it are removed; outside of a job all are, which are those of one that is over.
+    in_job: whether this process is in a batch job of the machine (`study.machines.queues.read_job`). Of its
+        variables, those that are defaults for commands in it are removed; outside of a job all are, which are those of
+        one that is over.
     """
     own = of_run(run, folder, stall_limit_s)
-    sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.silence_s(stall_limit_s)}
-    shell = without_defaults(shell) if in_job else without_other_jobs(shell, {})
+    sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.compute_silence_s(stall_limit_s)}
+    shell = remove_slurm_defaults(shell) if in_job else remove_other_jobs(shell, {})
     return {**measuring(shell), "PATH": search_path(), **own, remote.SENT: json.dumps(sent)}
 
 
@@ -83,7 +84,7 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         **SET,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
         LIMIT_VARIABLE: str(stall_limit_s),
-        sampling.VARIABLE: json.dumps(sampling.settings(run.machine)),
+        sampling.VARIABLE: json.dumps(sampling.select_settings(run.machine)),
         background.VARIABLE: str(folder.resolve()),
     }
     if limit := run.parameters.get("core_limit", 0):  # a definition made before the key existed lacks it

@@ -47,14 +47,14 @@ def main() -> None:
     """Start the command line, wait for its end or for the end of the pipe; exits with the command line's exit code."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the command line, whose end the guard awaits
     if sys.argv[1:] == ["--remote"]:
-        order = _order()
+        order = _read_order()
         _set_up(order)
         _start_second()
-        sys.exit(min(_guarded(order["line"], order["silence_s"]), MOST))
-    sys.exit(_guarded(sys.argv[1:], None))
+        sys.exit(min(_guard(order["line"], order["silence_s"]), MOST))
+    sys.exit(_guard(sys.argv[1:], None))
 
 
-def _order() -> dict:
+def _read_order() -> dict:
     """The first line of standard input; what follows it in the same read are bytes without a meaning."""
     text, until = b"", _now() + ORDER_S
     while b"\n" not in text:
@@ -80,32 +80,32 @@ def _set_up(order: dict) -> None:
 
 def _start_second() -> None:
     """Start a process that kills this process group if the guard itself is killed: nobody else could on this host."""
-    ends, held = os.pipe()
+    ends, open_end = os.pipe()
     if os.fork():
         os.close(ends)
         return  # and hold the other end until this process ends
-    os.close(held)
+    os.close(open_end)
     os.read(ends, 1)
     os.killpg(0, signal.SIGKILL)
 
 
-def _guarded(line: list[str], silence_s: float | None) -> int:
+def _guard(line: list[str], silence_s: float | None) -> int:
     """Run ``line`` and return its exit code. silence_s: the longest time without a byte, None for no limit."""
-    child_ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    child_ended, to_child_ended = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it is written to the pipe
-    signal.set_wakeup_fd(told)
+    signal.set_wakeup_fd(to_child_ended)
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    folder = _held_temporary_folder()
-    child = _started(line, folder)
+    folder = _make_temporary_folder()
+    child = _start(line, folder)
     heard = _now()
     while True:
-        status = _reaped(child)
+        status = _reap(child)
         if status is not None:
             _kill_descendants()
             remove(folder)
             return status
-        left = None if silence_s is None else _wait_s(heard + silence_s - _now(), silence_s)
-        ready, _, _ = select.select([0, child_ended], [], [], left)
+        wait_s = None if silence_s is None else _compute_wait_s(heard + silence_s - _now(), silence_s)
+        ready, _, _ = select.select([0, child_ended], [], [], wait_s)
         if silence_s is not None and _now() - heard >= silence_s:
             _give_up(folder)  # also if bytes wait: then this host was frozen, and they are old
         if child_ended in ready:
@@ -116,7 +116,7 @@ def _guarded(line: list[str], silence_s: float | None) -> int:
             heard = _now()
 
 
-def _wait_s(left_s: float, silence_s: float) -> float:
+def _compute_wait_s(left_s: float, silence_s: float) -> float:
     return min(max(0.0, left_s), WAIT_SHARE * silence_s)
 
 
@@ -125,7 +125,7 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _started(line: list[str], folder: Path | None) -> int:
+def _start(line: list[str], folder: Path | None) -> int:
     """Start the command line; returns its process id. folder: for its temporary files, None for the host's."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the child no longer ignores it
     child = os.fork()
@@ -145,18 +145,18 @@ def _started(line: list[str], folder: Path | None) -> int:
         os._exit(127)
 
 
-def _reaped(child: int) -> int | None:
+def _reap(child: int) -> int | None:
     """Collect ended children: the exit code of ``child`` if it has ended, else None."""
-    found = None
+    exit_code = None
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return exit_code
         if not ended:
-            return found
+            return exit_code
         if ended == child:
-            found = _as_exit_code(status)
+            exit_code = _as_exit_code(status)
 
 
 def _give_up(folder: Path | None) -> None:
@@ -165,14 +165,14 @@ def _give_up(folder: Path | None) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _held_temporary_folder() -> Path | None:
+def _make_temporary_folder() -> Path | None:
     """Make the ranks' folder for temporary files and lock it; None if that cannot be: then they use the host's.
 
     Folders of this host's guards that were killed are removed. Another host's are left alone: locks of a file system
     that hosts share may hold on one host only. What another user has put there under such a name is left alone too.
     """
-    folder = temporary_folder(os.getpid(), os.environ)
-    for other in folder.parent.glob(f"{_begin()}*"):
+    folder = name_temporary_folder(os.getpid(), os.environ)
+    for other in folder.parent.glob(f"{_make_name_begin()}*"):
         _remove_if_abandoned(other)
     try:
         folder.mkdir(mode=0o700)
@@ -197,13 +197,13 @@ def _remove_if_abandoned(folder: Path) -> None:
         os.close(descriptor)
 
 
-def temporary_folder(guard: int, variables: Mapping[str, str]) -> Path:
+def name_temporary_folder(guard: int, variables: Mapping[str, str]) -> Path:
     """The ranks' folder for temporary files. guard: the guard's process id. variables: its environment."""
-    return Path(variables.get("TMPDIR") or "/tmp") / f"{_begin()}{guard}"  # noqa: S108  as tempfile does
+    return Path(variables.get("TMPDIR") or "/tmp") / f"{_make_name_begin()}{guard}"  # noqa: S108  as tempfile does
 
 
-def _begin() -> str:
-    """How the names of this host's folders begin: short, since paths of sockets have 107 bytes at most (unix(7))."""
+def _make_name_begin() -> str:
+    """Begin of the names of this host's folders: short, since paths of sockets have 107 bytes at most (unix(7))."""
     return f"{TEMPORARY}{binascii.crc32(os.uname().nodename.encode()):08x}-"
 
 
@@ -218,18 +218,18 @@ def remove(folder: Path | None) -> None:
 def _kill_descendants() -> None:
     """Kill all processes that were started here; repeated, since one may start another meanwhile."""
     for _ in range(20):
-        found = list(_descendants())
-        for process in found:
+        descendants = list(_list_descendants())
+        for process in descendants:
             try:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        if not found:
+        if not descendants:
             return
         time.sleep(0.01)
 
 
-def _descendants() -> Iterator[int]:
+def _list_descendants() -> Iterator[int]:
     """Process ids of all living descendants of this process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

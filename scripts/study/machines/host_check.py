@@ -28,12 +28,12 @@ from study.core import commands
 from study.core.errors import StudyError, StudyErrors
 from study.core.paths import ROOT
 from study.machines import probe, remote
-from study.machines.hosts import INTERFACE, Links
+from study.machines.run_layout import INTERFACE, Links
 
 LIMIT_S = 30  # for a host's answer; one that is busy takes long, one that is down is told sooner by ssh
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
 CLOCK_READINGS = 10
-TOLD = (
+HOST_FACTS = (
     "hostname",
     "boot_id",
     "cpu",
@@ -45,7 +45,7 @@ TOLD = (
     "memory_limit_mb",
     "congestion_control",
 )  # by the host itself
-NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_command`
+NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_make_command`
 
 Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
 
@@ -79,7 +79,7 @@ class Host:
         return asdict(self)
 
 
-def check(
+def check_hosts(
     placement: dict[str, int], folder: Path, data: Iterable[str], given: dict[str, str] | str | None
 ) -> tuple[list[Host], Links | None]:
     """The checked hosts, and their links; no links if all ranks run on this host.
@@ -94,41 +94,41 @@ def check(
         StudyErrors: with a line for each problem.
     """
     request = {"folder": str(ROOT), "data": sorted(data)}
-    with _token(folder) as token:
+    with _make_token(folder) as token:
         request["token"] = str(token)
         with ThreadPoolExecutor(len(placement) + 1) as pool:
-            own = pool.submit(_asked, None, request)
+            own = pool.submit(_examine, None, request)
             local = dict(zip(placement, pool.map(is_here, placement), strict=True))
-            asked = {name: own if local[name] else pool.submit(_asked, name, request) for name in placement}
-            here, found = own.result(), {name: each.result() for name, each in asked.items()}
+            pending = {name: own if local[name] else pool.submit(_examine, name, request) for name in placement}
+            here, answers = own.result(), {name: each.result() for name, each in pending.items()}
     if isinstance(here, str):
         raise StudyError(f"this host cannot be examined: {here}")
-    names = collections.Counter(facts["hostname"] for facts in found.values() if not isinstance(facts, str))
+    names = collections.Counter(facts["hostname"] for facts in answers.values() if not isinstance(facts, str))
     shared = {name for name, hosts in names.items() if hosts > 1}
-    problems = [line for name, facts in found.items() for line in _problems(name, facts, here, shared)]
-    problems += _twins(found)
+    problems = [line for name, facts in answers.items() for line in _list_problems(name, facts, here, shared)]
+    problems += _find_twins(answers)
     links: Links | list[str] | None = None
     if not problems and not all(local.values()):
-        links = _links(cast(dict[str, Facts], found), local, here, given)
+        links = _make_links(cast(dict[str, Facts], answers), local, here, given)
         problems += links if isinstance(links, list) else []
     if problems:
         raise StudyErrors(problems)
-    hosts = [_host(name, placement[name], cast(Facts, facts)) for name, facts in found.items()]
+    hosts = [_make_host(name, placement[name], cast(Facts, facts)) for name, facts in answers.items()]
     return hosts, cast(Links | None, links)
 
 
 def is_here(host: str) -> bool:
     """Whether ``host`` is the host that this process runs on."""
     try:
-        addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    own = {"::1", *(address for _, (address, _) in probe.interfaces())}
+    own = {"::1", *(address for _, (address, _) in probe.list_interfaces())}
     return any(str(address).startswith("127.") or address in own for address in addresses)
 
 
 @contextlib.contextmanager
-def _token(folder: Path) -> Iterator[Path]:
+def _make_token(folder: Path) -> Iterator[Path]:
     """A new file beside the run's directory while the block runs."""
     path = folder.resolve().parent / f".{folder.name[:100]}.visible-{os.getpid()}-{time.monotonic_ns()}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,25 +139,25 @@ def _token(folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _asked(host: str | None, request: Facts) -> Facts | str:
+def _examine(host: str | None, request: Facts) -> Facts | str:
     """The host's facts, or its problem in words; None is this host."""
     program = [sys.executable, "-I", probe.__file__]
-    line = program if host is None else [*remote.SSH, host, _command(program)]
+    line = program if host is None else [*remote.SSH, host, _make_command(program)]
     process = commands.opened(line, reads=True)
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
     try:
-        facts = _conversation(process, request)
+        facts = _converse(process, request)
     except (OSError, ValueError):
         facts = None
     finally:
         is_late = not timer.is_alive()
         timer.cancel()
         errors = commands.end(process)
-    return facts or _why(host or "this host", process.returncode, is_late, errors)
+    return facts or _explain_silence(host or "this host", process.returncode, is_late, errors)
 
 
-def _command(program: list[str]) -> str:
+def _make_command(program: list[str]) -> str:
     """The command for the host's shell, whichever that is."""
     python, folder = shlex.quote(sys.executable), shlex.quote(str(ROOT))
     script = (
@@ -167,7 +167,7 @@ def _command(program: list[str]) -> str:
     return shlex.join(["/bin/sh", "-c", script])
 
 
-def _conversation(process: subprocess.Popen[str], request: Facts) -> Facts | None:
+def _converse(process: subprocess.Popen[str], request: Facts) -> Facts | None:
     """Request, answer, and readings of the clock; None if there was no answer."""
     to, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
     _say(to, json.dumps(request))
@@ -180,7 +180,7 @@ def _conversation(process: subprocess.Popen[str], request: Facts) -> Facts | Non
         _say(to, "")
         return int(answers.readline())
 
-    return {**json.loads(answer), **_clock(read)}
+    return {**json.loads(answer), **_measure_clock(read)}
 
 
 def _say(to: IO[str], text: str) -> None:
@@ -188,7 +188,7 @@ def _say(to: IO[str], text: str) -> None:
     to.flush()
 
 
-def _clock(read: Callable[[], int]) -> dict[str, float]:
+def _measure_clock(read: Callable[[], int]) -> dict[str, float]:
     """Offset of another clock and its uncertainty, seconds, from the reading with the shortest round trip.
 
     read: returns that clock's time, nanoseconds since 1970.
@@ -203,9 +203,9 @@ def _clock(read: Callable[[], int]) -> dict[str, float]:
     return {"offset_s": offset / 1e9, "uncertainty_s": trip / 2e9}
 
 
-def _why(host: str, code: int, is_late: bool, errors: str) -> str:
+def _explain_silence(host: str, code: int, is_late: bool, errors: str) -> str:
     """Why a host gave no answer, and the remedy."""
-    told = ([line.strip() for line in errors.splitlines() if line.strip()] or [f"exit code {code}"])[-1]
+    message = ([line.strip() for line in errors.splitlines() if line.strip()] or [f"exit code {code}"])[-1]
     if is_late:
         return f"no answer within {LIMIT_S} s; check that it is up, and that `ssh {host}` works"
     if code == NO_FOLDER:
@@ -213,43 +213,43 @@ def _why(host: str, code: int, is_late: bool, errors: str) -> str:
     if code == NO_PYTHON:
         return f"has no {sys.executable}; run make setup in {ROOT} there"
     if code != 255:
-        return f"{sys.executable} does not run there ({told}); run make setup in {ROOT} there"
-    if "Permission denied" in told:
+        return f"{sys.executable} does not run there ({message}); run make setup in {ROOT} there"
+    if "Permission denied" in message:
         return f"ssh asks for a password; let it log in by key: ssh-copy-id {host}"
-    if "Host key verification failed" in told:
+    if "Host key verification failed" in message:
         return f"ssh does not know its key; log in once by hand: ssh {host}"
-    return f"ssh cannot reach it ({told}); check its name and that it is up: ssh {host}"
+    return f"ssh cannot reach it ({message}); check its name and that it is up: ssh {host}"
 
 
-def _problems(name: str, found: Facts | str, here: Facts, shared: Collection[str]) -> Iterator[str]:
+def _list_problems(name: str, facts: Facts | str, here: Facts, shared: Collection[str]) -> Iterator[str]:
     """One line for each problem of a host. shared: names of several hosts, which lead elsewhere on some of them."""
-    if isinstance(found, str):
-        yield f"{name}: {found}"
+    if isinstance(facts, str):
+        yield f"{name}: {facts}"
         return
-    if not found["resolves"] and found["hostname"] not in shared:
-        own = found["hostname"]
+    if not facts["resolves"] and facts["hostname"] not in shared:
+        own = facts["hostname"]
         why = "does not resolve there, or to an address that it does not have"
         yield f"{name}: its own name, {own}, {why}; correct it in /etc/hosts on {name}"
-    if not found["sees_token"]:
+    if not facts["sees_token"]:
         yield f"{name}: does not see the results folder; it must be on a file system that all hosts share"
-    commits = {found["commit"], here["commit"]} - {""}  # empty where git is not installed
+    commits = {facts["commit"], here["commit"]} - {""}  # empty where git is not installed
     if len(commits) > 1:
         yield (
-            f"{name}: its commit is {found['commit'][:10]}, here it is {here['commit'][:10]}; bring both to the same "
+            f"{name}: its commit is {facts['commit'][:10]}, here it is {here['commit'][:10]}; bring both to the same "
             "commit"
         )
-    elif found["code"] != here["code"]:
+    elif facts["code"] != here["code"]:
         yield f"{name}: files under scripts/ differ from those here; see git status there and here"
-    yield from _different_packages(name, set(found["packages"]), set(here["packages"]))
-    different = [path for path, digest in here["data"].items() if found["data"][path] != digest]
+    yield from _compare_packages(name, set(facts["packages"]), set(here["packages"]))
+    different = [path for path, digest in here["data"].items() if facts["data"][path] != digest]
     if different:
         path = different[0]
-        yield f"{name}: {path} is not the same there ({found['data'][path]}, here {here['data'][path]}); copy it again"
-    if abs(found["offset_s"]) > CLOCK_LIMIT_S:
-        yield f"{name}: its clock is {found['offset_s']:+.0f} s off; set it: timedatectl set-ntp true"
+        yield f"{name}: {path} is not the same there ({facts['data'][path]}, here {here['data'][path]}); copy it again"
+    if abs(facts["offset_s"]) > CLOCK_LIMIT_S:
+        yield f"{name}: its clock is {facts['offset_s']:+.0f} s off; set it: timedatectl set-ntp true"
 
 
-def _different_packages(name: str, there: set[str], here: set[str]) -> Iterator[str]:
+def _compare_packages(name: str, there: set[str], here: set[str]) -> Iterator[str]:
     different = sorted(there ^ here)
     if different:
         more = f" and {len(different) - 2} others" if len(different) > 2 else ""
@@ -259,53 +259,56 @@ def _different_packages(name: str, there: set[str], here: set[str]) -> Iterator[
         )
 
 
-def _twins(found: dict[str, Facts | str]) -> Iterator[str]:
+def _find_twins(answers: dict[str, Facts | str]) -> Iterator[str]:
     """Hosts with the same host name: records could not tell them apart."""
-    seen: dict[str, str] = {}
-    for name, facts in found.items():
+    names: dict[str, str] = {}
+    for name, facts in answers.items():
         if isinstance(facts, str):
             continue
-        if facts["hostname"] in seen:
-            other = seen[facts["hostname"]]
+        if facts["hostname"] in names:
+            other = names[facts["hostname"]]
             yield f"{name}: calls itself {facts['hostname']}, as {other} does; list a host once, or rename one"
-        seen.setdefault(facts["hostname"], name)
+        names.setdefault(facts["hostname"], name)
 
 
-def _links(
-    found: dict[str, Facts], local: dict[str, bool], here: Facts, given: dict[str, str] | str | None
+def _make_links(
+    answers: dict[str, Facts], local: dict[str, bool], here: Facts, chosen: dict[str, str] | str | None
 ) -> Links | list[str]:
     """The links, or a line for each host whose interface is missing or unknown. local: which hosts are this host.
 
     A host's interface is the given one, or the one with the address that ssh reached.
     """
     # This host's own SSH_CONNECTION leads to wherever its user sits, so only the other hosts' tell about the links.
-    client = next((address for name in found if not local[name] for address in found[name]["reached_from"]), None)
-    own = given if isinstance(given, str) else _with_address(here, [client])
-    named = given if isinstance(given, dict) else dict.fromkeys(found, given)
+    client = next((address for name in answers if not local[name] for address in answers[name]["reached_from"]), None)
+    own = chosen if isinstance(chosen, str) else _find_interface(here, [client])
+    named = chosen if isinstance(chosen, dict) else dict.fromkeys(answers, chosen)
     names = {
-        name: named.get(name) or (own if local[name] else _with_address(facts, facts["reached_at"]))
-        for name, facts in found.items()
+        name: named.get(name) or (own if local[name] else _find_interface(facts, facts["reached_at"]))
+        for name, facts in answers.items()
     }
     problems = [
         line
-        for name, facts, interface in [("this host", here, own), *((each, found[each], names[each]) for each in found)]
-        for line in _interface_problems(name, facts, interface)
+        for name, facts, interface in [
+            ("this host", here, own),
+            *((each, answers[each], names[each]) for each in answers),
+        ]
+        for line in _check_interface(name, facts, interface)
     ]
     if problems:
         return list(dict.fromkeys(problems))
-    away = next(name for name in found if not local[name])
-    address, mask = found[away]["interfaces"][cast(str, names[away])]
+    away = next(name for name in answers if not local[name])
+    address, mask = answers[away]["interfaces"][cast(str, names[away])]
     network = ipaddress.IPv4Network((address, mask), strict=False)
-    addresses = {name: facts["interfaces"][cast(str, names[name])][0] for name, facts in found.items()}
+    addresses = {name: facts["interfaces"][cast(str, names[name])][0] for name, facts in answers.items()}
     return Links(cast(dict[str, str], names), cast(str, own), str(network), addresses)
 
 
-def _with_address(facts: Facts, addresses: list[str | None]) -> str | None:
+def _find_interface(facts: Facts, addresses: list[str | None]) -> str | None:
     """The host's interface with one of the addresses; None if there is none."""
     return next((name for name, (address, _) in facts["interfaces"].items() if address in addresses), None)
 
 
-def _interface_problems(name: str, facts: Facts, interface: str | None) -> Iterator[str]:
+def _check_interface(name: str, facts: Facts, interface: str | None) -> Iterator[str]:
     has = ", ".join(f"{each} ({address})" for each, (address, _) in facts["interfaces"].items())
     if interface is None:
         yield f"{name}: its network interface is not known; name one under interface in the machine file; it has {has}"
@@ -315,11 +318,11 @@ def _interface_problems(name: str, facts: Facts, interface: str | None) -> Itera
         yield f"{name}: its interface {interface!r} has a name that is unsafe on command lines; rename it: ip link set"
 
 
-def _host(name: str, ranks: int, facts: Facts) -> Host:
+def _make_host(name: str, ranks: int, facts: Facts) -> Host:
     return Host(
         name=name,
         ranks=ranks,
-        **{key: facts[key] for key in TOLD},
+        **{key: facts[key] for key in HOST_FACTS},
         clock_offset_s=facts["offset_s"],
         clock_uncertainty_s=facts["uncertainty_s"],
     )

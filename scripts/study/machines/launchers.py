@@ -1,4 +1,7 @@
-"""Launchers build the command line that starts a run's ranks; one registered class each."""
+"""Launchers build the command line that starts a run's ranks, one registered class each; and what they obey.
+
+They obey variables of batch jobs: those of a job that is not the machine's, or that is over, must steer no run.
+"""
 
 import math
 import os
@@ -14,11 +17,11 @@ from study.core import cores, environment
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.core.registry import Registry
-from study.instruments.power import gpus
+from study.instruments import gpus
 from study.instruments.power.readings import Unavailable
 from study.instruments.power.sensors import nvml
-from study.machines import hosts, process_roles, remote
-from study.machines.hosts import Links
+from study.machines import remote, run_layout
+from study.machines.run_layout import Links
 
 HOROVODRUN = str(SCRIPTS / "horovodrun.py")
 PROCESSES = str(SCRIPTS / "run_processes.py")
@@ -26,6 +29,30 @@ PROCESSES = str(SCRIPTS / "run_processes.py")
 TAG = re.compile(r"^(?:\[(?:\d+,)?|\s*)(?P<rank>\d+)(?:\]<std(?:out|err)>:\s?|: )")
 
 LAUNCHERS: Registry[type["Launcher"]] = Registry("launcher")
+
+# Variables of each batch system's jobs and of the launchers in them, by their prefixes.
+JOB_PREFIXES: dict[str, tuple[str, ...]] = {
+    "slurm": ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_"),
+    "pbs": ("PBS_", "PALS_"),
+    "lsf": ("LSB_", "LSF_PM_", "JSM_"),
+    "cobalt": ("COBALT_", "ALPS_"),
+    "flux": ("FLUX_",),
+}
+# Of a process that a launcher has started; set in the job's own processes only.
+LAUNCHER_PREFIXES = ("PMI_", "PMIX_", "PALS_", "JSM_", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_SIZE", "OMPI_APP_CTX_",
+                "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_FILE_LOCATION",
+                "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_", "MV2_COMM_WORLD_")  # fmt: skip
+
+# Of the shell, by which Slurm's commands leave jobs out or write times otherwise (squeue(1), sacct(1)).
+ANSWER_PREFIXES = ("SQUEUE_", "SLURM_TIME_FORMAT")
+
+# Slurm's variables that say which job this is, on which nodes (for mpirun), and where Slurm is (srun(1)). The others of
+# a job are defaults for the commands in it: an srun would take them, or those of a job around it, for its own.
+SLURM_JOB_NAMES = frozenset({
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE",
+    "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST", "SLURM_CONF", "SLURM_CONF_SERVER",
+})  # fmt: skip
+SLURM_COMMAND_PREFIXES = ("SLURM_", "SRUN_", "SBATCH_")
 
 
 class Launcher(ABC):
@@ -54,14 +81,14 @@ class Launcher(ABC):
         """
 
 
-def nodes(ranks: int, machine: dict[str, Any]) -> int:
+def count_nodes(ranks: int, machine: dict[str, Any]) -> int:
     """Number of nodes for ``ranks`` ranks: ranks divided by ranks per node, rounded up; of hosts, as many as needed."""
     if machine.get("hosts"):
-        return len(hosts.placement(ranks, dict(machine["hosts"])))
+        return len(run_layout.place_ranks(ranks, dict(machine["hosts"])))
     return math.ceil(ranks / machine["ranks_per_node"])
 
 
-def of(machine: dict[str, Any]) -> Launcher:
+def get_launcher(machine: Mapping[str, Any]) -> Launcher:
     """The machine's launcher."""
     return LAUNCHERS[machine["launcher"]]()
 
@@ -77,22 +104,22 @@ def with_library(library: str, machine: Mapping[str, Any]) -> dict[str, Any]:
     return {**machine, "launcher": named[library]}
 
 
-def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
+def refuse_ranks(ranks: int, machine: dict[str, Any]) -> str | None:
     """The reason why the machine cannot run that many ranks, or None."""
-    own = of(machine).on_own_hosts
+    own = get_launcher(machine).on_own_hosts
     if machine.get("hosts"):
         slots = sum(machine["hosts"].values())
-        if of(machine).of_one_host:
+        if get_launcher(machine).of_one_host:
             return f"{machine['launcher']} starts ranks on this host only; leave hosts out, or use another launcher"
         if not own:
-            return f"{machine['launcher']} places ranks itself; hosts are for {' and '.join(_own())}"
+            return f"{machine['launcher']} places ranks itself; hosts are for {' and '.join(_list_own())}"
         return None if ranks <= slots else f"{ranks} ranks are more than the {slots} slots of the machine's hosts"
     if own and machine["nodes"] > 1:
         return (
             f"nodes is {machine['nodes']}, but without hosts {machine['launcher']} starts ranks on this host only; "
             "list the hosts with their slots under hosts, or set nodes to 1"
         )
-    needed = nodes(ranks, machine)
+    needed = count_nodes(ranks, machine)
     if needed <= machine["nodes"]:
         return None
     return (
@@ -101,7 +128,7 @@ def refusal(ranks: int, machine: dict[str, Any]) -> str | None:
     )
 
 
-def most_ranks(machine: dict[str, Any]) -> int:
+def count_most_ranks(machine: Mapping[str, Any]) -> int:
     """The largest number of ranks that the machine carries: of its cores or GPUs, as its file says.
 
     On this host it is also at most what this process may use: its cores, or the GPUs that NVML sees.
@@ -109,43 +136,43 @@ def most_ranks(machine: dict[str, Any]) -> int:
     Raises:
         StudyError: GPUs are needed, and this host's cannot be counted.
     """
-    by_file = ranks_by_file(machine)
-    if machine.get("hosts") or not of(machine).on_own_hosts:
+    by_file = count_ranks_by_file(machine)
+    if machine.get("hosts") or not get_launcher(machine).on_own_hosts:
         return by_file
-    carried = _gpus_here(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
+    carried = _count_gpus(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
     return max(1, min(by_file, carried))
 
 
-def ranks_by_file(machine: Mapping[str, Any]) -> int:
+def count_ranks_by_file(machine: Mapping[str, Any]) -> int:
     """The largest number of ranks that the machine's file allows."""
     if machine.get("hosts"):
         return sum(machine["hosts"].values())
     return int(machine["nodes"] * machine["ranks_per_node"])
 
 
-def _gpus_here(machine: dict[str, Any]) -> int:
+def _count_gpus(machine: Mapping[str, Any]) -> int:
     """The GPUs that CUDA shows to a rank started here; raises `StudyError` if they cannot be counted."""
     try:
-        shown = gpus.visible({**os.environ, **machine.get("environment", {})}, nvml.library())
+        visible = gpus.list_visible_gpus({**os.environ, **machine.get("environment", {})}, nvml.import_library())
     except Unavailable as error:
         raise StudyError(f"the GPUs of this host cannot be counted: {error}; give numbers of ranks") from None
-    if shown is None:
+    if visible is None:
         raise StudyError("the GPUs of this host cannot be counted: NVML does not list them; give numbers of ranks")
-    return len(shown)
+    return len(visible)
 
 
-def started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) -> int:
+def count_started(strategy: str, ranks: int, servers: int, machine: dict[str, Any]) -> int:
     """The number of processes that the machine's launcher starts for a run, each in a rank's place on its node.
 
     On own hosts they are the ranks: a chief and servers are started beside them. Elsewhere all have their roles by
-    rank, see `process_roles.by_rank`.
+    rank, see `run_layout.list_roles_by_rank`.
     """
-    if of(machine).on_own_hosts:
+    if get_launcher(machine).on_own_hosts:
         return ranks
-    return len(process_roles.by_rank(strategy, ranks, servers, machine["ranks_per_node"]))
+    return len(run_layout.list_roles_by_rank(strategy, ranks, servers, machine["ranks_per_node"]))
 
 
-def _own() -> list[str]:
+def _list_own() -> list[str]:
     """The launchers that start ranks on listed hosts."""
     return sorted(name for name, each in LAUNCHERS.items() if each.on_own_hosts and not each.of_one_host)
 
@@ -157,7 +184,7 @@ def is_installed(program: str) -> bool:
     return shutil.which(program, path=environment.search_path()) is not None
 
 
-def command(ranks: int, machine: dict[str, Any], program: list[str], ends_together: bool = False) -> list[str]:
+def make_command(ranks: int, machine: dict[str, Any], program: list[str], ends_together: bool = False) -> list[str]:
     """The full command line that starts ``program`` on ``ranks`` ranks.
 
     ends_together: whether the launcher must end all ranks if one fails; MPI does so by itself.
@@ -168,8 +195,8 @@ def command(ranks: int, machine: dict[str, Any], program: list[str], ends_togeth
     launcher = machine["launcher"]
     if not is_installed(launcher):
         raise StudyError(f"the launcher '{launcher}' of the machine's file is not on PATH here")
-    options = of(machine).ends_together if ends_together else ()
-    return [*of(machine).line(ranks, machine), *options, *program]
+    options = get_launcher(machine).ends_together if ends_together else ()
+    return [*get_launcher(machine).line(ranks, machine), *options, *program]
 
 
 def with_one_process_a_node(machine: dict[str, Any]) -> dict[str, Any]:
@@ -180,9 +207,9 @@ def with_one_process_a_node(machine: dict[str, Any]) -> dict[str, Any]:
     return {**machine, **each, **hosts, "ranks_per_node": 1}
 
 
-def onto_a_node(machine: dict[str, Any]) -> str:
+def make_node_prefix(machine: dict[str, Any]) -> str:
     """The arguments before a command that must run on a node; none if the job's script itself runs on a node."""
-    launcher = of(machine)
+    launcher = get_launcher(machine)
     return shlex.join(launcher.line(1, machine)) if launcher.from_a_service_node else ""
 
 
@@ -201,7 +228,8 @@ class Horovodrun(Launcher):
         if links:
             interfaces = ",".join(f"{host}={name}" for host, name in links.interfaces.items())
             connected = ["--interfaces", interfaces, "--network-interfaces", links.here]
-        return [sys.executable, HOROVODRUN, *connected, "--gloo", "-np", str(ranks), "-H", _slots(ranks, machine)]
+        slots = _format_slots(ranks, machine)
+        return [sys.executable, HOROVODRUN, *connected, "--gloo", "-np", str(ranks), "-H", slots]
 
 
 @LAUNCHERS.register("mpirun")
@@ -226,7 +254,7 @@ class Mpirun(Launcher):
             "oob_tcp_if_include": links.network,
         }
         options = [part for name, value in settings.items() for part in ("--mca", name, value)]
-        return [*line, "--leave-session-attached", *options, "-H", _slots(ranks, machine)]
+        return [*line, "--leave-session-attached", *options, "-H", _format_slots(ranks, machine)]
 
 
 @LAUNCHERS.register("processes")
@@ -256,7 +284,7 @@ class Jsrun(Launcher):
         """A resource set has the GPU and the cores of its rank."""
         cores = str(machine["cores_per_rank"])
         return (
-            ["jsrun", "-n", str(ranks), "-r", str(_on_a_node(ranks, machine)), "-a", "1"]
+            ["jsrun", "-n", str(ranks), "-r", str(_count_on_node(ranks, machine)), "-a", "1"]
             + ["-g", str(machine["gpus_per_rank"]), "-c", cores, "-d", "packed", "-b", f"packed:{cores}"]
         )  # fmt: skip
 
@@ -272,7 +300,7 @@ class Aprun(Launcher):
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """One thread per core, as many cores as the rank has."""
         return (
-            ["aprun", "-n", str(ranks), "-N", str(_on_a_node(ranks, machine)), "-d", str(machine["cores_per_rank"])]
+            ["aprun", "-n", str(ranks), "-N", str(_count_on_node(ranks, machine)), "-d", str(machine["cores_per_rank"])]
             + ["-j", "1", "-cc", "depth"]
         )  # fmt: skip
 
@@ -303,9 +331,9 @@ class Srun(Launcher):
         if machine["gpus_per_rank"]:
             gpus = ["--gpus-per-task", str(machine["gpus_per_rank"]), "--gpu-bind", "none"]
         return (
-            ["srun", "--overlap", "--nodes", str(nodes(ranks, machine)), "--ntasks", str(ranks)]
-            + ["--ntasks-per-node", str(_on_a_node(ranks, machine)), "--cpus-per-task", str(machine["cores_per_rank"])]
-            + [*gpus, "--label", "--export", "ALL"]
+            ["srun", "--overlap", "--nodes", str(count_nodes(ranks, machine)), "--ntasks", str(ranks)]
+            + ["--ntasks-per-node", str(_count_on_node(ranks, machine))]
+            + ["--cpus-per-task", str(machine["cores_per_rank"]), *gpus, "--label", "--export", "ALL"]
         )  # fmt: skip
 
 
@@ -320,7 +348,7 @@ class FluxRun(Launcher):
         """Ranks are distributed evenly over the nodes, each bound to its cores."""
         gpus = [f"--gpus-per-task={machine['gpus_per_rank']}"] if machine["gpus_per_rank"] else []
         return (
-            ["flux", "run", f"--nodes={nodes(ranks, machine)}", f"--ntasks={ranks}"]
+            ["flux", "run", f"--nodes={count_nodes(ranks, machine)}", f"--ntasks={ranks}"]
             + [f"--cores-per-task={machine['cores_per_rank']}", *gpus, "--setopt=cpu-affinity=per-task", "--label-io"]
         )  # fmt: skip
 
@@ -335,16 +363,45 @@ class Mpiexec(Launcher):
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """One process per rank, bound to as many cores as the rank has."""
         return (
-            ["mpiexec", "-n", str(ranks), "--ppn", str(_on_a_node(ranks, machine))]
+            ["mpiexec", "-n", str(ranks), "--ppn", str(_count_on_node(ranks, machine))]
             + ["--depth", str(machine["cores_per_rank"]), "--cpu-bind", "depth"]
         )  # fmt: skip
 
 
-def _slots(ranks: int, machine: dict[str, Any]) -> str:
+def _format_slots(ranks: int, machine: dict[str, Any]) -> str:
     """``-H`` of horovodrun and mpirun."""
-    placed = hosts.placement(ranks, dict(machine["hosts"])) if machine.get("links") else {"localhost": ranks}
+    placed = run_layout.place_ranks(ranks, dict(machine["hosts"])) if machine.get("links") else {"localhost": ranks}
     return ",".join(f"{host}:{slots}" for host, slots in placed.items())
 
 
-def _on_a_node(ranks: int, machine: dict[str, Any]) -> int:
+def _count_on_node(ranks: int, machine: dict[str, Any]) -> int:
     return min(ranks, machine["ranks_per_node"])
+
+
+def remove_answer_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those of `ANSWER_PREFIXES`: Slurm's commands then answer in full, and as documented."""
+    return {name: value for name, value in variables.items() if not name.startswith(ANSWER_PREFIXES)}
+
+
+def remove_other_jobs(variables: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
+    """``variables`` without those of batch jobs that are not the machine's: a shell keeps those of a job that is over.
+
+    Launchers obey them: Open MPI would start ranks on the nodes of ``SLURM_NODELIST``.
+    """
+    own = machine.get("scheduler")
+    others = [prefix for name, prefixes in JOB_PREFIXES.items() if name != own for prefix in prefixes]
+    others = [prefix for prefix in others if prefix not in JOB_PREFIXES.get(own or "", ())]
+    if own is None:
+        others += [*LAUNCHER_PREFIXES, "STUDY_JOB_"]
+    return {name: value for name, value in variables.items() if not name.startswith(tuple(others))}
+
+
+def remove_slurm_defaults(variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without the defaults for commands that a job of Slurm has; those of no job as they are."""
+    if "SLURM_JOB_ID" not in variables:
+        return dict(variables)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in SLURM_JOB_NAMES or not name.startswith(SLURM_COMMAND_PREFIXES)
+    }

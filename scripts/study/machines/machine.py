@@ -1,19 +1,76 @@
-"""A machine's file, checked; valid launchers, batch systems and sensors are those that are registered."""
+"""A machine's file and its host file, checked; launchers, batch systems and sensors are those that are registered."""
 
 import copy
 import functools
 import re
+from pathlib import Path
 from typing import Any
 
 from study.core import checked, configuration
 from study.core.environment import OF_RUNS
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
-from study.machines import host_file, launchers
 from study.machines.batch_systems import BATCH_SYSTEMS
-from study.machines.launchers import LAUNCHERS
+from study.machines.launchers import LAUNCHERS, get_launcher
+
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+HOST_ENTRY = re.compile(rf"(?P<name>{HOST_NAME.pattern})(?:\s+slots\s*=\s*(?P<slots>[1-9][0-9]{{0,6}}))?")
 
 MCDRAM = re.compile(r"\bmcdram=([^:,\s]+)")
+
+
+def read_hosts(given: dict[str, int] | str) -> dict[str, int]:
+    """{host: slots} in the order in which ranks are placed.
+
+    Args:
+        given: that, or the path of a host file with a line ``name slots=N`` for each host, as Open MPI's; without
+            ``slots`` it is one. A relative path starts from the folder in which snakemake runs.
+
+    Raises:
+        StudyError: the host file cannot be read, a line is not of that form, or a host is listed twice.
+    """
+    if isinstance(given, dict):
+        return given
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StudyError(
+            f"hosts: the host file {given} cannot be read in {Path.cwd()}, the folder of this command: {why}"
+        ) from None
+    slots: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        entry = HOST_ENTRY.fullmatch(text)
+        if entry is None:
+            raise StudyError(f"{checked.shown(given)}: line {number}: {text!r} is not of the form: name slots=N")
+        if entry["name"] in slots:
+            raise StudyError(f"{checked.shown(given)}: line {number}: {entry['name']} is listed twice")
+        slots[entry["name"]] = int(entry["slots"] or 1)
+    if not slots:
+        raise StudyError(f"{checked.shown(given)}: lists no host; give lines of the form: name slots=N")
+    return slots
+
+
+def derive_host_settings(machine: dict[str, Any]) -> dict[str, Any]:
+    """``hosts``, ``nodes`` and ``ranks_per_node`` of a machine whose file lists hosts; empty for another machine.
+
+    Raises:
+        StudyError: as `read_hosts`, or ``interface`` names a host that is not listed.
+    """
+    if "hosts" not in machine:
+        return {}
+    slots = read_hosts(machine["hosts"])
+    interface = machine.get("interface")
+    unknown = [host for host in interface if host not in slots] if isinstance(interface, dict) else []
+    if unknown:
+        raise StudyError(
+            f"interface: {unknown[0]} is not one of the hosts"
+            f"{checked.nearest(unknown[0], slots)}; known: {', '.join(slots)}"
+        )
+    return {"hosts": slots, "nodes": len(slots), "ranks_per_node": max(slots.values())}
 
 
 def load(name: str) -> dict[str, Any]:
@@ -22,8 +79,8 @@ def load(name: str) -> dict[str, Any]:
     With ``hosts``, these are {name: slots}, and ``nodes`` and ``ranks_per_node`` follow from them. ``base`` is the
     machine whose keys it inherits; a mistake there is told of the base's file.
     """
-    base = _checked_base(name)
-    content = configuration.load_named("machines", name, schema()) | ({"base": base} if base else {})
+    base = _read_base(name)
+    content = configuration.load_named("machines", name, make_schema()) | ({"base": base} if base else {})
     try:
         _check_queue(content.get("queue", {}))
         _check_memory_mode(content)
@@ -31,23 +88,23 @@ def load(name: str) -> dict[str, Any]:
         _check_environment(content.get("environment", {}))
         _check_interface(content)
         _check_storage(content)
-        _check_idle(content, _own_keys(name))
-        return {"name": name, **content, **host_file.settings(content)}
+        _check_idle(content, _read_own_keys(name))
+        return {"name": name, **content, **derive_host_settings(content)}
     except StudyError as error:
         raise StudyError(f"config/machines/{name}.yaml: {error}") from None
 
 
-def _checked_base(name: str) -> str | None:
+def _read_base(name: str) -> str | None:
     """The base that a machine's file names, if its file is there and its values are valid; None without one."""
-    known = configuration.files("machines")
-    if name not in known:
+    files = configuration.files("machines")
+    if name not in files:
         return None  # `configuration.load_named` tells the known machines
-    base = checked.load(known[name], {"type": "object"}).get("base")
-    if not isinstance(base, str) or base not in known:
+    base = checked.load(files[name], {"type": "object"}).get("base")
+    if not isinstance(base, str) or base not in files:
         return None
     # Only its values: a key that it lacks may be in the file that names it.
-    found = schema()
-    checked.load(known[base], {"type": "object", "properties": {**found["properties"], "base": {}},
+    machine_schema = make_schema()
+    checked.load(files[base], {"type": "object", "properties": {**machine_schema["properties"], "base": {}},
                                                  "additionalProperties": False})  # fmt: skip
     return base
 
@@ -84,7 +141,7 @@ def _check_environment(environment: dict[str, str]) -> None:
                 raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")
 
 
-def _own_keys(name: str) -> set[str]:
+def _read_own_keys(name: str) -> set[str]:
     """The keys of a machine's own file, without those of its base."""
     return set(checked.load(configuration.files("machines")[name], {"type": "object"}))
 
@@ -114,8 +171,8 @@ def _check_idle(content: dict[str, Any], own: set[str]) -> None:
             raise StudyError(f"{key}: {content[key]:g} has no effect: {why}; leave it out")
 
 
-def declared(name: str) -> dict[str, Any] | None:
-    """As `load`; None for a machine that this folder does not have, such as that of a run from elsewhere."""
+def load_if_declared(name: str) -> dict[str, Any] | None:
+    """The machine's file (`load`), or None if this folder has none, such as for a run from elsewhere."""
     return load(name) if name in configuration.files("machines") else None
 
 
@@ -129,7 +186,7 @@ def _check_memory_mode(content: dict[str, Any]) -> None:
 
     On Theta the option is ``--attrs mcdram=cache:numa=quad`` (sc18, section 3).
     """
-    requested = {found for option in content.get("job_options", []) for found in MCDRAM.findall(option)}
+    requested = {mode for option in content.get("job_options", []) for mode in MCDRAM.findall(option)}
     declared = content.get("memory_mode")
     if requested and requested != {declared}:
         raise StudyError(
@@ -139,21 +196,21 @@ def _check_memory_mode(content: dict[str, Any]) -> None:
 
 
 @functools.cache
-def schema() -> dict[str, Any]:
+def make_schema() -> dict[str, Any]:
     """The schema of config/machines/NAME.yaml."""
-    found = copy.deepcopy(checked.named_schema("machines"))
-    properties = found["properties"]
+    machine_schema = copy.deepcopy(checked.named_schema("machines"))
+    properties = machine_schema["properties"]
     properties["launcher"]["enum"] = list(LAUNCHERS)
     properties["scheduler"]["enum"] = list(BATCH_SYSTEMS)
     properties["power_sensors"]["items"]["enum"] = list(SENSORS)
-    return found
+    return machine_schema
 
 
-def trains_on_launching_host(machine: dict[str, Any]) -> bool:
+def is_on_launching_host(machine: dict[str, Any]) -> bool:
     """Whether all ranks run on the host, or at least the hardware, on which the run is launched."""
-    return launchers.of(machine).on_own_hosts and (not machine.get("hosts") or machine.get("laboratory", False))
+    return get_launcher(machine).on_own_hosts and (not machine.get("hosts") or machine.get("laboratory", False))
 
 
-def submit_program(machine: dict[str, Any]) -> str:
+def find_submit_program(machine: dict[str, Any]) -> str:
     """The program that starts the machine's runs: its batch system's submit command, else its launcher."""
     return BATCH_SYSTEMS[machine["scheduler"]].submit_program if "scheduler" in machine else machine["launcher"]

@@ -67,12 +67,12 @@ class Held:
         return {key: value for key, value in asdict(self).items() if key != "descriptors"}
 
     def as_dict(self) -> dict[str, Any]:
-        """For a provenance, of this lock alone; see `together`."""
-        return together([self])
+        """The entry of a provenance for this lock alone; see `summarize_locks`."""
+        return summarize_locks([self])
 
 
-def together(locks_held: Sequence[Held]) -> dict[str, Any]:
-    """For a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
+def summarize_locks(locks_held: Sequence[Held]) -> dict[str, Any]:
+    """The entry of a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
     reasons = [each.reason for each in locks_held if each.reason]
     return {
         "held": not reasons,
@@ -82,7 +82,7 @@ def together(locks_held: Sequence[Held]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def alone(purpose: str, limit_s: float) -> Iterator[Held]:
+def hold_lock(purpose: str, limit_s: float) -> Iterator[Held]:
     """Hold this machine's lock while the block runs; waits for whoever holds it, and says for whom.
 
     Args:
@@ -92,22 +92,22 @@ def alone(purpose: str, limit_s: float) -> Iterator[Held]:
     Raises:
         StudyError: the holder has held it for longer than it may.
     """
-    held = _taken(purpose, limit_s)
+    lock = _take(purpose, limit_s)
     try:
-        yield held
+        yield lock
     finally:
-        for each in held.descriptors:
+        for each in lock.descriptors:
             os.close(each)
 
 
-def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
+def find_folder(variables: Mapping[str, str] = os.environ) -> Path | None:
     """The folder for this user's locks, made if it is not there; None if there is no place for one.
 
     A folder of that name that is not this user's alone is not used: in /tmp everybody can make one.
     """
-    if given := variables.get(VARIABLE):
-        Path(given).mkdir(parents=True, exist_ok=True)
-        return Path(given)
+    if chosen := variables.get(VARIABLE):
+        Path(chosen).mkdir(parents=True, exist_ok=True)
+        return Path(chosen)
     for place in FOLDERS:
         path = Path(place) / f"study-locks-{os.getuid()}"
         with contextlib.suppress(OSError):
@@ -118,45 +118,45 @@ def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
     return None
 
 
-def _taken(purpose: str, limit_s: float) -> Held:
+def _take(purpose: str, limit_s: float) -> Held:
     try:
-        place = folder()
+        place = find_folder()
     except OSError as error:
         raise StudyError(
             f"{VARIABLE}: {error.filename}: {error.strerror}; name a folder that you may write to"
         ) from None
     if place is None:
-        return _without(f"no folder for locks can be made in {', '.join(FOLDERS)}; set {VARIABLE} to one", None)
+        return _make_unlocked(f"no folder for locks can be made in {', '.join(FOLDERS)}; set {VARIABLE} to one", None)
     file, began, waiting = place / NAME, time.monotonic(), _Waiting()
     while True:
         try:
             descriptor = ownership.open_own(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            return _without(f"{file}: {error.strerror}", str(file))
+            return _make_unlocked(f"{file}: {error.strerror}", str(file))
         of_file, of_name = locks.attempt(descriptor), locks.Lock.TAKEN
         sockets: list[socket.socket] = []
         is_file = _is_the_file(descriptor, file)
         if is_file and of_file is not locks.Lock.TAKEN:
-            of_name, sockets = locks.claim(_name(), _as_note(limit_s))
+            of_name, sockets = locks.claim(_make_name(), _format_note(limit_s))
         if of_name is not locks.Lock.TAKEN and locks.Lock.HELD in (of_file, of_name):
             if of_name is locks.Lock.FOREIGN:
                 _warn(
-                    f"another user has taken the name @{_name()} (ss -lx shows it), which is passed over: runs of "
+                    f"another user has taken the name @{_make_name()} (ss -lx shows it), which is passed over: runs of "
                     "yours with a /tmp of their own are not waited for"
                 )
-            _note(descriptor, purpose, limit_s)
-            held = (descriptor, *(each.detach() for each in sockets))
-            return Held(str(file), None, round(time.monotonic() - began, 3), held)
-        holder = _holder(descriptor) if of_file is locks.Lock.TAKEN else _holder_of_name()
+            _write_note(descriptor, purpose, limit_s)
+            descriptors = (descriptor, *(each.detach() for each in sockets))
+            return Held(str(file), None, round(time.monotonic() - began, 3), descriptors)
+        holder = _read_holder(descriptor) if of_file is locks.Lock.TAKEN else _read_holder_by_name()
         os.close(descriptor)
         if of_name in (locks.Lock.MISSING, locks.Lock.FOREIGN):
-            return _without(f"{file}: its file system has no locks (flock)", str(file))
+            return _make_unlocked(f"{file}: its file system has no locks (flock)", str(file))
         if is_file:
             waiting.goes_on(holder, file)
             time.sleep(POLL_S)
 
 
-def _without(reason: str, file: str | None) -> Held:
+def _make_unlocked(reason: str, file: str | None) -> Held:
     _warn(f"this run cannot be kept apart from timed runs of other folders: {reason}; start no others meanwhile")
     return Held(file, reason, 0.0)
 
@@ -173,7 +173,7 @@ def _is_the_file(descriptor: int, file: Path) -> bool:
         return False
 
 
-def _note(descriptor: int, purpose: str, limit_s: float) -> None:
+def _write_note(descriptor: int, purpose: str, limit_s: float) -> None:
     """Write down who holds the lock, for those who wait. until_s: of the clock that a machine's processes share."""
     note = {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose, "since": time.strftime("%F %T"),
             "until_s": time.monotonic() + limit_s}  # fmt: skip
@@ -182,8 +182,8 @@ def _note(descriptor: int, purpose: str, limit_s: float) -> None:
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
 
 
-def _holder(descriptor: int) -> dict[str, Any]:
-    """What the holder wrote down; empty if it has not yet, or if it cannot be read."""
+def _read_holder(descriptor: int) -> dict[str, Any]:
+    """The note that the holder wrote; empty if it has not yet, or if it cannot be read."""
     try:
         note = json.loads(os.pread(descriptor, 1 << 16, 0))
         until_s = float(note["until_s"])
@@ -192,19 +192,19 @@ def _holder(descriptor: int) -> dict[str, Any]:
         return {}
 
 
-def _name() -> str:
-    """Of the lock in the kernel: per user, and per folder that takes the place of the usual one."""
-    given = os.environ.get(VARIABLE, "")
-    return f"study-{NAME}-{os.getuid()}" + (f"-{hashlib.sha256(given.encode()).hexdigest()[:12]}" if given else "")
+def _make_name() -> str:
+    """Name of the lock in the kernel: per user, and per folder that takes the place of the usual one."""
+    chosen = os.environ.get(VARIABLE, "")
+    return f"study-{NAME}-{os.getuid()}" + (f"-{hashlib.sha256(chosen.encode()).hexdigest()[:12]}" if chosen else "")
 
 
-def _as_note(limit_s: float) -> str:
+def _format_note(limit_s: float) -> str:
     return f"{os.getpid()}:{time.monotonic() + limit_s:.0f}"
 
 
-def _holder_of_name() -> dict[str, Any]:
-    """As `_holder`, of a process whose file cannot be seen here."""
-    note = locks.read_note(_name())
+def _read_holder_by_name() -> dict[str, Any]:
+    """The holder (`_read_holder`) whose file cannot be seen here, by the name in the kernel."""
+    note = locks.read_note(_make_name())
     if not note or not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,15}", note):
         return {}
     pid, until = note.split(":")
@@ -240,14 +240,14 @@ class _Waiting:
 
 
 @contextlib.contextmanager
-def alone_on(host: str | None, purpose: str, limit_s: float) -> Iterator[Held]:
-    """As `alone`, on a host that ssh reaches; None is this host."""
-    with alone(purpose, limit_s) if host is None else _alone_there(host, purpose, limit_s) as held:
-        yield held
+def hold_lock_on(host: str | None, purpose: str, limit_s: float) -> Iterator[Held]:
+    """Hold the lock of a host that ssh reaches, see `hold_lock`; None is this host."""
+    with hold_lock(purpose, limit_s) if host is None else _hold_lock_there(host, purpose, limit_s) as lock:
+        yield lock
 
 
 @contextlib.contextmanager
-def _alone_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
+def _hold_lock_there(host: str, purpose: str, limit_s: float) -> Iterator[Held]:
     order = json.dumps({"purpose": f"{purpose}, started on {socket.gethostname()}", "limit_s": limit_s})
     command = shlex.join([sys.executable, "-I", "-m", __name__, order])
     process = subprocess.Popen([*remote.SSH, *LINK, host, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -278,8 +278,8 @@ def main() -> None:
     """Hold the lock for a run that another host launches."""
     order = json.loads(sys.argv[1])
     print(BEGUN, flush=True)
-    with alone(order["purpose"], order["limit_s"]) as held:
-        print(json.dumps(held.facts()), flush=True)
+    with hold_lock(order["purpose"], order["limit_s"]) as lock:
+        print(json.dumps(lock.facts()), flush=True)
         sys.stdin.read()
 
 

@@ -7,7 +7,7 @@ The pipe also tells the guard on the host that this process lives. It imports on
 process per rank is started.
 
 If the two lose each other (a link, an sshd or a host fails or freezes), each ends its side by itself: this process
-after `patience_s`, with a line that names the host, and the guard after `silence_s`.
+after `compute_patience_s`, with a line that names the host, and the guard after `compute_silence_s`.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ LOST = "error: lost contact with"  # begin of the line that names the host
 SENT = "STUDY_SENT_VARIABLES"
 
 
-def silence_s(stall_limit_s: float) -> float:
+def compute_silence_s(stall_limit_s: float) -> float:
     """The longest time without a byte from the launching host, after which a guard ends its host's ranks."""
     return min(SILENCE_S, max(LEAST_SILENCE_S, stall_limit_s / 4))
 
 
-def patience_s(silence: float) -> float:
+def compute_patience_s(silence: float) -> float:
     """The longest time without an answer from a host, after which the launching host counts it as lost.
 
     It is shorter than the guard's, and than Gloo's: then the host is told that was lost, not a rank that waited for it.
@@ -50,7 +50,7 @@ def patience_s(silence: float) -> float:
     return 0.6 * silence
 
 
-def sent() -> dict[str, Any]:
+def read_sent() -> dict[str, Any]:
     """The content of the variable `SENT`, or what holds without it."""
     return {"names": [], "without": [], "silence_s": SILENCE_S, **json.loads(os.environ.get(SENT, "{}"))}
 
@@ -58,7 +58,7 @@ def sent() -> dict[str, Any]:
 def main() -> None:
     """Start the command, keep the pipe alive until it ends; exits with its exit code."""
     host, *words = sys.argv[1:]
-    silence = sent()["silence_s"]
+    silence = read_sent()["silence_s"]
     over: subprocess.Popen[bytes] | None = None
     is_told = threading.Event()
 
@@ -69,11 +69,11 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, end)  # before ssh starts: a signal that comes meanwhile ends it too
     command = shlex.join([sys.executable, "-I", "-S", GUARD, "--remote"])
-    over = subprocess.Popen([*SSH, *_alive(silence), host, command], stdin=subprocess.PIPE)
+    over = subprocess.Popen([*SSH, *_make_alive_options(silence), host, command], stdin=subprocess.PIPE)
     if is_told.is_set():
         over.terminate()
     with contextlib.suppress(BrokenPipeError):  # ssh has ended; its exit code and its message say why
-        _send(over, json.dumps(_order(words)).encode() + b"\n")
+        _send(over, json.dumps(_make_order(words)).encode() + b"\n")
         while _is_running(over, silence / BEATS):
             _send(over, b".")
     code = over.wait()
@@ -82,25 +82,25 @@ def main() -> None:
     sys.exit(_as_exit_code(code))
 
 
-def _alive(silence: float) -> list[str]:
-    """Options with which ssh ends after `patience_s` without an answer.
+def _make_alive_options(silence: float) -> list[str]:
+    """Options with which ssh ends after `compute_patience_s` without an answer.
 
     It asks more often than bytes are sent: old versions begin to wait anew with each byte.
     """
     interval = max(1, int(silence / BEATS / 1.5))
-    unanswered = max(1, int(patience_s(silence) / interval) - 1)
+    unanswered = max(1, int(compute_patience_s(silence) / interval) - 1)
     return ["-o", f"ServerAliveInterval={interval}", "-o", f"ServerAliveCountMax={unanswered}"]
 
 
-def _order(words: list[str]) -> dict[str, Any]:
+def _make_order(words: list[str]) -> dict[str, Any]:
     """The guard's order; see `study.machines.guard`. words: a command for the host's shell, as ssh takes it."""
-    given = sent()
+    settings = read_sent()
     return {
         "line": ["/bin/sh", "-c", " ".join(words)],
         "folder": str(Path.cwd()),
-        "variables": {name: os.environ[name] for name in given["names"] if name in os.environ},
-        "without": given["without"],
-        "silence_s": given["silence_s"],
+        "variables": {name: os.environ[name] for name in settings["names"] if name in os.environ},
+        "without": settings["without"],
+        "silence_s": settings["silence_s"],
     }
 
 

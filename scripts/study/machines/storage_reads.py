@@ -16,13 +16,13 @@ from study.machines import machine, storage
 def find_folders(name: str) -> dict[str, str]:
     """{storage: folder} of a machine; raises `StudyError` if one cannot be written to, or if there is none."""
     settings = machine.load(name)
-    here = settings | {"storage": settings.get("storage", {}) | storage.on_nodes(settings)}
-    refused = storage.refusals(here["storage"], here)
+    here = settings | {"storage": settings.get("storage", {}) | storage.list_node_folders(settings)}
+    refused = storage.list_refusals(here["storage"], here)
     if refused:
-        where = "; call this on a node" if refused[0].split(": ")[1] in storage.on_nodes(settings) else ""
+        where = "; call this on a node" if refused[0].split(": ")[1] in storage.list_node_folders(settings) else ""
         raise StudyError(f"config/machines/{name}.yaml: {refused[0]}{where}")
     usual = configuration.settings()["data_dir"]
-    folders = {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.folders(here)}
+    folders = {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.list_folders(here)}
     if not folders:
         raise StudyError("there is no folder to read from: no data_dir yet, and the machine's file has no storage")
     return folders

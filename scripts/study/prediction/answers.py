@@ -12,7 +12,7 @@ import pandas as pd
 from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import programs
-from study.machines.capacity import Capacity
+from study.machines.host_capabilities import Capacity
 from study.prediction import settings
 from study.prediction.evidence import Failures, Misfit, failures, misfits
 from study.prediction.model import Model, Prediction, fit_model, predict

@@ -26,7 +26,7 @@ from study.experiment.run_order import BLOCK
 from study.experiment.study import PlannedRun
 from study.instruments import background, disturbance
 from study.machines import launchers
-from study.machines.machine import trains_on_launching_host
+from study.machines.machine import is_on_launching_host
 from study.records.checked_records import CheckedRecords
 from study.records.renewal import current_record, has_ended
 
@@ -61,7 +61,7 @@ def further(machine: Mapping[str, Any]) -> int:
     """
     if KEY in machine:
         return int(machine[KEY])
-    return ON_OWN_HOSTS if "scheduler" not in machine and launchers.of(dict(machine)).on_own_hosts else 0
+    return ON_OWN_HOSTS if "scheduler" not in machine and launchers.get_launcher(dict(machine)).on_own_hosts else 0
 
 
 def announced(most: int) -> str:
@@ -74,7 +74,7 @@ def announced(most: int) -> str:
 
 def refusal(machine: dict[str, Any]) -> str | None:
     """Why no block can be run again on a machine although its file asks for it; None if one can."""
-    if not machine.get(KEY) or not trains_on_launching_host(machine) or background.tells_others():
+    if not machine.get(KEY) or not is_on_launching_host(machine) or background.can_measure_other_load():
         return None
     return f"{KEY}: this host does not show what others use of its cores (/proc/stat); leave the key out"
 
@@ -122,7 +122,7 @@ def _disturbed(
     ended: Iterable[tuple[PlannedRun, Mapping[str, Any]]], machine: Mapping[str, Any]
 ) -> dict[str, list[str]]:
     """{directory of a disturbed run: by what}."""
-    told = ((run.directory, disturbance.reasons(record["background"], machine.get("disturbance")))
+    told = ((run.directory, disturbance.list_reasons(record["background"], machine.get("disturbance")))
             for run, record in ended)  # fmt: skip
     return {directory: reasons for directory, reasons in told if reasons}
 
@@ -182,7 +182,7 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
         places = [Path(paths.record(folder, directory)) for folder in (*folders, results)]
         for path in filter(has_ended, places):
             record = current_record(path)
-            told = disturbance.reasons(record["background"], limits)
+            told = disturbance.list_reasons(record["background"], limits)
             rows.append({
                 "record": str(path.relative_to(results)),
                 "block": record["block"],

@@ -53,7 +53,7 @@ def _spans(ranks: Sequence[Mapping[str, Any]], edges: list[dict[str, Any]]) -> d
 
     By the monotonic clock of the rank's host.
     """
-    zeros = phases.zeros_ns(edges)
+    zeros = phases.compute_zeros_ns(edges)
     found: dict[int, _Span | None] = {}
     for rank in ranks:
         member, zero = rank["member"], zeros.get(rank["host"])

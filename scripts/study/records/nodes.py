@@ -17,7 +17,7 @@ def unseen_nodes(run: RunDefinition) -> str | None:
     """
     if not command.is_command(run.benchmark) or run.benchmark["starts"] != command.JOB:
         return None
-    if launchers.of(run.machine).from_a_service_node:
+    if launchers.get_launcher(run.machine).from_a_service_node:
         return "starts: job: the node that is measured is the job's service node, without ranks; use starts: node"
     if run.derived.nodes > 1:
         return f"starts: job: one of the {run.derived.nodes} nodes is measured, the launching one; use starts: node"
@@ -35,7 +35,7 @@ def hosts_of_ranks(
     listed = [host["hostname"] for host in provenance.get("hosts", [])]
     unseen = unseen_nodes(run)
     told = [] if unseen else [edge["host"] for edge in sorted(edges, key=lambda edge: edge["rank"])]
-    own = [provenance["host"]["name"]] if launchers.of(run.machine).on_own_hosts else []
+    own = [provenance["host"]["name"]] if launchers.get_launcher(run.machine).on_own_hosts else []
     if known := listed or told or own:
         return {"rank_hosts": list(dict.fromkeys(known)), "hosts_reason": None}
     none = f"no process had started when the run ended, and {run.machine['launcher']} chose the hosts"

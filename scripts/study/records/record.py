@@ -22,12 +22,11 @@ from study.core.errors import StudyError
 from study.core.files import last_change_ns, number_or_none, read_json, sha256
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
-from study.instruments import calibration, disturbance, phases, profiler
-from study.instruments.operations import profile as operations
-from study.instruments.operations.summary import summarize as operation_times
+from study.instruments import calibration, disturbance, operations, phases, profiler
+from study.instruments.operation_times import summarize_file as operation_times
 from study.instruments.power import summary
-from study.machines import capacity, launchers
-from study.machines.process_roles import PARAMETER_SERVER
+from study.machines import host_capabilities, launchers
+from study.machines.run_layout import PARAMETER_SERVER
 from study.records import checks, ensemble
 from study.records.nodes import hosts_of_ranks, unseen_nodes
 from study.workloads import command
@@ -68,7 +67,7 @@ def _hardware(run: RunDefinition, provenance: dict[str, Any]) -> str | None:
 
     None where that is a service node, without ranks: nobody asked the others.
     """
-    if launchers.of(run.machine).from_a_service_node:
+    if launchers.get_launcher(run.machine).from_a_service_node:
         return None
     hosts = provenance.get("hosts") or [provenance["host"]]
     kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {worth(host):g} cores" for host in hosts)
@@ -96,7 +95,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
     ok = outcome["status"] == "ok"
     metrics = checked.load_json(folder / "metrics.json", "metrics") if ok else {}
     history = _history(folder, run, metrics) if ok else None
-    edges = phases.read(folder / "phases.jsonl")
+    edges = phases.read_edges(folder / "phases.jsonl")
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
@@ -302,7 +301,7 @@ def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]
 
 
 def _phase_times(edges: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    times = phases.durations(edges)
+    times = phases.compute_durations(edges)
     return {
         phase: {
             "slowest_s": max(times[phase].values()),
@@ -544,7 +543,7 @@ def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, 
 
 def _no_phases(edges: list[dict[str, Any]]) -> str | None:
     """Why the times of the phases of a program are empty, or None if it told some."""
-    if not phases.tells_none(phases.durations(edges)):
+    if not phases.has_no_phases(phases.compute_durations(edges)):
         return None
     return "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
 
@@ -586,7 +585,7 @@ def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | Non
 
 def _power(folder: Path, run: RunDefinition, edges: list[dict[str, Any]]) -> dict[str, Any]:
     if reason := unseen_nodes(run):
-        return summary.unmeasured(run.machine, run.ranks, reason)
+        return summary.make_unmeasured(run.machine, run.ranks, reason)
     return summary.summarize(folder, run.machine, run.ranks, edges)
 
 
@@ -620,9 +619,9 @@ def _oversubscribed(
     Hosts that are one machine, such as those of the laboratory, share its cores. Where a service node launches the
     ranks, its cores are not theirs: each rank tells its own.
     """
-    cores = capacity.cores_of_rank(run.parameters, run.machine)
+    cores = host_capabilities.count_cores_of_rank(run.parameters, run.machine)
     own = [rank["cores_usable"] for rank in metrics.get("ranks", []) if "cores_usable" in rank]
-    if launchers.of(run.machine).from_a_service_node or any(cores > each for each in own):
+    if launchers.get_launcher(run.machine).from_a_service_node or any(cores > each for each in own):
         return any(cores > each for each in own)
     if hosts := provenance.get("hosts"):
         on = Counter(placement.hosts_of(run))
@@ -630,7 +629,7 @@ def _oversubscribed(
         for host in hosts:
             processes_at[host["boot_id"]] += on[host["name"]]
         return any(processes_at[host["boot_id"]] * cores > worth(host) for host in hosts)
-    has_others = roles.strategy_of(run) == PARAMETER_SERVER and launchers.of(run.machine).on_own_hosts
+    has_others = roles.strategy_of(run) == PARAMETER_SERVER and launchers.get_launcher(run.machine).on_own_hosts
     others = 1 + run["servers"] if has_others else 0  # elsewhere each process has a rank's place
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
     return ranks * cores > worth(provenance["host"])

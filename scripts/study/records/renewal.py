@@ -11,7 +11,7 @@ from typing import Any
 from study.core.errors import StudyError
 from study.core.files import json_in, read_json, write_json, write_sealed, written_aside
 from study.experiment.definition import RunDefinition
-from study.instruments.timeline.run import communication_of
+from study.instruments.timeline import read_communication
 from study.records import record
 from study.records.checked_records import CheckedRecords, note_new
 
@@ -39,7 +39,7 @@ def make(folder: str | Path) -> dict[str, Any]:
 
 def summarize_timeline(folder: str | Path) -> None:
     """Write the summary of a traced run's timeline and its activity over time; raises `StudyError` as `make`."""
-    found = communication_of(folder)
+    found = read_communication(folder)
     summary, activity = (Path(folder) / name for name in record.DERIVED)
     with contextlib.suppress(OSError):
         with written_aside(activity) as aside:

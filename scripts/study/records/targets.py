@@ -17,8 +17,8 @@ from study.core.files import number_or_none
 from study.core.lazy import pandas as pd
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
-from study.instruments import phases, samplers
-from study.instruments.power import summary
+from study.instruments import phases
+from study.instruments.power import summary, telemetry
 from study.records.nodes import unseen_nodes
 
 WAS_SET = "a clock was set"
@@ -107,17 +107,17 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     """The times and the energy until the end of the epoch, or the reasons why they are missing."""
     if record["resumed_after_epoch"] is not None:
         return dict.fromkeys(("target_reason", "target_energy_reason"), "resumed from a checkpoint: no times")
-    edges = phases.read(folder / "phases.jsonl")
-    clock, rank = phases.set_clock(edges), _rank_of_history(record)
+    edges = phases.read_edges(folder / "phases.jsonl")
+    clock, rank = phases.find_set_clock(edges), _rank_of_history(record)
     own = sorted((edge for edge in edges if edge["rank"] == rank), key=lambda edge: edge["monotonic_ns"])
     if not own:
         return dict.fromkeys(("target_reason", "target_energy_reason"), f"phases.jsonl has no edge of rank {rank}")
     host, first = own[0]["host"], own[0]
     provenance = record["provenance"]
     started = {"host": provenance["host"], "monotonic_ns": provenance["started_monotonic_ns"]}
-    launched = phases.launch_ns(own, provenance["started_wall_ns"], started)[host]
+    launched = phases.compute_launch_ns(own, provenance["started_wall_ns"], started)[host]
     found = _durations(own, reached.ended_ns, launched, record["runtime_s"], rank)
-    if unclear := samplers.of_one_name(folder):  # the launching host's clock may be another machine's
+    if unclear := telemetry.explain_shared_name(folder):  # the launching host's clock may be another machine's
         reasons = "; ".join(filter(None, [found["target_reason"], f"launch_to_target_s: {unclear}"]))
         found |= {"launch_to_target_s": None, "target_reason": reasons}
     run = RunDefinition.read(folder / "run.yaml")

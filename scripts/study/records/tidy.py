@@ -22,7 +22,7 @@ from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.instruments import disturbance
-from study.instruments.phases import PARTS, PHASES, tells_none
+from study.instruments.phases import PARTS, PHASES, has_no_phases
 from study.records import checks, overlap, own_keys, power, targets, utilisation
 from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
@@ -192,7 +192,7 @@ def _run_row(
 def _other_s(record: dict[str, Any]) -> float | None:
     """The runtime less rank 0's phases; None for a program that told no phase, as all of it would be other."""
     times = record["phases"]
-    if tells_none(times):
+    if has_no_phases(times):
         return None
     return float(record["runtime_s"] - sum(times[phase]["rank_0_s"] or 0 for phase in PHASES if phase in times))
 
@@ -236,7 +236,7 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _disturbance(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
-    found = disturbance.reasons(background, limits)
+    found = disturbance.list_reasons(background, limits)
     return {"disturbed": disturbance.is_disturbed(background, limits), "disturbed_by": "; ".join(found) or None}
 
 

@@ -20,7 +20,7 @@ from study.workloads import command
 FOLDER = ROOT / "docs" / "schemas"
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "studies": lambda: _with_programs(schemas.studies()),
-    "machines": lambda: _may_have_base(machine.schema()),
+    "machines": lambda: _may_have_base(machine.make_schema()),
     "benchmarks": lambda: checked.named_schema("benchmarks"),
     "findings": declaration.schema,
 }  # by the folder in config/

@@ -43,7 +43,7 @@ def machines() -> str:
         "This page lists the keys of `config/machines/NAME.yaml`. A file with `base: OTHER` takes from that machine "
         "all keys that it does not give itself. `nodes` and `ranks_per_node` are required without `hosts`.",
         "machines",
-        KEYS + _rows(machine.schema()),
+        KEYS + _rows(machine.make_schema()),
     )
 
 

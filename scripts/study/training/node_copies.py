@@ -19,7 +19,7 @@ from typing import IO
 from study.core import locks
 from study.core.errors import StudyError
 from study.core.files import AnyPath
-from study.instruments.io_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 
 PREFIX = "study-staged-"  # then the host's name: locks of a file system that hosts share may hold on one host only
 PIECE = 1 << 24
@@ -83,7 +83,7 @@ class NodeCopies:
 
     def _copy(self, source: Path, target: Path, reads: ReadCounter) -> int:
         """Copy one file and check the copy; returns its size in bytes."""
-        with open(source, "rb") as given, reads.counted():
+        with open(source, "rb") as given, reads.count():
             size = os.fstat(given.fileno()).st_size
             what = f"{source} ({size / 1e6:.0f} MB)"
             with self._writing(what):

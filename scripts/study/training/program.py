@@ -27,11 +27,10 @@ from study.core.files import read_json, write_json
 from study.core.paths import CHECKPOINTS
 from study.core.wording import signal_in_words
 from study.experiment.definition import RunDefinition
-from study.instruments import heartbeats
-from study.instruments.memory import peak_memory_mb
+from study.instruments import gpus, heartbeats
+from study.instruments.counters import read_peak_memory_mb
 from study.instruments.phases import PhaseLog, now
-from study.instruments.power import gpus
-from study.machines import held_ports, launchers, probe
+from study.machines import launchers, probe
 from study.training import divergence, process_tree
 from study.workloads import command
 from study.workloads.command import content, events, own_parameters, patterns, placeholders
@@ -82,7 +81,7 @@ def place_of(run: RunDefinition, variables: dict[str, str]) -> Place:
     starts = run.benchmark["starts"]
     if starts == command.JOB:
         return Place(tuple(range(run.ranks)), 0, 0, len(nodes[0]))
-    names = launchers.of(run.machine).rank_variables
+    names = launchers.get_launcher(run.machine).rank_variables
     told = next((variables[name] for name in names if name in variables), "")
     number = int(told) if told.isdigit() else -1
     if not 0 <= number < (run.ranks if starts == command.RANK else len(nodes)):
@@ -97,18 +96,18 @@ def place_of(run: RunDefinition, variables: dict[str, str]) -> Place:
 
 def gpus_of(
     place: Place, machine: Mapping[str, Any], variables: Mapping[str, str], nvml: Any = None
-) -> list[gpus.OfRank]:
+) -> list[gpus.RankGpu]:
     """The GPU of each rank that a process starts, by the variables of its program; nothing is asked without GPUs.
 
     nvml: the pynvml module or a replacement for it; None to import it.
     """
     if not machine["gpus_per_rank"]:
-        return [gpus.OfRank()] * len(place.ranks)
+        return [gpus.RankGpu()] * len(place.ranks)
     local_ranks = range(place.local_rank, place.local_rank + len(place.ranks))
     try:
-        return gpus.of_ranks(gpus.visible(variables, nvml), local_ranks)
+        return gpus.assign_gpus(gpus.list_visible_gpus(variables, nvml), local_ranks)
     except Exception as error:  # whatever a driver's bindings raise: it must not fail a program that ended well
-        return [gpus.OfRank(reason=f"NVML: {str(error) or type(error).__name__}")] * len(place.ranks)
+        return [gpus.RankGpu(reason=f"NVML: {str(error) or type(error).__name__}")] * len(place.ranks)
 
 
 class Program:
@@ -176,13 +175,13 @@ class Program:
         """The address and the port at which the processes meet; the run's first process reserves it."""
         path, is_alone = self._ranks / MEETING, self._run.derived.nodes == 1
         if self._place.first == 0:
-            (held,) = held_ports.hold(1)
+            (held,) = probe.hold_ports(1)
             with held:
                 address = "127.0.0.1" if is_alone else _own_address(self._run.machine)
-                write_json(path, {"address": address, "port": held_ports.ports([held])[0]})
-                yield address, held_ports.ports([held])[0]
+                write_json(path, {"address": address, "port": probe.list_ports([held])[0]})
+                yield address, probe.list_ports([held])[0]
             return
-        deadline = time.monotonic() + heartbeats.limit_s() / 2
+        deadline = time.monotonic() + heartbeats.read_limit_s() / 2
         while not path.exists():
             if time.monotonic() > deadline:
                 raise StudyError("waited for rank 0 to tell its address; do all nodes see the run's directory?")
@@ -283,7 +282,7 @@ class Program:
         """Read the file of events and send heartbeats, in a thread."""
         self._is_over, self._event_bytes = threading.Event(), 0
         self._seen_mb, self._seen_s = 0.0, -math.inf  # the largest memory, and when it was last looked at
-        beat = _Beat(self._ranks, heartbeats.limit_s())
+        beat = _Beat(self._ranks, heartbeats.read_limit_s())
 
         def watch() -> None:
             pause_s = FIRST_LOOK_S
@@ -509,7 +508,7 @@ def _own_address(machine: dict[str, Any]) -> str:
     """
     interface = machine.get("interface")
     names = list(interface.values()) if isinstance(interface, dict) else [interface]
-    known = [(name, address[0]) for name, address in probe.interfaces()]
+    known = [(name, address[0]) for name, address in probe.list_interfaces()]
     try:
         of_name = [socket.gethostbyname(socket.gethostname())]
     except OSError:
@@ -530,5 +529,5 @@ def _finite(value: Any) -> Any:
 def _before_execution(tells: int) -> None:
     """In the process that becomes the program: let it end with its parent, and tell its memory (MB) until now."""
     with contextlib.suppress(OSError):
-        os.write(tells, str(peak_memory_mb()).encode())
+        os.write(tells, str(read_peak_memory_mb()).encode())
     signals.die_with_parent(signal.SIGKILL)

@@ -25,10 +25,9 @@ from study.data.loaders import check_columns, import_for
 from study.data.samples import part
 from study.experiment.augmentation import augmented
 from study.experiment.definition import RunDefinition
+from study.instruments import operations
+from study.instruments.counters import ReadCounter, Reads, read_peak_memory_mb
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.io_counters import ReadCounter, Reads
-from study.instruments.memory import peak_memory_mb
-from study.instruments.operations import profile as operations
 from study.instruments.phases import PhaseLog
 from study.training import binding, checkpoints, divergence, history, staging
 from study.training.history import History
@@ -145,7 +144,7 @@ class _Rank:
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
         divergence.check_test(test_metrics, trainer.steps_made())
         if self.ranks.rank == 0 and (profile := trainer.operations()):
-            operations.write(self.folder / operations.FILE, profile)
+            operations.write_profile(self.folder / operations.FILE, profile)
         found = _Results(job, trainer, data, trained, test_metrics, workload, reads, initial, len(resumed))
         return self._checked(found, rows, kept, writer)
 
@@ -192,12 +191,12 @@ class _Rank:
         return files, tables
 
     def _images(self, files: staging.Files) -> dict[str, Any]:
-        with files.reads.counted():
+        with files.reads.count():
             own = self.backend.own_files(self.run)
             images = self.workload.open(files.data, self.run["loader"], self.run.machine["cores_per_rank"], loaded=own)
         for each in images.values():
             for path in each.mapped_files:
-                files.reads.mapped(path)
+                files.reads.add_mapped(path)
         return images
 
     def _preprocess(self, tables: dict[str, Any]) -> tuple[Data, dict[str, Any]]:
@@ -220,7 +219,7 @@ class _Rank:
     @contextlib.contextmanager
     def _reading(self, data: Data, reads: ReadCounter) -> Iterator[None]:
         """Around training: samples that are read meanwhile count as reads, and a fault in them is named by its file."""
-        counted = reads.counted() if data.train.is_streamed else contextlib.nullcontext()
+        counted = reads.count() if data.train.is_streamed else contextlib.nullcontext()
         with self._named_errors(data), counted:
             yield
 
@@ -322,7 +321,7 @@ def _write_results(
         "host": socket.gethostname(),
         "gpu": gpu,
         **({"cores_usable": cores.usable_at_start} if cores.usable_at_start else {}),
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": read_peak_memory_mb(),
         **found.reads.as_mb(),
         **_traffic(found),
         **_steps_measured(found),

@@ -17,7 +17,7 @@ from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
 from study.data.loaders import LOADERS, load, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
-from study.instruments.io_counters import ReadCounter, Reads
+from study.instruments.counters import ReadCounter, Reads
 from study.training.node_copies import NodeCopies
 from study.workloads.base import Table
 
@@ -117,12 +117,12 @@ def nodes(communicator: Collectives) -> list[Members]:
 def _load_all(run: RunDefinition, found: Files) -> dict[str, Table]:
     """Load all files."""
     loader, forms, loaded = run["loader"], run.benchmark["files"], {}
-    with found.reads.counted():
+    with found.reads.count():
         for file, paths in found.data.items():
             loaded[file] = _table(loader, paths, forms[file])
             if LOADERS[loader].is_mapped:
                 for kind in paths.keys() - SIDECARS:
-                    found.reads.mapped(paths[kind])
+                    found.reads.add_mapped(paths[kind])
     return loaded
 
 
@@ -200,7 +200,7 @@ def _broadcast(
         communicator.create_process_sets(sets)
         for file, paths in run.data.items():
             if not is_reader:
-                with reads.shared.counted():
+                with reads.shared.count():
                     loaded[file] = _empty(paths)
             for matrix in (loaded[file].matrix, loaded[file].scaled):
                 if matrix is not None:

@@ -1,19 +1,69 @@
-"""The study and the machine that the user asked for, on the command line and in configuration files, checked."""
+"""The study and the machine that the user asked for, on the command line and in configuration files, checked.
 
+A profile of Snakemake names its machine in a file of its own, under its key ``configfile``, which ``--configfile`` on
+the command line would hide: Snakemake replaces a profile's key by the same option of the command line.
+"""
+
+import argparse
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from study.core import checked, configuration, paths
 from study.core.errors import StudyError
+from study.core.paths import is_same
 from study.experiment import earlier_attempts, expansion
 from study.experiment.study import Study
-from study.machines import machine, profile_files
+from study.machines import machine
 from study.workflow import snakemake_internals
 from study.workflow.snakemake_internals import Workflow
+
+PROFILE = {
+    "type": "object",
+    "properties": {"configfile": {"type": ["string", "array"], "items": {"type": "string", "minLength": 1}}},
+}
+
+
+def find_hidden_files(arguments: Sequence[str], variables: Mapping[str, str], given: Iterable[Path]) -> list[Path]:
+    """Config files of the profile in use that are not among those ``given``.
+
+    arguments: Snakemake's. variables: of the environment, where ``SNAKEMAKE_PROFILE`` may name the profile. given: the
+    config files that Snakemake uses besides ``config/config.yaml``.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--profile", default=variables.get("SNAKEMAKE_PROFILE", ""))
+    parser.add_argument("--workflow-profile", default="")
+    options = parser.parse_known_args(arguments)[0]
+    files: list[Path] = []
+    for name in (options.profile, options.workflow_profile):  # the second goes over the first, key by key
+        if profile := _find_profile(name):
+            named = checked.load(profile, PROFILE).get("configfile")
+            if named is not None:
+                files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
+    others = list(given)
+    return [file for file in files if file not in others and not any(is_same(file, other) for other in others)]
+
+
+def _find_profile(name: str) -> Path | None:
+    """The file of the profile of this name, or in this folder; None without one."""
+    if not name:
+        return None
+    places = [Path(name), Path("profiles", name)]
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        places.append(Path.home() / ".config" / "snakemake" / name)
+    return next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
+
+
+def read_values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in config files, without the keys that ``over``, the command line, gives too."""
+    content: dict[str, Any] = {}
+    for file in files:
+        content |= checked.load(file, {"type": "object"})
+    return {key: value for key, value in content.items() if key not in over}
 
 
 def check_library(folder: Path) -> None:
@@ -50,8 +100,8 @@ def check_deployment(methods: Iterable[str]) -> None:
 def _add_hidden(config: dict[str, Any], workflow: Workflow) -> None:
     """Put back the file in which a profile names its machine, also for the jobs' own Snakemake."""
     given = snakemake_internals.given(workflow)
-    hidden = profile_files.hidden(sys.argv[1:], os.environ, given.asked)
-    config.update(profile_files.values(hidden, given.over))
+    hidden = find_hidden_files(sys.argv[1:], os.environ, given.asked)
+    config.update(read_values(hidden, given.over))
     snakemake_internals.add_config_files(workflow, hidden)
 
 

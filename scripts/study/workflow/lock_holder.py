@@ -15,7 +15,7 @@ from pathlib import Path
 from study.core.boot import boot_id
 from study.core.errors import StudyError
 from study.core.files import read_json, write_json
-from study.instruments import process_stat
+from study.instruments import host_processes
 
 FILE = Path(".snakemake", "locks", "holder.json")
 UNLOCK = "run snakemake --unlock, then the same command again"
@@ -105,7 +105,7 @@ def _pid_namespace() -> str:
 def _read_start(pid: int) -> int | None:
     """When a process started, in clock ticks since the boot; None if there is none."""
     try:
-        process = process_stat.parsed(Path(f"/proc/{pid}/stat").read_bytes())
+        process = host_processes.parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
     except OSError:
         return None
     return None if process is None else process.started

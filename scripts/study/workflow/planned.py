@@ -19,7 +19,7 @@ from study.core.files import seal_of
 from study.experiment import conversions, finished, inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.launch import run_directory
-from study.machines import packing, storage
+from study.machines import queues, storage
 from study.prediction import mechanisms
 from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.report import sources
@@ -64,10 +64,10 @@ class Plan(TimedPlan):
 
     def _packed(self, arguments: list[str]) -> dict[str, int]:
         """How many runs of a group share a batch job: as asked for, else as many as fill it."""
-        asked = packing.asked(arguments)
-        if asked or not packing.has_groups(self.machine):
+        asked = queues.parse_components(arguments)
+        if asked or not queues.has_groups(self.machine):
             return asked
-        return packing.advised(plan.timed(self.study, self.limits), self.machine, {})
+        return queues.advise_components(plan.timed(self.study, self.limits), self.machine, {})
 
     # Files
 
@@ -259,7 +259,7 @@ class Plan(TimedPlan):
     def striped(self) -> dict[str, int]:
         """{folder: stripes} of the striped copies that runs read."""
         chosen = [(run["storage"], run["lustre_stripes"]) for run in self.study.runs]
-        return storage.striped(chosen, self.machine, self.data)
+        return storage.list_striped_folders(chosen, self.machine, self.data)
 
     def _check_made(self) -> None:
         """Raise `StudyError` for files that were changed after they were made, or have impossible times."""

@@ -15,11 +15,10 @@ from study.compare import noise_of_runs
 from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
 from study.experiment import progress
-from study.instruments import machine_state
+from study.instruments import disturbance
 from study.launch import model_checks, own_name
 from study.launch.batch_job import BatchJob
-from study.machines import launchers, machine, queues
-from study.machines.batch_systems import jobs
+from study.machines import batch_jobs, launchers, machine, queues
 from study.prediction import forecast
 from study.records import attempts, versions
 from study.workflow import lock_holder, passes, snakemake_internals
@@ -59,7 +58,7 @@ def show(planned: Plan) -> None:
     print("\n".join([lines, *(f"  {line}" for line in told)]), file=sys.stderr)
     if is_dry:
         _require_models(planned)
-        if launchers.of(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
+        if launchers.get_launcher(planned.machine).on_own_hosts:  # a cluster may be planned anywhere
             for why in (*_missing_frameworks(planned), *_unknown_names(planned), *_no_semaphores(planned)):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
@@ -110,8 +109,8 @@ def before_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
         return
     if config.get("keep_versions"):
         versions.put_aside(planned.study, planned.results)
-    if is_timed and machine.trains_on_launching_host(planned.machine):
-        first, *others = machine_state.lines()
+    if is_timed and machine.is_on_launching_host(planned.machine):
+        first, *others = disturbance.describe_machine()
         print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
     runs = {job.jobid: planned.run_of(job.wildcards) for job in to_run if job.rule.name.endswith("train")}
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
@@ -144,7 +143,7 @@ def after_success(planned: Plan) -> None:
 def after_error(planned: Plan) -> None:
     """Cancel the batch jobs of a Snakemake that ends with an error."""
     if planned.is_main_process:
-        jobs.cancel_watched()
+        batch_jobs.cancel_watched()
 
 
 def _require_runnable(planned: Plan) -> None:
@@ -176,7 +175,7 @@ def _refuse_resources(planned: Plan) -> None:
 def _require_batch_job(on: Mapping[str, Any]) -> None:
     """Refuse runs of a machine with a batch system that would start here, outside of a job, as on a login node."""
     executor = snakemake_internals.read_line(sys.argv[1:]).executor
-    if executor in (None, queues.LOCAL) and "scheduler" in on and queues.job(os.environ, on) is None:
+    if executor in (None, queues.LOCAL) and "scheduler" in on and queues.read_job(os.environ, on) is None:
         raise StudyError(
             f"machine {on['name']}: its runs would start on this host, and this is no job of {on['scheduler']}; give "
             "the machine's profile (snakemake --profile NAME), or start it in an interactive job"
@@ -192,7 +191,7 @@ def _line_of_job(job: BatchJob, file: Path, latency_s: float) -> list[str]:
 def _require_frameworks(planned: Plan) -> None:
     """Refuse runs whose framework is not installed; where jobs may load it for themselves, only warn."""
     found = _missing_frameworks(planned)
-    if found and launchers.of(planned.machine).on_own_hosts:
+    if found and launchers.get_launcher(planned.machine).on_own_hosts:
         raise StudyErrors(found)
     for why in found:
         print(f"  Warning: {why}, if the machine's jobs do not load it", file=sys.stderr)
@@ -216,7 +215,7 @@ def _missing_frameworks(planned: Plan) -> list[str]:
 
 def _unknown_names(planned: Plan) -> list[str]:
     """Why runs cannot start on this host for want of a name; `host_check` looks up the names of listed hosts."""
-    on_this_host = launchers.of(planned.machine).on_own_hosts and not planned.machine.get("hosts")
+    on_this_host = launchers.get_launcher(planned.machine).on_own_hosts and not planned.machine.get("hosts")
     return own_name.why_not() if on_this_host else []
 
 

@@ -13,8 +13,8 @@ from study.experiment import earlier_attempts, inputs, run_order, walltimes
 from study.experiment.definition import RunDefinition
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments import heartbeats
-from study.machines import launchers, machine, packing, queues
-from study.machines.packing import Timed
+from study.machines import launchers, machine, queues
+from study.machines.queues import Timed
 from study.workflow import snakemake_internals
 from study.workflow.asked import Asked
 from study.workflow.snakemake_internals import Workflow
@@ -43,7 +43,7 @@ class TimedPlan:
         self.folder = paths.study_folder(self.results, self.study.name)
         environment.prepare_for_jobs(config.get("account"), self.is_main_process)
         self.limits = walltimes.Limits(self.study.runs, self.results, self.machine)
-        self.timed_threads = ALL_CORES if launchers.of(self.machine).on_own_hosts else 1
+        self.timed_threads = ALL_CORES if launchers.get_launcher(self.machine).on_own_hosts else 1
         # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.
         self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
         self.packed: dict[str, int] = {}  # a job's Snakemake packs nothing
@@ -108,12 +108,12 @@ class TimedPlan:
         """Snakemake's group of a run or loading measurement."""
         if self.is_main_process:
             snakemake_internals.pack(self.workflow, self.packed)
-        return packing.group(timed, self.machine)
+        return queues.name_group(timed, self.machine)
 
     @property
     def group(self) -> Callable[[Any], str | None] | None:
         """`group_of` the run that the wildcards name; None where no run can have one."""
-        return (lambda wildcards: self.group_of(self.limit_of(wildcards))) if packing.has_groups(self.machine) else None
+        return (lambda wildcards: self.group_of(self.limit_of(wildcards))) if queues.has_groups(self.machine) else None
 
     def resources(self) -> dict[str, Any]:
         """The resources of a run's job, numbers or functions of wildcards and attempt.
@@ -132,18 +132,18 @@ class TimedPlan:
             return attempt - 1
 
         return {
-            **queues.resources(processes, on, self.time_limit_s),
+            **queues.make_resources(processes, on, self.time_limit_s),
             "time_limit_s": self.time_limit_s if self._has_queue else on["time_limit_s"],
             "extendable": extendable if self._has_queue else 0,
             "stall_limit_s": on.get("stall_limit_s", heartbeats.LIMIT_S),
-            "calibrated": int(self.study.is_calibrated and machine.trains_on_launching_host(on)),
+            "calibrated": int(self.study.is_calibrated and machine.is_on_launching_host(on)),
             "jobs_lost": jobs_lost if self._has_queue else 0,
         }
 
     def loading_resources(self) -> dict[str, Any]:
         """The same of a loading measurement's job."""
         limit_s = self.machine["time_limit_s"]
-        return queues.resources(lambda wildcards: 1, self.machine, lambda wildcards, attempt: limit_s)
+        return queues.make_resources(lambda wildcards: 1, self.machine, lambda wildcards, attempt: limit_s)
 
 
 def as_json(value: object) -> str:

@@ -21,7 +21,7 @@ from study.communication.collectives import Collectives, Members
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
-from study.machines.process_roles import HOROVOD
+from study.machines.run_layout import HOROVOD
 from study.workloads.base import Benchmark, Data, Workload
 
 

@@ -8,7 +8,7 @@ import torch
 
 from study.backends.base import gpu_of_rank
 from study.experiment.definition import RunDefinition
-from study.instruments.power.gpus import visible
+from study.instruments.gpus import list_visible_gpus
 
 
 def limit_threads(compute: int, operations: int = 1) -> None:
@@ -46,5 +46,5 @@ def pin_device(run: RunDefinition, local_rank: int) -> str | None:
     if found.type == "cpu":
         return None
     torch.cuda.set_device(found)
-    uuids = visible()
+    uuids = list_visible_gpus()
     return uuids[found.index] if uuids and len(uuids) == torch.cuda.device_count() else None

@@ -17,7 +17,7 @@ from study.backends.pytorch import devices
 from study.communication.collectives import Members, RanksOnly, blocks_of
 from study.communication.horovod import libraries
 from study.experiment.definition import RunDefinition
-from study.instruments import cpu_time
+from study.instruments import counters
 
 
 class Horovod(RanksOnly):
@@ -25,9 +25,9 @@ class Horovod(RanksOnly):
 
     def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
         """with_process_sets: whether `create_process_sets` will be called."""
-        before = cpu_time.threads()
+        before = counters.list_threads()
         hvd.init(process_sets="dynamic" if with_process_sets else None)
-        self.own_threads = cpu_time.threads() - before
+        self.own_threads = counters.list_threads() - before
         compiled = mpi_ops._basics.MPI_LIB_CTYPES
         self.libraries = {"torch": torch.__version__, **libraries(hvd, compiled)}
         self.rank, self.size = hvd.rank(), hvd.size()

@@ -10,14 +10,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from study.backends.pytorch import devices
-from study.instruments.operations import kineto
-from study.instruments.operations.window import MARK, Found
+from study.instruments import kineto
+from study.instruments.operations import MARK, Recording
 
 HOROVOD_UNSEEN = "Horovod sends from a thread of its own, which PyTorch's profiler does not see; trace: true shows it"
 
 
 class TorchProfiler:
-    """A `study.instruments.operations.window.Profiler`.
+    """A `study.instruments.operations.Profiler`.
 
     Args:
         device: of the rank.
@@ -49,10 +49,12 @@ class TorchProfiler:
         """Stop; reading what was seen takes longer, and is left for the end of training."""
         self._profile.stop()
 
-    def found(self) -> Found:
+    def collect(self) -> Recording:
         """Through the Chrome trace, which is Kineto's own public format."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             self._profile.export_chrome_trace(str(path))
-            trace = kineto.operations(json.loads(path.read_text(encoding="utf-8", errors="replace")))
-        return Found(f"Kineto of torch {torch.__version__}", trace.device, trace.operations, trace.marks, self._unseen)
+            trace = kineto.parse_trace(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+        return Recording(
+            f"Kineto of torch {torch.__version__}", trace.device, trace.operations, trace.marks, self._unseen
+        )

@@ -20,7 +20,7 @@ from study.communication.collectives import Members, RanksOnly, blocks_of
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
-from study.instruments import cpu_time, heartbeats
+from study.instruments import counters, heartbeats
 
 # A rank may wait for another one as long as the watchdog sees progress, which ends the run otherwise.
 LIMIT = datetime.timedelta(days=30)
@@ -36,13 +36,13 @@ class ProcessGroup(RanksOnly):
         Raises:
             StudyError: they did not come within half of the stall limit.
         """
-        place, before = Place.own(), cpu_time.threads()
+        place, before = Place.own(), counters.list_threads()
         self.rank, self.size = place.number, place.size
         self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
         self.device = devices.device(run, self.local_rank)
         _choose_interface(len(set(place.hosts)))
         _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
-        self.own_threads = cpu_time.threads() - before
+        self.own_threads = counters.list_threads() - before
         self.libraries = _libraries(self.device)
         self.timeline = Timeline.of_run()
         self._sets: dict[Members, Any] = {}
@@ -134,7 +134,7 @@ def _join(place: Place, backend: str) -> None:
     are told: 127.0.0.1 on one host, that of the machine's interface between hosts.
     """
     host, _, port = place.addresses[0].rpartition(":")
-    limit_s = heartbeats.limit_s() / 2  # the launch would end the run without saying what was waited for
+    limit_s = heartbeats.read_limit_s() / 2  # the launch would end the run without saying what was waited for
     try:
         listening = socket.create_server((host, int(port)), backlog=place.size).detach() if place.number == 0 else None
         store = distributed.TCPStore(host, int(port), place.size, place.number == 0,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.communication.collectives import Collectives
 from study.core.files import written_aside
-from study.instruments.phases import wall_at_zero_ns
+from study.instruments.phases import measure_zero_ns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class Timeline:
     """The operations of one rank. All ranks begin theirs in the same order, and may end them in another."""
 
     def __init__(self) -> None:
-        self._zero_ns, self._operations = wall_at_zero_ns(), list[Operation]()
+        self._zero_ns, self._operations = measure_zero_ns(), list[Operation]()
 
     @staticmethod
     def of_run() -> Timeline | None:

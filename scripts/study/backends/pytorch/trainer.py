@@ -26,9 +26,8 @@ from study.data.order import EpochOrder, Positions, rank_seed
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
-from study.instruments.operations.profile import Profile
-from study.instruments.operations.window import Window
-from study.machines.process_roles import HOROVOD
+from study.instruments.operations import Profile, Window
+from study.machines.run_layout import HOROVOD
 from study.workloads.base import Benchmark, Data
 from study.workloads.pytorch import Weighted
 
@@ -142,7 +141,7 @@ class TorchTrainer:
         if self._window is None:
             return batches
         self._window.begin_epoch(epoch)
-        return self._window.measured(batches)
+        return self._window.measure_steps(batches)
 
     def operations(self) -> Profile | None:
         """As they were profiled."""

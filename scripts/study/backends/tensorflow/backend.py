@@ -20,7 +20,7 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
-from study.machines.process_roles import PARAMETER_SERVER
+from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data, Workload
 
 

@@ -6,7 +6,7 @@ import os
 
 from study.backends.base import gpu_of_rank
 from study.experiment.definition import RunDefinition
-from study.instruments.power.gpus import visible
+from study.instruments.gpus import list_visible_gpus
 
 
 def limit_threads(compute: int, operations: int = 1) -> None:
@@ -32,6 +32,6 @@ def pin_device(run: RunDefinition, local_rank: int) -> str | None:
     index = gpu_of_rank("TensorFlow", len(gpus), local_rank)
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
-    uuids = visible()
+    uuids = list_visible_gpus()
     # With MIG, CUDA shows one instance and no other GPU: then TensorFlow's GPUs are not those of the list.
     return uuids[index] if uuids and len(uuids) == len(gpus) else None

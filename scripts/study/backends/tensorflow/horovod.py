@@ -13,7 +13,7 @@ from study.communication import mpi
 from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
 from study.communication.horovod import libraries
 from study.core.errors import StudyError
-from study.instruments import cpu_time
+from study.instruments import counters
 
 
 class Horovod(RanksOnly):
@@ -32,7 +32,7 @@ class Horovod(RanksOnly):
 
         # Averages and broadcasts have no control flow on tensors; AutoGraph's search for it takes seconds of the first.
         hvd._make_subgraph = functions._make_subgraph = functools.partial(tf.function, autograph=False)
-        before = cpu_time.threads()
+        before = counters.list_threads()
         sets = {members: hvd.ProcessSet(list(members)) for members in static_sets}
         try:
             hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
@@ -43,7 +43,7 @@ class Horovod(RanksOnly):
                 f"Horovod does not start with the process sets {list(sets)}, and says why above; has the launcher "
                 "started as many ranks as the run has, and was Horovod built for it?"
             ) from None
-        self.own_threads = cpu_time.threads() - before
+        self.own_threads = counters.list_threads() - before
         self._hvd = hvd
         self.libraries = libraries(hvd, mpi_ops._basics.MPI_LIB_CTYPES)
         self._sets: dict[Members, Any] = sets

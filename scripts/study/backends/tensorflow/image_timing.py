@@ -20,7 +20,7 @@ from study.data import page_cache
 from study.data.images.formats import Format, open_format
 from study.data.images.source import Images, Reader, Shape
 from study.data.loaders import read_sidecar
-from study.instruments.memory import peak_memory_mb
+from study.instruments.counters import read_peak_memory_mb
 
 BATCH = 128  # images; the batch size of han2019
 
@@ -46,7 +46,7 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
     samples = read_sidecar(f"{folder}.json")["shape"][0]
     shape = Shape(model["resize"], model["resize"], model["channels"], model["classes"])
     images = Images(Reader(open_format(loader, folder, samples, model["classes"])), shape)
-    imported = peak_memory_mb()
+    imported = read_peak_memory_mb()
     _prepare(images.reader.images, cache)
     begun = time.perf_counter()
     _read(images.reader.images, samples)
@@ -67,7 +67,7 @@ def measure(loader: str, folder: str | Path, cache: str, model: Mapping[str, Any
         "load_s": read_s,
         "decode_s": decode_s,
         "decoder_s": None if images.reader.images.has_pixels else _decoder_alone(images.reader.images, shape, samples),
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": read_peak_memory_mb(),
         "imported_memory_mb": imported,
         "crc32": checksum,
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from study.backends.base import Hooks
 from study.backends.tensorflow.steps import Inputs
-from study.instruments.operations.window import Window
+from study.instruments.operations import Window
 
 
 def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | None = None) -> Any:

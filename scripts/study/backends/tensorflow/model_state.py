@@ -16,7 +16,7 @@ from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.data.samples import Can, SampleSource
 from study.experiment.definition import RunDefinition
-from study.machines.process_roles import HOROVOD
+from study.machines.run_layout import HOROVOD
 
 # TensorFlow's operations that draw from a state of their own; the stateless ones take a seed.
 RANDOM = ("Random", "Multinomial", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal", "Rng")

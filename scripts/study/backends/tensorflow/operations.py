@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.instruments.operations.profile import COMMUNICATION, COMPUTE, COPIES, INPUT_WAIT, OTHER, Operation
-from study.instruments.operations.window import MARK, Found
+from study.instruments.operations import COMMUNICATION, COMPUTE, COPIES, INPUT_WAIT, MARK, OTHER, Operation, Recording
 
 HOROVOD_UNSEEN = (
     "Horovod sends from a thread of its own, which TensorFlow's profiler does not see; trace: true shows it"
@@ -30,7 +29,7 @@ SENDING = ("Horovod", "Collective", "Nccl")  # begins of types
 
 
 class TensorFlowProfiler:
-    """A `study.instruments.operations.window.Profiler`. unseen: why communication is not seen, if so."""
+    """A `study.instruments.operations.Profiler`. unseen: why communication is not seen, if so."""
 
     def __init__(self, unseen: str = "") -> None:
         self._unseen = unseen
@@ -67,7 +66,7 @@ class TensorFlowProfiler:
 
         tf.profiler.experimental.stop()
 
-    def found(self) -> Found:
+    def collect(self) -> Recording:
         """From the file."""
         import tensorflow as tf
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -79,7 +78,7 @@ class TensorFlowProfiler:
         space.ParseFromString(files[0].read_bytes())
         self._folder.cleanup()
         device, operations, marks = operations_of(space)
-        return Found(f"profiler of tensorflow {tf.__version__}", device, operations, marks, self._unseen)
+        return Recording(f"profiler of tensorflow {tf.__version__}", device, operations, marks, self._unseen)
 
 
 def operations_of(space: Any) -> tuple[str, list[Operation], list[int]]:

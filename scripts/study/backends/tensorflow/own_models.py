@@ -16,7 +16,7 @@ from study.backends.tensorflow import precision
 from study.communication.roles import strategy_of
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
-from study.machines.process_roles import HOROVOD
+from study.machines.run_layout import HOROVOD
 from study.workloads.base import Benchmark
 
 LOOPS = ("fit", "evaluate", "make_train_function", "make_test_function")  # which this project's loops replace

@@ -25,12 +25,10 @@ from study.communication.collectives import Gathered
 from study.communication.roles import BY_RANK, CHIEF_ENDED, JOBS, Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
+from study.instruments.counters import Reads, Traffic, read_peak_memory_mb
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.io_counters import Reads
-from study.instruments.memory import peak_memory_mb
 from study.instruments.phases import PhaseLog
-from study.instruments.traffic import Traffic
-from study.machines.process_roles import CHIEF, PARAMETER_SERVER, SERVER, WORKER, Role
+from study.machines.run_layout import CHIEF, PARAMETER_SERVER, SERVER, WORKER, Role
 
 BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
 COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
@@ -99,7 +97,7 @@ class Chief(OfStrategy):
 
 
 class ClusterTraffic:
-    """As `study.instruments.traffic.Traffic`, of all processes of the run; used by the chief."""
+    """As `study.instruments.counters.Traffic`, of all processes of the run; used by the chief."""
 
     def __init__(self, channel: Channel, processes: list[Role]) -> None:
         """processes: of the run, in the order of their numbers."""
@@ -174,14 +172,14 @@ def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, 
             else:
                 phases.edge("train", question)  # the steps of an epoch; repetitions add up
                 if question == BEGIN:
-                    epoch.enter_context(reads.shared.counted())
+                    epoch.enter_context(reads.shared.count())
                     traffic.begin()
                 else:
                     epoch.close()
                 channel.answer(traffic.end() if question == END else None)
     except (EOFError, OSError):  # the launcher tells how the chief ended
         sys.exit(CHIEF_ENDED)
-    own = {"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": peak_memory_mb()}
+    own = {"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": read_peak_memory_mb()}
     channel.answer(own | (reads.as_mb() if opened and opened.readers else {}))
     with contextlib.suppress(EOFError, OSError):
         channel.asked()  # until the chief has ended: TensorFlow there still releases what it has here

@@ -23,7 +23,7 @@ from study.data.order import Positions
 from study.data.samples import Arrays, Changes, SampleSource
 from study.experiment.augmentation import augmented
 from study.experiment.definition import RunDefinition
-from study.instruments.io_counters import ReadCounter
+from study.instruments.counters import ReadCounter
 
 _UNCHANGED = Arrays(np.empty(0, np.float32), np.empty(0, np.float32))  # samples of tables, which never change
 OPEN, UNREADABLE = "open", "unreadable"  # what the chief asks
@@ -58,11 +58,11 @@ class Shards:
 
     def _opened(self, benchmark: workloads.base.Workload, reads: ReadCounter) -> dict[str, Any]:
         run = self._run
-        with reads.counted():
+        with reads.count():
             opened = benchmark.open(run.data, run["loader"], run.machine["cores_per_rank"], loaded=trained(run))
         for images in opened.values():
             for path in images.mapped_files:
-                reads.mapped(path)
+                reads.add_mapped(path)
         return opened
 
     def _draw(self, number: NDArray[np.int64], epoch: NDArray[np.int64]) -> tuple[Positions, Changes]:

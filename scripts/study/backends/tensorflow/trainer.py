@@ -24,9 +24,8 @@ from study.communication.roles import strategy_of
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import first_collapsed_epoch
-from study.instruments.operations.profile import Profile
-from study.instruments.operations.window import Window
-from study.machines.process_roles import PARAMETER_SERVER
+from study.instruments.operations import Profile, Window
+from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data
 
 
@@ -116,7 +115,7 @@ class KerasTrainer:
         batches = self._inputs.fit["x"]
         if self._window:
             self._window.begin_epoch(epoch)
-            batches = self._window.measured(batches)
+            batches = self._window.measure_steps(batches)
         for batch in batches:
             before_step()
             found = self._step(batch)

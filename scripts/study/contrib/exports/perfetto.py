@@ -22,11 +22,9 @@ from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath, written_aside
 from study.core.wording import counted
-from study.instruments import phases
-from study.instruments.operations import profile
-from study.instruments.power import series
-from study.instruments.timeline import run as timeline
-from study.instruments.timeline.events import Events
+from study.instruments import operations, phases, timeline
+from study.instruments.power import telemetry
+from study.instruments.timeline_events import Events
 
 Event = dict[str, Any]
 Edges = list[dict[str, Any]]
@@ -89,9 +87,9 @@ def _compressed(path: Path) -> IO[bytes]:
 def edges_of_run(folder: Path) -> Edges:
     """Of the run's log, or of those of its ranks, while it goes on or after it was killed with its launch."""
     if (folder / "phases.jsonl").is_file():
-        return phases.read(folder / "phases.jsonl")
-    found = [edge for path in sorted(folder.glob("ranks/phases-*.jsonl")) for edge in phases.read(path, False)]
-    offsets = phases.clock_offsets_ns(_hosts(folder))
+        return phases.read_edges(folder / "phases.jsonl")
+    found = [edge for path in sorted(folder.glob("ranks/phases-*.jsonl")) for edge in phases.read_edges(path, False)]
+    offsets = phases.collect_clock_offsets_ns(_hosts(folder))
     for edge in found:
         edge["wall_ns"] -= offsets.get(edge["host"], 0)
     return found
@@ -108,7 +106,7 @@ def _all(folder: Path, edges: Edges, made: Trace) -> Iterator[Event]:
     yield from _of_phases(edges, axis)
     parts: dict[str, tuple[str, Callable[[Path, _Axis], Iterable[Event]], str]] = {
         "epochs": ("history.csv", _of_epochs, "the run has no history: it failed, or is still running"),
-        "operations": (profile.FILE, _of_operations, "the run has no profile: operations, or did not succeed"),
+        "operations": (operations.FILE, _of_operations, "the run has no profile: operations, or did not succeed"),
         "communication": (timeline.FILE, _of_timeline, "the run has no trace: true, or ended before it communicated"),
         "power": ("telemetry.csv", _of_power, "no sensor was read"),
     }
@@ -126,7 +124,7 @@ class _Axis:
     """Where a moment of a host's monotonic clock is on the trace's axis, in microseconds."""
 
     def __init__(self, edges: Edges) -> None:
-        self.zeros_ns = phases.zeros_ns(edges)
+        self.zeros_ns = phases.compute_zeros_ns(edges)
         self.first_host = min(edges, key=lambda edge: edge["rank"])["host"]
         first_ns = min(self.zeros_ns[edge["host"]] + edge["monotonic_ns"] for edge in edges)
         self._begin_ns = first_ns - LEAD_NS
@@ -170,7 +168,7 @@ def _of_phases(edges: Edges, axis: _Axis) -> Iterator[Event]:
             begun.setdefault(key, []).append(moment)
         elif begun.get(key):
             yield _slice(edge["phase"], edge["rank"], OF_PHASES, begun[key].pop(), moment)
-        if phases.ends_all(edge):
+        if phases.is_program_end(edge):
             begun = {each: moments for each, moments in begun.items() if each[0] != edge["rank"]}
     for (rank, phase), moments in begun.items():
         for begin in moments:
@@ -189,7 +187,7 @@ def _of_epochs(folder: Path, axis: _Axis) -> Iterator[Event]:
 
 
 def _of_operations(folder: Path, axis: _Axis) -> Iterator[Event]:
-    found = profile.read(folder / profile.FILE)
+    found = operations.read_profile(folder / operations.FILE)
     yield _named("thread_name", "profiled steps", 0, OF_STEPS)
     for number, (begin, end) in enumerate(found.steps, 1):
         yield _slice(f"step {number}", 0, OF_STEPS, axis.of(axis.first_host, begin), axis.of(axis.first_host, end))
@@ -232,17 +230,17 @@ def _moved(event: Event, tensor: int, moment: float) -> Event:
 def _of_power(folder: Path, axis: _Axis) -> Iterator[Event]:
     """Power of each device; where a sensor has only a counter, the mean power between its readings."""
     path = folder / "telemetry.csv"
-    readings = series.readings_in(path)
+    readings = telemetry.read_telemetry_frame(path)
     first = readings.groupby("host")[["wall_ns", "monotonic_ns"]].first()
     zeros = {host: int(row["wall_ns"] - row["monotonic_ns"]) for host, row in first.iterrows()} | axis.zeros_ns
     processes = {host: POWER + place for place, host in enumerate(dict.fromkeys(readings["host"]))}
     for host, process in processes.items():
         yield _named("process_name", f"power of {host}", process)
-    for each in series.read_series(path):
-        seconds, watts = each.readings(each.power_w)
+    for each in telemetry.read_series(path):
+        seconds, watts = each.select_readings(each.power_w)
         name = f"{each.sensor} {each.name} W"
         if not len(seconds):
-            at, joules = each.readings(each.energy_j)
+            at, joules = each.select_readings(each.energy_j)
             steps = np.diff(at)
             seconds, watts = at[1:][steps > 0], np.diff(joules)[steps > 0] / steps[steps > 0]
             name += ", mean since the last reading"

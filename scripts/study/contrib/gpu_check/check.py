@@ -44,7 +44,7 @@ def check_gpus(output: str | None, minutes: float) -> None:
 def _find_gpus() -> tuple[Any, list[str | None]]:
     """(the pynvml module, UUIDs of the GPUs that CUDA shows); exits with a line if there is none."""
     try:
-        nvml = sensor.library()
+        nvml = sensor.import_library()
         nvml.nvmlInit()
         if uuids := devices.list_gpus(nvml):
             return nvml, uuids

@@ -10,9 +10,10 @@ from typing import Any
 from study.contrib.gpu_check.meters import Gpu
 from study.contrib.gpu_check.verdicts import CannotCheck, Verdicts
 from study.core.files import read_json
-from study.instruments.power import gpu_evidence, gpus
+from study.instruments import gpus
+from study.instruments.power import counted_devices
 from study.instruments.power.sensors import nvml as sensor
-from study.instruments.power.series import Series, read_series
+from study.instruments.power.telemetry import Series, read_series
 
 MILLI = 1e-3
 STEADY_S = 1.0  # at the end of a rank's turn and before it, when sensors have settled
@@ -64,14 +65,14 @@ def read_load_run(folder: Path) -> LoadRun:
 
 def list_gpus(nvml: Any) -> list[str | None]:
     """The UUIDs of the GPUs that CUDA shows here, in its order; None for one that cannot be identified."""
-    return list(gpus.visible(os.environ, nvml) or ())
+    return list(gpus.list_visible_gpus(os.environ, nvml) or ())
 
 
 def read_power_limits(nvml: Any) -> dict[str, float]:
     """{UUID: power limit in W} of the GPUs that tell it."""
     shown, limits_w = set(list_gpus(nvml)), {}
-    for _, handle, error in sensor.handles(nvml):
-        if error is None and (uuid := sensor.uuid_of(nvml, handle)) in shown:
+    for _, handle, error in sensor.list_handles(nvml):
+        if error is None and (uuid := sensor.read_uuid(nvml, handle)) in shown:
             with contextlib.suppress(nvml.NVMLError):
                 limits_w[uuid] = nvml.nvmlDeviceGetPowerManagementLimit(handle) * MILLI
     return limits_w
@@ -81,7 +82,7 @@ def judge_devices(verdicts: Verdicts, run: LoadRun, nvml: Any) -> None:
     """Whether NVML reads every GPU, and PyTorch, power and NVML's processes name the same GPU for each rank."""
     unread = "; ".join(part.why for part in getattr(sensor.find(nvml), "missing", ()))
     verdicts.judge("NVML reads every GPU of the host", unread or None, f"{len(run.series)} GPUs read")
-    own = gpu_evidence.Users(run.folder, {}, {}).own
+    own = counted_devices.GpuUsers(run.folder, {}, {}).own
     for rank, load in enumerate(run.loads):
         verdicts.gpu = load.gpu or ""
         check = f"rank {rank}: PyTorch used the rank's GPU"

@@ -7,8 +7,8 @@ import numpy as np
 
 from study.contrib.gpu_check.verdicts import Verdicts
 from study.instruments.power import energy
-from study.instruments.power.kinds import lag_s
-from study.instruments.power.series import Series, Values
+from study.instruments.power.plausibility import find_lag_s
+from study.instruments.power.telemetry import Series, Values
 
 RATE_HZ = 20  # of the sampler in the study's runs
 AGREE = 0.03  # energy counter and integral of power, of the larger one
@@ -39,7 +39,7 @@ class Gpu:
 
     def select(self, column: str, begin: float, end: float) -> tuple[Values, Values]:
         """(seconds, values) of the known readings of a column from ``begin`` to ``end``."""
-        seconds, values = self.series.readings(getattr(self.series, column))
+        seconds, values = self.series.select_readings(getattr(self.series, column))
         inside = (seconds >= begin) & (seconds <= end)
         return seconds[inside], values[inside]
 
@@ -62,7 +62,7 @@ def _judge_energy(verdicts: Verdicts, gpu: Gpu, load: str) -> None:
     """Whether the counter's energy and the integral of power agree, by the project's own computation of both."""
     check, expected = f"energy counter against power, {load} load", f"at most {AGREE:.0%} apart"
     begin, end = gpu.windows[load]
-    measured = energy.between(gpu.series, begin, end, RATE_HZ)
+    measured = energy.compute_energy(gpu.series, begin, end, RATE_HZ)
     energies = measured.doubt or measured
     counter_j, integral_j = energies.counter_j, energies.trapezoid_j
     if counter_j is not None and integral_j is not None:
@@ -122,7 +122,7 @@ def _judge_updates(verdicts: Verdicts, gpu: Gpu, column: str) -> None:
 
 def _judge_window(verdicts: Verdicts, gpu: Gpu, column: str) -> None:
     """Over how long power is a mean: after a step it rises evenly for so long, from 10 to 90 % in 0.8 of it."""
-    check, most_s = f"averaging window of the {COLUMNS[column]}", WINDOW_SLACK * lag_s("nvml")
+    check, most_s = f"averaging window of the {COLUMNS[column]}", WINDOW_SLACK * find_lag_s("nvml")
     expected = f"at most {most_s:g} s"
     step_s, end_s = gpu.windows["step"]
     _, before = gpu.select(column, step_s - BEFORE_S, step_s)
@@ -137,5 +137,5 @@ def _judge_window(verdicts: Verdicts, gpu: Gpu, column: str) -> None:
         return
     tenth_s, ninth_s = (float(seconds[values >= low + part * (high - low)][0]) - step_s for part in (0.1, 0.9))
     window_s = (ninth_s - tenth_s) / 0.8
-    problem = None if max(window_s, tenth_s) <= most_s else f"power is taken for a mean over {lag_s('nvml'):g} s"
+    problem = None if max(window_s, tenth_s) <= most_s else f"power is taken for a mean over {find_lag_s('nvml'):g} s"
     verdicts.judge(check, problem, f"{window_s:.3g} s, after {tenth_s:.3g} s", expected)

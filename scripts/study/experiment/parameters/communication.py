@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Name, Parameter
 from study.experiment.parameters.registry import declare, idle_alone
-from study.machines import launchers, open_mpi, probe
-from study.machines.hosts import INTERFACE
-from study.machines.process_roles import DDP, HOROVOD
+from study.machines import host_capabilities, launchers, probe
+from study.machines.run_layout import DDP, HOROVOD, INTERFACE
 from study.workloads import command
 
 if TYPE_CHECKING:
@@ -86,11 +85,11 @@ def _library_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
         return None
     if machine["gpus_per_rank"]:
         return "the ranks have GPUs, between which Horovod reduces by NCCL"
-    if launchers.of(dict(machine)).library != library:
+    if launchers.get_launcher(dict(machine)).library != library:
         return f"launcher: {launcher} decides on the library; horovodrun starts ranks over Gloo, mpirun over MPI"
     if library != MPI:
         return None
-    if not open_mpi.is_in_horovod(run["framework"]):
+    if not host_capabilities.is_in_horovod(run["framework"]):
         return "Horovod was built without MPI here; run make setup where mpicxx is on PATH"
     return None if launchers.is_installed(launcher) else f"{launcher} is not on PATH here"
 
@@ -108,7 +107,7 @@ def _mpi_on(name: str) -> Callable[[PlannedRun, Mapping[str, Any]], str | None]:
     def refuse_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
         if run[name] == DEFAULT:
             return None
-        if not isinstance(launchers.of(dict(machine)), launchers.Mpirun):
+        if not isinstance(launchers.get_launcher(dict(machine)), launchers.Mpirun):
             also = "" if run.kind == command.KIND else " or, for launcher: horovodrun, allreduce_library: mpi"
             return f"it is Open MPI's, and launcher: {machine['launcher']} is not; use launcher: mpirun{also}"
         if machine["gpus_per_rank"] and run.kind != command.KIND:
@@ -119,17 +118,17 @@ def _mpi_on(name: str) -> Callable[[PlannedRun, Mapping[str, Any]], str | None]:
 
 
 def _module_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    module, nodes = run["mpi_collectives"], launchers.nodes(run.gpus, dict(machine))
+    module, nodes = run["mpi_collectives"], launchers.count_nodes(run.gpus, dict(machine))
     if module == "han" and nodes == 1:
         return "han reduces within nodes, then between them; with all ranks on one node it does not take part"
     if module == "sm" and nodes > 1:
         return f"sm reduces through the memory of one node; with ranks on {nodes} nodes it does not take part"
     if not _is_here(machine):
         return None
-    if why := open_mpi.missing():
+    if why := host_capabilities.explain_missing_mpi():
         return why
     needed = "tuned" if module == DEFAULT else module
-    return None if open_mpi.has_module(needed) else f"this host's Open MPI has no module {needed}"
+    return None if host_capabilities.has_module(needed) else f"this host's Open MPI has no module {needed}"
 
 
 def _algorithm(run: PlannedRun) -> str | None:
@@ -139,11 +138,11 @@ def _algorithm(run: PlannedRun) -> str | None:
 
 
 def _is_here(machine: Mapping[str, Any]) -> bool:
-    return "scheduler" not in machine and launchers.of(dict(machine)).on_own_hosts
+    return "scheduler" not in machine and launchers.get_launcher(dict(machine)).on_own_hosts
 
 
 def _missing_here(name: str) -> str | None:
-    known = [interface for interface, _ in probe.interfaces()]
+    known = [interface for interface, _ in probe.list_interfaces()]
     has = ", ".join(known)
     return None if name in known else f"this host has no interface {name} with an IPv4 address; it has {has}"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Flag, Parameter
 from study.experiment.parameters.registry import declare, idle_untrained
-from study.machines.process_roles import DDP
+from study.machines.run_layout import DDP
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun

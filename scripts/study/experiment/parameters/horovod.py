@@ -29,7 +29,7 @@ def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
         return "horovodrun starts the ranks over Gloo, which has no hierarchical allreduce; use a machine with MPI"
     if machine["gpus_per_rank"] == 0:
         return "it needs NCCL within a node, and the machine's ranks have no GPUs"
-    if launchers.nodes(run.gpus, dict(machine)) == 1:
+    if launchers.count_nodes(run.gpus, dict(machine)) == 1:
         ranks = counted(run.gpus, "rank")
         return f"with {ranks} on one node, there is nothing between nodes; give more ranks, or use false"
     return None

@@ -9,7 +9,7 @@ from study.data.images.augmentation import OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.experiment.parameters.registry import not_combined
 from study.machines import launchers
-from study.machines.process_roles import DDP, HOROVOD
+from study.machines.run_layout import DDP, HOROVOD
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -49,7 +49,7 @@ def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
         return None
     if run["trace"] and machine["gpus_per_rank"]:
         return "ddp cannot be combined with trace on GPUs, whose allreduces are only queued when a time is taken"
-    if run["trace"] and launchers.nodes(run.gpus, dict(machine)) > 1:
+    if run["trace"] and launchers.count_nodes(run.gpus, dict(machine)) > 1:
         return "ddp cannot be combined with trace on several nodes, whose clocks differ; trace the ranks of one node"
     return None
 

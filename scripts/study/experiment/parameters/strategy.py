@@ -9,7 +9,7 @@ from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
 from study.experiment.parameters.registry import declare, not_combined
 from study.machines import launchers
-from study.machines.process_roles import DDP, HOROVOD
+from study.machines.run_layout import DDP, HOROVOD
 from study.workloads import command
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _strategy(run: PlannedRun) -> str | None:
 
 def _strategy_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     launcher = machine["launcher"]
-    if run.kind == command.KIND or run["strategy"] != HOROVOD or launchers.of(dict(machine)).starts_horovod:
+    if run.kind == command.KIND or run["strategy"] != HOROVOD or launchers.get_launcher(dict(machine)).starts_horovod:
         return None
     return f"launcher: {launcher} does not start Horovod, which {run.dataset.benchmark} trains with here"
 

@@ -31,7 +31,7 @@ class Device:
     """One thing whose power is measured. read: gives a `Reading`; raises OSError or `Unavailable` where it cannot."""
 
     sensor: str
-    kind: str  # of `study.instruments.power.kinds.KINDS`
+    kind: str  # of `study.instruments.power.plausibility.KINDS`
     name: str  # a GPU's UUID, else the sensor's own name
     read: Callable[[], Reading]
 
@@ -45,26 +45,26 @@ class Missing:
     why: str
 
 
-def part_key(sensor: str, kind: str, part: str) -> str:
+def make_part_key(sensor: str, kind: str, part: str) -> str:
     """The key of a missing part's reason beside those of sensors, as in ``sensors.json``."""
     return f"{sensor}/{kind}/{part}"
 
 
-class Found(list[Device]):
+class Devices(list[Device]):
     """The devices of a sensor that can be read, and in ``missing`` the parts of it that cannot."""
 
     def __init__(self, devices: Iterable[Device] = (), missing: Iterable[Missing] = ()) -> None:
         super().__init__(devices)
         self.missing = list(missing)
 
-    def checked(self, otherwise: str) -> "Found":
+    def require_any(self, otherwise: str) -> "Devices":
         """These; raises `Unavailable` if no device is left, with the reasons of the parts, or ``otherwise``."""
         if not self:
             raise Unavailable("; ".join(part.why for part in self.missing) or otherwise)
         return self
 
 
-def reason(error: BaseException) -> str:
+def to_words(error: BaseException) -> str:
     """Why a file could not be read, in words; ``OSError`` alone would repeat its path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
@@ -75,7 +75,7 @@ class Counter:
     read: returns the raw value, an integer. unit: one count in units of the total. largest: the raw value after which
     the counter wraps to 0, None if it does not wrap; it must be read at least once per wrap. The total of a counter
     that does not wrap goes back where the counter does, for example when the driver resets it, so that this can be seen
-    in the readings (`study.instruments.power.doubts`).
+    in the readings (`study.instruments.power.plausibility`).
     """
 
     def __init__(self, read: Callable[[], int], unit: float, largest: int | None = None) -> None:
@@ -102,5 +102,5 @@ class Counter:
         return self.counted
 
 
-# Returns this host's devices, without arguments, as `Found` if parts may be missing; raises `Unavailable` without any.
+# Returns this host's devices, as `Devices` if parts may be missing; raises `Unavailable` without any.
 SENSORS: Registry[Callable[..., list[Device]]] = Registry("power sensor")

@@ -1,6 +1,6 @@
 """The sampler as the launch or a process of the run starts it: start it, read which devices it found, stop it.
 
-Each process of a run calls `of_process` before it imports anything else. The first process of each node starts the
+Each process of a run calls `join_sampling` before it imports anything else. The first process of each node starts the
 node's sampler there and waits for its first reading, unless the launch has started it. So this module imports little.
 """
 
@@ -25,10 +25,10 @@ from study.core import commands
 from study.core.boot import boot_id
 from study.core.files import AnyPath, read_json, write_json
 from study.core.paths import ROOT
-from study.instruments.phases import wall_at_zero_ns
+from study.instruments.phases import measure_zero_ns
 
 PROGRAM = ROOT / "scripts" / "sample_power.py"
-VARIABLE = "STUDY_POWER"  # of each process of a run: what `settings` returns, as JSON
+VARIABLE = "STUDY_POWER"  # of each process of a run: what `select_settings` returns, as JSON
 OF_NODE, OF_HOST = "telemetry", "background"  # begin of names
 BY_LAUNCH = "launch"
 OF_LAUNCH = f"{OF_NODE}-{BY_LAUNCH}"  # name of the launch's files, without extension
@@ -36,18 +36,18 @@ ENDS = ".ends"  # file of a node: when each of its processes ended, monotonic ns
 START_S, STOP_S = 60, 10
 
 
-def settings(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What the sampler must know of the machine's settings."""
+def select_settings(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine's settings that the sampler needs."""
     return {name: machine[name] for name in ("power_sensors", "power_model", "sampling_hz")}
 
 
 @contextmanager
-def sampled_with_launch(
+def sample_with_launch(
     machine: Mapping[str, Any], are_ranks_here: bool, folder: AnyPath, environment: Mapping[str, str]
 ) -> Iterator[None]:
     """Sample this host's power while the block launches the ranks and waits for their end.
 
-    No process of this host then starts a sampler (`of_process`).
+    No process of this host then starts a sampler (`join_sampling`).
 
     Args:
         machine: the settings of the run's machine.
@@ -55,7 +55,7 @@ def sampled_with_launch(
         folder: of the ranks' files, without any yet.
         environment: of the ranks.
     """
-    wanted = settings(machine)
+    wanted = select_settings(machine)
     if not are_ranks_here:
         yield
         return
@@ -66,7 +66,7 @@ def sampled_with_launch(
         sampler.stop()
 
 
-def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> OfProcess:
+def join_sampling(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> ProcessSampling:
     """The part of this process in sampling its node's power; call it before frameworks are imported.
 
     The first process of each node starts the sampler and returns after its first reading. folder: of the ranks' files,
@@ -76,7 +76,7 @@ def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> Of
     if wanted is None:
         return NOT_SAMPLED
     host = re.sub(r"[^\w-]", "_", socket.gethostname())
-    own = Path(folder) / node_files(host, boot_id() or "")
+    own = Path(folder) / name_node_files(host, boot_id() or "")
     try:
         with open(own.with_suffix(ENDS), "x"):  # by the first process of the node, wherever the launcher put it
             is_first = True
@@ -85,16 +85,16 @@ def of_process(folder: AnyPath, variables: Mapping[str, str] = os.environ) -> Of
     except OSError:  # the run's directory is gone, which the process tells when it reads its definition
         return NOT_SAMPLED
     starts = is_first and not _is_sampled(folder)
-    return OfProcess(own.with_suffix(ENDS), _Sampler(wanted, own, all_cores=True) if starts else None)
+    return ProcessSampling(own.with_suffix(ENDS), _Sampler(wanted, own, all_cores=True) if starts else None)
 
 
-class OfProcess:
-    """What one process of a run has to do with its node's sampler. Leave its context at the process's end."""
+class ProcessSampling:
+    """The part of one process of a run in its node's sampling. Leave its context at the process's end."""
 
     def __init__(self, ends: Path | None, sampler: _Sampler | None) -> None:
         self._ends, self._sampler = ends, sampler
 
-    def __enter__(self) -> OfProcess:
+    def __enter__(self) -> ProcessSampling:
         return self
 
     def __exit__(
@@ -109,7 +109,7 @@ class OfProcess:
             self._sampler.stop()
 
 
-NOT_SAMPLED = OfProcess(None, None)  # no power of this run
+NOT_SAMPLED = ProcessSampling(None, None)  # no power of this run
 
 
 class _Sampler:
@@ -137,9 +137,9 @@ class _Sampler:
         self.process = subprocess.Popen(
             line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
         )
-        found = _answer(self.process)
-        node = {"host": socket.gethostname(), "boot_id": boot_id() or "", "boot_wall_ns": wall_at_zero_ns()}
-        self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | found
+        answer = _read_answer(self.process)
+        node = {"host": socket.gethostname(), "boot_id": boot_id() or "", "boot_wall_ns": measure_zero_ns()}
+        self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | answer
         write_json(self._path, self._facts)
 
     def stop(self) -> None:
@@ -157,27 +157,27 @@ def has_files_of_ranks(folder: Path) -> bool:
     return any(path.stem.partition("-")[2] != BY_LAUNCH for path in folder.iterdir())
 
 
-def last_end_ns(folder: AnyPath, boot_id: str) -> int | None:
-    """When the last process of a machine ended, by its monotonic clock; None if none did. folder: of `of_process`."""
-    paths = Path(folder).glob(f"{node_files('*', boot_id)}{ENDS}")
+def read_last_end_ns(folder: AnyPath, boot_id: str) -> int | None:
+    """Moment of its monotonic clock at which a machine's last process ended, or None. folder: of `join_sampling`."""
+    paths = Path(folder).glob(f"{name_node_files('*', boot_id)}{ENDS}")
     lines = [line for path in paths for line in path.read_text("ascii", "replace").split("\n")[:-1]]
     # Of a process that was killed, a line may be cut off.
     return max((int(line) for line in lines if re.fullmatch("[0-9]{1,19}", line)), default=None)
 
 
-def node_files(host: str, boot_id: str) -> str:
+def name_node_files(host: str, boot_id: str) -> str:
     """The name of a node's files, without extension: by its boot id too, should two nodes have one host name."""
     return f"{OF_NODE}-{host}-{re.sub('[^0-9a-zA-Z]', '', boot_id)[:12]}"
 
 
 def _is_sampled(folder: AnyPath) -> bool:
-    """Whether the launch has started the sampler of this process's node (`sampled_with_launch`)."""
+    """Whether the launch has started the sampler of this process's node (`sample_with_launch`)."""
     facts = Path(folder) / f"{OF_LAUNCH}.json"
     return facts.exists() and read_json(facts)["boot_id"] == (boot_id() or "")
 
 
-def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the sampler has found: its first line in JSON, after what a driver's library may print.
+def _read_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The sampler's devices and reasons: its first line in JSON, after what a driver's library may print.
 
     One that does not answer, as in a driver that hangs, is killed and costs no run.
     """

@@ -17,11 +17,12 @@ from study.core.files import AnyPath
 from study.core.wording import counted
 from study.experiment import programs
 from study.experiment.definition import RunDefinition
-from study.instruments import disturbance, phases, queue_usage, samplers
+from study.instruments import disturbance, phases, queue_usage
+from study.instruments.power import telemetry
 from study.instruments.power.readings import MODELLED
-from study.instruments.power.series import Series
-from study.instruments.power.summary import over_time
-from study.instruments.timeline.summary import PARTS
+from study.instruments.power.summary import select_power_series
+from study.instruments.power.telemetry import Series
+from study.instruments.timeline import PARTS
 from study.records.power import modelled_note
 from study.records.record import NO_MODE
 from study.report.figures.description import Description, Labels, benchmark_title, draws, filters
@@ -170,7 +171,7 @@ def _notes(chosen: pd.DataFrame, shown: pd.DataFrame, kind: str, quantity: Quant
 
 def _run(row: pd.Series, folder: Path, description: Description, quantity: Quantity) -> RunOverTime:
     directory = (folder / row["record"]).parent
-    edges = phases.read(directory / "phases.jsonl")
+    edges = phases.read_edges(directory / "phases.jsonl")
     launch = _launch(row, checked.load_json(directory / "outcome.json", "outcome"), edges)
     lanes = _lanes(edges, launch)
     end = max((end for lane in lanes for _, _, end in lane.spans), default=0)
@@ -181,7 +182,7 @@ def _run(row: pd.Series, folder: Path, description: Description, quantity: Quant
     lines, reason = quantity.read(row, directory, launch, end)
     communication: dict[str, Values] = {}
     bins = np.linspace(0, end, POINTS + 1)
-    if row["trace"] and not phases.set_clock(edges):  # its events have the wall time of an unknown moment
+    if row["trace"] and not phases.find_set_clock(edges):  # its events have the wall time of an unknown moment
         communication = _communication(directory / "activity.csv", _zero_of_timeline(edges, launch), bins)
     background = compute_background_shares(directory, launch.seconds, bins[:-1])
     title, why = _title(row, description.labels), None if lines else reason
@@ -192,13 +193,13 @@ def _launch(row: pd.Series, outcome: dict[str, Any], edges: list[dict[str, Any]]
     """outcome: ``outcome.json``; that of a lost batch job has no monotonic time, so that the wall clocks tell it."""
     begun_ns, wall_ns = outcome["started_monotonic_ns"], outcome["started_wall_ns"]
     started = None if begun_ns is None else {"host": row["host"], "monotonic_ns": begun_ns}
-    return Launch(wall_ns, phases.launch_ns(edges, wall_ns, started))
+    return Launch(wall_ns, phases.compute_launch_ns(edges, wall_ns, started))
 
 
 def _zero_of_timeline(edges: list[dict[str, Any]], launch: Launch) -> int:
     """The launch (ns) by the wall clock of rank 0's host, which wrote the timeline, at that host's first edge."""
     host = next((edge["host"] for edge in edges if edge["rank"] == 0), None)
-    return launch.wall_ns if host is None else phases.zeros_ns(edges)[host] + launch.monotonic_ns[host]
+    return launch.wall_ns if host is None else phases.compute_zeros_ns(edges)[host] + launch.monotonic_ns[host]
 
 
 def _title(row: pd.Series, labels: Labels) -> str:
@@ -224,7 +225,7 @@ def _lanes(edges: Iterable[dict[str, Any]], launch: Launch) -> tuple[Lane, ...]:
     spans: dict[int, list[tuple[str, float, float]]] = {}
     begun: dict[tuple[int, str], float] = {}
     whole = [edge for edge in edges if edge["phase"] in phases.PHASES]  # without parts of phases
-    for edge in phases.in_order(whole):
+    for edge in phases.sort_edges(whole):
         key, at = (edge["rank"], edge["phase"]), (edge["monotonic_ns"] - launch.monotonic_ns[edge["host"]]) * NANO
         if edge["edge"] == "begin":
             begun[key] = at
@@ -264,7 +265,7 @@ def _power(row: pd.Series, directory: Path, launch: Launch, end: float) -> tuple
     if not (directory / "telemetry.csv").exists():
         return (), reason
     sampled: dict[str, list[Values]] = {}
-    for device in over_time(directory, RunDefinition.read(directory / "run.yaml").machine):
+    for device in select_power_series(directory, RunDefinition.read(directory / "run.yaml").machine):
         label = f"{device.kind}, modelled" if device.sensor == MODELLED else device.kind
         power = _device_power(device, launch, grid)
         if device.kind not in _doubtful(row) and not np.isnan(power).all():
@@ -281,9 +282,9 @@ def _line(label: str, grid: Values, sampled: Values) -> Line:
 
 def _device_power(device: Series, launch: Launch, grid: Values) -> Values:
     """Power of one device at each time of ``grid``; NaN before its first reading and after its last."""
-    seconds, power = device.readings(device.power_w)
+    seconds, power = device.select_readings(device.power_w)
     if not len(seconds):
-        at, joules = device.readings(device.energy_j)
+        at, joules = device.select_readings(device.energy_j)
         seconds, power = at[1:], np.diff(joules) / np.diff(at)
     launched = launch.monotonic_ns.get(device.host)
     if launched is None or len(seconds) < 2:
@@ -370,9 +371,9 @@ def compute_background_shares(
         grid: seconds since the launch, rising.
     """
     path = folder / disturbance.FILE
-    if not path.exists() or samplers.of_one_name(folder):
+    if not path.exists() or telemetry.explain_shared_name(folder):
         return {}
-    rows = disturbance.read(path)
+    rows = disturbance.read_background(path)
     found = {
         str(host): _of_host(of_host, seconds, grid)
         for host, of_host in rows.groupby("host")

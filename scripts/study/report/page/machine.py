@@ -56,7 +56,7 @@ class Machine:
 def of_study(machine: dict[str, Any], runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> Machine:
     """The `Machine`. machine: its YAML with its name. runs, loading: the tidy tables. folder: its results folder."""
     found = _provenances(runs, loading, folder)
-    no_ranks = "; launches the runs, and has no ranks" if launchers.of(machine).from_a_service_node else ""
+    no_ranks = "; launches the runs, and has no ranks" if launchers.get_launcher(machine).from_a_service_node else ""
     hosts = [f"{_host(each)}{no_ranks}" for each in found]
     hosts += [_other(host) for each in found for host in each.get("hosts", [])]
     versions = _versions(found) | _of_communication(runs)

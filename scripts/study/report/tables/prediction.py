@@ -13,7 +13,7 @@ from study.core.csv_files import stacked
 from study.core.wording import counted
 from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
-from study.machines.capacity import Capacity
+from study.machines.host_capabilities import Capacity
 from study.prediction import published, versions
 from study.prediction.answers import Answer
 from study.prediction.check import check

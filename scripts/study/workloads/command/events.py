@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from study.core.errors import StudyError
-from study.instruments.phases import PhaseLog, wall_at_zero_ns
+from study.instruments.phases import PhaseLog, measure_zero_ns
 
 MARK = b":::MLLOG "
 PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
@@ -262,7 +262,7 @@ def moment(event: dict[str, Any]) -> Moment:
     """When it happened, by this host's clocks."""
     wall = int(event["time_ns"] if _is_time(event.get("time_ns")) else event["time_ms"] * 1_000_000)
     own = event.get("monotonic_ns")
-    return wall, int(own) if _is_time(own) else wall - wall_at_zero_ns()
+    return wall, int(own) if _is_time(own) else wall - measure_zero_ns()
 
 
 def rank_of(event: dict[str, Any], default: int) -> int:

@@ -14,16 +14,16 @@ The Python package ``amdsmi`` comes with ROCm and fits its release, so it is not
 
 from typing import Any
 
-from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable
 
 MICRO = 1e-6
 ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # values of which all bits are 1
 
 
 @SENSORS.register("amdsmi")
-def find(smi: Any = None) -> Found:
+def find(smi: Any = None) -> Devices:
     """The GPUs of this host as a list of `Device`. smi: the amdsmi module or a replacement for it."""
-    smi = smi or _library()
+    smi = smi or _import_library()
     try:
         smi.amdsmi_init()
         handles = smi.amdsmi_get_processor_handles()
@@ -34,16 +34,16 @@ def find(smi: Any = None) -> Found:
     for index, handle in enumerate(handles):
         name = f"GPU {index}"
         try:
-            name = _name(smi, handle, name)
+            name = _read_name(smi, handle, name)
             gpu = _Gpu(smi, handle)
             if not gpu.is_second_die:
                 devices.append(Device("amdsmi", "gpu", name, gpu.read))
         except (smi.AmdSmiException, AttributeError, KeyError) as error:  # the others of bindings of another release
             missing.append(Missing("gpu", name, f"AMD SMI: {name}: {error or type(error).__name__}"))
-    return Found(devices, missing).checked("AMD SMI: the driver sees no GPU")
+    return Devices(devices, missing).require_any("AMD SMI: the driver sees no GPU")
 
 
-def _library() -> Any:
+def _import_library() -> Any:
     try:
         import amdsmi
     except (ImportError, OSError, KeyError) as error:  # the latter two if ROCm's library is not found
@@ -51,10 +51,10 @@ def _library() -> Any:
     return amdsmi
 
 
-def _name(smi: Any, handle: Any, otherwise: str) -> str:
+def _read_name(smi: Any, handle: Any, otherwise: str) -> str:
     """``hip-0``, or the PCI address where the driver does not tell HIP's number."""
     try:
-        number = _number(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
+        number = _to_number(smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"])
         if number is not None:
             return f"hip-{int(number)}"
     except (smi.AmdSmiException, AttributeError, KeyError):
@@ -68,56 +68,56 @@ def _name(smi: Any, handle: Any, otherwise: str) -> str:
 class _Gpu:
     def __init__(self, smi: Any, handle: Any) -> None:
         self._smi, self._handle = smi, handle
-        raw = self._raw()
-        self.is_second_die = raw == 0 and not any(self._powers())
+        raw = self._read_raw()
+        self.is_second_die = raw == 0 and not any(self._read_powers())
         self._counter = None
         if raw is not None:
             unit = float(smi.amdsmi_get_energy_count(handle)["counter_resolution"]) * MICRO
-            self._counter = Counter(self._counted, unit)
+            self._counter = Counter(self._read_counter, unit)
 
     def read(self) -> Reading:
         """One `Reading`; None for a value that this GPU does not report."""
         smi = self._smi
-        instant, average = self._powers()
-        activity = self._asked("amdsmi_get_gpu_activity") or {}
-        clock = self._asked("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX) or {}
-        memory = _number(self._asked("amdsmi_get_gpu_memory_usage", smi.AmdSmiMemoryType.VRAM))
+        instant, average = self._read_powers()
+        activity = self._query("amdsmi_get_gpu_activity") or {}
+        clock = self._query("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX) or {}
+        memory = _to_number(self._query("amdsmi_get_gpu_memory_usage", smi.AmdSmiMemoryType.VRAM))
         kind, metric = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         return Reading(
             power_w=average if instant is None else instant,
             average_power_w=average,
             energy_j=self._counter.total() if self._counter else None,
-            utilization_pct=_number(activity.get("gfx_activity")),
+            utilization_pct=_to_number(activity.get("gfx_activity")),
             memory_mb=None if memory is None else memory / 1e6,
-            clock_mhz=_number(clock.get("clk", clock.get("cur_clk"))),
-            temperature_c=_number(self._asked("amdsmi_get_temp_metric", kind, metric)),
+            clock_mhz=_to_number(clock.get("clk", clock.get("cur_clk"))),
+            temperature_c=_to_number(self._query("amdsmi_get_temp_metric", kind, metric)),
         )
 
-    def _powers(self) -> tuple[float | None, float | None]:
+    def _read_powers(self) -> tuple[float | None, float | None]:
         """(instantaneous, averaged) power in W."""
-        told = self._asked("amdsmi_get_power_info") or {}
-        return _number(told.get("current_socket_power")), _number(told.get("average_socket_power"))
+        info = self._query("amdsmi_get_power_info") or {}
+        return _to_number(info.get("current_socket_power")), _to_number(info.get("average_socket_power"))
 
-    def _raw(self) -> int | None:
+    def _read_raw(self) -> int | None:
         """The energy counter's value; None if this GPU has none."""
-        told = self._asked("amdsmi_get_energy_count") or {}
-        value = _number(told.get("energy_accumulator", told.get("power")))
+        info = self._query("amdsmi_get_energy_count") or {}
+        value = _to_number(info.get("energy_accumulator", info.get("power")))
         return None if value is None else int(value)
 
-    def _counted(self) -> int:
+    def _read_counter(self) -> int:
         """The counter's value; raises OSError where it cannot be read now."""
-        raw = self._raw()
+        raw = self._read_raw()
         if raw is None:
             raise OSError("AMD SMI: the energy counter cannot be read")
         return raw
 
-    def _asked(self, function: str, *arguments: Any) -> Any:
+    def _query(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._smi, function)(self._handle, *arguments)
         except (self._smi.AmdSmiException, AttributeError):  # the latter of bindings without the function
             return None
 
 
-def _number(value: Any) -> float | None:
-    """A value that AMD SMI tells; None for those that stand for "not there"."""
+def _to_number(value: Any) -> float | None:
+    """AMD SMI's value, or None for its "not available" markers."""
     return value if isinstance(value, int | float) and value not in ABSENT else None

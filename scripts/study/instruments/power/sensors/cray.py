@@ -9,7 +9,16 @@ import re
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
+from study.instruments.power.readings import (
+    SENSORS,
+    Counter,
+    Device,
+    Devices,
+    Missing,
+    Reading,
+    Unavailable,
+    to_words,
+)
 
 ROOT = Path("/sys/cray/pm_counters")
 NAME = re.compile(r"(?:(cpu|memory|accel)(\d*)_)?(?:energy|power)")
@@ -18,67 +27,67 @@ TRIES = 3
 
 
 @SENSORS.register("cray")
-def find(root: AnyPath = ROOT) -> Found:
+def find(root: AnyPath = ROOT) -> Devices:
     """Node, CPU, memory and accelerators as a list of `Device`; only those that the node has."""
     root = Path(root)
     if not root.is_dir():
         raise Unavailable(f"Cray power counters: there is no {root}")
     devices, missing = [], []
-    for kind, part in _parts(root):
+    for kind, part in _list_parts(root):
         name = part.rstrip("_") if part.strip("_")[-1:].isdigit() else kind
         try:
-            devices.append(_device(root, part, kind, name))
+            devices.append(_make_device(root, part, kind, name))
         except (OSError, ValueError) as error:
-            missing.append(Missing(kind, name, f"Cray power counters: {name}: {reason(error)}"))
-    return Found(devices, missing).checked(f"Cray power counters: {root} has neither energy nor power")
+            missing.append(Missing(kind, name, f"Cray power counters: {name}: {to_words(error)}"))
+    return Devices(devices, missing).require_any(f"Cray power counters: {root} has neither energy nor power")
 
 
-def _parts(root: Path) -> list[tuple[str, str]]:
+def _list_parts(root: Path) -> list[tuple[str, str]]:
     """(kind, prefix of the files) of each device. Where devices of a kind have files of their own, only those.
 
     Then the one for all of them may be there too, and hold nothing but 0.
     """
-    found: dict[str, set[str]] = {kind: set() for kind in KINDS.values()}
+    prefixes: dict[str, set[str]] = {kind: set() for kind in KINDS.values()}
     for path in root.iterdir():
         if match := NAME.fullmatch(path.name):
-            found[KINDS[match[1]]].add(f"{match[1]}{match[2]}_" if match[1] else "")
+            prefixes[KINDS[match[1]]].add(f"{match[1]}{match[2]}_" if match[1] else "")
     whole = {f"{word}_" for word in KINDS if word}
-    return [(kind, part) for kind, parts in found.items() for part in sorted(parts - whole or parts)]
+    return [(kind, part) for kind, parts in prefixes.items() for part in sorted(parts - whole or parts)]
 
 
-def _device(root: Path, part: str, kind: str, name: str) -> Device:
+def _make_device(root: Path, part: str, kind: str, name: str) -> Device:
     """A device by those of its files that can be read; raises OSError without its counter and its power."""
     energy, power, freshness = root / f"{part}energy", root / f"{part}power", root / "freshness"
     failed: list[OSError] = []
 
-    def tried(file: Path) -> bool:
+    def can_read(file: Path) -> bool:
         try:
-            return file.exists() and _value(file) is not None
+            return file.exists() and _read_value(file) is not None
         except OSError as error:
             failed.append(error)
             return False
 
-    counter = Counter(lambda: _value(energy), 1) if tried(energy) else None
-    has_power, is_counted = tried(power), tried(freshness)
+    counter = Counter(lambda: _read_value(energy), 1) if can_read(energy) else None
+    has_power, is_counted = can_read(power), can_read(freshness)
     if counter is None and not has_power:
         raise failed[0]
 
     def read() -> Reading:
         for _ in range(TRIES):  # until power and energy are of the same update
-            before = _value(freshness) if is_counted else None
+            before = _read_value(freshness) if is_counted else None
             reading = Reading(
-                power_w=_value(power) if has_power else None,
+                power_w=_read_value(power) if has_power else None,
                 energy_j=counter.total() if counter else None,
                 freshness=before,
             )
-            if not is_counted or _value(freshness) == before:
+            if not is_counted or _read_value(freshness) == before:
                 break
         return reading
 
     return Device("cray", kind, name, read)
 
 
-def _value(file: Path) -> int:
+def _read_value(file: Path) -> int:
     words = file.read_text().split()
     if not words:
         raise OSError(f"{file} is empty")

@@ -16,7 +16,16 @@ from pathlib import Path
 
 from study.core.cores import contents
 from study.core.files import AnyPath
-from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
+from study.instruments.power.readings import (
+    SENSORS,
+    Counter,
+    Device,
+    Devices,
+    Missing,
+    Reading,
+    Unavailable,
+    to_words,
+)
 
 ROOT = Path("/sys/class/hwmon")
 DRIVERS = ("ibmpowernv", "occ")
@@ -30,51 +39,51 @@ MICRO = 1e-6
 
 
 @SENSORS.register("occ")
-def find(root: AnyPath = ROOT) -> Found:
+def find(root: AnyPath = ROOT) -> Devices:
     """The labelled sensors of all chips as a list of `Device`; of the first driver that has any."""
     chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if contents(chip / "name") in DRIVERS]
     if not chips:
         raise Unavailable(f"POWER9: no chip of {' or '.join(DRIVERS)} in {root}")
-    found = Found()
+    devices = Devices()
     for driver in DRIVERS:
-        found = _of_chips([chip for chip in chips if contents(chip / "name") == driver])
-        if found:
+        devices = _find_on_chips([chip for chip in chips if contents(chip / "name") == driver])
+        if devices:
             break
-    return found.checked(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
+    return devices.require_any(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
 
 
-def _of_chips(chips: list[Path]) -> Found:
+def _find_on_chips(chips: list[Path]) -> Devices:
     """The devices of a driver. Controllers may tell the power of the whole node more than once: one is read."""
     devices: list[Device] = []
     missing: list[Missing] = []
-    for (chip, kind, label), files in _labelled(chips).items():
+    for (chip, kind, label), files in _list_labelled(chips).items():
         if kind == "node" and any(device.kind == "node" for device in devices):
             continue
         name = f"{chip.name}-{label}"
         try:
-            devices.append(Device("occ", kind, name, _reader(files)))
+            devices.append(Device("occ", kind, name, _make_reader(files)))
         except (OSError, ValueError) as error:
-            missing.append(Missing(kind, name, f"POWER9: {name}: {reason(error)}"))
+            missing.append(Missing(kind, name, f"POWER9: {name}: {to_words(error)}"))
     if any(device.kind == "node" for device in devices):
         missing = [part for part in missing if part.kind != "node"]
-    return Found(devices, missing)
+    return Devices(devices, missing)
 
 
-def _labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]:
+def _list_labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, Path]]:
     """{(chip, kind, label): {"power" or "energy": its file}} of whole devices; plain labels first."""
-    found: dict[tuple[Path, str, str], dict[str, Path]] = {}
+    files: dict[tuple[Path, str, str], dict[str, Path]] = {}
     for chip in chips:
         for path in sorted(chip.glob("*_label"), key=lambda path: (len(path.name), path.name)):
             quantity, label = re.sub(r"\d+_label$", "", path.name), contents(path)
             kind = next((kind for kind, pattern in LABELS.items() if pattern.fullmatch(label.lower())), None)
             if kind and quantity in ("power", "energy"):
-                found.setdefault((chip, kind, label), {})[quantity] = path.with_name(
+                files.setdefault((chip, kind, label), {})[quantity] = path.with_name(
                     path.stem[: -len("label")] + "input"
                 )
-    return dict(sorted(found.items(), key=lambda item: item[0][2][:1].isdigit()))
+    return dict(sorted(files.items(), key=lambda item: item[0][2][:1].isdigit()))
 
 
-def _reader(files: dict[str, Path]) -> Callable[[], Reading]:
+def _make_reader(files: dict[str, Path]) -> Callable[[], Reading]:
     """Reads a device; raises OSError or ValueError if neither its power nor its counter can be read now."""
     counter, power, failed = None, files.get("power"), None
     try:

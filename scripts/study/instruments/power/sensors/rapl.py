@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import SENSORS, Counter, Device, Found, Missing, Reading, Unavailable, reason
+from study.instruments.power.readings import (
+    SENSORS,
+    Counter,
+    Device,
+    Devices,
+    Missing,
+    Reading,
+    Unavailable,
+    to_words,
+)
 
 ROOT = Path("/sys/class/powercap")
 DRIVER = "intel-rapl"  # by MSR or TPMI; preferred to intel-rapl-mmio
@@ -40,30 +49,30 @@ class _Zone:
 
 
 @SENSORS.register("rapl")
-def find(root: AnyPath = ROOT) -> Found:
+def find(root: AnyPath = ROOT) -> Devices:
     """The zones that can be read as a list of `Device`; raises `Unavailable` with the reason if there is none."""
     paths = sorted(Path(root).glob(f"{DRIVER}*:*"), key=lambda path: (path.name.split(":")[0], path.name))
     if not paths:
         raise Unavailable(f"RAPL: no zones in {root}")
     read: dict[tuple[str, str], dict[str, list[_Zone | Missing]]] = {}  # by kind and package, and by driver
     for path in paths:
-        kind, name, package = _identity(path)
+        kind, name, package = _identify(path)
         if kind is None:
             continue
         try:
-            zone: _Zone | Missing = _zone(path, kind, name, package)
+            zone: _Zone | Missing = _read_zone(path, kind, name, package)
         except (OSError, ValueError) as error:
-            zone = Missing(kind, name, f"RAPL: {name}: {_why(path, error)}")
+            zone = Missing(kind, name, f"RAPL: {name}: {_explain_error(path, error)}")
         read.setdefault((kind, package), {}).setdefault(path.name.split(":")[0], []).append(zone)
     devices, missing = [], []
     for drivers in read.values():
         parts = min(drivers.values(), key=lambda parts: sum(isinstance(part, Missing) for part in parts))
-        devices += _devices([part for part in parts if isinstance(part, _Zone)])
+        devices += _make_devices([part for part in parts if isinstance(part, _Zone)])
         missing += [part for part in parts if isinstance(part, Missing)]
-    return Found(devices, missing).checked(f"RAPL: the zones in {root} have neither a package nor DRAM")
+    return Devices(devices, missing).require_any(f"RAPL: the zones in {root} have neither a package nor DRAM")
 
 
-def _identity(path: Path) -> tuple[str | None, str, str]:
+def _identify(path: Path) -> tuple[str | None, str, str]:
     """(kind, name, physical package) of a zone; kind None if it is neither a package nor DRAM.
 
     A zone whose name cannot be read may be either: a package if it is in no other zone.
@@ -75,19 +84,19 @@ def _identity(path: Path) -> tuple[str | None, str, str]:
         is_second = path.name.split(":")[0] != DRIVER  # its package is mostly one that the other driver lists
         return None if is_second else "memory" if is_inner else "cpu", path.name, path.name
     if name.startswith("package") and not is_inner:
-        return "cpu", name, _package(name)
+        return "cpu", name, _parse_package(name)
     if name == "dram":
-        parent = _parent(path)
-        return "memory", f"{parent}-dram", _package(parent)
+        parent = _read_parent(path)
+        return "memory", f"{parent}-dram", _parse_package(parent)
     return None, name, name
 
 
-def _package(name: str) -> str:
-    found = PACKAGE.match(name)
-    return found.group() if found else name
+def _parse_package(name: str) -> str:
+    match = PACKAGE.match(name)
+    return match.group() if match else name
 
 
-def _parent(path: Path) -> str:
+def _read_parent(path: Path) -> str:
     """The name of the package that contains a DRAM zone: ``intel-rapl:0:2`` is in ``intel-rapl:0``."""
     parent = path.with_name(path.name.rsplit(":", 1)[0])
     try:
@@ -96,7 +105,7 @@ def _parent(path: Path) -> str:
         return parent.name
 
 
-def _zone(path: Path, kind: str, name: str, package: str) -> _Zone:
+def _read_zone(path: Path, kind: str, name: str, package: str) -> _Zone:
     file, largest = path / "energy_uj", int((path / "max_energy_range_uj").read_text())
     counter = Counter(lambda: int(file.read_text()), MICRO, largest)
     if not max(LEAST_RANGE_J / MICRO, counter.raw) <= largest:
@@ -104,7 +113,7 @@ def _zone(path: Path, kind: str, name: str, package: str) -> _Zone:
     return _Zone(kind, name, package, counter, largest)
 
 
-def _why(path: Path, error: Exception) -> str:
+def _explain_error(path: Path, error: Exception) -> str:
     """Why a zone cannot be read."""
     if isinstance(error, FileNotFoundError) and path.is_symlink() and not path.exists():
         return f"the link {path} leads nowhere, as in a container in which /sys is masked"
@@ -112,17 +121,17 @@ def _why(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and Path(file).name == "max_energy_range_uj":
         return f"there is no {file}, so it is not known where its counter wraps"
     hint = " (usually only root may read it)" if isinstance(error, PermissionError) else ""
-    return f"{file}: {reason(error)}{hint}"
+    return f"{file}: {to_words(error)}{hint}"
 
 
-def _devices(zones: Sequence[_Zone]) -> list[Device]:
+def _make_devices(zones: Sequence[_Zone]) -> list[Device]:
     """The devices of a physical package's zones of one kind: one for each counter."""
     first = [zone.counter.raw for zone in zones]
     for zone in zones:
         zone.counter.total()
     groups: list[list[int]] = []
     for place in range(len(zones)):
-        near = (group for group in groups if _between(first[group[0]], first[place], zones[group[0]]))
+        near = (group for group in groups if _is_between(first[group[0]], first[place], zones[group[0]]))
         group = next(near, None)
         groups.append([place]) if group is None else group.append(place)
     devices: dict[str, Device] = {}
@@ -136,13 +145,13 @@ def _devices(zones: Sequence[_Zone]) -> list[Device]:
     return list(devices.values())
 
 
-def _between(before: int, value: int, first: _Zone) -> bool:
+def _is_between(before: int, value: int, first: _Zone) -> bool:
     """Whether another zone's value is one that the first zone's counter had between its readings."""
-    apart = _signed(value - before, first.largest) * MICRO
-    return -SAME_J <= apart <= _signed(first.counter.raw - before, first.largest) * MICRO + SAME_J
+    apart = _compute_signed(value - before, first.largest) * MICRO
+    return -SAME_J <= apart <= _compute_signed(first.counter.raw - before, first.largest) * MICRO + SAME_J
 
 
-def _signed(difference: int, largest: int) -> int:
+def _compute_signed(difference: int, largest: int) -> int:
     """A difference of two values of a counter that wraps, of two moments that are near each other."""
     half = (largest + 1) // 2
     return (difference + half) % (largest + 1) - half
@@ -160,7 +169,8 @@ class _Mirror:
         self._zones, self._are_one, self._name = zones, True, " and ".join(zone.name for zone in zones)
         counters = [zone.counter for zone in zones]
         self._ahead = [  # of the first zone, when both were read for the first time
-            _signed(counter.raw - counters[0].raw, zones[0].largest) * MICRO - (counter.counted - counters[0].counted)
+            _compute_signed(counter.raw - counters[0].raw, zones[0].largest) * MICRO
+            - (counter.counted - counters[0].counted)
             for counter in counters
         ]
 

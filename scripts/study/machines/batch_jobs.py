@@ -24,7 +24,7 @@ from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
 from study.machines import machine_lock
-from study.machines.batch_systems.base import BATCH_SYSTEMS, Job, State
+from study.machines.batch_systems import BATCH_SYSTEMS, Job, State
 
 FOLDER = Path(".cluster")  # below the folder that Snakemake runs in
 TRIES = 6  # to submit; with the pauses between them, one minute
@@ -64,16 +64,16 @@ def submit(scheduler: str, asked: Job) -> str:
     """
     folder = _new_folder(asked.name)
     script, output = (str((folder / name).resolve()) for name in ("job.sh", "job.output"))
-    job = dataclasses.replace(asked, name=_short(asked.name), script=script, output=output)
+    job = dataclasses.replace(asked, name=_shorten(asked.name), script=script, output=output)
     behind = BATCH_SYSTEMS[scheduler]()
     _write_script(job, asked.script, behind.job_id_variable)
     line = behind.submit_line(job)
-    job_id = behind.job_id(_submitted(line))
+    job_id = behind.job_id(_run_submit(line))
     if job_id is None:
         raise StudyError(
             f"{line[0]} gave no job id that could be read; was the job submitted? The line: {shlex.join(line)}"
         )
-    state = {"scheduler": scheduler, "folder": str(folder), "line": line, "minutes": job.minutes, **_watched()}
+    state = {"scheduler": scheduler, "folder": str(folder), "line": line, "minutes": job.minutes, **_identify_watcher()}
     write_json(_state_file(job_id), state)
     return job_id
 
@@ -87,36 +87,36 @@ def status(job_id: str) -> str:
         OSError: nor can it be kept for how long that has been so.
     """
     try:
-        found = _status(job_id)
+        state = _update_status(job_id)
     except Exception as error:  # noqa: BLE001  a status command that fails ends the study
         why = f"its state could not be found out for hours: {error!r}"
         print(f"the state of job {job_id} could not be found out: {error!r}", file=sys.stderr)
-        return _after("error", job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
+        return _fail_after("error", job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _read_grace_s())
     _forget("error", job_id)
-    return found
+    return state
 
 
-def _status(job_id: str) -> str:
-    known = _known(job_id)
-    if known is None:
-        return _after_grace(job_id, "nothing is written down of it")
-    found = _found_out(job_id, known)
-    written = known | (_watched() if found == RUNNING else {"watched_by": None})
-    if written != known:
+def _update_status(job_id: str) -> str:
+    written = _read_state(job_id)
+    if written is None:
+        return _fail_after_grace(job_id, "nothing is written down of it")
+    state = _find_out(job_id, written)
+    updated = written | (_identify_watcher() if state == RUNNING else {"watched_by": None})
+    if updated != written:
         with contextlib.suppress(OSError):  # a full disk: what was found out counts
-            write_json(_state_file(job_id), written)
-    return found
+            write_json(_state_file(job_id), updated)
+    return state
 
 
-def _found_out(job_id: str, known: dict[str, Any]) -> str:
-    folder, behind = Path(known["folder"]), BATCH_SYSTEMS[known["scheduler"]]()
-    own = _own_exit_code(folder)
+def _find_out(job_id: str, written: dict[str, Any]) -> str:
+    folder, behind = Path(written["folder"]), BATCH_SYSTEMS[written["scheduler"]]()
+    own = _read_exit_code(folder)
     if own is not None:
         return SUCCESS if own == 0 else FAILED
-    at_work = _at_work(folder) or job_id
-    answer = _asked(behind.status_line(at_work))
+    at_work = _read_id_at_work(folder) or job_id
+    answer = _run_query(behind.status_line(at_work))
     if second := behind.second_line(at_work, *answer):
-        answer = _asked(second)
+        answer = _run_query(second)
     state = behind.state(*answer)
     for waits, name in WAITS.items():
         if state is not waits:
@@ -126,7 +126,7 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     if state is State.RUNNING:
         return RUNNING
     if state in WAITS:
-        return _waits(state, job_id, known, " ".join(" ".join(str(part) for part in answer).split())[:300])
+        return _judge_unfinished(state, job_id, written, " ".join(" ".join(str(part) for part in answer).split())[:300])
     if state in (State.FORGOTTEN, State.OVER):
         state = behind.record(at_work, folder)
     if state is State.FAILED:
@@ -134,46 +134,48 @@ def _found_out(job_id: str, known: dict[str, Any]) -> str:
     if state is State.SUCCESS:
         return SUCCESS
     # The job has ended, but its exit code file is missing: the file system may be late.
-    return _after_grace(job_id, "its scheduler says that it is over, its exit code is missing")
+    return _fail_after_grace(job_id, "its scheduler says that it is over, its exit code is missing")
 
 
-def _waits(state: State, job_id: str, known: dict[str, Any], said: str) -> str:
-    """Of a job in one of the states of `WAITS`: ``running``, after a time ``failed``. said: by the scheduler."""
+def _judge_unfinished(state: State, job_id: str, written: dict[str, Any], said: str) -> str:
+    """``running``, after a time ``failed``, for a job in one of the states of `WAITS`. said: by the scheduler."""
     if state is State.UNREADABLE:
         why = f"its scheduler has given no readable answer for hours; the last one: {said}"
-        return _after(WAITS[state], job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _grace_s())
+        return _fail_after(WAITS[state], job_id, why, UNREADABLE_POLLS, UNREADABLE_GRACES * _read_grace_s())
     if state is State.UNREACHABLE:
-        minutes = known.get("minutes", UNKNOWN_MINUTES)
+        minutes = written.get("minutes", UNKNOWN_MINUTES)
         why = f"its node is out of reach for longer than its walltime of {minutes} minutes: {said}"
-        return _after(WAITS[state], job_id, why, UNREADABLE_POLLS, minutes * _grace_s() + GRACE_POLLS * _grace_s())
-    least_s = HELD_GRACES * _grace_s()
-    if not _file(WAITS[state], job_id).exists():
+        return _fail_after(
+            WAITS[state], job_id, why, UNREADABLE_POLLS, minutes * _read_grace_s() + GRACE_POLLS * _read_grace_s()
+        )
+    least_s = HELD_GRACES * _read_grace_s()
+    if not _wait_file(WAITS[state], job_id).exists():
         print(
             f"job {job_id} is held, suspended or can never run: {said}; release it or cancel it, else it is cancelled "
             f"and counts as failed in {least_s / 3600:g} hours",
             file=sys.stderr,
         )
-    found = _after(WAITS[state], job_id, f"it was held for too long: {said}", UNREADABLE_POLLS, least_s)
-    if found == FAILED:
+    outcome = _fail_after(WAITS[state], job_id, f"it was held for too long: {said}", UNREADABLE_POLLS, least_s)
+    if outcome == FAILED:
         cancel([job_id])  # it must not begin when its run has been started anew
-    return found
+    return outcome
 
 
 def cancel(job_ids: Iterable[str]) -> None:
     """Cancel jobs; each may belong to another scheduler."""
     by_scheduler: dict[str, list[str]] = {}
     for job_id in job_ids:
-        known = _known(job_id)
-        if known:
-            folder = Path(known["folder"])
-            at_work = _at_work(folder)
+        written = _read_state(job_id)
+        if written:
+            folder = Path(written["folder"])
+            at_work = _read_id_at_work(folder)
             ids = dict.fromkeys([job_id, *([at_work] if at_work else [])])
-            by_scheduler.setdefault(known["scheduler"], []).extend(ids)
+            by_scheduler.setdefault(written["scheduler"], []).extend(ids)
             if not at_work:
                 with contextlib.suppress(OSError):
                     write_text(folder / BEGUN, "cancelled\n")  # so that no lost job of the submission begins later
     for scheduler, all_ids in by_scheduler.items():
-        _asked(BATCH_SYSTEMS[scheduler]().cancel_line(all_ids))
+        _run_query(BATCH_SYSTEMS[scheduler]().cancel_line(all_ids))
 
 
 def cancel_watched() -> list[str]:
@@ -183,23 +185,23 @@ def cancel_watched() -> list[str]:
     """
     session = os.environ.get(SESSION)
     job_ids = sorted(file.stem for file in FOLDER.glob("*.json"))
-    left = [job_id for job_id in job_ids if session and (_known(job_id) or {}).get("watched_by") == session]
-    cancel(left)
-    return left
+    watched = [job_id for job_id in job_ids if session and (_read_state(job_id) or {}).get("watched_by") == session]
+    cancel(watched)
+    return watched
 
 
-def _watched() -> dict[str, str | None]:
+def _identify_watcher() -> dict[str, str | None]:
     """Identifies the Snakemake that waits for a job, for `cancel_watched`."""
     return {"watched_by": os.environ.get(SESSION)}
 
 
 def _new_folder(name: str) -> Path:
-    folder = FOLDER / f"{_short(name)}.{time.time_ns()}.{os.getpid()}"
+    folder = FOLDER / f"{_shorten(name)}.{time.time_ns()}.{os.getpid()}"
     folder.mkdir(parents=True)
     return folder
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """A name that every scheduler accepts, and that is no option and no hidden file."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60].lstrip("-.") or "job"
 
@@ -219,7 +221,7 @@ def _write_script(job: Job, script: AnyPath, job_id_variable: str) -> None:
         f"cd {shlex.quote(str(Path.cwd()))}\n"
         f"export PATH={shlex.quote(os.environ['PATH'])}\n"
         f"export {SESSION}={shlex.quote(os.environ.get(SESSION, ''))}\n"  # PBS and Cobalt do not pass it on
-        f"{_only_once(path.with_name(BEGUN), exit_code, job_id_variable)}"
+        f"{_make_guard_lines(path.with_name(BEGUN), exit_code, job_id_variable)}"
         f"export STUDY_JOB_OPTIONS={shlex.quote(shlex.join(job.options))}\n"
         f"export STUDY_JOB_ENDS=$(( $(date +%s) + {60 * job.minutes} ))\n"
         f"bash {shlex.quote(str(inner))}\n"
@@ -233,7 +235,7 @@ def _write_script(job: Job, script: AnyPath, job_id_variable: str) -> None:
     inner.chmod(0o755)
 
 
-def _only_once(begun: Path, exit_code: Path, job_id_variable: str) -> str:
+def _make_guard_lines(begun: Path, exit_code: Path, job_id_variable: str) -> str:
     """Lines that end a job before it does anything, if its submission was already at work in another or has ended.
 
     There may be a second job of one submission, whose first answer was lost. begun: a file with the id of the job that
@@ -254,11 +256,11 @@ def _only_once(begun: Path, exit_code: Path, job_id_variable: str) -> str:
     )
 
 
-def _submitted(line: list[str]) -> str:
+def _run_submit(line: list[str]) -> str:
     """The output of the submit command, retried up to the limit."""
     pause = float(os.environ.get("STUDY_SUBMIT_PAUSE_S", FIRST_PAUSE_S))
     for attempt in range(1, TRIES + 1):
-        exit_code, output, errors = _asked(line)
+        exit_code, output, errors = _run_query(line)
         if exit_code == 0:
             return output
         said = " ".join((errors or output).split()) or f"exit code {exit_code}"
@@ -269,80 +271,80 @@ def _submitted(line: list[str]) -> str:
     raise StudyError(f"{line[0]} refused the job {TRIES} times: {said}. The line: {shlex.join(line)}")
 
 
-def _asked(line: list[str]) -> tuple[int | None, str, str]:
+def _run_query(line: list[str]) -> tuple[int | None, str, str]:
     """(exit code, output, errors) of a scheduler's command; exit code None if it did not finish."""
     try:
-        done = commands.run(line, ANSWER_S)
+        process = commands.run(line, ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, "", str(error)
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 def _state_file(job_id: str) -> Path:
-    return FOLDER / f"{_short(job_id)}.json"
+    return FOLDER / f"{_shorten(job_id)}.json"
 
 
-def _known(job_id: str) -> dict[str, Any] | None:
+def _read_state(job_id: str) -> dict[str, Any] | None:
     try:
-        known = checked.load_json(_state_file(job_id), STATE)
+        written = checked.load_json(_state_file(job_id), STATE)
     except StudyError:
         return None
-    return known if known["scheduler"] in BATCH_SYSTEMS else None
+    return written if written["scheduler"] in BATCH_SYSTEMS else None
 
 
-def _at_work(folder: Path) -> str | None:
+def _read_id_at_work(folder: Path) -> str | None:
     """The id of the job of a submission that has begun: not the known one if an answer to the submission was lost."""
     try:
-        found = (folder / BEGUN).read_text(encoding="utf-8", errors="replace").strip()
+        job_id = (folder / BEGUN).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
-    return found if re.fullmatch(r"[0-9][A-Za-z0-9.\[\]_-]*", found) else None
+    return job_id if re.fullmatch(r"[0-9][A-Za-z0-9.\[\]_-]*", job_id) else None
 
 
-def _own_exit_code(folder: Path) -> int | None:
+def _read_exit_code(folder: Path) -> int | None:
     try:
         return int((folder / "exit_code").read_text())
     except (OSError, ValueError):
         return None
 
 
-def _file(name: str, job_id: str) -> Path:
-    """Where it is kept since when a job has been in a state that must end."""
-    return FOLDER / f"{_short(job_id)}.{name}"
+def _wait_file(name: str, job_id: str) -> Path:
+    """The file in which it is kept since when a job has been in a state that must end."""
+    return FOLDER / f"{_shorten(job_id)}.{name}"
 
 
 def _forget(name: str, job_id: str) -> None:
-    for file in _places(name, job_id):
+    for file in _list_wait_files(name, job_id):
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
 
 
-def _places(name: str, job_id: str) -> tuple[Path, Path]:
-    """`_file`, and what takes its place where that cannot be written, in a folder of this user's alone."""
+def _list_wait_files(name: str, job_id: str) -> tuple[Path, Path]:
+    """`_wait_file`, and what takes its place where that cannot be written, in a folder of this user's alone."""
     here = hashlib.sha256(str(FOLDER.absolute()).encode()).hexdigest()[:12]
-    return _file(name, job_id), (machine_lock.folder({}) or FOLDER) / f"{here}-{_short(job_id)}.{name}"
+    return _wait_file(name, job_id), (machine_lock.find_folder({}) or FOLDER) / f"{here}-{_shorten(job_id)}.{name}"
 
 
-def _grace_s() -> float:
+def _read_grace_s() -> float:
     return float(os.environ.get("STUDY_GRACE_S", GRACE_S))
 
 
-def _after_grace(job_id: str, why: str) -> str:
+def _fail_after_grace(job_id: str, why: str) -> str:
     """``failed`` after enough polls and seconds without any information; ``running`` until then."""
-    return _after("grace", job_id, why, GRACE_POLLS, _grace_s())
+    return _fail_after("grace", job_id, why, GRACE_POLLS, _read_grace_s())
 
 
-def _after(name: str, job_id: str, why: str, polls: int, least_s: float) -> str:
+def _fail_after(name: str, job_id: str, why: str, polls: int, least_s: float) -> str:
     """``failed`` after more polls than that and as many seconds, whose times are kept in a file; else ``running``.
 
     Raises:
         OSError: the file can be written nowhere.
     """
-    usual, other = _places(name, job_id)
+    usual, other = _list_wait_files(name, job_id)
     try:
-        times = _noted(usual)
+        times = _note_poll(usual)
     except OSError:
-        times = _noted(other)
+        times = _note_poll(other)
     seconds = float(times[-1]) - float(times[0])
     if len(times) <= polls or seconds < least_s:
         return RUNNING
@@ -350,11 +352,11 @@ def _after(name: str, job_id: str, why: str, polls: int, least_s: float) -> str:
     return FAILED
 
 
-def _noted(file: Path) -> list[str]:
+def _note_poll(file: Path) -> list[str]:
     """The times of all polls until now, this one too, which is added to the file."""
-    known = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
-    times = [*(each for each in known if TIME.fullmatch(each)), repr(time.time())]
-    kept = times if len(times) <= MOST_TIMES else [times[0], *times[-MOST_TIMES + 1 :]]
+    earlier = file.read_bytes().decode("ascii", "replace").split() if file.exists() else []
+    times = [*(each for each in earlier if TIME.fullmatch(each)), repr(time.time())]
+    latest = times if len(times) <= MOST_TIMES else [times[0], *times[-MOST_TIMES + 1 :]]
     file.parent.mkdir(exist_ok=True)
-    write_text(file, " ".join(kept))
-    return kept
+    write_text(file, " ".join(latest))
+    return latest

@@ -1,4 +1,4 @@
-"""Whether a program that is not ours used the GPUs that its ranks should use, and no others.
+"""Which devices' readings count: one sensor for each kind of device, and the GPUs that the ranks used.
 
 Our own ranks choose their GPU themselves. A program is told its local rank, and may choose another GPU, or compute on
 cores: then the energy of an idle GPU would be told as the run's. The evidence is in ``background.csv``: on which GPUs
@@ -15,14 +15,59 @@ from study.core.csv_columns import read_columns
 from study.core.csv_files import NAME, TEXT, WHOLE
 from study.core.files import AnyPath
 from study.instruments.disturbance import FILE
-from study.instruments.gpu_background import OWN
-from study.instruments.power.series import Series
+from study.instruments.gpus import OWN
+from study.instruments.power.telemetry import Series
 
-KINDS = {"end_monotonic_ns": WHOLE, "host": NAME, "gpu_users": TEXT}
+UNKNOWN = "which GPUs the ranks used cannot be told; see CUDA_VISIBLE_DEVICES in docs/telemetry.md"
+
+USER_COLUMNS = {"end_monotonic_ns": WHOLE, "host": NAME, "gpu_users": TEXT}
 Spans = Mapping[str, tuple[float, float]]  # {host: (begin, end) of the program, monotonic seconds}
 
 
-class Users:
+def choose_series(
+    series: list[Series], order: list[str], used: set[str | None], fill_nodes: bool, why: str | None = None
+) -> tuple[list[Series], dict[str, str]]:
+    """(series that count, {kind: reason why none counts}) of a run.
+
+    series: a list of `Series`. order: the machine's ``power_sensors``; if two sensors read the same kind on a
+    host, only the first counts, so that no joule is added twice. used: the UUIDs of the ranks' GPUs; empty if the ranks
+    have no GPU. If it contains None, the ranks' GPUs cannot be identified. fill_nodes: whether the ranks use all GPUs
+    of their nodes; then a sensor that does not tell GPUs apart counts too. why: the ranks' GPUs cannot be identified.
+    """
+    counting = keep_first_sensor_per_kind(series, order)
+    by_uuid = [each for each in counting if each.sensor == "nvml"]
+    if used and not by_uuid and not fill_nodes:
+        return [each for each in counting if each.kind != "gpu"], {
+            "gpu": "no sensor tells GPUs apart (nvml), and the ranks may not have used all GPUs of their nodes"
+        }
+    if not used or not by_uuid:
+        return counting, {}
+    others = [each for each in counting if each.sensor != "nvml"]
+    if None in used:
+        return others, {"gpu": why or UNKNOWN}
+    read = {each.name for each in by_uuid}
+    missing = sorted(gpu for gpu in used if gpu is not None and gpu not in read)
+    if missing:
+        return others, {"gpu": f"no readings of GPU {missing[0]}, which a rank used"}
+    return [*others, *(each for each in by_uuid if each.name in used)], {}
+
+
+def keep_first_sensor_per_kind(series: list[Series], order: list[str]) -> list[Series]:
+    """The devices of each kind on a host that the first sensor of ``order`` reads; arguments as of `choose_series`."""
+    first: dict[tuple[str, str], str] = {}
+    for each in sorted(series, key=lambda each: order.index(each.sensor) if each.sensor in order else len(order)):
+        first.setdefault((each.host, each.kind), each.sensor)
+    return [each for each in series if first[each.host, each.kind] == each.sensor]
+
+
+def keep_rank_devices(series: list[Series], order: list[str], used: set[str | None]) -> list[Series]:
+    """The devices whose power over time is a run's, all GPUs if the ranks' own are unknown; as of `choose_series`."""
+    counting = keep_first_sensor_per_kind(series, order)
+    is_known = bool(used) and None not in used
+    return [each for each in counting if not is_known or each.sensor != "nvml" or each.name in used]
+
+
+class GpuUsers:
     """The GPUs on which NVML showed processes while a program ran.
 
     Args:
@@ -36,15 +81,15 @@ class Users:
     """
 
     def __init__(self, folder: AnyPath, spans: Spans, hosts: Mapping[str, str]) -> None:
-        every = list(_users(Path(folder) / FILE, spans, hosts))
+        every = list(_read_gpu_users(Path(folder) / FILE, spans, hosts))
         self.own = {uuid for uuid, whose in every if whose == OWN}
         self.others = {uuid for uuid, whose in every if whose != OWN}
 
 
-def doubt(used: Collection[str], users: Users, series: Iterable[Series], spans: Spans) -> str | None:
+def explain_doubtful_gpus(used: Collection[str], users: GpuUsers, series: Iterable[Series], spans: Spans) -> str | None:
     """Why the energy of the ranks' GPUs is not the run's; None if there is evidence that it is.
 
-    used: the UUIDs of the ranks' GPUs. series: of the GPUs. spans: as of `Users`.
+    used: the UUIDs of the ranks' GPUs. series: of the GPUs. spans: as of `GpuUsers`.
     """
     if stray := sorted(users.own - set(used)):
         return (
@@ -58,7 +103,7 @@ def doubt(used: Collection[str], users: Users, series: Iterable[Series], spans: 
                 f"NVML showed processes of others on GPU {uuid}, a rank's, and never one of the run (also under MPS, "
                 "of which it shows the server)"
             )
-        if uuid in read and not _ran_kernels(read[uuid], spans):
+        if uuid in read and not _has_run_kernels(read[uuid], spans):
             return (
                 f"GPU {uuid}, a rank's, was not used: NVML showed no process of the run on it, and no utilisation; if "
                 "the program computes on cores, take a machine with gpus_per_rank: 0"
@@ -66,7 +111,7 @@ def doubt(used: Collection[str], users: Users, series: Iterable[Series], spans: 
     return None
 
 
-def uncounted(users: Users) -> str | None:
+def explain_uncounted_gpus(users: GpuUsers) -> str | None:
     """Why the energy of a run on a machine without GPUs would be too low, or None."""
     if not users.own:
         return None
@@ -76,11 +121,11 @@ def uncounted(users: Users) -> str | None:
     )
 
 
-def _users(path: Path, spans: Spans, hosts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _read_gpu_users(path: Path, spans: Spans, hosts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(UUID, whose processes it had), of each GPU with processes at the end of each row within the program's time."""
     if not path.exists():
         return
-    rows = read_columns(path, KINDS)
+    rows = read_columns(path, USER_COLUMNS)
     for at_ns, host, users in zip(rows["end_monotonic_ns"], rows["host"], rows["gpu_users"], strict=True):
         begin, end = spans.get(hosts.get(host, host), (float("-inf"), float("inf")))
         if users and begin <= at_ns / 1e9 <= end:
@@ -89,7 +134,7 @@ def _users(path: Path, spans: Spans, hosts: Mapping[str, str]) -> Iterator[tuple
                 yield uuid, whose
 
 
-def _ran_kernels(gpu: Series, spans: Spans) -> bool:
+def _has_run_kernels(gpu: Series, spans: Spans) -> bool:
     """Whether NVML told a utilisation above 0 while the program ran."""
     begin, end = spans.get(gpu.host, (float("-inf"), float("inf")))
     if gpu.utilization_pct is None:

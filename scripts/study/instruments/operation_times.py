@@ -1,4 +1,4 @@
-"""What a step's time went into: disjoint shares of the step, and the operations that took most time.
+"""Time by operation: disjoint shares of a training step, and the operations that took most time.
 
 A moment counts once, for the first that applies: compute, copies, communication, input wait; else it is idle. So
 communication and copies are what computation does not hide, and the five add up to the step.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.files import AnyPath
-from study.instruments.operations.profile import (
+from study.instruments.operations import (
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -24,7 +24,7 @@ from study.instruments.operations.profile import (
     Operation,
     Profile,
     Span,
-    read,
+    read_profile,
 )
 
 ORDER = (COMPUTE, COPIES, COMMUNICATION, INPUT_WAIT)
@@ -42,23 +42,23 @@ class Segment:
     end_ns: int
 
 
-def summarize(path: AnyPath) -> dict[str, Any]:
+def summarize_file(path: AnyPath) -> dict[str, Any]:
     """The record's ``operations``, from the file of a profile; times in seconds per step."""
-    return summary(read(path))
+    return summarize_profile(read_profile(path))
 
 
-def summary(profile: Profile) -> dict[str, Any]:
+def summarize_profile(profile: Profile) -> dict[str, Any]:
     """The same of a profile."""
     window = profile.steps[0][0], profile.steps[-1][1]
     number = len(profile.steps)
-    segments = list(clipped(own_segments(profile.operations), window))
-    shares, sent_ns, hidden_ns = _shares(segments, profile.input_waits, window)
+    segments = list(clip_segments(split_into_own_segments(profile.operations), window))
+    shares, sent_ns, hidden_ns = _compute_shares(segments, profile.input_waits, window)
     seconds: dict[str, float | None] = {f"{kind}_s": ns / 1e9 / number for kind, ns in shares.items()}
     unseen = "" if sent_ns else profile.unseen  # on a GPU, what another library sends is seen too
     if unseen:
         seconds[f"{COMMUNICATION}_s"] = None
     reason = unseen or (None if sent_ns else NONE_SENT)
-    top = top_operations(segments, profile.operations, window, number)
+    top = list_top_operations(segments, profile.operations, window, number)
     return {
         "library": profile.library,
         "device": profile.device,
@@ -75,24 +75,24 @@ def summary(profile: Profile) -> dict[str, Any]:
     }
 
 
-def own_segments(operations: Iterable[Operation]) -> Iterator[Segment]:
+def split_into_own_segments(operations: Iterable[Operation]) -> Iterator[Segment]:
     """The parts of each operation in which it is the innermost one of its lane."""
     lanes: dict[str, list[Operation]] = defaultdict(list)
     for each in operations:
         lanes[each.lane].append(each)
     for lane in lanes.values():
-        yield from _own_of_lane(sorted(lane, key=lambda each: (each.begin_ns, -each.end_ns)))
+        yield from _split_lane(sorted(lane, key=lambda each: (each.begin_ns, -each.end_ns)))
 
 
-def _own_of_lane(lane: list[Operation]) -> Iterator[Segment]:
+def _split_lane(lane: list[Operation]) -> Iterator[Segment]:
     open_ones: list[Operation] = []
     at = 0
     for each in (*lane, None):
         while open_ones and (each is None or open_ones[-1].end_ns <= each.begin_ns):
-            done = open_ones.pop()
-            if done.end_ns > at:
-                yield Segment(done, at, done.end_ns)
-                at = done.end_ns
+            ended = open_ones.pop()
+            if ended.end_ns > at:
+                yield Segment(ended, at, ended.end_ns)
+                at = ended.end_ns
         if each is None:
             return
         if open_ones and each.begin_ns > at:
@@ -101,15 +101,15 @@ def _own_of_lane(lane: list[Operation]) -> Iterator[Segment]:
         open_ones.append(each)
 
 
-def clipped(segments: Iterable[Segment], window: Span) -> Iterator[Segment]:
-    """What of the segments lies in a window."""
+def clip_segments(segments: Iterable[Segment], window: Span) -> Iterator[Segment]:
+    """The parts of the segments that lie in a window."""
     for each in segments:
         begin, end = max(each.begin_ns, window[0]), min(each.end_ns, window[1])
         if end > begin:
             yield Segment(each.operation, begin, end)
 
 
-def _shares(segments: list[Segment], waits: Iterable[Span], window: Span) -> tuple[dict[str, int], int, int]:
+def _compute_shares(segments: list[Segment], waits: Iterable[Span], window: Span) -> tuple[dict[str, int], int, int]:
     """Nanoseconds of the window by kind, those with any communication, and of them those that computation hides."""
     spans: dict[str, list[Span]] = {kind: [] for kind in ORDER}
     for each in segments:
@@ -120,18 +120,18 @@ def _shares(segments: list[Segment], waits: Iterable[Span], window: Span) -> tup
         np.array([*window, *(edge for each in spans.values() for span in each for edge in span)], np.int64)
     )
     length = np.diff(edges)
-    covered = {kind: _covered(each, edges) for kind, each in spans.items()}
-    left = np.ones(len(length), bool)
+    covered = {kind: _find_covered(each, edges) for kind, each in spans.items()}
+    is_free = np.ones(len(length), bool)
     shares: dict[str, int] = {}
     for kind in ORDER:
-        shares[kind] = int(length[left & covered[kind]].sum())
-        left &= ~covered[kind]
-    shares["idle"] = int(length[left].sum())
+        shares[kind] = int(length[is_free & covered[kind]].sum())
+        is_free &= ~covered[kind]
+    shares["idle"] = int(length[is_free].sum())
     sent = covered[COMMUNICATION]
     return shares, int(length[sent].sum()), int(length[sent & covered[COMPUTE]].sum())
 
 
-def _covered(spans: list[Span], edges: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _find_covered(spans: list[Span], edges: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether some span covers each interval between two edges."""
     change = np.zeros(len(edges), np.int64)
     if spans:
@@ -141,7 +141,7 @@ def _covered(spans: list[Span], edges: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.cumsum(change)[:-1] > 0
 
 
-def top_operations(
+def list_top_operations(
     segments: Iterable[Segment], operations: Iterable[Operation], window: Span, steps: int
 ) -> list[dict[str, Any]]:
     """The operations that took most time themselves, without those within them: seconds and calls per step.
