@@ -1,6 +1,11 @@
 """The fixtures by which tests make the directories of runs, and tables of them."""
 
+import os
 from functools import partial
+
+# Before anything imports TensorFlow, as in `study.backends.tensorflow`.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pandas as pd
 import pytest

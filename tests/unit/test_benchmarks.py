@@ -1,10 +1,5 @@
 """The four benchmarks: parameters worked out by hand, preprocessing by hand, and that each model learns."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import json
 import math
 from types import SimpleNamespace

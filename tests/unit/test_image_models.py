@@ -1,10 +1,6 @@
 """The networks on images: parameters worked out by hand, the smallest images, and that each learns."""
 
 import functools
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pytest

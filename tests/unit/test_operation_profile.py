@@ -1,10 +1,5 @@
 """Operations of training steps: shares by hand, damaged files, and real steps with an injected sleep and copy."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import gzip
 import importlib.util
 import json

@@ -1,10 +1,5 @@
 """Operations of training: worked out by hand, and compared with TensorFlow's own count of the model's graph."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import pytest
 import yaml
 

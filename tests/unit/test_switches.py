@@ -1,13 +1,9 @@
 """Switches of Horovod, TensorFlow, the input and the placement: what sets them, and what refuses them."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import copy
 import dataclasses
 import math
+import os
 import subprocess
 import sys
 import types
