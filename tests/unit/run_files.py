@@ -12,6 +12,7 @@ from study.core.files import number_or_none, sha256, write_json
 from study.instruments.operations import profile
 from study.instruments.operations.profile import Operation, Profile
 from study.instruments.timeline.run import communication_of
+from study.records.record import make_record
 
 OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
@@ -119,4 +120,11 @@ def make_run(
     (folder / "outcome.json").write_text(json.dumps(outcome))
     if run["trace"]:
         write_json(folder / "communication.json", communication_of(folder).summary)
+    return folder
+
+
+def make_recorded(root, run, **facts):
+    """`make_run`, with the run's record."""
+    folder = make_run(root, run, **facts)
+    write_json(folder / "record.json", make_record(folder))
     return folder

@@ -3,8 +3,6 @@
 import pytest
 from examples import expand
 
-from study.core.files import write_json
-from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report import answer
 
@@ -12,7 +10,7 @@ MINUTE_NS = 60 * 10**9
 
 
 @pytest.fixture
-def answers(make_run, tmp_path):
+def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
     def of(times, disturbed=0, failed=(), some=(), kind="oom", **keys):
@@ -20,8 +18,7 @@ def answers(make_run, tmp_path):
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
         for place, run in enumerate(sorted(there, key=lambda run: (run.repeat, run.gpus))):
-            folder = make_run(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
         for gpus, repeat in some:

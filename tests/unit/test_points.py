@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 
 from study.contrib.readers.imports import read_any
 from study.core.errors import StudyError
-from study.core.files import write_json
 from study.core.paths import ROOT
 from study.prediction import goals, series_model
 from study.prediction.points import read_points, series_of
 from study.prediction.series_answer import answer
 from study.prediction.series_model import COLUMNS, SHAPES, TRENDS, Places, fit_series
 from study.prediction.simple_fits import perfect_scaling, power_law, three_terms
-from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report.tables.allocation import allocation_table
 
@@ -760,11 +758,10 @@ def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
         read_any([str(tmp_path / "export.csv")], "per_rank")
 
 
-def test_runs_of_this_project_are_measured(make_run, tmp_path):
+def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
     planned = expand(gpus=[1, 2])
     for each in planned:
-        folder = make_run(each)
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(each)
     frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
     frame.to_csv(tmp_path / "runs.csv", index=False)
     (series,) = read_any([str(tmp_path / "runs.csv")], "epochs")

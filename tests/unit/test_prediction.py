@@ -13,7 +13,6 @@ import yaml
 from examples import expand
 
 from study.core.errors import StudyError
-from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
@@ -29,7 +28,6 @@ from study.prediction.model import Prediction, fit_model, predict
 from study.prediction.recommend import changing_work, quantities, recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
-from study.records.record import make_record
 from study.records.tidy import recorded, runs_frame
 from study.report.figures import drawing, prediction_drawing
 from study.report.tables import prediction as tables
@@ -156,10 +154,9 @@ def test_a_run_whose_times_contradict_each_other_is_left_out_and_named():
     assert frame.index.difference(found.used.index).tolist() == [3]
 
 
-def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
+def test_a_record_of_another_machine_or_run_is_refused(make_recorded, tmp_path):
     here, other = expand(gpus=[1, 2])
-    folder = make_run(here)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(here)
     assert recorded([here, other], tmp_path / "local") == ([here], [other])
     assert len(runs_frame([here], {"nt3": ""}, tmp_path / "local")) == 1
     (tmp_path / "local").rename(tmp_path / "summit")
@@ -173,14 +170,13 @@ def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
         runs_frame([other], {"nt3": ""}, tmp_path / "local")
 
 
-def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_run, tmp_path):
+def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_recorded, tmp_path):
     """The files of a finished workload are damaged, which reading them would tell."""
     done, left = expand(gpus=[1, 2])
     (finished,) = expand(gpus=1, loader="chunked")
     (planned,) = expand(gpus=2, loader="chunked")
     for each in (done, finished):
-        folder = make_run(each)
-        write_json(folder / "record.json", make_record(folder))
+        folder = make_recorded(each)
     (folder / "history.csv").write_text("")
     here = (tmp_path / "local", machine.load("local"))
     (line,) = forecast([done, left, finished], *here)

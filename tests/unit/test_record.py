@@ -87,12 +87,11 @@ def test_a_failed_run_is_a_record_too(make_run):
 
 
 @pytest.mark.parametrize(("on", "at_once"), [(("c1", "c2"), False), (("c1", "c1"), True)])
-def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(make_run, tmp_path, on, at_once):
+def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(make_recorded, tmp_path, on, at_once):
     """The batch node n1 launches two jobs of 20 s, one second apart; the compute nodes are those of the ranks."""
     runs = expand(gpus=1, repeats=2)
     for place, (run, host) in enumerate(zip(runs, on, strict=True)):
-        folder = make_run(run, machine="summit", started=10**15 + place * 10**9, host=host)
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, machine="summit", started=10**15 + place * 10**9, host=host)
     frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / "summit")
     assert (frame["host"].tolist(), frame["hosts"].tolist()) == (["n1", "n1"], list(on))
     assert frame["hosts_reason"].isna().all() and frame["hardware"].isna().all(), "the batch node's is not theirs"
@@ -104,12 +103,11 @@ def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(mak
 
 @pytest.mark.parametrize(("machine", "hosts"), [("local", "n1"), ("summit", None)])
 def test_where_no_process_started_the_hosts_are_those_that_the_launcher_would_have_used(
-    make_run, tmp_path, machine, hosts
+    make_recorded, tmp_path, machine, hosts
 ):
     runs = expand(gpus=1, repeats=2)
     for place, run in enumerate(runs):
-        folder = make_run(run, machine=machine, started=10**15 + place, status="failed", load=())
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, machine=machine, started=10**15 + place, status="failed", load=())
     frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
     assert frame["hosts"].tolist() == [hosts, hosts]
     why = None if hosts else "no process had started when the run ended, and jsrun chose the hosts"
@@ -339,18 +337,16 @@ def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
 
 
 @pytest.mark.parametrize("set_s", [0, -30])
-def test_allreduces_by_epoch_need_a_clock_that_was_not_set(make_run, tmp_path, set_s):
+def test_allreduces_by_epoch_need_a_clock_that_was_not_set(make_recorded, tmp_path, set_s):
     (run,) = expand(trace=True)
     edges = [("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
-    folder = make_run(run, more_edges=edges, clock_set_s=set_s)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run, more_edges=edges, clock_set_s=set_s)
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
     assert pd.isna(row.allreduce_operation_s) == (set_s != 0)
     assert row.allreduce_operations > 0 and row.timeline_broadcast_span_s > 0
 
 
-def test_the_bytes_that_a_resumed_run_has_read_are_those_of_its_last_piece(make_run, tmp_path):
+def test_the_bytes_that_a_resumed_run_has_read_are_those_of_its_last_piece(make_recorded, tmp_path):
     (run,) = expand()
-    folder = make_run(run, resumed=1)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run, resumed=1)
     assert pd.isna(runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].shared_read_mb)

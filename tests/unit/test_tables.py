@@ -32,13 +32,12 @@ NO_LOADING = loading_frame([], "c0de", Path("."))
 
 
 @pytest.fixture
-def frame(make_run, tmp_path):
+def frame(make_recorded, tmp_path):
     """The tidy table of made-up runs: ``frame((run, {"times": [...]}), ...)``."""
 
     def build(*runs):
         for run, facts in runs:
-            folder = make_run(run, **facts)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, **facts)
         planned, results = [run for run, _ in runs], tmp_path / "local"
         code = {run["benchmark"]: "c0de" for run in planned}
         found = runs_frame(planned, code, results, reads_targets=True)
@@ -988,10 +987,9 @@ def test_loads_by_old_code_are_told(tmp_path):
     assert any("another version of the code" in note for note in table.notes)
 
 
-def test_a_run_s_file_that_changed_after_its_record_is_refused(make_run, tmp_path):
+def test_a_run_s_file_that_changed_after_its_record_is_refused(make_recorded, tmp_path):
     (run,) = expand()
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    folder = make_recorded(run)
     (folder / "history.csv").write_text("epoch,time_s\n1,0.001\n")
     with pytest.raises(StudyError, match="history.csv: was changed after the run"):
         runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")

@@ -160,15 +160,14 @@ def test_olympic_mean():
 
 
 @pytest.fixture
-def table(make_run, tmp_path):
+def table(make_recorded, tmp_path):
     """The table of one point's repeats, by their facts."""
 
     def make(*facts):
         runs = expand(gpus=1, repeats=len(facts))
         usual = {"times": [0.75] * 4, "validation": LEARNT, "more_edges": TRAIN, "runtime": 200.0}
         for run, given in zip(runs, facts, strict=True):
-            folder = make_run(run, **(usual | given))
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, **(usual | given))
         frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / "local", reads_targets=True)
         frame.to_csv(tmp_path / "runs.csv", index=False)
         return TABLES["time_to_quality"].make(read_runs(tmp_path / "runs.csv"), NO_LOADING)
