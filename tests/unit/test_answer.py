@@ -47,29 +47,21 @@ def test_the_first_doubling_that_is_not_worth_its_ranks_ends_it(answers):
     )
 
 
-def test_an_interval_with_the_limit_in_it_is_said_to_be_open(answers):
-    (found,) = answers({1: [20.0, 20.0, 20.0], 2: [12.0, 13.5, 14.0]})
-    assert found.ranks == 2
-    assert "The interval includes the limit, so further blocks may change this." in found.sentence
-
-
-def test_more_ranks_that_are_slower_are_said_to_be(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [25.0] * 3})
-    assert found.ranks == 1
-    assert "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower." in found.sentence
-
-
-@pytest.mark.parametrize("times", [[20.5, 19.6, 20.7], [19.5, 20.4, 19.3]])
-def test_an_interval_around_one_shows_neither_gain_nor_loss(answers, times):
-    (found,) = answers({1: [20.0] * 3, 2: times})
-    assert found.ranks == 1
-    assert "3 blocks); no gain is shown." in found.sentence
-
-
-def test_under_weak_scaling_the_work_grows(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [22.0] * 3}, scaling="weak")
-    assert found.ranks == 2
-    assert "1.82 times as fast" in found.sentence
+@pytest.mark.parametrize(
+    ("one", "two", "keys", "ranks", "words"),
+    [
+        ([20.0] * 3, [12.0, 13.5, 14.0], {}, 2, "The interval includes the limit, so further blocks may change this."),
+        ([20.0] * 3, [25.0] * 3, {}, 1, "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower."),
+        ([20.0] * 3, [20.5, 19.6, 20.7], {}, 1, "3 blocks); no gain is shown."),
+        ([20.0] * 3, [19.5, 20.4, 19.3], {}, 1, "3 blocks); no gain is shown."),
+        ([20.0] * 3, [22.0] * 3, {"scaling": "weak"}, 2, "1.82 times as fast"),
+        ([20.0], [12.0], {}, 2, "(1 block, too few for an interval)"),
+    ],
+    ids=["the limit in the interval", "slower", "1 in the interval", "nearly a gain", "weak scaling", "one block"],
+)
+def test_the_answer_says_how_sure_it_is(answers, one, two, keys, ranks, words):
+    (found,) = answers({1: one, 2: two}, **keys)
+    assert found.ranks == ranks and words in found.sentence
 
 
 def test_two_doublings_at_once_are_judged_as_two(answers):
@@ -110,11 +102,6 @@ def test_the_fewer_ranks_are_said_to_fail_more_often(answers):
     (found,) = answers({1: [20.0] * 3, 2: [16.0] * 3}, some=[(1, 3)])
     assert found.ranks == 1
     assert found.sentence.endswith("But 1 rank failed in 1 of 3 runs (oom in train).")
-
-
-def test_one_block_has_no_interval(answers):
-    (found,) = answers({1: [20.0], 2: [12.0]})
-    assert "(1 block, too few for an interval)" in found.sentence
 
 
 def test_series_that_differ_in_a_key_are_named_by_it(answers):
