@@ -144,7 +144,8 @@ def test_times_that_no_run_has_and_names_that_are_no_text_are_dropped_from_the_t
     events = f'[{{"ph": "B", "name": {name}, "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": {ts}}}]'
     (tmp_path / "timeline.json").write_text(events)
     found = summarize(tmp_path / "timeline.json").summary
-    assert found["dropped_events"] > 0 and found["allreduce"]["operation_s"] == 0
+    events_lost = 1 if name == '"ALLREDUCE"' else 2  # with an odd name the end is of nothing, too
+    assert found["dropped_events"] >= events_lost and found["allreduce"]["operation_s"] == 0
 
 
 def test_an_empty_archive_is_no_whole_timeline(tmp_path):
