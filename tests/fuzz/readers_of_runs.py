@@ -121,7 +121,7 @@ class Metrics(PartOfARun):
                 told["resumed_after_epoch"], reads)  # fmt: skip
 
 
-@reader("provenance.json", "json")  # fmt: skip
+@reader("provenance.json", "json")
 class Provenance(PartOfARun):
     file = "provenance.json"
 
@@ -159,7 +159,7 @@ class Definition(PartOfARun):
         return told, told["derived"], told["machine"]["name"]
 
 
-@reader("history.csv", "csv")  # fmt: skip
+@reader("history.csv", "csv")
 class History(PartOfARun):
     file = "history.csv"
 
@@ -192,10 +192,7 @@ class History(PartOfARun):
                 reached[0] if reached else None)  # fmt: skip
 
 
-@reader(
-    "telemetry.csv",
-    "csv",
-)
+@reader("telemetry.csv", "csv")
 class Telemetry(PartOfARun):
     file = "telemetry.csv"
 
@@ -273,10 +270,7 @@ class Record(PartOfARun):
         return [None if value is None else float(value) for value in found]
 
 
-@reader(
-    "timeline.json.gz",
-    "gz",
-)
+@reader("timeline.json.gz", "gz")
 class Timeline(Reader):
     def prepare(self, folder):
         path = folder / "timeline.json.gz"
@@ -314,7 +308,7 @@ class Timeline(Reader):
         return sum(isinstance(event, dict) for event in told)
 
 
-@reader("events of a program", "jsonl")  # fmt: skip
+@reader("events of a program", "jsonl")
 class EventsOfAProgram(Reader):
     """Of a benchmark that is a command; its program may write anything."""
 
