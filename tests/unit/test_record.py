@@ -6,12 +6,14 @@ import re
 
 import pandas as pd
 import pytest
+from damage import places
 from examples import expand
+from run_files import resealed
 
 from study.compare import likeness
 from study.core import checked
 from study.core.errors import StudyError
-from study.core.files import read_json, sha256, write_json, write_sealed
+from study.core.files import write_json
 from study.experiment import autotuning, inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
@@ -34,6 +36,7 @@ def test_a_good_run(make_run):
     assert record["reading"] == {"shared": 10.0, **dict.fromkeys(("storage", "staged", "node", "node_storage"))}
     assert record["power"]["power_per_gpu_w"] is None
     assert "no power sensor" in record["power"]["reason"]
+    assert {"metrics.json", "history.csv", "run.yaml"} <= set(record["files"])
 
 
 def test_a_run_that_diverged_is_good_and_has_no_loss(make_run):
@@ -64,9 +67,7 @@ def test_what_autotuning_found_and_how_steps_vary(make_run, tmp_path):
     write_json(folder / "metrics.json", metrics)
     trials = "".join(f"{50 + number},{number},{number}\n" for number in range(autotuning.TRIALS))
     (folder / autotuning.LOG).write_text(f"cycle_time_ms,tensor_fusion_threshold,score\n{trials}60,10,99\n")
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"] |= {name: sha256(folder / name) for name in ("metrics.json", autotuning.LOG)}
-    write_json(folder / "outcome.json", outcome)
+    resealed(folder, "metrics.json", autotuning.LOG)
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
     assert (row["autotuned_fusion_threshold_mb"], row["autotuned_cycle_time_ms"]) == (10, 60)
@@ -137,9 +138,7 @@ def test_a_definition_that_was_damaged_during_the_run_is_refused(make_run):
     (run,) = expand()
     folder = make_run(run)
     (folder / "run.yaml").write_text("parameters: {")
-    outcome = read_json(folder / "outcome.json")
-    outcome["files"]["run.yaml"] = sha256(folder / "run.yaml")
-    write_sealed(folder / "outcome.json", outcome)
+    resealed(folder, "run.yaml")
     with pytest.raises(StudyError, match=f"run.yaml: line .*not valid YAML: .*; delete {re.escape(str(folder))} "):
         make_record(folder)
 
@@ -200,28 +199,11 @@ def test_the_options_of_the_batch_job_are_recorded(make_run):
         "STUDY_JOB_OPTIONS": "-q default --attrs 'mcdram=flat:a b'",
     }
     write_json(folder / "provenance.json", {**provenance, "job": queues.job(variables)})
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"]["provenance.json"] = sha256(folder / "provenance.json")
-    write_json(folder / "outcome.json", outcome)
+    resealed(folder, "provenance.json")
     assert make_record(folder)["job_options"] == ["-q", "default", "--attrs", "mcdram=flat:a b"]
 
 
-def test_sums_are_of_the_run_s_own_files(make_run):
-    (run,) = expand()
-    folder = make_run(run)
-    record = make_record(folder)
-    assert record["files"]["metrics.json"] == sha256(folder / "metrics.json")
-
-
 SPOILED = (None, True, -1, 1.5, "ok", {})
-
-
-def places(value, path=()):
-    """The path of everything in a record."""
-    yield path
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from places(child, (*path, key))
 
 
 def put(value, path, change):
@@ -276,9 +258,7 @@ def ensemble_of(make_run):
             rank |= {"final_weights_crc32": 7 + number, "host": "n1"} | of_rank
             rank["member"] = MEMBER | {"number": number, "batch_size": 10, "epochs_s": 4.0} | of_member
         write_json(folder / "metrics.json", {"trainable_parameters": 9} | metrics)
-        outcome = json.loads((folder / "outcome.json").read_text())
-        outcome["files"]["metrics.json"] = sha256(folder / "metrics.json")
-        write_json(folder / "outcome.json", outcome)
+        resealed(folder, "metrics.json")
         return folder
 
     return build
