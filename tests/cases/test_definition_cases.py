@@ -14,9 +14,7 @@ from examples import expand  # noqa: E402
 from test_han2019 import claim  # noqa: E402
 from test_han2019 import runs_of as runs_of  # noqa: E402  (a fixture)
 
-from study.core.files import write_json  # noqa: E402
 from study.records import tidy
-from study.records.record import make_record  # noqa: E402
 from study.records.tidy import runs_frame  # noqa: E402
 from study.report.tables import TABLES  # noqa: E402
 from study.report.tables.strategies import strategies  # noqa: E402
@@ -57,10 +55,9 @@ def test_the_share_of_an_interval_that_a_checkpoint_takes():
 
 
 @pytest.mark.case("first-epoch-only", source="our own", right="no throughput: the only epoch builds the graph")
-def test_a_run_of_one_epoch_has_no_steady_throughput(make_run, tmp_path):
+def test_a_run_of_one_epoch_has_no_steady_throughput(tmp_path):
     (run,) = expand(scaling="weak", epochs=1, gpus=1)
-    folder = make_run(run, times=[45.0])
-    write_json(folder / "record.json", make_record(folder))
+    run_files.make_recorded(tmp_path, run, times=[45.0])
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
     assert math.isnan(row.steady_samples_per_s) and row.throughput_samples_per_s == pytest.approx(100 / 45)
 

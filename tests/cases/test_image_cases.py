@@ -1,11 +1,8 @@
 """Images as people have them: damaged, incomplete, in folders that other programs write into."""
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import gzip
 import io
+import os
 import struct
 import unicodedata
 

@@ -1,11 +1,7 @@
 """Models that people trained with Horovod and TensorFlow: own layers, training steps, embeddings and metrics."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path

@@ -1,10 +1,5 @@
 """Own models are checked before any run: what a run would not keep is refused, and what it keeps is not."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import models_to_judge
 import pytest
 from examples import define, expand

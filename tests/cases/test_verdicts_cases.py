@@ -295,8 +295,7 @@ def make_run_in(tmp_path):
     def build(starts):
         planned = expand(gpus=1, repeats=len(starts))
         for run, start in zip(planned, starts, strict=True):
-            folder = run_files.make_run(tmp_path / str(starts[0]), run, started=start * S, load=(2.0,))
-            write_json(folder / "record.json", make_record(folder))
+            run_files.make_recorded(tmp_path / str(starts[0]), run, started=start * S, load=(2.0,))
         return runs_frame(planned, {"nt3": "c0de"}, tmp_path / str(starts[0]) / "local")
 
     return build
@@ -319,8 +318,7 @@ def copied(tmp_path, monkeypatch, more=0):
     planned = expand(gpus=2, repeats=3 + more)
     numbers = itertools.count(1)
     for run in sorted(planned, key=lambda run: run.repeat):
-        folder = run_files.make_run(tmp_path, run, runtime=10.0 + run.repeat / 10, started=next(numbers))
-        write_json(folder / "record.json", make_record(folder))
+        run_files.make_recorded(tmp_path, run, runtime=10.0 + run.repeat / 10, started=next(numbers))
     for name, runs in (("old", planned[:3]), ("new", planned)):
         made = tmp_path / name / "local" / "studies" / "one"
         (made / "tables").mkdir(parents=True)

@@ -210,9 +210,7 @@ MERGES = b"a: &a {x: 1}\n" + b"".join(
 
 def yaml_files(content: bytes, dump, load):
     """Damaged YAML documents. dump, load: of YAML."""
-    value = load(content)
-    odd = (*ODD, math.nan, math.inf, b"\xff\x00")
-    documents = changed(value, odd).map(lambda found: _dumped(found, dump))
+    documents = yaml_documents(load(content), dump)
     whole = [BOMB, MERGES, BOMB + content, b"[" * 100_000, b"{a: " * 3000, b"- " * 5000, b"&a [*a]", b"&a {b: *a}",
              content + b"\n" + content, content + b"\n---\n" + content, b"!!python/object/apply:os.system ['true']",
              b"[]", b"text", b"3", b"{}", b"!!set {a, b}"]  # fmt: skip
@@ -223,6 +221,11 @@ def yaml_files(content: bytes, dump, load):
         _after_a_colon(content),
         st.sampled_from([*whole, *encodings(content.decode())]),
     )
+
+
+def yaml_documents(value, dump):
+    """YAML documents whose values, keys or lists are others. dump: of YAML."""
+    return changed(value, (*ODD, math.nan, math.inf, b"\xff\x00")).map(lambda found: _dumped(found, dump))
 
 
 def yaml_content(path):

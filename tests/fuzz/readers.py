@@ -13,16 +13,7 @@ NOTHING_TO_COMPARE = object()
 
 
 class Reader:
-    """The methods of an entry; see the module."""
-
-    def prepare(self, folder):
-        raise NotImplementedError
-
-    def damage(self, content):
-        raise NotImplementedError
-
-    def read(self, path):
-        raise NotImplementedError
+    """An entry, which has ``prepare``, ``damage`` and ``read`` too; see the module."""
 
     def expect(self, path):
         """What another reader finds in a file that the project has taken; compared with ``==``."""

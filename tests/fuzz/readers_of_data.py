@@ -95,10 +95,7 @@ class Dataset(Reader):
 
 
 for _kind in FORMS:
-    reader(
-        f"a dataset's table with {_kind}",
-        "csv",
-    )(type(_kind, (Dataset,), {"kind": _kind}))
+    reader(f"a dataset's table with {_kind}", "csv")(type(_kind, (Dataset,), {"kind": _kind}))
 
 
 @reader("a dataset's table that gzip compressed", "gz")

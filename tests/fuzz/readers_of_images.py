@@ -63,11 +63,7 @@ class Layout(Entry):
         return path
 
 
-@reader(
-    "images in a user's TFRecords",
-    "tfrecord",
-    slow=True,
-)
+@reader("images in a user's TFRecords", "tfrecord", slow=True)
 class UserRecords(Layout):
     layout = "tfrecord"
 
@@ -218,11 +214,7 @@ class Cifar(Layout):
         return NOTHING_TO_COMPARE
 
 
-@reader(
-    "an image in a folder",
-    "image",
-    slow=True,
-)
+@reader("an image in a folder", "image", slow=True)
 class FolderImage(Layout):
     layout = "folder"
 

@@ -83,10 +83,7 @@ class OfPoints(Reader):
         return found
 
 
-@reader(
-    "points.csv",
-    "csv",
-)
+@reader("points.csv", "csv")
 class Points(OfPoints):
     file = "points.csv"
     content = "series,ranks,nodes,runtime_s,batch_size\n" + "".join(

@@ -120,7 +120,7 @@ class Metrics(PartOfARun):
                 told["resumed_after_epoch"], reads)  # fmt: skip
 
 
-@reader("provenance.json", "json")  # fmt: skip
+@reader("provenance.json", "json")
 class Provenance(PartOfARun):
     file = "provenance.json"
 
@@ -158,7 +158,7 @@ class Definition(PartOfARun):
         return told, told["derived"], told["machine"]["name"]
 
 
-@reader("history.csv", "csv")  # fmt: skip
+@reader("history.csv", "csv")
 class History(PartOfARun):
     file = "history.csv"
 
@@ -191,10 +191,7 @@ class History(PartOfARun):
                 reached[0] if reached else None)  # fmt: skip
 
 
-@reader(
-    "telemetry.csv",
-    "csv",
-)
+@reader("telemetry.csv", "csv")
 class Telemetry(PartOfARun):
     file = "telemetry.csv"
 
@@ -272,10 +269,7 @@ class Record(PartOfARun):
         return [None if value is None else float(value) for value in found]
 
 
-@reader(
-    "timeline.json.gz",
-    "gz",
-)
+@reader("timeline.json.gz", "gz")
 class Timeline(Reader):
     def prepare(self, folder):
         path = folder / "timeline.json.gz"
@@ -313,7 +307,7 @@ class Timeline(Reader):
         return sum(isinstance(event, dict) for event in told)
 
 
-@reader("events of a program", "jsonl")  # fmt: skip
+@reader("events of a program", "jsonl")
 class EventsOfAProgram(Reader):
     """Of a benchmark that is a command; its program may write anything."""
 

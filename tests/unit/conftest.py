@@ -1,14 +1,17 @@
 """The fixtures by which tests make the directories of runs, and tables of them."""
 
+import os
 from functools import partial
+
+# Before anything imports TensorFlow, as in `study.backends.tensorflow`.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pandas as pd
 import pytest
 import run_files
 from examples import expand
 
-from study.core.files import write_json
-from study.records.record import make_record
 from study.records.tidy import runs_frame
 
 
@@ -19,14 +22,19 @@ def make_run(tmp_path):
 
 
 @pytest.fixture
-def ensembles(make_run, tmp_path):
+def make_recorded(tmp_path):
+    """As ``make_run``; the run has its record."""
+    return partial(run_files.make_recorded, tmp_path)
+
+
+@pytest.fixture
+def ensembles(make_recorded, tmp_path):
     """The tidy table of runs of ensembles: ``ensembles({"input_sharing": "all_shared", "training_s": [...]}, ...)``.
 
     Lists are values by block; keys and columns that are not given are those of a run of four members that trains.
     """
     (run,) = expand(scaling="weak", epochs=1, gpus=1)
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run)
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict()
     row |= {"ensemble": 4, "gpus": 4, "input_sharing": "duplicated", "measure": "train", "compute": "measured"}
     nothing = ("makespan_s", "samples_preprocessed", "shared_mb", "ranks_cpu_s", "input_stall_s", "data_memory_mb",

@@ -7,7 +7,7 @@ Time passes by a clock of the test's own. Faults can be injected, each by its at
 
 from types import SimpleNamespace
 
-TEXTS = {3: "Not Supported", 15: "GPU is lost"}
+TEXTS = {3: "Not Supported", 9: "Driver Not Loaded", 15: "GPU is lost"}
 MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 
 
@@ -71,20 +71,23 @@ class Gpu:
 
 
 class FakeNvml:
-    """The pynvml module. Faults: see the attributes."""
+    """The pynvml module. Faults: see the attributes. number: of GPUs; None, without a driver."""
 
     NVML_SUCCESS, NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 0, 1, 2, 0
     NVMLError = NVMLError
 
     def __init__(self, number=2, clock=None):
         self.clock = clock or Clock()
-        self.gpus = [Gpu(f"GPU-0000000{index}-aaaa", self.clock) for index in range(number)]
+        self.gpus = [Gpu(f"GPU-0000000{index}-aaaa", self.clock) for index in range(number or 0)]
+        self.has_driver, self.lacking = number is not None, ()  # lacking: fields that are not supported
         self.counter_unit = 1000.0  # counts per joule
         self.power_factor = 1.0  # what is shown, of the power that is used
         self.stuck_power_mw = self.stuck_counter = None
 
     def nvmlInit(self):
-        """Always well."""
+        """Raises without a driver."""
+        if not self.has_driver:
+            raise NVMLError(9)
 
     def nvmlSystemGetDriverVersion(self):
         """A version."""
@@ -118,7 +121,7 @@ class FakeNvml:
         found = []
         for field in fields:
             kind, value = values.get(field, (1, 0)) if isinstance(field, int) else (1, 0)
-            code = 0 if field in values else 3
+            code = 0 if field in values and field not in self.lacking else 3
             value = SimpleNamespace(**{MEMBERS[kind]: value})
             found.append(SimpleNamespace(fieldId=field, nvmlReturn=code, valueType=kind, value=value))
         return found

@@ -8,10 +8,11 @@ import pandas as pd
 import timelines
 from examples import define
 
-from study.core.files import number_or_none, sha256, write_json
+from study.core.files import number_or_none, read_json, sha256, write_json, write_sealed
 from study.instruments import operations as operation_profile
 from study.instruments.operations import Operation, Profile
 from study.instruments.timeline import read_communication
+from study.records.record import make_record
 
 OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
@@ -119,4 +120,18 @@ def make_run(
     (folder / "outcome.json").write_text(json.dumps(outcome))
     if run["trace"]:
         write_json(folder / "communication.json", read_communication(folder).summary)
+    return folder
+
+
+def resealed(folder, *names):
+    """Changed files of a run have their checksums, as if it had ended with them."""
+    outcome = read_json(folder / "outcome.json")
+    outcome["files"] |= {name: sha256(folder / name) for name in names}
+    write_sealed(folder / "outcome.json", outcome)
+
+
+def make_recorded(root, run, **facts):
+    """`make_run`, with the run's record."""
+    folder = make_run(root, run, **facts)
+    write_json(folder / "record.json", make_record(folder))
     return folder

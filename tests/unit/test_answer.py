@@ -3,8 +3,6 @@
 import pytest
 from examples import expand
 
-from study.core.files import write_json
-from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report import answer
 
@@ -12,7 +10,7 @@ MINUTE_NS = 60 * 10**9
 
 
 @pytest.fixture
-def answers(make_run, tmp_path):
+def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
     def of(times, disturbed=0, failed=(), some=(), kind="oom", **keys):
@@ -20,8 +18,7 @@ def answers(make_run, tmp_path):
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
         for place, run in enumerate(sorted(there, key=lambda run: (run.repeat, run.gpus))):
-            folder = make_run(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
         for gpus, repeat in some:
@@ -50,29 +47,21 @@ def test_the_first_doubling_that_is_not_worth_its_ranks_ends_it(answers):
     )
 
 
-def test_an_interval_with_the_limit_in_it_is_said_to_be_open(answers):
-    (found,) = answers({1: [20.0, 20.0, 20.0], 2: [12.0, 13.5, 14.0]})
-    assert found.ranks == 2
-    assert "The interval includes the limit, so further blocks may change this." in found.sentence
-
-
-def test_more_ranks_that_are_slower_are_said_to_be(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [25.0] * 3})
-    assert found.ranks == 1
-    assert "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower." in found.sentence
-
-
-@pytest.mark.parametrize("times", [[20.5, 19.6, 20.7], [19.5, 20.4, 19.3]])
-def test_an_interval_around_one_shows_neither_gain_nor_loss(answers, times):
-    (found,) = answers({1: [20.0] * 3, 2: times})
-    assert found.ranks == 1
-    assert "3 blocks); no gain is shown." in found.sentence
-
-
-def test_under_weak_scaling_the_work_grows(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [22.0] * 3}, scaling="weak")
-    assert found.ranks == 2
-    assert "1.82 times as fast" in found.sentence
+@pytest.mark.parametrize(
+    ("one", "two", "keys", "ranks", "words"),
+    [
+        ([20.0] * 3, [12.0, 13.5, 14.0], {}, 2, "The interval includes the limit, so further blocks may change this."),
+        ([20.0] * 3, [25.0] * 3, {}, 1, "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower."),
+        ([20.0] * 3, [20.5, 19.6, 20.7], {}, 1, "3 blocks); no gain is shown."),
+        ([20.0] * 3, [19.5, 20.4, 19.3], {}, 1, "3 blocks); no gain is shown."),
+        ([20.0] * 3, [22.0] * 3, {"scaling": "weak"}, 2, "1.82 times as fast"),
+        ([20.0], [12.0], {}, 2, "(1 block, too few for an interval)"),
+    ],
+    ids=["the limit in the interval", "slower", "1 in the interval", "nearly a gain", "weak scaling", "one block"],
+)
+def test_the_answer_says_how_sure_it_is(answers, one, two, keys, ranks, words):
+    (found,) = answers({1: one, 2: two}, **keys)
+    assert found.ranks == ranks and words in found.sentence
 
 
 def test_two_doublings_at_once_are_judged_as_two(answers):
@@ -113,11 +102,6 @@ def test_the_fewer_ranks_are_said_to_fail_more_often(answers):
     (found,) = answers({1: [20.0] * 3, 2: [16.0] * 3}, some=[(1, 3)])
     assert found.ranks == 1
     assert found.sentence.endswith("But 1 rank failed in 1 of 3 runs (oom in train).")
-
-
-def test_one_block_has_no_interval(answers):
-    (found,) = answers({1: [20.0], 2: [12.0]})
-    assert "(1 block, too few for an interval)" in found.sentence
 
 
 def test_series_that_differ_in_a_key_are_named_by_it(answers):

@@ -1,10 +1,6 @@
 """Random changes of whole images: boxes, ways to scale them, colours, and on what they depend."""
 
 import colorsys
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pytest

@@ -1,12 +1,11 @@
 """The fixed computation that is timed beside a run, and where its time is recorded."""
 
-import json
-
 import pytest
 from examples import expand
+from run_files import resealed
 
 from study.core.errors import StudyError
-from study.core.files import sha256, write_json
+from study.core.files import write_json
 from study.instruments import calibration
 from study.machines import machine
 from study.records.record import make_record
@@ -38,9 +37,7 @@ def test_a_run_s_calibration_is_in_its_record_and_row(make_run):
     folder = make_run(run, load=(2.0,))
     assert make_record(folder)["calibration"] is None
     write_json(folder / calibration.FILE, calibration.summarize([0.2], [0.4], 1))
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"][calibration.FILE] = sha256(folder / calibration.FILE)
-    write_json(folder / "outcome.json", outcome)
+    resealed(folder, calibration.FILE)
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, folder.parents[3]).to_dict("records")
     assert row["calibration_s"] == pytest.approx(0.3)

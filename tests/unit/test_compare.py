@@ -10,24 +10,22 @@ from examples import expand
 from study.commands.results import compare
 from study.core import code_version, provenance
 from study.core.errors import StudyError
-from study.core.files import read_json, write_json
+from study.core.files import read_json
 from study.experiment.study import Study
 from study.records import versions
-from study.records.record import make_record
 from study.records.tidy import loading_frame, runs_frame
 from study.report import machine_comparison
 from study.report.tables import comparison
 
 
 @pytest.fixture
-def compared(make_run, tmp_path, monkeypatch, capsys):
+def compared(make_recorded, tmp_path, monkeypatch, capsys):
     """Make the results of these machines and compare them: ``compared({"local": 10.0, "local_mpi": 20.0})``."""
 
     def compare_runs(runtimes, tables=("scaling",), folders=None):
         (run,) = expand(gpus=2)
         for machine, runtime in runtimes.items():
-            folder = make_run(run, runtime=runtime, machine=machine)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, runtime=runtime, machine=machine)
             results = tmp_path / machine
             made = results / "studies" / "one"
             (made / "tables").mkdir(parents=True)
@@ -88,12 +86,11 @@ def test_a_folder_that_cannot_be_a_study_s_is_refused():
         machine_comparison.parse_results("/")
 
 
-def results_of(make_run, tmp_path, machine, runtimes):
+def results_of(make_recorded, tmp_path, machine, runtimes):
     """A folder of a study's results with one repeat per runtime; its runs have calibrations of 0.2 s."""
     runs = expand(gpus=1, repeats=len(runtimes))
     for run, runtime in zip(runs, runtimes, strict=True):
-        folder = make_run(run, runtime=runtime, load=(2.0,), machine=machine)
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, runtime=runtime, load=(2.0,), machine=machine)
     made = tmp_path / machine / "studies" / "one"
     (made / "tables").mkdir(parents=True)
     frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
@@ -119,7 +116,7 @@ def test_two_versions_are_compared_by_label_and_calibration(make_run, tmp_path, 
     assert set(pd.read_csv(tmp_path / "both" / "scaling.csv")["machine"]) == {"old", "new"}
 
 
-def of_caches(make_run, tmp_path, cold):
+def of_caches(make_recorded, tmp_path, cold):
     """The comparison of two results whose loads take 9 s from storage and 3 s from the page cache, by quantity.
 
     cold: of each result the repeats that read from storage.
@@ -129,8 +126,7 @@ def of_caches(make_run, tmp_path, cold):
         runs = expand(gpus=1, repeats=3)
         for run in runs:
             load, place = 9.0 if run.repeat in repeats else 3.0, len(made) * 3 + run.repeat
-            folder = make_run(run, load=(load,), train=5.0, started=place * 10**12, machine=machine)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, load=(load,), train=5.0, started=place * 10**12, machine=machine)
         frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine).assign(shared_read_mb=5.0, calibration_s=0.2)
         frame["storage_read_mb"] = [5.0 if run.repeat in repeats else 0.0 for run in runs]
         made.append(frame.assign(record=f"../{machine}/" + frame["record"], calibration_version="1"))
@@ -167,11 +163,10 @@ def test_a_labelled_folder_near_the_root_is_named(folder, monkeypatch, tmp_path)
         compare(standalone_mode=False)
 
 
-def test_runs_of_another_version_are_put_aside_once(make_run, tmp_path, monkeypatch):
+def test_runs_of_another_version_are_put_aside_once(make_recorded, tmp_path, monkeypatch):
     runs = expand(gpus=1, repeats=2)
     for run in runs:
-        folder = make_run(run, load=(2.0,))
-        write_json(folder / "record.json", make_record(folder))
+        folder = make_recorded(run, load=(2.0,))
     study, results = Study("one", "", {}, runs), tmp_path / "local"
     packages = read_json(folder / "provenance.json")["packages"]
     monkeypatch.setattr(provenance, "packages", lambda framework: packages)

@@ -100,8 +100,9 @@ def fetch(tmp_path):
     return fetch
 
 
-def test_http(http_server, fetch, tmp_path):
-    fetch(f"{http_server[0]}/nt_train2.csv")
+@pytest.mark.parametrize("path", ["nt_train2.csv", "moved"])
+def test_http_also_with_a_redirect(http_server, fetch, tmp_path, path):
+    fetch(f"{http_server[0]}/{path}")
     assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
     kept = (tmp_path / "checksums" / "train.sha256").read_text()
     assert kept == f"{sha256(tmp_path / 'data' / 'train.csv')}  train.csv\n"
@@ -109,11 +110,6 @@ def test_http(http_server, fetch, tmp_path):
 
 def test_ftp(ftp_server, fetch, tmp_path):
     fetch(f"{ftp_server}/nt_train2.csv")
-    assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
-
-
-def test_a_redirect_is_followed(http_server, fetch, tmp_path):
-    fetch(f"{http_server[0]}/moved")
     assert (tmp_path / "data" / "train.csv").read_bytes() == CONTENT
 
 

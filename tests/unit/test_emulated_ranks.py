@@ -1,11 +1,5 @@
 """One rank that stands for several: what is derived from their number, what is refused, and where it is not shown."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -19,7 +19,6 @@ from study.core import archive
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion
-from study.records.record import make_record
 from study.records.tidy import read_runs, runs_frame
 
 FINDING = {"name": "scaling", "title": "It scales", "verdict": "yes", "sentence": "By 1.8.", "quantity": "speedup",
@@ -44,12 +43,11 @@ def trained(make_run):
 
 
 @pytest.fixture
-def study(make_run, tmp_path):
+def study(make_recorded, tmp_path):
     """The results of a study: two runs that succeeded, one that failed, and a finding."""
     runs = expansion.expand("one", {**STUDY, "runs": [GRID]}, "one.yaml").runs
     for place, run in enumerate(runs):
-        folder = make_run(run, status="failed" if place == 2 else "ok", started=(BEGIN_S + 100 * place) * 10**9)
-        write_json(folder / "record.json", make_record(folder))
+        folder = make_recorded(run, status="failed" if place == 2 else "ok", started=(BEGIN_S + 100 * place) * 10**9)
     folder = tmp_path / "local" / "studies" / "one"
     (folder / "tables").mkdir(parents=True)
     (folder / "tables" / "a b.csv").write_text("x\n1\n")

@@ -12,7 +12,7 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.ensembles import members_table
 from study.records import record, tidy
-from study.records.record import make_record, read_record
+from study.records.record import read_record
 from study.report import reference
 from study.report.page.tables import meaning
 
@@ -46,11 +46,10 @@ def forget():
 
 
 @pytest.fixture
-def finished(make_run, tmp_path):
+def finished(make_recorded, tmp_path):
     """A run, its record's path, and the machine's results."""
     (run,) = expand()
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    folder = make_recorded(run)
     return run, folder / "record.json", tmp_path / "local"
 
 

@@ -17,11 +17,9 @@ from matplotlib.figure import Figure
 from study.commands.steps import make_figure
 from study.core import checked, configuration
 from study.core.errors import StudyError
-from study.core.files import write_json
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, observing
 from study.experiment.study import Study
-from study.records.record import make_record
 from study.report import sources
 from study.report.figures import description, style
 from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
@@ -518,13 +516,12 @@ def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
 
 
 @pytest.fixture
-def run_script(make_run, tmp_path, monkeypatch):
+def run_script(make_recorded, tmp_path, monkeypatch):
     """Run the script for a figure of a study with these runs: ``run_script((run, {"status": "failed"}), ...)``."""
 
     def run(*runs, name="icpp2019_figure6"):
         for planned, facts in runs:
-            folder = make_run(planned, **facts)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(planned, **facts)
         study = Study("tiny", "a test", {}, tuple(planned for planned, _ in runs))
         monkeypatch.setattr(expansion, "load_planned", {"tiny": study}.__getitem__)
         made = tmp_path / "local" / "studies" / "tiny" / "figures"

@@ -1,9 +1,5 @@
 """Every kind of file that is known, given as every kind of input: read, or refused as what it is, in one line."""
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import bz2
 import gzip
 import io

@@ -135,20 +135,17 @@ def test_numbers_of_tables_are_the_nearest_ones(tmp_path):
     assert csv_files.read_csv(tmp_path / "x.csv", {"b": csv_files.FINITE})["b"].tolist() == numbers
 
 
-@pytest.mark.parametrize("ts", ["Infinity", "1e400", "NaN", "-5", '"inf"', "1e300"])
-def test_times_that_no_run_has_do_not_fill_the_timeline_for_ever(tmp_path, ts):
-    events = f'[{{"ph": "B", "name": "ALLREDUCE", "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": {ts}}}]'
+@pytest.mark.parametrize(
+    ("name", "ts"),
+    [*(('"ALLREDUCE"', ts) for ts in ("Infinity", "1e400", "NaN", "-5", '"inf"', "1e300")),
+     *((name, "2") for name in ('["ALLREDUCE"]', "{}", "3", "null"))],
+)  # fmt: skip
+def test_times_that_no_run_has_and_names_that_are_no_text_are_dropped_from_the_timeline(tmp_path, name, ts):
+    events = f'[{{"ph": "B", "name": {name}, "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": {ts}}}]'
     (tmp_path / "timeline.json").write_text(events)
     found = summarize_timeline(tmp_path / "timeline.json").summary
-    assert found["dropped_events"] > 0 and found["allreduce"]["operation_s"] == 0
-
-
-@pytest.mark.parametrize("name", ['["ALLREDUCE"]', "{}", "3", "null"])
-def test_an_operation_whose_name_is_no_text_is_dropped_from_the_timeline(tmp_path, name):
-    events = f'[{{"ph": "B", "name": {name}, "pid": 1, "ts": 1}}, {{"ph": "E", "pid": 1, "ts": 2}}]'
-    (tmp_path / "timeline.json").write_text(events)
-    found = summarize_timeline(tmp_path / "timeline.json").summary
-    assert found["dropped_events"] == 2 and found["allreduce"]["operation_s"] == 0
+    events_lost = 1 if name == '"ALLREDUCE"' else 2  # with an odd name the end is of nothing, too
+    assert found["dropped_events"] >= events_lost and found["allreduce"]["operation_s"] == 0
 
 
 def test_an_empty_archive_is_no_whole_timeline(tmp_path):

@@ -137,13 +137,46 @@ def test_what_cannot_run_is_refused(changes, words):
         assert word in str(refusal.value)
 
 
-def test_samples_that_are_joined_cannot_be_handed_to_keras():
-    content = copy.deepcopy(BASE)
-    content["datasets"] = {"p1b3": SYNTHETIC}
-    point = {"benchmark": "p1b3", "scaling": "weak", "epochs": 1, "gpus": 1, "batch_size": 10, "loader": "npy"}
-    content["runs"] = [{**point, "input_pipeline": ["tf_data", "keras_arrays"]}]
-    with pytest.raises(StudyError, match=r"runs\[0\].input_pipeline: p1b3's samples are joined one batch at a time"):
-        expansion.expand("test", content, "test.yaml")
+ONE = {"scaling": "weak", "gpus": 1, "loader": "npy"}
+REFUSED = {
+    "joined samples handed to Keras": (
+        {"datasets": {"p1b3": SYNTHETIC}, "runs": [
+            {**ONE, "benchmark": "p1b3", "epochs": 1, "batch_size": 10, "input_pipeline": "keras_arrays"}]},
+        r"runs\[0\].input_pipeline: p1b3's samples are joined one batch at a time"),
+    "a mode without default epochs": (
+        {"runs": [{**ONE, "benchmark": "nt3", "scaling": "batch", "batch_scaling": "linear", "batch_size": 10}]},
+        r"runs\[0\]: the key 'epochs' is missing; nt3 has no default under batch"),
+    "a batch with validation samples": (
+        {"datasets": {"p1b1": {**SYNTHETIC, "train_samples": 300}},
+         "runs": [{**ONE, "benchmark": "p1b1", "batch_size": 271}]}, "larger than the 270 training samples"),
+    "too few rows to validate": (
+        {"datasets": {"p1b1": {**SYNTHETIC, "train_samples": 9}},
+         "runs": [{**ONE, "benchmark": "p1b1", "batch_size": 1}]}, "train_samples: 9 leave no validation sample"),
+    "too few features": (
+        {"datasets": {"nt3": {**SYNTHETIC, "features": 37}}},
+        r"datasets.nt3.features: 37 is too few: nt3's layers need 38"),
+    "another file than the benchmark's": (
+        {"datasets": {"nt3": {"source": "path", "train": "a", "tset": "b"}}},
+        "datasets.nt3.tset: nt3 has no such file; its files: train, test"),
+    "a file of the benchmark is missing": (
+        {"datasets": {"nt3": {"source": "path", "train": "a"}}},
+        "datasets.nt3: the key 'test' is missing; nt3's files: train, test"),
+    "a dataset measured twice": (
+        {"loading": [{"benchmark": "nt3", "loader": "npy", "repeats": number} for number in (1, 2)]},
+        r"loading\[1\].dataset: 'nt3' is measured by another entry"),
+    "a dataset measured under two names": (
+        {"datasets": {"nt3": SYNTHETIC, "again": {**SYNTHETIC, "benchmark": "nt3"}},
+         "loading": [{"benchmark": "nt3", "dataset": name, "loader": "npy", "repeats": 1}
+                     for name in ("nt3", "again")]},
+        r"loading\[1\].dataset: 'again' is measured by another entry"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_study_that_cannot_run_is_refused(case):
+    content, message = REFUSED[case]
+    with pytest.raises(StudyError, match=message):
+        expansion.expand("test", {**copy.deepcopy(BASE), **content}, "test.yaml")
 
 
 def test_a_point_s_name_has_what_differs_from_the_defaults():
@@ -284,25 +317,10 @@ def test_the_width_of_one_s_own_files_is_read_from_them(tmp_path, columns, packe
             expansion.expand("test", content, "test.yaml")
 
 
-def test_one_dataset_under_two_names_measured_twice_is_refused():
-    content = copy.deepcopy(BASE)
-    content["datasets"]["again"] = {**SYNTHETIC, "benchmark": "nt3"}
-    content["loading"] = [{"benchmark": "nt3", "dataset": d, "loader": "npy", "repeats": 1} for d in ("nt3", "again")]
-    with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'again' is measured by another entry"):
-        expansion.expand("test", content, "test.yaml")
-
-
 def test_a_point_that_may_fail_says_so_whichever_grid_has_it():
     content = copy.deepcopy(BASE)
     content["runs"] += [{**content["runs"][0], "may_fail": "because"}, content["runs"][0]]
     assert {run.may_fail for run in expansion.expand("test", content, "test.yaml").runs} == {"because"}
-
-
-def test_a_dataset_measured_twice_is_refused():
-    content = copy.deepcopy(BASE)
-    content["loading"] = [{"benchmark": "nt3", "loader": "npy", "repeats": n} for n in (1, 2)]
-    with pytest.raises(StudyError, match=r"loading\[1\].dataset: 'nt3' is measured by another entry"):
-        expansion.expand("test", content, "test.yaml")
 
 
 def test_too_few_epochs_for_the_benchmark(monkeypatch):
@@ -313,57 +331,12 @@ def test_too_few_epochs_for_the_benchmark(monkeypatch):
         study()
 
 
-def test_a_mode_without_default_epochs_asks_for_them():
-    with pytest.raises(StudyError, match=r"runs\[0\]: the key 'epochs' is missing; nt3 has no default under batch"):
-        content = copy.deepcopy(BASE)
-        del content["runs"][0]["epochs"]
-        content["runs"][0] |= {"scaling": "batch", "batch_scaling": "linear", "batch_size": 10}
-        expansion.expand("test", content, "test.yaml")
-
-
 def test_batch_scaling_is_an_axis_and_keeps_the_epochs():
     runs = study(scaling="batch", batch_size=10, batch_scaling=["linear", "square_root"], loader="npy").runs
     found = {(r["batch_scaling"], r.gpus): (r.epochs_per_rank, r.batch_size_per_rank) for r in runs}
     assert found[("linear", 4)] == (8, 40)
     assert found[("square_root", 4)] == (8, 20)
     assert len(found) == 6
-
-
-def test_validation_samples_are_not_trained_on():
-    content = copy.deepcopy(BASE)
-    content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 300}}
-    content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 271}]
-    with pytest.raises(StudyError, match="larger than the 270 training samples"):
-        expansion.expand("test", content, "test.yaml")
-
-
-def test_too_few_rows_to_validate_are_refused():
-    content = copy.deepcopy(BASE)
-    content["datasets"] = {"p1b1": {**SYNTHETIC, "train_samples": 9}}
-    content["runs"] = [{"benchmark": "p1b1", "scaling": "weak", "gpus": 1, "loader": "npy", "batch_size": 1}]
-    with pytest.raises(StudyError, match="train_samples: 9 leave no validation sample"):
-        expansion.expand("test", content, "test.yaml")
-
-
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        ({"train": "a", "tset": "b"}, "datasets.nt3.tset: nt3 has no such file; its files: train, test"),
-        ({"train": "a"}, "datasets.nt3: the key 'test' is missing; nt3's files: train, test"),
-    ],
-)
-def test_files_of_one_s_own_are_the_benchmark_s(files, words):
-    content = copy.deepcopy(BASE)
-    content["datasets"]["nt3"] = {"source": "path", **files}
-    with pytest.raises(StudyError, match=words):
-        expansion.expand("test", content, "test.yaml")
-
-
-def test_too_narrow_a_dataset_for_the_layers():
-    content = copy.deepcopy(BASE)
-    content["datasets"]["nt3"]["features"] = 37
-    with pytest.raises(StudyError, match=r"datasets.nt3.features: 37 is too few: nt3's layers need 38"):
-        expansion.expand("test", content, "test.yaml")
 
 
 def test_datasets_of_two_studies_are_told_apart_by_what_they_are():

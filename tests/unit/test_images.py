@@ -1,13 +1,9 @@
 """Images as data: layouts as their publishers write them, input formats, augmentation, and broken files."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import struct
 import time

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gzip
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -207,73 +208,56 @@ def test_what_the_shell_exports_steers_nothing(run, tmp_path, monkeypatch):
     assert told["isolation"] == []
 
 
+ENDED = "Process {} exit with status code {}."
+
+
 @pytest.mark.parametrize(
-    ("script", "kind", "rank", "words"),
+    ("printed", "kind", "rank", "words"),
     [
-        (
-            "echo '[1]<stderr>:ValueError: shapes differ'; echo 'RuntimeError: Horovod says'; exit 1",
-            "error",
-            1,
-            "shapes differ",
-        ),
-        ("echo '3: MemoryError: no more'; exit 1", "oom", 3, "no more"),
-        ("echo '17:30:32 MemoryError: of the launcher'; exit 1", "oom", None, "of the launcher"),
-        ("echo 'error: a message of ours'; exit 1", "error", None, "a message of ours"),
-        ("echo '[0]<stderr>:ResourceExhaustedError: OOM when allocating'; exit 1", "oom", 0, "OOM when"),
-        ("echo 'terminate called: std::bad_alloc'; exit 134", "oom", None, "bad_alloc"),
-        (
-            "echo '1: RuntimeError: DefaultCPUAllocator: cannot, can'\\''t allocate memory'; exit 1",
-            "oom",
-            1,
-            "allocate",
-        ),
-        ("echo '2: torch.OutOfMemoryError: CUDA'; exit 1", "oom", 2, "CUDA"),
-        ("kill -9 $$", "killed", None, "137"),
-        ("echo 'Exit code: 137'; exit 1", "killed", None, "137"),
-        ("exit 0", "error", None, "without writing metrics.json and history.csv"),
-        ("exit 3", "error", None, "exit code 3"),
-        (
-            "echo '[0]<stderr>:HorovodInternalError: shut down'; echo '[1]<stderr>:x: F a] Check failed: no thread';"
-            "echo 'Process 1 exit with status code 134.'; echo 'Process 0 exit with status code 143.'; exit 1",
-            "error",
-            1,
-            "Check failed: no thread",
-        ),
-        (
-            "echo '[0]<stderr>:HorovodInternalError: shut down'; echo '[1]<stdout>:epoch 3';"
-            "echo 'Process 1 exit with status code 137.'; exit 1",
-            "killed",
-            1,
-            "exit code 137",
-        ),
-        (
-            "echo '[1]<stderr>:Segmentation fault'; echo 'Process 1 exit with status code 139.'; exit 1",
-            "error",
-            1,
-            "exit code 139; the last line is: Segmentation fault",
-        ),
-        (
-            "echo '[1]<stderr>:tf.errors.UnknownError: HorovodAllgather'; echo '[0]<stderr>:error: no room';"
-            "echo 'Process 1 exit with status code 1.'; exit 1",
-            "error",
-            0,
-            "no room",
-        ),
-        ("echo mpirun does not run as root; echo ------; exit 1", "error", None, "mpirun does not run as root"),
-        (
-            "echo '[0]<stderr>:tf.errors.UnknownError: Horovod'; echo '[1]<stderr>:Timeout, server b not responding.';"
-            "echo '[1]<stderr>:cut oferror: lost contact with b: its link'; exit 1",
-            "host_lost",
-            1,
-            "error: lost contact with b: its link",
-        ),
+        (["[1]<stderr>:ValueError: shapes differ", "RuntimeError: Horovod says"], "error", 1, "shapes differ"),
+        (["3: MemoryError: no more"], "oom", 3, "no more"),
+        (["17:30:32 MemoryError: of the launcher"], "oom", None, "of the launcher"),
+        (["error: a message of ours"], "error", None, "a message of ours"),
+        (["[0]<stderr>:ResourceExhaustedError: OOM when allocating"], "oom", 0, "OOM when"),
+        (["terminate called: std::bad_alloc"], "oom", None, "bad_alloc"),
+        (["1: RuntimeError: DefaultCPUAllocator: cannot, can't allocate memory"], "oom", 1, "allocate"),
+        (["2: torch.OutOfMemoryError: CUDA"], "oom", 2, "CUDA"),
+        (["Exit code: 137"], "killed", None, "137"),
+        (["[0]<stderr>:HorovodInternalError: shut down", "[1]<stderr>:x: F a] Check failed: no thread",
+          ENDED.format(1, 134), ENDED.format(0, 143)], "error", 1, "Check failed: no thread"),
+        (["[0]<stderr>:HorovodInternalError: shut down", "[1]<stdout>:epoch 3", ENDED.format(1, 137)],
+         "killed", 1, "exit code 137"),
+        (["[1]<stderr>:Segmentation fault", ENDED.format(1, 139)],
+         "error", 1, "exit code 139; the last line is: Segmentation fault"),
+        (["[1]<stderr>:tf.errors.UnknownError: HorovodAllgather", "[0]<stderr>:error: no room", ENDED.format(1, 1)],
+         "error", 0, "no room"),
+        (["mpirun does not run as root", "------"], "error", None, "mpirun does not run as root"),
+        (["[0]<stderr>:tf.errors.UnknownError: Horovod", "[1]<stderr>:Timeout, server b not responding.",
+          "[1]<stderr>:cut oferror: lost contact with b: its link"],
+         "host_lost", 1, "error: lost contact with b: its link"),
     ],
-)
-def test_a_failed_run_is_recorded(run, tmp_path, monkeypatch, script, kind, rank, words):
-    outcome = outcome_of(run, tmp_path, monkeypatch, script)
+)  # fmt: skip
+def test_a_failed_run_has_the_cause_that_its_log_tells(run, tmp_path, monkeypatch, printed, kind, rank, words):
+    script = "".join(f"echo {shlex.quote(line)}; " for line in printed)
+    is_failure(outcome_of(run, tmp_path, monkeypatch, f"{script}exit 1"), kind, rank, words)
+
+
+def is_failure(outcome, kind, rank, words):
     assert outcome["status"] == "failed"
     assert (outcome["failure"]["kind"], outcome["failure"]["rank"]) == (kind, rank)
     assert words in outcome["failure"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("kill -9 $$", "killed", "137"),
+        ("exit 0", "error", "without writing metrics.json and history.csv"),
+        ("exit 3", "error", "exit code 3"),
+    ],
+)
+def test_a_failed_run_without_a_word_is_recorded(run, tmp_path, monkeypatch, script, kind, words):
+    is_failure(outcome_of(run, tmp_path, monkeypatch, script), kind, None, words)
 
 
 def entered(*of_ranks):

@@ -1,10 +1,6 @@
 """What a run changes in the layers of any model: batch normalisation's momentum, and penalties in a collapse."""
 
-import os
 import types
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pytest

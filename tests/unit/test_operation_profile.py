@@ -1,10 +1,5 @@
 """Operations of training steps: shares by hand, damaged files, and real steps with an injected sleep and copy."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import gzip
 import importlib.util
 import json
@@ -21,13 +16,11 @@ from fake_communicator import FakeCommunicator
 
 from study.backends.tensorflow import operations as of_tensorflow
 from study.core.errors import StudyError
-from study.core.files import write_json
 from study.experiment.parameters import is_observed
 from study.instruments import kineto, operation_times, phases
 from study.instruments import operations as operation_profile
 from study.instruments.operations import Operation, Profile, Recording, Window, compute_clock_offset
 from study.records import tidy
-from study.records.record import make_record
 from study.report.figures import operations_drawing
 from study.report.figures.description import describe
 from study.report.tables import TABLES
@@ -252,14 +245,13 @@ def test_what_cannot_be_profiled_is_refused_in_the_plan(keys, why):
         expand(profile="operations", **keys)
 
 
-def test_table_figure_and_page_tell_what_the_record_tells(make_run, tmp_path):
+def test_table_figure_and_page_tell_what_the_record_tells(make_recorded, tmp_path):
     """Runs by hand of one and two ranks; that of cProfile is not among them."""
     one, two = expand(gpus=[1, 2], profile="operations")
     (other,) = expand(gpus=1, profile=True)
     unseen = replace(by_hand(unseen="it is not seen"), operations=BY_HAND[1:2])
     for run, facts in ((one, {"operations": by_hand()}), (two, {"operations": unseen}), (other, {})):
-        folder = make_run(run, load=(2.0,) * run.gpus, **facts)
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, load=(2.0,) * run.gpus, **facts)
     planned = [one, two, other]
     tidy.runs_frame(planned, {}, tmp_path / "local").to_csv(tmp_path / "runs.csv", index=False)
     runs = tidy.read_runs(tmp_path / "runs.csv")

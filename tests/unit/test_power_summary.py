@@ -13,6 +13,8 @@ from study.records.power import power_columns
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
+ON_NODES = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
+ON_GPUS = {**ON_NODES, "gpus_per_rank": 1, "power_sensors": ["nvml"], "ranks_per_node": 1}
 
 
 def edges(hosts=("n1",), last="evaluate", one_clock=False):
@@ -298,10 +300,9 @@ def test_the_power_of_a_gpu_that_a_command_did_not_use_is_not_the_run_s(run, tmp
     assert power["energy_per_gpu_j"] is power["energy_job_j"] is power["gpu_utilisation_pct"] is None
     assert power["components"]["gpu"]["energy_j"] is power["phases"]["train"]["gpu"]["energy_j"] is None
     assert power["whole_run"]["energy_per_gpu_j"] is None
-    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10, "ranks_per_node": 1}
     (tmp_path / "phases.jsonl").write_text("".join(json.dumps(edge) + "\n" for edge in edges()))
-    assert len(select_power_series(tmp_path, machine)) == 2, "nobody knows which one is the run's"
-    joules, why = energy_until(tmp_path, machine, edges(), int(18e9), ("n1", int(18e9)))
+    assert len(select_power_series(tmp_path, ON_GPUS)) == 2, "nobody knows which one is the run's"
+    joules, why = energy_until(tmp_path, ON_GPUS, edges(), int(18e9), ("n1", int(18e9)))
     assert joules is None and why.startswith(reason)
 
 
@@ -555,10 +556,9 @@ def test_the_reason_is_of_the_device_without_energy(run):
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
     frozen = {("n1", "cray", "node"): 100}
     run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
-    machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
     wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
-    assert energy_until(tmp_path, machine, wall, 5 * 10**9, ("n1", 5 * 10**9)) == (pytest.approx(300), None)
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
+    assert energy_until(tmp_path, ON_NODES, wall, 5 * 10**9, ("n1", 5 * 10**9)) == (pytest.approx(300), None)
+    joules, reason = energy_until(tmp_path, ON_NODES, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules is None
     assert "doubtful: energy counter and power of a node disagree" in reason
 
@@ -578,17 +578,14 @@ def test_energy_until_a_time_on_two_hosts(run, tmp_path):
     devices = {(host, "cray", "node"): watts for host, watts in (("n1", 100), ("n2", 200))}
     run(devices, gpus_per_rank=0, ranks=2, hosts=("n1", "n2"))
     wall = [edge | {"wall_ns": edge["monotonic_ns"] - 1000 * 10**9 * edge["rank"]} for edge in edges(("n1", "n2"))]
-    machine = {"name": "m", "gpus_per_rank": 0, "power_sensors": ["cray"], "sampling_hz": 10}
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
+    joules, reason = energy_until(tmp_path, ON_NODES, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules == pytest.approx(300 * (12 - 2)), "loading began at 2 s"
     assert reason is None
 
 
 def test_energy_until_a_time_needs_all_of_the_job(run, tmp_path):
     run({("n1", "nvml", "gpu"): 100})
-    machine = {"name": "m", "gpus_per_rank": 1, "power_sensors": ["nvml"], "sampling_hz": 10,
-               "ranks_per_node": 1}  # fmt: skip
     wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
-    joules, reason = energy_until(tmp_path, machine, wall, 12 * 10**9, ("n1", 12 * 10**9))
+    joules, reason = energy_until(tmp_path, ON_GPUS, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules is None
     assert "no cpu sensor on n1" in reason and "no memory sensor on n1" in reason

@@ -13,7 +13,6 @@ import yaml
 from examples import expand
 
 from study.core.errors import StudyError
-from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
@@ -29,7 +28,6 @@ from study.prediction.model import Prediction, fit_model, predict
 from study.prediction.recommend import changing_work, quantities, recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
-from study.records.record import make_record
 from study.records.tidy import recorded, runs_frame
 from study.report.figures import drawing, prediction_drawing
 from study.report.tables import prediction as tables
@@ -156,10 +154,9 @@ def test_a_run_whose_times_contradict_each_other_is_left_out_and_named():
     assert frame.index.difference(found.used.index).tolist() == [3]
 
 
-def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
+def test_a_record_of_another_machine_or_run_is_refused(make_recorded, tmp_path):
     here, other = expand(gpus=[1, 2])
-    folder = make_run(here)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(here)
     assert recorded([here, other], tmp_path / "local") == ([here], [other])
     assert len(runs_frame([here], {"nt3": ""}, tmp_path / "local")) == 1
     (tmp_path / "local").rename(tmp_path / "summit")
@@ -173,14 +170,13 @@ def test_a_record_of_another_machine_or_run_is_refused(make_run, tmp_path):
         runs_frame([other], {"nt3": ""}, tmp_path / "local")
 
 
-def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_run, tmp_path):
+def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_recorded, tmp_path):
     """The files of a finished workload are damaged, which reading them would tell."""
     done, left = expand(gpus=[1, 2])
     (finished,) = expand(gpus=1, loader="chunked")
     (planned,) = expand(gpus=2, loader="chunked")
     for each in (done, finished):
-        folder = make_run(each)
-        write_json(folder / "record.json", make_record(folder))
+        folder = make_recorded(each)
     (folder / "history.csv").write_text("")
     here = (tmp_path / "local", machine.load("local"))
     (line,) = forecast([done, left, finished], *here)
@@ -415,14 +411,6 @@ def test_repeats_that_contradict_the_fit_are_not_taken_for_its_noise():
 
 
 @pytest.mark.slow
-def test_where_the_model_fits_larger_counts_are_recommended():
-    found = recommended(runs(), FASTEST)
-    assert found.pick == 192
-    assert "predicted runtime_s" in found.reason
-    assert "does not fit" not in found.reason
-
-
-@pytest.mark.slow
 def test_an_energy_that_the_model_does_not_fit_concerns_goals_of_energy_only():
     frame = with_energy(runs())
     frame.loc[frame["gpus"] == 6, "energy_job_j"] *= 6
@@ -434,9 +422,14 @@ def test_an_energy_that_the_model_does_not_fit_concerns_goals_of_energy_only():
 
 @pytest.mark.slow
 def test_a_count_far_beyond_the_measured_ones_is_never_recommended():
-    found = recommended(runs(), Goal("g", "", "runtime_s"))
+    """Where the model fits, larger counts are. Only new counts are advised to be measured, and none too far away."""
+    found = recommended(runs(), FASTEST)
     assert found.pick == 192  # 8 x 24; 384 is shown
-    assert found.candidates.set_index("ranks")["excluded_by"][384] == "more than 8 times the largest measured count"
+    assert "predicted runtime_s" in found.reason and "does not fit" not in found.reason
+    candidates = found.candidates.set_index("ranks")
+    assert candidates["excluded_by"][384] == "more than 8 times the largest measured count"
+    narrows = candidates["narrows_interval_by"]
+    assert narrows[192] > narrows[8] and math.isnan(narrows[384]) and math.isnan(narrows[1])
 
 
 def test_an_impossible_goal_says_which_limit_excludes_which_count():
@@ -473,8 +466,6 @@ def test_a_limit_of_gpu_memory_is_judged_by_the_batch_of_a_rank():
     excluded = recommended(frame, Goal("g", "", "runtime_s", limit)).candidates.set_index("ranks")["excluded_by"]
     assert excluded[frame["gpus"].max()] == "gpu_memory_mb at most 16000"
     assert pd.isna(excluded[1]), "its own measurement decides"
-    nothing = recommended(runs(), Goal("g", "", "runtime_s", limit))
-    assert nothing.pick is None and nothing.reason == "no recommendation: no run has gpu_memory_mb"
 
 
 @pytest.mark.parametrize(
@@ -614,19 +605,15 @@ def test_the_energy_of_a_part_of_the_runs_is_told_as_such():
     assert told.endswith(" kWh")
 
 
-def test_a_goal_of_energy_needs_energy():
-    found = recommended(runs(), goals.load("least_energy"))
-    assert found.pick is None
-    assert "energy_job_j is unknown" in found.reason
-
-
-@pytest.mark.slow
-def test_measuring_near_the_recommended_count_narrows_the_answer():
-    """Only new counts are advised, and none too far away."""
-    found = recommended(runs(), Goal("g", "", "runtime_s")).candidates.set_index("ranks")["narrows_interval_by"]
-    assert found[192] > found[8]
-    assert math.isnan(found[384])
-    assert math.isnan(found[1])
+@pytest.mark.parametrize(
+    ("goal", "reason"),
+    [(goals.load("least_energy"), "energy_job_j is unknown"),
+     (Goal("g", "", "runtime_s", (Limit("gpu_memory_mb", 16_000, None),)), "no run has gpu_memory_mb"),
+     (Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)), "no run has test_accuracy")],
+)  # fmt: skip
+def test_a_goal_of_what_no_run_has_gives_no_recommendation(goal, reason):
+    found = recommended(runs(test_accuracy=math.nan), goal)
+    assert found.pick is None and reason in found.reason
 
 
 def test_limits_of_draws_and_of_accuracy_hold_together():
@@ -648,14 +635,6 @@ def test_counts_are_recommended_for_one_amount_of_work(scaling, sharding, words)
         scaling, [25.0 if scaling == "strong" else 100.0])])  # fmt: skip
     assert quantities(settings, {"runtime_s": runtime}, None)["efficiency"] == pytest.approx(1)
     assert changing_work(settings) == words
-
-
-@pytest.mark.slow
-def test_an_accuracy_that_no_run_has_gives_no_recommendation():
-    frame = runs().assign(test_accuracy=math.nan)
-    found = recommended(frame, Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),)))
-    assert found.pick is None
-    assert found.reason == "no recommendation: no run has test_accuracy"
 
 
 def test_counts_that_a_study_refuses_are_no_candidates():

@@ -2,13 +2,8 @@
 
 import contextlib
 import importlib.util
-import os
 import socket
 import time
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -6,12 +6,14 @@ import re
 
 import pandas as pd
 import pytest
+from damage import places
 from examples import expand
+from run_files import resealed
 
 from study.compare import likeness
 from study.core import checked
 from study.core.errors import StudyError
-from study.core.files import read_json, sha256, write_json, write_sealed
+from study.core.files import write_json
 from study.experiment import autotuning, inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
@@ -34,6 +36,7 @@ def test_a_good_run(make_run):
     assert record["reading"] == {"shared": 10.0, **dict.fromkeys(("storage", "staged", "node", "node_storage"))}
     assert record["power"]["power_per_gpu_w"] is None
     assert "no power sensor" in record["power"]["reason"]
+    assert {"metrics.json", "history.csv", "run.yaml"} <= set(record["files"])
 
 
 def test_a_run_that_diverged_is_good_and_has_no_loss(make_run):
@@ -64,9 +67,7 @@ def test_what_autotuning_found_and_how_steps_vary(make_run, tmp_path):
     write_json(folder / "metrics.json", metrics)
     trials = "".join(f"{50 + number},{number},{number}\n" for number in range(autotuning.TRIALS))
     (folder / autotuning.LOG).write_text(f"cycle_time_ms,tensor_fusion_threshold,score\n{trials}60,10,99\n")
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"] |= {name: sha256(folder / name) for name in ("metrics.json", autotuning.LOG)}
-    write_json(folder / "outcome.json", outcome)
+    resealed(folder, "metrics.json", autotuning.LOG)
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
     assert (row["autotuned_fusion_threshold_mb"], row["autotuned_cycle_time_ms"]) == (10, 60)
@@ -87,12 +88,11 @@ def test_a_failed_run_is_a_record_too(make_run):
 
 
 @pytest.mark.parametrize(("on", "at_once"), [(("c1", "c2"), False), (("c1", "c1"), True)])
-def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(make_run, tmp_path, on, at_once):
+def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(make_recorded, tmp_path, on, at_once):
     """The batch node n1 launches two jobs of 20 s, one second apart; the compute nodes are those of the ranks."""
     runs = expand(gpus=1, repeats=2)
     for place, (run, host) in enumerate(zip(runs, on, strict=True)):
-        folder = make_run(run, machine="summit", started=10**15 + place * 10**9, host=host)
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, machine="summit", started=10**15 + place * 10**9, host=host)
     frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / "summit")
     assert (frame["host"].tolist(), frame["hosts"].tolist()) == (["n1", "n1"], list(on))
     assert frame["hosts_reason"].isna().all() and frame["hardware"].isna().all(), "the batch node's is not theirs"
@@ -104,12 +104,11 @@ def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(mak
 
 @pytest.mark.parametrize(("machine", "hosts"), [("local", "n1"), ("summit", None)])
 def test_where_no_process_started_the_hosts_are_those_that_the_launcher_would_have_used(
-    make_run, tmp_path, machine, hosts
+    make_recorded, tmp_path, machine, hosts
 ):
     runs = expand(gpus=1, repeats=2)
     for place, run in enumerate(runs):
-        folder = make_run(run, machine=machine, started=10**15 + place, status="failed", load=())
-        write_json(folder / "record.json", make_record(folder))
+        make_recorded(run, machine=machine, started=10**15 + place, status="failed", load=())
     frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
     assert frame["hosts"].tolist() == [hosts, hosts]
     why = None if hosts else "no process had started when the run ended, and jsrun chose the hosts"
@@ -139,9 +138,7 @@ def test_a_definition_that_was_damaged_during_the_run_is_refused(make_run):
     (run,) = expand()
     folder = make_run(run)
     (folder / "run.yaml").write_text("parameters: {")
-    outcome = read_json(folder / "outcome.json")
-    outcome["files"]["run.yaml"] = sha256(folder / "run.yaml")
-    write_sealed(folder / "outcome.json", outcome)
+    resealed(folder, "run.yaml")
     with pytest.raises(StudyError, match=f"run.yaml: line .*not valid YAML: .*; delete {re.escape(str(folder))} "):
         make_record(folder)
 
@@ -202,28 +199,11 @@ def test_the_options_of_the_batch_job_are_recorded(make_run):
         "STUDY_JOB_OPTIONS": "-q default --attrs 'mcdram=flat:a b'",
     }
     write_json(folder / "provenance.json", {**provenance, "job": queues.read_job(variables)})
-    outcome = json.loads((folder / "outcome.json").read_text())
-    outcome["files"]["provenance.json"] = sha256(folder / "provenance.json")
-    write_json(folder / "outcome.json", outcome)
+    resealed(folder, "provenance.json")
     assert make_record(folder)["job_options"] == ["-q", "default", "--attrs", "mcdram=flat:a b"]
 
 
-def test_sums_are_of_the_run_s_own_files(make_run):
-    (run,) = expand()
-    folder = make_run(run)
-    record = make_record(folder)
-    assert record["files"]["metrics.json"] == sha256(folder / "metrics.json")
-
-
 SPOILED = (None, True, -1, 1.5, "ok", {})
-
-
-def places(value, path=()):
-    """The path of everything in a record."""
-    yield path
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from places(child, (*path, key))
 
 
 def put(value, path, change):
@@ -278,9 +258,7 @@ def ensemble_of(make_run):
             rank |= {"final_weights_crc32": 7 + number, "host": "n1"} | of_rank
             rank["member"] = MEMBER | {"number": number, "batch_size": 10, "epochs_s": 4.0} | of_member
         write_json(folder / "metrics.json", {"trainable_parameters": 9} | metrics)
-        outcome = json.loads((folder / "outcome.json").read_text())
-        outcome["files"]["metrics.json"] = sha256(folder / "metrics.json")
-        write_json(folder / "outcome.json", outcome)
+        resealed(folder, "metrics.json")
         return folder
 
     return build
@@ -339,18 +317,16 @@ def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
 
 
 @pytest.mark.parametrize("set_s", [0, -30])
-def test_allreduces_by_epoch_need_a_clock_that_was_not_set(make_run, tmp_path, set_s):
+def test_allreduces_by_epoch_need_a_clock_that_was_not_set(make_recorded, tmp_path, set_s):
     (run,) = expand(trace=True)
     edges = [("train", "begin", 0, -0.5), ("train", "end", 0, 4.5)]
-    folder = make_run(run, more_edges=edges, clock_set_s=set_s)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run, more_edges=edges, clock_set_s=set_s)
     row = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0]
     assert pd.isna(row.allreduce_operation_s) == (set_s != 0)
     assert row.allreduce_operations > 0 and row.timeline_broadcast_span_s > 0
 
 
-def test_the_bytes_that_a_resumed_run_has_read_are_those_of_its_last_piece(make_run, tmp_path):
+def test_the_bytes_that_a_resumed_run_has_read_are_those_of_its_last_piece(make_recorded, tmp_path):
     (run,) = expand()
-    folder = make_run(run, resumed=1)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run, resumed=1)
     assert pd.isna(runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].shared_read_mb)

@@ -10,11 +10,9 @@ from examples import expand
 from tracked import ours
 
 from study.core import checked, fields, units
-from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
-from study.records.record import make_record
 from study.report import editor_schemas
 from study.training import staging
 
@@ -79,11 +77,10 @@ def test_every_row_has_a_meaning(name):
         assert [row[1] for row in cells if not row[meaning].strip()] == []
 
 
-def test_the_declared_columns_are_those_of_the_tidy_tables(make_run, tmp_path):
+def test_the_declared_columns_are_those_of_the_tidy_tables(make_recorded, tmp_path):
     """A column is declared in config/fields/, with its meaning."""
     (run,) = expand()
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run)
     results = tmp_path / "local"
     made = set(tidy.runs_frame([run], {"nt3": "c0de"}, results, reads_targets=True))
     assert made - set(PARAMETERS) == set(fields.columns())

@@ -188,11 +188,6 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
 
 
 @pytest.mark.slow
-def test_a_study_without_findings_says_so(made):
-    assert "This study declares no findings" in Seen(made()).text
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("stale", [FINDING, {"name": "of another form"}], ids=["readable", "unreadable"])
 def test_findings_of_an_earlier_version_of_the_study_are_not_shown(made, stale):
     told = Seen(made(found=[stale], declares=False)).text
@@ -347,17 +342,15 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_top_of_a_profile_is_told(made):
-    assert "Profiles" not in made()
-
-
-def test_a_run_with_profiled_operations_has_its_largest(made):
-    told = Seen(made(profile="operations")).text.split("Profiles")[1]
-    assert "tensorflow: operations, seconds and calls per step" in told and "aten::mm" in told
-
-
-def test_a_profiled_run_has_its_top(made):
-    assert "json/__init__.py" in Seen(made(profile=True)).text.split("Profiles")[1]
+@pytest.mark.parametrize(("profile", "words"), [
+    (True, ["json/__init__.py"]),
+    ("operations", ["tensorflow: operations, seconds and calls per step", "aten::mm"]),
+    (False, []),
+])  # fmt: skip
+def test_a_profiled_run_has_the_top_of_its_profile(made, profile, words):
+    text = Seen(made(profile=profile)).text
+    assert ("Profiles" in text) == bool(words)
+    assert all(each in text.split("Profiles")[1] for each in words)
 
 
 @pytest.mark.parametrize(("name", "has_ranks"), [("local", True), ("summit", False)])

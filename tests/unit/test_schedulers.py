@@ -100,98 +100,86 @@ def test_job_ids(name, answer, job_id):
     assert BATCH_SYSTEMS[name]().job_id(answer) == job_id
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "output", "errors", "state"),
-    [
-        ("lsf", 0, "PEND\n", "", State.RUNNING),
-        ("lsf", 0, "UNKWN\n", "", State.UNREACHABLE),
-        ("lsf", 0, "ZOMBI\n", "", State.FAILED),
-        ("lsf", 0, "DONE\n", "", State.SUCCESS),
-        ("lsf", 0, "EXIT\n", "", State.FAILED),
-        ("lsf", 255, "", "Job <7> is not found\n", State.FORGOTTEN),
-        ("lsf", 0, "Job <7> is not found\n", "", State.FORGOTTEN),
-        ("lsf", 255, "", "Failed in an LSF library call: LIM is down; try later\n", State.UNREADABLE),
-        ("lsf", 0, "BANANA\n", "", State.UNREADABLE),
-        ("lsf", None, "", "timed out", State.UNREADABLE),
-        ("lsf", 0, "", "", State.UNREADABLE),
-        ("lsf", 255, "", "LSF is moving to v10.1\nJob <7> is not found\n", State.FORGOTTEN),
-        ("lsf", 0, "Welcome to the cluster\nRUN\n", "", State.RUNNING),
-        ("lsf", 0, "RUN\nNote: maintenance on Tuesday\n", "", State.RUNNING),
-        ("lsf", 0, "\x1b[32mRUN\x1b[0m\n", "", State.RUNNING),
-        ("cobalt", 0, "State\n=======\nqueued\n", "", State.RUNNING),
-        ("cobalt", 0, "State\n=======\ndep_hold\n", "", State.RUNNING),
-        ("cobalt", 0, "State\n=======\ndone\n", "", State.OVER),
-        ("cobalt", 0, "State\n=======\ndep_fail\n", "", State.FAILED),
-        ("cobalt", 1, "", "", State.FORGOTTEN),
-        ("cobalt", 1, "", "Traceback: cannot connect to the server", State.UNREADABLE),
-        ("cobalt", 0, "", "", State.UNREADABLE),
-        ("pbs", 0, "Job Id: 7.a\n    job_state = Q\n", "", State.RUNNING),
-        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n    Exit_status = 0\n", "", State.SUCCESS),
-        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n    Exit_status = -29\n", "", State.FAILED),
-        ("pbs", 0, "Job Id: 7.a\n    job_state = F\n", "", State.OVER),
-        ("pbs", 0, "Job Id: 7.a\n    job_state = M\n", "", State.UNREADABLE),
-        ("pbs", 35, "", "qstat: 7.a Job has finished, use -x or -H to obtain historical job information\n", State.OVER),
-        ("pbs", 153, "", "qstat: Unknown Job Id 7.a", State.FORGOTTEN),
-        ("pbs", 1, "", "Connection refused", State.UNREADABLE),
-        ("flux", 0, "SCHED 16\n", "", State.RUNNING),
-        ("flux", 0, "SCHED 0\n", "", State.HELD),
-        ("flux", 0, "CLEANUP 16\n", "", State.RUNNING),
-        ("flux", 0, "COMPLETED 16\n", "", State.SUCCESS),
-        ("flux", 0, "TIMEOUT 16\n", "", State.FAILED),
-        ("flux", 0, "", "JobID 1 unknown\n", State.FORGOTTEN),
-        ("flux", 1, "", "flux-jobs: ERROR: Unable to connect to Flux\n", State.UNREADABLE),
-        ("slurm", 1, "", "slurm_load_jobs error: Invalid job id specified\n", State.FORGOTTEN),
-        (
-            "slurm",
-            1,
-            "",
-            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
-            State.UNREADABLE,
-        ),
-        ("slurm", None, "", "[Errno 2] No such file or directory: 'scontrol'", State.UNREADABLE),
-        # of sacct, which is asked if scontrol does not know the job
-        ("slurm", 0, "COMPLETED\n", "", State.SUCCESS),
-        ("slurm", 0, "FAILED\n", "", State.FAILED),
-        ("slurm", 0, "CANCELLED by 0\n", "", State.FAILED),
-        ("slurm", 0, "CANCELLED+\n", "", State.FAILED),
-        ("slurm", 0, "TIMEOUT\n", "", State.FAILED),
-        ("slurm", 0, "NODE_FAIL\n", "", State.FAILED),
-        ("slurm", 0, "OUT_OF_MEMORY\n", "", State.FAILED),
-        ("slurm", 0, "BOOT_FAIL\n", "", State.FAILED),
-        ("slurm", 0, "DEADLINE\n", "", State.FAILED),
-        ("slurm", 0, "PREEMPTED\n", "", State.OVER),
-        ("slurm", 0, "REQUEUED\nCOMPLETED\n", "", State.SUCCESS),
-        ("slurm", 0, "PENDING\n", "", State.FORGOTTEN),
-        ("slurm", 0, "RUNNING\n", "", State.FORGOTTEN),
-        ("slurm", 0, "BANANA\n", "", State.UNREADABLE),
-        ("slurm", 0, "", "", State.FORGOTTEN),
-        ("slurm", 1, "", "Slurm accounting storage is disabled\n", State.FORGOTTEN),
-        ("slurm", None, "", "[Errno 2] No such file or directory: 'sacct'", State.FORGOTTEN),
-        ("slurm", 1, "", "sacct: error: Problem talking to the database: Connection refused\n", State.UNREADABLE),
-    ],
-)
-def test_answers(name, code, output, errors, state):
-    assert BATCH_SYSTEMS[name]().state(code, output, errors) is state
+# What a batch system prints, with exit code 0, and which state that is.
+PRINTED = {
+    ("lsf", State.RUNNING): ["PEND", "Welcome to the cluster\nRUN", "RUN\nNote: maintenance on Tuesday",
+                             "\x1b[32mRUN\x1b[0m"],
+    ("lsf", State.UNREACHABLE): ["UNKWN"],
+    ("lsf", State.SUCCESS): ["DONE"],
+    ("lsf", State.FAILED): ["ZOMBI", "EXIT"],
+    ("lsf", State.FORGOTTEN): ["Job <7> is not found"],
+    ("lsf", State.UNREADABLE): ["BANANA", ""],
+    ("cobalt", State.RUNNING): ["State\n=======\nqueued", "State\n=======\ndep_hold"],
+    ("cobalt", State.OVER): ["State\n=======\ndone"],
+    ("cobalt", State.FAILED): ["State\n=======\ndep_fail"],
+    ("cobalt", State.UNREADABLE): [""],
+    ("pbs", State.RUNNING): ["Job Id: 7.a\n    job_state = Q"],
+    ("pbs", State.SUCCESS): ["Job Id: 7.a\n    job_state = F\n    Exit_status = 0"],
+    ("pbs", State.FAILED): ["Job Id: 7.a\n    job_state = F\n    Exit_status = -29"],
+    ("pbs", State.OVER): ["Job Id: 7.a\n    job_state = F"],
+    ("pbs", State.UNREADABLE): ["Job Id: 7.a\n    job_state = M"],
+    ("flux", State.RUNNING): ["SCHED 16", "CLEANUP 16"],
+    ("flux", State.HELD): ["SCHED 0"],
+    ("flux", State.SUCCESS): ["COMPLETED 16"],
+    ("flux", State.FAILED): ["TIMEOUT 16"],
+    # of sacct, which is asked if scontrol does not know the job
+    ("slurm", State.SUCCESS): ["COMPLETED", "REQUEUED\nCOMPLETED"],
+    ("slurm", State.FAILED): ["FAILED", "CANCELLED by 0", "CANCELLED+", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY",
+                              "BOOT_FAIL", "DEADLINE"],
+    ("slurm", State.OVER): ["PREEMPTED"],
+    ("slurm", State.FORGOTTEN): ["PENDING", "RUNNING", ""],
+    ("slurm", State.UNREADABLE): ["BANANA"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "state"),
+    ("name", "text", "state"), [(name, text, state) for (name, state), texts in PRINTED.items() for text in texts]
+)
+def test_answers(name, text, state):
+    assert BATCH_SYSTEMS[name]().state(0, f"{text}\n" if text else "", "") is state
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "errors", "state"),
     [
-        (
-            "jobid 7 submitted from terminal 12\n... Info: task completed normally with an exit code of 0;",
-            State.SUCCESS,
-        ),
-        ("jobid 7 submitted from terminal 12\n... Info: task completed normally with an exit code of 3;", State.FAILED),
-        ("jobid 7 submitted from terminal 12\n... Info: maximum execution time exceeded;", State.FAILED),
-        ("jobid 7 submitted from terminal 12\n", State.FORGOTTEN),
-        (
-            "jobid 8 submitted from terminal 12\n... Info: task completed normally with an exit code of 0;",
-            State.FORGOTTEN,
-        ),
+        ("lsf", 255, "Job <7> is not found", State.FORGOTTEN),
+        ("lsf", 255, "LSF is moving to v10.1\nJob <7> is not found", State.FORGOTTEN),
+        ("lsf", 255, "Failed in an LSF library call: LIM is down; try later", State.UNREADABLE),
+        ("lsf", None, "timed out", State.UNREADABLE),
+        ("cobalt", 1, "", State.FORGOTTEN),
+        ("cobalt", 1, "Traceback: cannot connect to the server", State.UNREADABLE),
+        ("pbs", 35, "qstat: 7.a Job has finished, use -x or -H to obtain historical job information", State.OVER),
+        ("pbs", 153, "qstat: Unknown Job Id 7.a", State.FORGOTTEN),
+        ("pbs", 1, "Connection refused", State.UNREADABLE),
+        ("flux", 0, "JobID 1 unknown", State.FORGOTTEN),
+        ("flux", 1, "flux-jobs: ERROR: Unable to connect to Flux", State.UNREADABLE),
+        ("slurm", 1, "slurm_load_jobs error: Invalid job id specified", State.FORGOTTEN),
+        ("slurm", 1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)", State.UNREADABLE),
+        ("slurm", None, "[Errno 2] No such file or directory: 'scontrol'", State.UNREADABLE),
+        ("slurm", 1, "Slurm accounting storage is disabled", State.FORGOTTEN),
+        ("slurm", None, "[Errno 2] No such file or directory: 'sacct'", State.FORGOTTEN),
+        ("slurm", 1, "sacct: error: Problem talking to the database: Connection refused", State.UNREADABLE),
     ],
 )
-def test_cobalt_s_log(tmp_path, text, state):
-    (tmp_path / "job.cobaltlog").write_text(text)
+def test_answers_that_are_errors(name, code, errors, state):
+    assert BATCH_SYSTEMS[name]().state(code, "", errors) is state
+
+
+ENDED = "... Info: task completed normally with an exit code of {};"
+
+
+@pytest.mark.parametrize(
+    ("job", "text", "state"),
+    [
+        (7, ENDED.format(0), State.SUCCESS),
+        (7, ENDED.format(3), State.FAILED),
+        (7, "... Info: maximum execution time exceeded;", State.FAILED),
+        (7, "", State.FORGOTTEN),
+        (8, ENDED.format(0), State.FORGOTTEN),
+    ],
+)
+def test_cobalt_s_log(tmp_path, job, text, state):
+    (tmp_path / "job.cobaltlog").write_text(f"jobid {job} submitted from terminal 12\n{text}")
     assert BATCH_SYSTEMS["cobalt"]().record("7", tmp_path) is state
 
 

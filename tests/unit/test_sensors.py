@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from fake_nvml import FakeNvml
 
 from study.instruments import gpus
 from study.instruments.power import sensors
@@ -204,84 +205,45 @@ def test_no_amd_smi(monkeypatch):
         amdsmi.find(smi)
 
 
-class FakeNvml:
-    """Two GPUs; ``fields`` gives each field's (return code, type, value) of the first."""
-
-    NVML_SUCCESS, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 0, 1, 0
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, fields, count=1):
-        self.fields, self.count, self.asked = fields, count, []
-
-    def nvmlInit(self):
-        if self.count is None:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetCount(self):
-        return self.count
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetUUID(self, handle):
-        return f"GPU-{handle}".encode()
-
-    def nvmlDeviceGetFieldValues(self, handle, fields):
-        members = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
-        return [
-            SimpleNamespace(fieldId=f, nvmlReturn=code, valueType=kind, value=SimpleNamespace(**{members[kind]: value}))
-            for f, (code, kind, value) in self.fields.items()
-            if f in fields
-        ]
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        return 70_000
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(used=2_000_000_000)
-
-    def nvmlDeviceGetUtilizationRates(self, handle):
-        return SimpleNamespace(gpu=55)
-
-    def nvmlDeviceGetClockInfo(self, handle, kind):
-        return 1380
-
-    def nvmlDeviceGetTemperature(self, handle, kind):
-        raise self.NVMLError("Not Supported")
-
-
 def test_nvml_reads_counter_and_both_powers():
-    fake = FakeNvml({83: (0, 3, 5_000_000), 185: (0, 1, 90_000), 186: (0, 1, 100_000)}, count=2)
+    """60 W for a second, then 280 W for half of one; the average is of the last second."""
+    fake = FakeNvml()
     first, second = nvml.find(fake)
-    assert (first.name, second.name) == ("GPU-0", "GPU-1")
-    fake.fields[83] = (0, 3, 5_002_500)
+    assert (first.name, second.name) == ("GPU-00000000-aaaa", "GPU-00000001-aaaa")
+    fake.clock.sleep(1)
+    fake.gpus[0].set_load(1)
+    fake.clock.sleep(0.55)
     reading = first.read()
-    assert (reading.energy_j, reading.power_w, reading.average_power_w) == (pytest.approx(2.5), 100, 90)
-    assert (reading.utilization_pct, reading.memory_mb, reading.clock_mhz) == (55, 2000, 1380)
-    assert reading.temperature_c is None
+    assert (reading.energy_j, reading.power_w, reading.average_power_w) == pytest.approx((200, 280, 170), rel=1e-3)
+    assert (reading.utilization_pct, reading.memory_mb, reading.clock_mhz) == (100, 1000, 1410)
 
 
-def test_single_fields_of_nvml_can_fail():
+def test_single_fields_of_nvml_can_fail(monkeypatch):
     """The call succeeds, the field does not: its value must not be taken."""
-    (gpu,) = nvml.find(FakeNvml({83: (3, 3, 123), 185: (3, 1, 1), 186: (3, 1, 1)}))
+
+    def refuse(*_):
+        raise FakeNvml.NVMLError(3)
+
+    fake = FakeNvml(1)
+    fake.lacking = {83, 185, 186}
+    monkeypatch.setattr(fake, "nvmlDeviceGetTemperature", refuse, raising=False)
+    (gpu,) = nvml.find(fake)
     reading = gpu.read()
-    assert (reading.energy_j, reading.average_power_w) == (None, None)
-    assert reading.power_w == 70, "an older driver's own way"
+    assert (reading.energy_j, reading.average_power_w, reading.temperature_c) == (None, None, None)
+    assert reading.power_w == 60, "an older driver's own way"
 
 
 def test_a_counter_that_fails_later_leaves_the_power_of_that_reading():
-    fake = FakeNvml({83: (0, 3, 10), 185: (0, 1, 1), 186: (0, 1, 1)})
+    fake = FakeNvml(1)
     (gpu,) = nvml.find(fake)
-    fake.fields[83] = (3, 3, 0)
-    assert (gpu.read().energy_j, gpu.read().power_w) == (None, pytest.approx(0.001))
+    fake.lacking = {83}
+    assert (gpu.read().energy_j, gpu.read().power_w) == (None, 60)
 
 
 @pytest.mark.parametrize(("count", "words"), [(None, "Driver Not Loaded"), (0, "the driver sees no GPU")])
 def test_no_gpu(count, words):
     with pytest.raises(Unavailable, match=f"NVML: .*{words}"):
-        nvml.find(FakeNvml({}, count))
+        nvml.find(FakeNvml(count))
 
 
 def test_the_model_is_labelled_as_what_it_is():
@@ -301,21 +263,23 @@ def test_reasons_are_kept_for_sensors_that_are_not_there(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (None, ["GPU-0", "GPU-1", "GPU-2"]),
-        ("2,0", ["GPU-2", "GPU-0"]),
-        ("GPU-1", ["GPU-1"]),
-        ("1,-1,0", ["GPU-1"]),
+        (None, [0, 1, 2]),
+        ("2,0", [2, 0]),
+        ("GPU-00000001-aaaa", [1]),
+        ("1,-1,0", [1]),
         ("", []),
         ("7", []),  # CUDA shows none from an invalid number on
-        ("0,7,1", ["GPU-0"]),
+        ("0,7,1", [0]),
         ("NoDevFiles", []),
         ("GPU-", [None]),  # short for several
         ("MIG-5c1", [None]),
     ],
 )
 def test_which_gpus_cuda_shows(shown, expected):
-    variables = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
-    assert gpus.list_visible_gpus(variables, FakeNvml({}, count=3)) == expected
+    variables, fake = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}, FakeNvml(3)
+    assert gpus.list_visible_gpus(variables, fake) == [
+        None if place is None else fake.gpus[place].uuid for place in expected
+    ]
 
 
 @pytest.mark.parametrize(
@@ -339,4 +303,4 @@ def test_which_gpu_is_that_of_a_command_s_rank(shown, local_ranks, expected):
 
 
 def test_without_nvml_no_gpu_can_be_told():
-    assert gpus.list_visible_gpus({}, FakeNvml({}, count=None)) is None
+    assert gpus.list_visible_gpus({}, FakeNvml(None)) is None

@@ -130,11 +130,6 @@ def _of_batch(submit):
     }
 
 
-def test_the_folder_of_the_rules(seen, tmp_path):
-    run("dryrun")
-    assert seen["while read"]["folder"] == tmp_path
-
-
 def test_a_module_s_folder_and_configuration_are_its_own(seen, tmp_path):
     write(tmp_path / "inner", RULES)
     (tmp_path / "outer.yaml").write_text("outer: 1\n")
@@ -144,10 +139,18 @@ def test_a_module_s_folder_and_configuration_are_its_own(seen, tmp_path):
     assert seen["while read"]["is_module"]
 
 
-def test_rules_of_the_user_s_own_snakefile_are_no_module(seen):
-    run("dryrun")
-    assert not seen["while read"]["is_module"]
+def test_rules_of_the_user_s_own_snakefile_are_no_module(seen, tmp_path):
+    run("dryrun", methods=[settings.DeploymentMethod.APPTAINER])
+    told = seen["while read"]
+    assert (told["folder"], told["is_module"]) == (tmp_path, False)
+    assert "APPTAINER" in told["deployment"]
     assert seen["handlers"] == [], "a dry run calls none"
+
+
+@pytest.mark.parametrize(("of_user", "packed"), [({}, 2), ({"small": 3}, 3)])
+def test_groups_are_packed_as_we_or_the_user_say(seen, of_user, packed):
+    run("dryrun", groups=of_user)
+    assert snakemake_internals.packed(seen["workflow"]) == {"small": packed}
 
 
 @pytest.mark.parametrize(
@@ -224,11 +227,6 @@ def test_touching_is_told_from_running(seen, tmp_path):
     assert seen["touches"]
 
 
-def test_deployment_methods_by_name(seen):
-    run("dryrun", methods=[settings.DeploymentMethod.APPTAINER])
-    assert "APPTAINER" in seen["while read"]["deployment"]
-
-
 def test_where_the_configuration_is_from(seen, tmp_path):
     (tmp_path / "mine.yaml").write_text("machine: theta\n")
     run("dryrun", configfiles=[Path("mine.yaml")], config={"gpus": 7}, config_args=["gpus=007"])
@@ -248,20 +246,12 @@ def test_added_configuration_files_go_to_the_jobs(seen, tmp_path):
     assert spawned.index(str(tmp_path / "profile.yaml")) < spawned.index(str(tmp_path / "config.yaml"))
 
 
-def test_groups_are_packed_as_we_say(seen):
-    run("dryrun")
-    assert snakemake_internals.packed(seen["workflow"]) == {"small": 2}
-
-
-def test_groups_that_the_user_packs_stay(seen):
-    run("dryrun", groups={"small": 3})
-    assert snakemake_internals.packed(seen["workflow"]) == {"small": 3}
-
-
 def test_the_jobs_to_run_are_those_whose_files_are_missing(seen, tmp_path):
     (tmp_path / "1.txt").touch()
     run()
     assert seen["jobs"] == ["all", "make"]
+    assert type(seen["executor"]).__module__.startswith("snakemake.executors.local")
+    assert callable(seen["executor"].run_job)
 
 
 def test_default_resources_that_no_executor_here_reads(seen):
@@ -270,12 +260,6 @@ def test_default_resources_that_no_executor_here_reads(seen):
     assert sorted(seen["resources"]) == ["qos", "slurm_partition"]
     run(forced=True)
     assert seen["resources"] == []
-
-
-def test_the_executor_is_the_plugin_s(seen):
-    run()
-    assert type(seen["executor"]).__module__.startswith("snakemake.executors.local")
-    assert callable(seen["executor"].run_job)
 
 
 SUBMIT = {"executor": "cluster-generic", "submit": "bash"}  # a batch system that runs each job at once

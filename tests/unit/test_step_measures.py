@@ -1,10 +1,5 @@
 """What steps measure: it leaves the weights as they are, and its columns are right for known gradients and times."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import dataclasses
 import json
 

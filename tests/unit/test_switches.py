@@ -1,13 +1,8 @@
 """Switches of Horovod, TensorFlow, the input and the placement: what sets them, and what refuses them."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import copy
 import dataclasses
 import math
+import os
 import subprocess
 import sys
 import types
@@ -36,6 +31,7 @@ from study.training.schedule import Schedule
 
 WEAK = {"scaling": "weak", "epochs": 8}  # five steps an epoch
 STEPS = 5
+DDP = {"framework": "pytorch", "strategy": "ddp"}
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
 
@@ -48,10 +44,7 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({"cache_capacity": 0}, {"HOROVOD_CACHE_CAPACITY": "0"}),
         ({"hierarchical_allreduce": True}, {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}),
         ({"xla": True}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}),
-        (
-            {"framework": "pytorch", "strategy": "ddp", "torch_compile": True},
-            {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
-        ),
+        ({**DDP, "torch_compile": True}, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
         ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
         ({"nccl_algorithm": "Tree"}, {"NCCL_ALGO": "Tree"}),
@@ -120,10 +113,7 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"cache_samples": True, "gpus": 1, "emulated_ranks": 2}, "cache_samples: an emulated rank's batches"),
         ({"training_loop": "custom", "profile": True}, "training_loop: the profile's columns"),
         ({"cache_samples": True}, "cache_samples: nt3's tables are in memory"),
-        (
-            {"backward_passes_per_step": 1000},
-            "backward_passes_per_step: it is more than the .* the weights would never",
-        ),
+        ({"backward_passes_per_step": 1000}, "backward_passes_per_step: it is more than the .* would never"),
         ({"warmup": "constant"}, "warmup: constant says how the rate grows in warmup_epochs, which is 0"),
         ({"warmup": "momentum_corrected", "warmup_epochs": 1}, "warmup: nt3's optimizer has no momentum"),
         ({"warmup": "by_epoch"}, "warmup: by_epoch says how the rate grows in warmup_epochs, which is 0"),
@@ -135,27 +125,15 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"learning_rate_decay": "linear", "plateau_epochs": 2}, "learning_rate_decay: the decay sets the learning"),
         ({"communication_cores": 1}, "communication_cores: needs binding: core"),
         ({"nccl_algorithm": "Ring", "gpus": 1}, "nccl_algorithm: Ring has no effect: one rank has no communication"),
-        (
-            {"nccl_protocol": "LL", "strategy": "parameter_server", "servers": 1},
-            "nccl_protocol: it was not tried with",
-        ),
+        ({"nccl_protocol": "LL", "strategy": "parameter_server", "servers": 1}, "nccl_protocol: it was not tried with"),
         ({"communication_interface": "eth0; rm"}, "communication_interface: 'eth0; rm' is no name of a network"),
-        (
-            {"allreduce_library": "gloo", "framework": "pytorch", "strategy": "ddp"},
-            "allreduce_library: strategy: .* one",
-        ),
-        (
-            {"mpi_collectives": "sm", "framework": "pytorch", "strategy": "ddp"},
-            "mpi_collectives: strategy: ddp does not",
-        ),
+        ({**DDP, "allreduce_library": "gloo"}, "allreduce_library: strategy: .* one"),
+        ({**DDP, "mpi_collectives": "sm"}, "mpi_collectives: strategy: ddp does not"),
         (
             {"mpi_collectives": "sm", "mpi_allreduce_algorithm": "ring"},
             "mpi_allreduce_algorithm: it is the module tuned",
         ),
-        (
-            {"strategy": "parameter_server", "servers": 1, "fusion_threshold_mb": 1},
-            "strategy: .*the fusion buffer is",
-        ),
+        ({"strategy": "parameter_server", "servers": 1, "fusion_threshold_mb": 1}, "strategy: .*the fusion buffer is"),
         ({"strategy": "parameter_server", "servers": 1, "learning_rate_decay": "linear"}, "strategy: .*learning_rate"),
     ],
 )
@@ -178,10 +156,9 @@ def test_what_does_not_fit_together_is_refused_with_the_key(point, message):
     ],
 )
 def test_a_mistake_is_told_with_the_nearest_name(key, value, message):
-    content = copy.deepcopy(STUDY)
-    content["runs"] = [{"benchmark": "nt3", "scaling": "strong", "gpus": 1, "loader": "npy", key: value}]
+    runs = [{"benchmark": "nt3", "scaling": "strong", "gpus": 1, "loader": "npy", key: value}]
     with pytest.raises(StudyError) as told:
-        checked.check(content, schemas.studies(), "test.yaml")
+        checked.check({**STUDY, "runs": runs}, schemas.studies(), "test.yaml")
     assert message in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -197,62 +174,36 @@ def refused(on, **point):
 @pytest.mark.parametrize(
     ("on", "point", "reason"),
     [
-        ("local", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): horovodrun starts the ranks ove"),
-        ("local_mpi", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): it needs NCCL within a node"),
-        ("summit", {"hierarchical_allreduce": True}, "hierarchical_allreduce (1 run): with 2 ranks on one node"),
-        (
-            "local",
-            {"nccl_algorithm": "Ring"},
-            "nccl_algorithm (1 run): it is NCCL's, and the machine's ranks have no GPU",
-        ),
-        (
-            "local_mpi",
-            {"nccl_min_channels": 4},
-            "nccl_min_channels (1 run): it is NCCL's, and the machine's ranks have",
-        ),
-        (
-            "local",
-            {"communication_interface": "lo"},
-            "communication_interface (1 run): Horovod's Gloo and MPI take thei",
-        ),
-        (
-            "local",
-            {"communication_interface": "none0", "framework": "pytorch", "strategy": "ddp"},
-            "communication_interface (1 run): this host has no interface none0 with an IPv4 address; it has",
-        ),
-        (
-            "lab",
-            {"communication_interface": "lo"},
-            "communication_interface (1 run): the machine's file names the inter",
-        ),
-        (
-            "local",
-            {"mpi_collectives": "sm"},
-            "mpi_collectives (1 run): it is Open MPI's, and launcher: horovodrun is not",
-        ),
-        (
-            "local_mpi",
-            {"mpi_allreduce_algorithm": "ring", "allreduce_library": "gloo"},
-            "mpi_allreduce_algorithm (1 run): it is Open MPI's, and launcher: horovodrun is not",
-        ),
-        ("local_mpi", {"mpi_collectives": "han"}, "mpi_collectives (1 run): han reduces within nodes, then between"),
-        ("theta", {"allreduce_library": "gloo"}, "allreduce_library (1 run): launcher: aprun decides on the library"),
-        ("summit", {"allreduce_library": "mpi"}, "allreduce_library (1 run): the ranks have GPUs, between which"),
-        ("local", {"lustre_stripes": 4}, "lustre_stripes (1 run): local has no file_system: lustre in its file"),
-        ("local", {"communication_cores": 1, "binding": "core"}, "communication_cores (1 run): 1 of a rank's 1 cores"),
-        ("lab", {"binding": "numa"}, "binding (1 run): the laboratory's hosts share one machine's cores"),
+        ("local", {"hierarchical_allreduce": True}, "horovodrun starts the ranks ove"),
+        ("local_mpi", {"hierarchical_allreduce": True}, "it needs NCCL within a node"),
+        ("summit", {"hierarchical_allreduce": True}, "with 2 ranks on one node"),
+        ("local", {"nccl_algorithm": "Ring"}, "it is NCCL's, and the machine's ranks have no GPU"),
+        ("local_mpi", {"nccl_min_channels": 4}, "it is NCCL's, and the machine's ranks have"),
+        ("local", {"communication_interface": "lo"}, "Horovod's Gloo and MPI take thei"),
+        ("local", {"communication_interface": "none0", **DDP},
+         "this host has no interface none0 with an IPv4 address; it has"),
+        ("lab", {"communication_interface": "lo"}, "the machine's file names the inter"),
+        ("local", {"mpi_collectives": "sm"}, "it is Open MPI's, and launcher: horovodrun is not"),
+        ("local_mpi", {"mpi_allreduce_algorithm": "ring", "allreduce_library": "gloo"},
+         "it is Open MPI's, and launcher: horovodrun is not"),
+        ("local_mpi", {"mpi_collectives": "han"}, "han reduces within nodes, then between"),
+        ("theta", {"allreduce_library": "gloo"}, "launcher: aprun decides on the library"),
+        ("summit", {"allreduce_library": "mpi"}, "the ranks have GPUs, between which"),
+        ("local", {"lustre_stripes": 4}, "local has no file_system: lustre in its file"),
+        ("local", {"communication_cores": 1, "binding": "core"}, "1 of a rank's 1 cores"),
+        ("lab", {"binding": "numa"}, "the laboratory's hosts share one machine's cores"),
     ],
-)
+)  # fmt: skip
 def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason):
     (line,) = refused(on, **point)
-    assert line.startswith(f"config/studies/test.yaml: {reason}")
+    assert line.startswith(f"config/studies/test.yaml: {next(iter(point))} (1 run): {reason}")
 
 
 def test_a_machine_that_has_it_refuses_nothing():
     assert refused("summit", hierarchical_allreduce=True, gpus=12, epochs=12, scaling="weak") == []
     assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
     assert refused("perlmutter", nccl_algorithm="Ring", communication_interface="hsn0") == []
-    assert refused("local", communication_interface="lo", framework="pytorch", strategy="ddp") == []
+    assert refused("local", communication_interface="lo", **DDP) == []
     switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
     assert refused("local", data_format="channels_first") == []

@@ -20,7 +20,7 @@ from study.experiment.study import Further, Study
 from study.records import targets
 from study.records.record import make_record
 from study.records.table_inputs import gather
-from study.records.tidy import MEASURED, loading_frame, runs_frame
+from study.records.tidy import loading_frame, runs_frame
 from study.report import sources
 from study.report.findings import declaration
 from study.report.tables import TABLES, declared
@@ -32,13 +32,12 @@ NO_LOADING = loading_frame([], "c0de", Path("."))
 
 
 @pytest.fixture
-def frame(make_run, tmp_path):
+def frame(make_recorded, tmp_path):
     """The tidy table of made-up runs: ``frame((run, {"times": [...]}), ...)``."""
 
     def build(*runs):
         for run, facts in runs:
-            folder = make_run(run, **facts)
-            write_json(folder / "record.json", make_record(folder))
+            make_recorded(run, **facts)
         planned, results = [run for run, _ in runs], tmp_path / "local"
         code = {run["benchmark"]: "c0de" for run in planned}
         found = runs_frame(planned, code, results, reads_targets=True)
@@ -46,11 +45,6 @@ def frame(make_run, tmp_path):
         return pd.read_csv(tmp_path / "runs.csv")
 
     return build
-
-
-def test_what_figures_may_draw_is_a_column_of_runs_csv(frame):
-    (run,) = expand()
-    assert set(MEASURED) <= set(frame((run, {})))
 
 
 def test_each_declared_table_has_measures_or_code_that_makes_its_rows():
@@ -364,23 +358,22 @@ def test_scaling_strong(frame):
     assert table.loc[1, "load_share"] == pytest.approx(3 / 40)
 
 
-def test_scaling_weak(frame):
-    runs = expand(gpus=[1, 4], scaling="weak")
-    table = by_gpus(
-        TABLES["scaling"].make(frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 25.0}], strict=True)), NO_LOADING)
-    )
-    assert list(table.efficiency) == pytest.approx([1, 0.8])
-    assert list(table.speedup) == pytest.approx([1, 3.2])
-
-
-@pytest.mark.parametrize(("scaling", "runtime"), [("weak", 25.0), ("strong", 6.25)])
-def test_scaling_of_ranks_that_share_the_samples(frame, scaling, runtime):
-    """Each of four ranks trains a quarter of the samples, under strong scaling in a quarter of the epochs."""
-    runs = expand(gpus=[1, 4], scaling=scaling, epochs=8, sharding="by_rank")
-    facts = [{"runtime": 100.0}, {"runtime": runtime}]
-    table = by_gpus(TABLES["scaling"].make(frame(*zip(runs, facts, strict=True)), NO_LOADING))
-    assert list(table.efficiency) == pytest.approx([1, 1])
-    assert list(table.speedup) == pytest.approx([1, 4])
+@pytest.mark.parametrize(
+    ("grid", "runtimes", "speedup", "efficiency"),
+    [
+        ({"scaling": "weak"}, (20.0, 25.0), 3.2, 0.8),
+        ({"scaling": "batch", "batch_scaling": "linear", "batch_size": 10}, (20.0, 10.0), 2, 0.5),
+        ({"scaling": "weak", "epochs": 8, "sharding": "by_rank"}, (100.0, 25.0), 4, 1),
+        ({"scaling": "strong", "epochs": 8, "sharding": "by_rank"}, (100.0, 6.25), 4, 1),
+    ],
+    ids=["weak", "batch", "weak, a quarter of the samples each", "strong, and in a quarter of the epochs"],
+)
+def test_scaling_is_of_the_whole_work(frame, grid, runtimes, speedup, efficiency):
+    facts = [{"runtime": each} for each in runtimes]
+    runs = frame(*zip(expand(gpus=[1, 4], **grid), facts, strict=True))
+    table = by_gpus(TABLES["scaling"].make(runs, NO_LOADING))
+    assert list(table.speedup) == pytest.approx([1, speedup])
+    assert list(table.efficiency) == pytest.approx([1, efficiency])
 
 
 @pytest.mark.parametrize("name", ["han2019_table1", "pittman2018_table2", "pittman2018_table3"])
@@ -828,15 +821,6 @@ def test_claims_of_a_file_alone_are_of_loading_measurements(frame, tmp_path):
     assert rows.loc[("theta", "nt3")].missing == "a loading measurement of nt3 with read_csv and chunked"
 
 
-def test_efficiency_of_batch_scaling_is_of_the_whole_work(frame):
-    runs = expand(gpus=[1, 4], scaling="batch", batch_scaling="linear", batch_size=10)
-    table = by_gpus(
-        TABLES["scaling"].make(frame(*zip(runs, [{"runtime": 20.0}, {"runtime": 10.0}], strict=True)), NO_LOADING)
-    )
-    assert list(table.speedup) == pytest.approx([1, 2])
-    assert list(table.efficiency) == pytest.approx([1, 0.5])
-
-
 @pytest.mark.parametrize("name", ["icpp2019_table1", "icpp2019_table5"])
 def test_every_table_tells_old_code(frame, name):
     runs = frame(*((run, {}) for run in expand(loader=["read_csv", "chunked"])))
@@ -988,10 +972,9 @@ def test_loads_by_old_code_are_told(tmp_path):
     assert any("another version of the code" in note for note in table.notes)
 
 
-def test_a_run_s_file_that_changed_after_its_record_is_refused(make_run, tmp_path):
+def test_a_run_s_file_that_changed_after_its_record_is_refused(make_recorded, tmp_path):
     (run,) = expand()
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    folder = make_recorded(run)
     (folder / "history.csv").write_text("epoch,time_s\n1,0.001\n")
     with pytest.raises(StudyError, match="history.csv: was changed after the run"):
         runs_frame([run], {"nt3": "c0de"}, tmp_path / "local")

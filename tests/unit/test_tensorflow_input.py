@@ -1,10 +1,5 @@
 """TensorFlow's input pipeline gives what NumPy gives: the same samples, in the same order, in each epoch."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import numpy as np
 import pytest
 import tensorflow as tf

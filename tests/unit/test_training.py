@@ -1,10 +1,5 @@
 """One rank's work with made-up companions: model, learning rate, checks. TensorFlow is real, Horovod is not here."""
 
-import os
-
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import json
 import math
 import types

@@ -8,7 +8,6 @@ import pytest
 from examples import expand
 
 from study.compare import likeness
-from study.core.files import write_json
 from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
@@ -21,11 +20,10 @@ MODELLED = {"power_source": "modelled"}
 
 
 @pytest.fixture
-def rows(make_run, tmp_path):
+def rows(make_recorded, tmp_path):
     """The tidy table of experiments: ``rows({column: value, or values by block}, ...)``, blocks one after the other."""
     (run,) = expand(scaling="strong", gpus=2)
-    folder = make_run(run)
-    write_json(folder / "record.json", make_record(folder))
+    make_recorded(run)
     first = {**runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").iloc[0].to_dict(), "power_source": "measured"}
 
     def build(*experiments):
