@@ -382,13 +382,13 @@ def test_a_ratio_and_a_slope_count_only_what_their_blocks_are_worth():
 @pytest.mark.case("gains-of-sharing", source="keras-team/keras-tuner #1018", right="at most 5 % of tables")
 def test_a_gain_of_sharing_is_adjusted_over_the_rows_of_its_table():
     from study.core.statistics import p_value
-    from study.report.tables import ensembles2
+    from study.report.tables import ensembles
 
     rng, told, alone = np.random.default_rng(14), 0, 0
     for _ in range(STUDIES):
         ps = [p_value(sample_of_logarithms(rng.normal(0, 0.02, 4))) for _ in range(8)]
         gains = pd.DataFrame({f"{gain}{end}": ps for gain in ("time", "cpu") for end in ("_p", "_gain")})
-        told += bool(ensembles2._judged(gains)["time_verdict"].ne(ensembles2.NO_DIFFERENCE).any())
+        told += bool(ensembles._judged(gains)["time_verdict"].ne(ensembles.NO_DIFFERENCE).any())
         alone += min(ps) < 0.05
     assert told / STUDIES <= MOST and alone / STUDIES > 0.2
 

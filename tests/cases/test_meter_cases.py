@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from test_sensors import FakeNvml, write  # noqa: E402
+from fake_nvml import FakeNvml  # noqa: E402
+from test_sensors import write  # noqa: E402
 
 from study.core import provenance  # noqa: E402
 from study.instruments import gpus  # noqa: E402
@@ -156,47 +157,37 @@ def test_one_file_of_a_cray_node_is_empty(tmp_path, empty):
     assert node.read().energy_j == 3
 
 
-class Gpus(FakeNvml):
-    """GPU 0 is in MIG mode; GPU 2 is lost."""
-
-    def nvmlDeviceGetMigMode(self, handle):
-        return (1, 1) if handle == 0 else (0, 0)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        if index == 2:
-            raise self.NVMLError("GPU is lost")
-        return index
-
-
 @pytest.mark.case("mig", source="guilbaults/slurm-job-exporter PR #55", right="no rank owns a GPU in MIG mode")
-@pytest.mark.parametrize("shown", ["0", "GPU-0", "MIG-5e1b"])
+@pytest.mark.parametrize("shown", ["0", "GPU-00000000", "MIG-5e1b"])
 def test_a_gpu_in_mig_mode(shown):
-    assert gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": shown}, Gpus({}, count=2)) == [None]
-    assert gpus.list_visible_gpus({}, Gpus({}, count=2)) == [None, "GPU-1"]
+    fake = FakeNvml(2)
+    fake.gpus[0].mig = True
+    assert gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": shown}, fake) == [None]
+    assert gpus.list_visible_gpus({}, fake) == [None, "GPU-00000001-aaaa"]
 
 
 @pytest.mark.case("nodevfiles", source="ray-project/ray PR #7014", right="no GPU; [0] of 0,7,1")
 def test_no_device_files():
-    found = [
-        gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": text}, FakeNvml({}, count=2))
-        for text in ("NoDevFiles", "none", "0,7,1")
-    ]
-    assert found == [[], [], ["GPU-0"]]
+    found = [gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": text}, FakeNvml(2)) for text in ("NoDevFiles", "none", "0,7,1")]
+    assert found == [[], [], ["GPU-00000000-aaaa"]]
 
 
 @pytest.mark.case("lost-gpu", source="wookayin/gpustat #125", right="the other GPUs are read, the lost one is named")
 def test_one_gpu_is_lost():
-    found = nvml.find(Gpus({83: (0, 3, 10)}, count=4))
-    assert [device.name for device in found] == ["GPU-0", "GPU-1", "GPU-3"]
+    fake = FakeNvml(4)
+    fake.gpus[2].is_lost = True
+    found = nvml.find(fake)
+    assert [device.name for device in found] == [f"GPU-0000000{index}-aaaa" for index in (0, 1, 3)]
     assert found.missing[0].why == "NVML: GPU 2: GPU is lost"
 
 
 @pytest.mark.case("old-bindings", source="our own", right="power without the counter; other sensors are read")
 def test_bindings_that_lack_a_function(tmp_path, monkeypatch):
-    monkeypatch.delattr(FakeNvml, "nvmlDeviceGetFieldValues")
-    monkeypatch.delattr(FakeNvml, "nvmlDeviceGetClockInfo")
-    (device,) = nvml.find(FakeNvml({}))
-    assert (device.read().power_w, device.read().energy_j, device.read().clock_mhz) == (70, None, None)
+    for name in ("nvmlDeviceGetFieldValues", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMigMode"):
+        monkeypatch.delattr(FakeNvml, name)
+    (device,) = nvml.find(FakeNvml(1))
+    assert (device.read().power_w, device.read().energy_j, device.read().clock_mhz) == (60, None, None)
+    assert gpus.list_visible_gpus({}, FakeNvml(1)) == ["GPU-00000000-aaaa"]
 
 
 @pytest.mark.case("no-bindings", source="our own", right="the reason; RAPL is read, and the run goes on")
@@ -221,11 +212,9 @@ def test_nvml_s_bindings_are_not_installed(tmp_path, monkeypatch):
 @pytest.mark.case("module-by-name", source="ml-energy/zeus PR #172", right="the GPU's power, 585 W, not 640 W")
 @pytest.mark.parametrize(("name", "has_counter"), [("NVIDIA GH200 480GB", 0), (b"NVIDIA GB200", 0), ("NVIDIA B200", 1)])
 def test_a_superchip_that_tells_no_scope(name, has_counter):
-    class Named(FakeNvml):
-        def nvmlDeviceGetName(self, handle):
-            return name
-
-    (device,) = nvml.find(Named({83: (0, 3, 640_000), 186: (0, 1, 585_000)}))
+    fake = FakeNvml(1)
+    fake.gpus[0].name, fake.stuck_power_mw = name, 585_000
+    (device,) = nvml.find(fake)
     assert (device.read().energy_j is not None, device.read().power_w) == (bool(has_counter), 585)
 
 
@@ -237,7 +226,9 @@ def test_a_counter_of_a_module():
                 handle, [each[0] if isinstance(each, tuple) else each for each in fields]
             )
 
-    (device,) = nvml.find(Superchip({83: (0, 3, 10), 186: (0, 1, 585_000)}))
+    fake = Superchip(1)
+    fake.stuck_power_mw = 585_000
+    (device,) = nvml.find(fake)
     assert (device.read().energy_j, device.read().power_w) == (None, 585)
 
 

@@ -17,7 +17,7 @@ from study import workloads
 from study.backends.tensorflow import devices, model_state, own_models, parameter_server
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
-from study.communication.roles import roles
+from study.communication.roles import variables_by_rank
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT

@@ -80,7 +80,7 @@ def test_a_reduction_is_paired_within_blocks():
     study = study_of(GRID)
     found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
     assert (found.verdict, found.unit, found.blocks, found.runs) == ("yes", "%", 3, 6)
-    assert (found.value, found.low, found.high) == pytest.approx((25, 25, 25))
+    assert (found.estimate, found.low, found.high) == pytest.approx((25, 25, 25))
     assert found.sentence == "Shorter by 25 % (95 % interval 25 to 25 %, 3 blocks)."
     assert found.quantity == "1 - runtime_s: loader chunked / read_csv"
     assert sorted(found.records) == sorted(f"runs/{run.directory}/record.json" for run in study.runs)
@@ -154,7 +154,7 @@ def test_a_ratio_has_no_percent():
     study = study_of(GRID)
     runs = rows(study, lambda run: run.repeat * (2.0 if run["loader"] == "chunked" else 1.0))
     found = outcome.outcome(declared(kind="ratio"), study, runs)
-    assert (found.verdict, found.unit, found.value) == ("yes", "1", pytest.approx(2))
+    assert (found.verdict, found.unit, found.estimate) == ("yes", "1", pytest.approx(2))
     assert found.sentence == "Shorter by 2 (95 % interval 2 to 2, 3 blocks)."
     assert outcome.outcome(declared(kind="ratio", claim="below"), study, runs).verdict == "opposite"
 
@@ -171,7 +171,7 @@ def test_a_trend_is_the_slope_per_doubling():
     runs = rows(study, lambda run: 10.0 * run.repeat, load_s=lambda run: 10.0 * run.repeat * share[run.gpus])
     found = outcome.outcome(finding, study, runs)
     assert (found.verdict, found.unit) == ("yes", "percentage points per doubling")
-    assert (found.value, found.low, found.high) == pytest.approx((3, 3, 3))
+    assert (found.estimate, found.low, found.high) == pytest.approx((3, 3, 3))
     assert found.sentence == "Shorter by 3 percentage points (95 % interval 3 to 3 percentage points, 3 blocks)."
     assert found.quantity == "change of load_s / runtime_s per doubling of gpus"
     falling = outcome.outcome(finding, study, runs.assign(load_s=runs["runtime_s"] - runs["load_s"]))
@@ -204,7 +204,7 @@ def test_one_quantity_follows_another_within_blocks():
         broadcast_fastest_s=lambda run: 0.2 * run.repeat,
     )
     found = outcome.outcome(declared(**FOLLOWS), study, runs)
-    assert (found.verdict, found.unit, found.value) == ("yes", "s per s", pytest.approx(0.9))
+    assert (found.verdict, found.unit, found.estimate) == ("yes", "s per s", pytest.approx(0.9))
     assert found.sentence == "Shorter by 0.9 s (95 % interval 0.9 to 0.9 s, 3 blocks)."
     assert found.quantity == "change of broadcast_s - broadcast_fastest_s per unit of load_s - load_fastest_s"
     same = outcome.outcome(declared(**FOLLOWS), study, runs.assign(load_s=2.0))
@@ -240,7 +240,7 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     runs = changed(runs, 7, runtime_s=0.0)
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs) == ("yes", 4, 8)
-    assert found.value == pytest.approx(30)
+    assert found.estimate == pytest.approx(30)
     reasons = {each["record"]: each["reason"] for each in found.left_out}
     assert [reasons[runs.record[place]] for place in (0, 1, 3, 5, 7)] == [
         "failed: oom in train",
@@ -306,7 +306,7 @@ def test_if_every_run_failed_there_is_no_verdict():
     study = study_of(GRID)
     runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
     found = outcome.outcome(declared(), study, runs)
-    assert (found.verdict, found.blocks, found.runs, found.value) == ("not_enough_runs", 0, 0, None)
+    assert (found.verdict, found.blocks, found.runs, found.estimate) == ("not_enough_runs", 0, 0, None)
     assert found.sentence.endswith("Left out: 6 runs (failed).")
 
 
@@ -324,7 +324,7 @@ def test_an_arm_that_was_added_later_has_no_verdict():
     runs["started_wall_ns"] = range(len(runs))
     found = outcome.outcome(declared(), study, runs)
     assert (found.verdict, found.low) == ("not_enough_runs", None)
-    assert found.value == pytest.approx(25)
+    assert found.estimate == pytest.approx(25)
     assert "the 3 blocks did not run one after the other, as batch jobs do with --jobs 1" in found.sentence
 
 
