@@ -19,10 +19,7 @@ from test_timeline_figure import STARTED_NS, add_run, selected  # noqa: E402
 
 from study.backends.tensorflow.input_measures import InputMeasures  # noqa: E402
 from study.backends.tensorflow.step_measures import StepMeasures  # noqa: E402
-from study.instruments import (
-    phases,  # noqa: E402
-    queue_usage,  # noqa: E402
-)
+from study.instruments import phases, queue_usage  # noqa: E402
 from study.instruments.timeline import read_communication  # noqa: E402
 from study.launch import failure  # noqa: E402
 from study.records import ensemble  # noqa: E402

@@ -16,19 +16,10 @@ from test_sensors import write  # noqa: E402
 
 from study.core import provenance  # noqa: E402
 from study.instruments import gpus  # noqa: E402
-from study.instruments.power import (
-    sensors,  # noqa: E402
-    summary,  # noqa: E402
-    telemetry,  # noqa: E402
-)
+from study.instruments.power import counted_devices, sensors, summary, telemetry  # noqa: E402
 from study.instruments.power.energy import compute_energy  # noqa: E402
 from study.instruments.power.readings import Unavailable  # noqa: E402
-from study.instruments.power.sensors import (
-    cray,  # noqa: E402
-    nvml,  # noqa: E402
-    occ,  # noqa: E402
-    rapl,  # noqa: E402
-)
+from study.instruments.power.sensors import cray, nvml, occ, rapl  # noqa: E402
 from study.instruments.power.telemetry import Series  # noqa: E402
 
 
@@ -168,7 +159,9 @@ def test_a_gpu_in_mig_mode(shown):
 
 @pytest.mark.case("nodevfiles", source="ray-project/ray PR #7014", right="no GPU; [0] of 0,7,1")
 def test_no_device_files():
-    found = [gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": text}, FakeNvml(2)) for text in ("NoDevFiles", "none", "0,7,1")]
+    found = [
+        gpus.list_visible_gpus({"CUDA_VISIBLE_DEVICES": text}, FakeNvml(2)) for text in ("NoDevFiles", "none", "0,7,1")
+    ]
     assert found == [[], [], ["GPU-00000000-aaaa"]]
 
 
@@ -358,9 +351,9 @@ def test_two_samplers_of_one_host(tmp_path, order):
 def test_a_gpu_that_two_hosts_see():
     """Of containers whose clock was set between the starts of their samplers, so that nothing else tells it."""
     both = [series(READ, busy(READ)), dataclasses.replace(series(READ, busy(READ)), host="n2")]
-    assert [each.name for each in summary._keep_each_once(both, {})] == ["GPU-a"]
+    assert [each.name for each in counted_devices.keep_each_once(both, {})] == ["GPU-a"]
     packages = [dataclasses.replace(each, sensor="rapl", kind="cpu", name="package-0") for each in both]
-    assert len(summary._keep_each_once(packages, {})) == 2
+    assert len(counted_devices.keep_each_once(packages, {})) == 2
 
 
 @pytest.mark.case("two-rates", source="our own", right="the faster one of two samplers that read to the end")

@@ -17,7 +17,6 @@ from study import workloads
 from study.backends.tensorflow import devices, model_state, own_models, parameter_server
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
-from study.communication.roles import variables_by_rank
 from study.core import checked
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -25,6 +24,7 @@ from study.experiment import metric_names
 from study.instruments import phases
 from study.launch import variables
 from study.launch.failure import failure_of
+from study.machines.run_layout import list_roles
 from study.training import rank
 from study.workloads.nt3 import tensorflow as nt3
 
@@ -379,7 +379,7 @@ def test_the_chief_tells_of_sparse_gradients_for_its_workers():
     (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, strategy="parameter_server", servers=1,
                         learning_rate_scaling="none")  # fmt: skip
     chief = object.__new__(parameter_server.Chief)
-    chief._run, chief._roles = define(planned), roles("parameter_server", 2, 1)
+    chief._run, chief._roles = define(planned), list_roles("parameter_server", 2, 1)
     chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)}, lost=set())
     chief._place = SimpleNamespace(local_ranks=lambda processes: [0, 1])
     chief._traffic = SimpleNamespace(mean=lambda number: {})

@@ -298,7 +298,7 @@ def test_a_job_of_another_batch_system_is_not_the_run_s():
     local = machine.load("local")
     assert queues.read_job(STALE, local) is None
     assert launchers.remove_other_jobs({**STALE, "HOME": "/h"}, local) == {"HOME": "/h"}
-    assert variables.without_other_jobs is launchers.remove_other_jobs
+    assert variables.remove_other_jobs is launchers.remove_other_jobs
 
 
 @pytest.mark.case("stale-job-of-the-scheduler", source="our own", right="refused before the start")

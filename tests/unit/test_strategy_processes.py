@@ -278,7 +278,7 @@ def test_a_channel_notices_who_has_gone(over_tcp):
     held.close()
     counted = {*counters._read_sockets()}
     assert bool(counted & root.sockets()) == over_tcp
-    assert not counted & root.sockets() & {*counters.Traffic(root.sockets())._counted()}
+    assert not counted & root.sockets() & {*counters.Traffic(root.sockets())._read_counters()}
     two.close()
     asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
     asked.start()

@@ -105,7 +105,7 @@ class Stream(SampleSource):
         self.usage.end()
         self._finish()
         self.usage.end()
-        self._cpu_s, self._library_cpu_s = (counters.read_process_cpu_s() - cpu, counters.compute_cpu_s_since(library))
+        self._cpu_s, self._library_cpu_s = counters.read_process_cpu_s() - cpu, counters.compute_cpu_s_since(library)
 
     def failure(self) -> BaseException | None:
         """The error with which sharing has failed; None if it has not."""

@@ -242,7 +242,7 @@ class Window:
 
     def begin_step(self) -> None:
         """Note that the next step's batch is about to be requested, which ends the step before."""
-        self._end_step()
+        self.end_step()
         if self._at_epoch == self._epoch and self._step == self._first:
             self._profiler.start()
             self._begin()
@@ -253,10 +253,6 @@ class Window:
     def _begin(self) -> None:
         self._mark()
         self._begun = self._steps[-1][1] if self._steps else self._marks[-1][0]
-
-    def end_steps(self) -> None:
-        """Note that the last step of an epoch has ended."""
-        self._end_step()
 
     def input_ready(self, asked_ns: int) -> None:
         """Note that a batch has come. asked_ns: when it was requested."""
@@ -281,7 +277,8 @@ class Window:
         self._profiler.mark()
         self._marks.append((before, time.monotonic_ns()))
 
-    def _end_step(self) -> None:
+    def end_step(self) -> None:
+        """Note that a step has ended: the next one begins, or the epoch is over."""
         if self._begun is None:
             return
         is_last = len(self._steps) + 1 == self._number

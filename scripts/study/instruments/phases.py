@@ -69,14 +69,7 @@ class PhaseLog:
         """Log one edge, now or ``at`` an earlier (wall, monotonic) time."""
         self._open.append(phase) if edge == "begin" else self._open.remove(phase)
         wall, monotonic = at or now()
-        line = {
-            "phase": phase,
-            "edge": edge,
-            "rank": self._rank,
-            "host": self._host,
-            "wall_ns": wall,
-            "monotonic_ns": monotonic,
-        }
+        line = dict(zip(KEYS, (phase, edge, self._rank, self._host, wall, monotonic), strict=True))
         with naming(self._path), open(self._path, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ def _launch(
         "steering": environment.steering(of_ranks),
         "isolation": isolation.problems(of_ranks),
         "data": _data(run),
-        "hosts": [host.as_dict() for host in hosts],
+        "hosts": [asdict(host) for host in hosts],
         "timed_alone": place.as_dict(),
         **provenance.collect(of_ranks, run.framework),
         **(_of_program(run) if of_command else {}),

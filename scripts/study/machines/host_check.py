@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -33,18 +33,8 @@ from study.machines.run_layout import INTERFACE, Links
 LIMIT_S = 30  # for a host's answer; one that is busy takes long, one that is down is told sooner by ssh
 CLOCK_LIMIT_S = 60  # a larger offset is a mistake of that host's set-up, and spoils the times of files
 CLOCK_READINGS = 10
-HOST_FACTS = (
-    "hostname",
-    "boot_id",
-    "cpu",
-    "cores",
-    "cores_allowed",
-    "physical_cores_allowed",
-    "cpu_quota_cores",
-    "memory_mb",
-    "memory_limit_mb",
-    "congestion_control",
-)  # by the host itself
+HOST_FACTS = ("hostname", "boot_id", "cpu", "cores", "cores_allowed", "physical_cores_allowed", "cpu_quota_cores",
+              "memory_mb", "memory_limit_mb", "congestion_control")  # by the host itself  # fmt: skip
 NO_FOLDER, NO_PYTHON = 71, 72  # exit codes of `_make_command`
 
 Facts = dict[str, Any]  # the answer of `study.machines.probe`, and offset_s and uncertainty_s of the clock
@@ -73,10 +63,6 @@ class Host:
     congestion_control: str
     clock_offset_s: float
     clock_uncertainty_s: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def check_hosts(

@@ -47,7 +47,7 @@ def make_answer(request: dict) -> dict:
         "resolves": is_own_name(name),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "cpu": _read_cpu_model(),
-        **_read_core_facts(),
+        **runpy.run_path(str(Path(__file__).parents[1] / "core" / "cores.py"))["facts"](),
         "interfaces": dict(list_interfaces()),
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "reached_from": reached[:1],
@@ -58,11 +58,6 @@ def make_answer(request: dict) -> dict:
         "sees_token": _wait_for_file(request["token"]),
         "data": {path: _digest_file(path) for path in request["data"]},
     }
-
-
-def _read_core_facts() -> dict:
-    facts: dict = runpy.run_path(str(Path(__file__).parents[1] / "core" / "cores.py"))["facts"]()
-    return facts
 
 
 def is_own_name(name: str) -> bool:

@@ -44,8 +44,7 @@ def compute_limit_s(minutes: float) -> float:
 
 def get_smallest_nodes(machine: dict[str, Any]) -> int:
     """The fewest nodes of a job; 1 without a rule."""
-    smallest: int = machine.get("queue", {}).get("smallest_nodes", 1)
-    return smallest
+    return int(machine.get("queue", {}).get("smallest_nodes", 1))
 
 
 def find_longest_minutes(nodes: int, machine: dict[str, Any]) -> int | None:

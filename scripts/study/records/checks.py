@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from study.core import fields
-from study.instruments.power.summary import PROGRAM
+from study.instruments.phases import PROGRAM
 from study.records.power import METERED, WHOLE_RUN
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"

@@ -56,7 +56,7 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | Non
             super().on_batch_begin(batch, logs)
 
         def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-            self._window.end_steps()
+            self._window.end_step()
             super().on_test_begin(logs)
 
     if window is not None:

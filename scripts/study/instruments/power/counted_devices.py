@@ -8,20 +8,48 @@ as used.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from study.core import checked
 from study.core.csv_columns import read_columns
 from study.core.csv_files import NAME, TEXT, WHOLE
 from study.core.files import AnyPath
 from study.instruments.disturbance import FILE
 from study.instruments.gpus import OWN
+from study.instruments.phases import PROGRAM
+from study.instruments.power.run_windows import RUN, compute_windows, group_hosts, rename_hosts
 from study.instruments.power.telemetry import Series
 
 UNKNOWN = "which GPUs the ranks used cannot be told; see CUDA_VISIBLE_DEVICES in docs/telemetry.md"
 
 USER_COLUMNS = {"end_monotonic_ns": WHOLE, "host": NAME, "gpu_users": TEXT}
 Spans = Mapping[str, tuple[float, float]]  # {host: (begin, end) of the program, monotonic seconds}
+OF_RANK = ("gpu", "gpu_reason")
+# Of metrics.json, what power needs of it.
+RANKS = {
+    "type": "object",
+    "required": ["ranks"],
+    "properties": {
+        "ranks": {"type": "array", "items": {"properties": {name: {"type": ["string", "null"]} for name in OF_RANK}}},
+    },
+}
+
+
+class UsedGpus(NamedTuple):
+    """The ranks' GPUs: their UUIDs, with None for an unknown one, empty if the ranks have no GPU.
+
+    fill_nodes: whether the ranks surely use all GPUs of their nodes. why: there is an unknown one, if that is known.
+    """
+
+    gpus: set[str | None]
+    fill_nodes: bool = False
+    why: str | None = None
 
 
 def choose_series(
@@ -141,3 +169,69 @@ def _has_run_kernels(gpu: Series, spans: Spans) -> bool:
         return False
     inside = (gpu.seconds >= begin) & (gpu.seconds <= end)
     return bool((gpu.utilization_pct[inside] > 0).any())  # NaN is not
+
+
+def find_used_gpus(
+    folder: Path, machine: dict[str, Any], series: list[Series], edges: Iterable[dict[str, Any]]
+) -> UsedGpus:
+    """The ranks' GPUs; of a command, unknown ones where there is no evidence that it used these and no others.
+
+    series: of all devices. edges: of the run's phases.
+    """
+    by_uuid = [each for each in series if each.sensor == "nvml"]
+    if not machine["gpus_per_rank"] and not by_uuid:
+        return UsedGpus(set())
+    metrics = checked.load_json(folder / "metrics.json", RANKS)
+    ranks, used = metrics["ranks"], UsedGpus(set())
+    if machine["gpus_per_rank"]:
+        # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.
+        fill_nodes = not machine.get("hosts") and len(ranks) % machine["ranks_per_node"] == 0
+        fill_nodes &= _count_most_gpus(series, machine["power_sensors"]) <= machine["ranks_per_node"]
+        why = next((rank["gpu_reason"] for rank in ranks if rank.get("gpu_reason")), None)
+        used = UsedGpus({rank.get("gpu") for rank in ranks}, fill_nodes, why)
+    return _check_by_evidence(used, by_uuid, folder, edges) if PROGRAM in metrics and by_uuid else used
+
+
+def _count_most_gpus(series: list[Series], order: list[str]) -> int:
+    """The most GPUs that were read on one host: more than its ranks, and some are not theirs.
+
+    A device may stand for several GPUs, such as a module of two. order: as of `choose_series`.
+    """
+    hosts = Counter(each.host for each in keep_first_sensor_per_kind(series, order) if each.kind == "gpu")
+    return max(hosts.values(), default=0)
+
+
+def _check_by_evidence(used: UsedGpus, gpus: list[Series], folder: Path, edges: Iterable[dict[str, Any]]) -> UsedGpus:
+    """The GPUs of a command's ranks: as they should be, or unknown ones, with the reason.
+
+    gpus: those that were read by UUID. The rest as of `find_used_gpus`.
+    """
+    if None in used.gpus:
+        return used
+    hosts = group_hosts(folder)
+    windows = compute_windows(rename_hosts(edges, hosts))
+    spans = {host: span for (host, window), span in windows.items() if window == RUN}
+    users = GpuUsers(folder, spans, hosts)
+    uuids = {gpu for gpu in used.gpus if gpu is not None}
+    doubt = (
+        explain_doubtful_gpus(uuids, users, keep_each_once(gpus, hosts), spans)
+        if uuids
+        else explain_uncounted_gpus(users)
+    )
+    return used._replace(gpus={None}, why=doubt) if doubt else used
+
+
+def add_gpus(machine: dict[str, Any], used: UsedGpus) -> dict[str, Any]:
+    """The machine's settings; with GPUs of the ranks where a command used some, whatever its file says."""
+    return machine | {"gpus_per_rank": 1} if used.gpus and not machine["gpus_per_rank"] else machine
+
+
+def keep_each_once(series: list[Series], hosts: Mapping[str, str]) -> list[Series]:
+    """Keep each device of each machine once, as read by the sampler that read it for longest; a GPU by UUID."""
+    longest: dict[tuple[str, str, str, str], Series] = {}
+    for each in series:
+        host = hosts.get(each.host, each.host)
+        key = "" if each.name.startswith("GPU-") else host, each.sensor, each.kind, each.name
+        if key not in longest or np.ptp(each.seconds) > np.ptp(longest[key].seconds):
+            longest[key] = replace(each, host=host)
+    return list(longest.values())

@@ -9,16 +9,7 @@ import re
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import (
-    SENSORS,
-    Counter,
-    Device,
-    Devices,
-    Missing,
-    Reading,
-    Unavailable,
-    to_words,
-)
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable, to_words
 
 ROOT = Path("/sys/cray/pm_counters")
 NAME = re.compile(r"(?:(cpu|memory|accel)(\d*)_)?(?:energy|power)")

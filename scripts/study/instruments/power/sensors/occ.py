@@ -16,16 +16,7 @@ from pathlib import Path
 
 from study.core.cores import contents
 from study.core.files import AnyPath
-from study.instruments.power.readings import (
-    SENSORS,
-    Counter,
-    Device,
-    Devices,
-    Missing,
-    Reading,
-    Unavailable,
-    to_words,
-)
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable, to_words
 
 ROOT = Path("/sys/class/hwmon")
 DRIVERS = ("ibmpowernv", "occ")

@@ -17,16 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study.core.files import AnyPath
-from study.instruments.power.readings import (
-    SENSORS,
-    Counter,
-    Device,
-    Devices,
-    Missing,
-    Reading,
-    Unavailable,
-    to_words,
-)
+from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable, to_words
 
 ROOT = Path("/sys/class/powercap")
 DRIVER = "intel-rapl"  # by MSR or TPMI; preferred to intel-rapl-mmio
