@@ -13,6 +13,7 @@ import yaml
 from examples import STUDY
 
 from study import plan
+from study.compare import reference_check as checks
 from study.compare import references
 from study.core import checked, code_version, configuration
 from study.core.errors import StudyError
@@ -21,7 +22,6 @@ from study.core.statistics import exact
 from study.experiment import expansion, schemas
 from study.experiment.study import Reference
 from study.instruments import calibration
-from study.compare import reference_check as checks
 from study.records.record import make_record
 
 POINT = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 1, "loader": "read_csv"}
