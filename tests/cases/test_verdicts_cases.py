@@ -461,7 +461,7 @@ def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors()
 
     def answer(form, *arms, **sides):
         (found,) = answer_claim(Claim("q", "1", form=form, column="runtime_s", **sides), pd.concat(arms))
-        return found.estimate, int(found.arms.runs["status"].ne("ok").sum())
+        return found.estimate, sum(int(side["status"].ne("ok").sum()) for side in found.arms.sides)
 
     sides = {"one": {"loader": "a"}, "other": {"loader": "b"}}
     estimate, failed = answer("change_pct", arm(8.0, 3, "a"), arm(10.0, 0, "b"), **sides)

@@ -180,7 +180,7 @@ def blocks_of(values, code="a"):
 def answer(form, measure, one, other):
     """The answer of a claim of two arms."""
     claim = declaration.Claim("q", "1", form=form, column=measure, one={"gpus": 1}, other={"gpus": 2})
-    return claim_estimates._estimate_two(claim, Arms(one, other), other)
+    return claim_estimates._estimate_arms(claim, Arms(one, other))
 
 
 def test_a_difference_is_of_the_blocks_that_can_be_compared():

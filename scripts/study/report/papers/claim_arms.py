@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from study.report.papers import formulas
-from study.report.papers.declaration import GROWTH, Claim, Declared
+from study.report.papers.declaration import GROWTH, OF_LOADS, Claim, Declared
 from study.report.papers.points import benchmark as specification
 from study.report.papers.published import select_rows
 from study.report.tables.published_values import select_runs_of_method
@@ -33,9 +33,9 @@ class Arms:
     other: pd.DataFrame | None = None
 
     @property
-    def runs(self) -> pd.DataFrame:
-        """The runs of both."""
-        return self.one if self.other is None else pd.concat([self.one, self.other])
+    def sides(self) -> list[pd.DataFrame]:
+        """Both, or the only one."""
+        return [self.one] if self.other is None else [self.one, self.other]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class PaperRuns:
     machine stand beside each claim.
     """
 
-    def __init__(self, paper: Declared, runs: pd.DataFrame) -> None:
-        self._paper = paper
+    def __init__(self, paper: Declared, runs: pd.DataFrame, loading: pd.DataFrame) -> None:
+        self._paper, self._loading = paper, loading
         self._of_table = {name: select_runs_of_method(source.select_runs(runs), paper.paper)
                           for name, source in paper.points.items()}  # fmt: skip
         if paper.quantities and len(runs):
@@ -78,7 +78,11 @@ class PaperRuns:
         self._loaders = tuple(dict.fromkeys(side["loader"] for side in compared if "loader" in side))
 
     def find_candidates(self, claim: Claim) -> Candidates:
-        """The runs that can be of a claim."""
+        """The runs that can be of a claim, or the measurements of loading a training file."""
+        if claim.form == OF_LOADS:
+            wanted = {"benchmark": claim.benchmark, "split": "train", "status": "ok"}
+            loads = self._select_machines(claim, select_rows(self._loading, wanted))
+            return Candidates(loads, loads, {}, loads)
         paper_runs = self._of_table[claim.points] if claim.points else self._runs
         at = self._add_loaders(claim)
         if paper_runs.empty:
@@ -92,14 +96,6 @@ class PaperRuns:
         runs = on_any_ranks if claim.spans_rank_counts else select_rows(on_any_ranks, ranks)
         others = sorted({*on_any_machine["machine"]} - {*on_any_ranks["machine"]})
         return Candidates(runs, _select_tried(claim, runs), at, paper_runs, tuple(others))
-
-    def find_loads(self, claim: Claim, loading: pd.DataFrame) -> pd.DataFrame:
-        """The successful measurements of loading a training file with one of the claim's loaders."""
-        if loading.empty:
-            return loading
-        loaders = (claim.one["loader"], claim.other["loader"])
-        wanted = {"benchmark": claim.benchmark, "split": "train", "status": "ok", "loader": loaders}
-        return self._select_machines(claim, select_rows(loading, wanted))
 
     def _select_machines(self, claim: Claim, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows of a claim's own machine and of those that the paper does not name; all if it compares machines."""
@@ -125,14 +121,13 @@ def _select_tried(claim: Claim, runs: pd.DataFrame) -> pd.DataFrame:
     """The failed runs, and those with a value of the claim's measure."""
     if claim.column is None:
         return runs
-    if claim.column not in runs:
-        return runs.iloc[:0]
-    return runs[runs["status"].ne("ok") | runs[claim.column].notna()]
+    has_value = runs[claim.column].notna() if claim.column in runs else False
+    return runs[runs["status"].ne("ok") | has_value]
 
 
 def split_experiments(claim: Claim, runs: pd.DataFrame) -> list[pd.DataFrame]:
     """The runs by experiment: those of one differ in nothing but the number of ranks and what the claim compares."""
-    keys = [name for name in IDENTITY if name in runs and name not in {"gpus", *_find_axes(claim)}]
+    keys = [name for name in (*IDENTITY, "page_cache") if name in runs and name not in {"gpus", *_find_axes(claim)}]
     return [group for _, group in runs.groupby(keys, sort=False, dropna=False)] if len(runs) else []
 
 
@@ -179,7 +174,7 @@ def _fill_workload(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """The rows, in which failed runs have the workload of their point's successful ones, which only these know."""
     unknown = [name for name in columns if name in (*WORKLOAD, "batch_size_per_rank")]
     keys = [name for name in columns if name not in unknown]
-    if "status" not in rows or not unknown or not keys:
+    if "status" not in rows or not unknown or not keys or rows["status"].eq("ok").all():
         return rows
     first = rows.groupby(keys, dropna=False)[unknown].transform("first")
     return rows.assign(**{name: rows[name].where(rows["status"] == "ok", first[name]) for name in unknown})

@@ -23,7 +23,7 @@ Other forms are functions that a paper's module registers in `OWN_FORMS`.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -37,7 +37,7 @@ from study.core.statistics import summarize
 from study.records.power import OF_POWER
 from study.report.papers import formulas
 from study.report.papers.claim_arms import Arms, compare_rank_counts, pair_arms
-from study.report.papers.declaration import Claim
+from study.report.papers.declaration import OF_LOADS, Claim
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class Answer:
     missing: str | None = None
 
 
-OF_LOADS = "speedup_of_loads"
 OwnForm = Callable[[Claim, pd.DataFrame], Answer | None]
 OWN_FORMS: Registry[OwnForm] = Registry("quantity of a claim")
 
@@ -70,34 +69,33 @@ def check_own_form(claim: Claim, paper: str) -> None:
         )
 
 
-def answer_claim(claim: Claim, runs: pd.DataFrame) -> Iterator[Answer]:
-    """The answers of a claim from its runs, all of them or those of one experiment."""
+def answer_claim(claim: Claim, runs: pd.DataFrame) -> list[Answer]:
+    """The answers of a claim from its runs, or its loading measurements: all of them or those of one experiment."""
     claim = compare_rank_counts(claim, runs)
     if claim.has_own_form:
-        yield from filter(None, [OWN_FORMS[claim.quantity](claim, runs)])
-    elif claim.form and not (claim.one and claim.one == claim.other):
-        for arms in pair_arms(claim, runs):
-            answer = _estimate_one(claim, arms) if arms.other is None else _estimate_two(claim, arms, arms.other)
-            if answer.estimate.blocks:
-                yield answer
+        answer = OWN_FORMS[claim.quantity](claim, runs)
+        return [answer] if answer else []
+    if claim.form == OF_LOADS:
+        answers = [_estimate_loads(claim, runs)] if len(runs) else []
+    elif claim.form is None or (claim.one and claim.one == claim.other):
+        answers = []
+    else:
+        answers = [_estimate_arms(claim, arms) for arms in pair_arms(claim, runs)]
+    return [answer for answer in answers if answer.estimate.blocks]
 
 
-def _estimate_one(claim: Claim, arms: Arms) -> Answer:
-    """The number of one set of runs; without blocks if they have none."""
-    good, column = arms.one[arms.one["status"].eq("ok")], claim.column
+def _estimate_arms(claim: Claim, arms: Arms) -> Answer:
+    """The number of one or two sets of runs; without blocks if they have none, or cannot be compared."""
     if claim.form == "failed_pct":
         return Answer(_estimate_failures(arms.one, claim.failure), arms)
-    if column is None or mixes_power(good, column):
+    if claim.column is None or mixes_power(claim.column, *arms.sides):
         return Answer(Estimate(), arms)
-    sample = summarize(good[column])
-    if claim.form != "spread_pct":
-        scale = 100 if claim.form == "value_pct" else 1
-        mean, half = scale * sample.mean, scale * sample.ci95
-        return Answer(Estimate(mean, mean - half, mean + half, sample.n), arms)
-    if sample.n < 2:
-        return Answer(Estimate(), arms)
-    spread = 100 * (good[column].max() / good[column].min() - 1)
-    return Answer(Estimate(float(spread), blocks=sample.n), arms)
+    if arms.other is None:
+        return Answer(_estimate_repeats(claim.form or "", arms.one, claim.column), arms)
+    estimate = _compare(claim.form or "", arms.one, arms.other, claim.column)
+    if claim.form != "difference_pct":
+        return Answer(estimate, arms)
+    return Answer(estimate, arms, weight=_average_compared_blocks(arms.other, arms.one, claim.column, estimate))
 
 
 def _estimate_failures(runs: pd.DataFrame, kind: str | None) -> Estimate:
@@ -107,29 +105,34 @@ def _estimate_failures(runs: pd.DataFrame, kind: str | None) -> Estimate:
     return Estimate(100 * float(failed.mean()), blocks=len(repeats)) if len(repeats) else Estimate()
 
 
-def _estimate_two(claim: Claim, arms: Arms, other: pd.DataFrame) -> Answer:
-    """The number of two sets of runs, without the interval of survivors; without blocks if none can be compared."""
-    one, column, form = arms.one, claim.column or "", claim.form or ""
+def _estimate_repeats(form: str, runs: pd.DataFrame, column: str) -> Estimate:
+    """The mean over the successful repeats, or how far they are apart."""
+    values = runs.loc[runs["status"].eq("ok"), column]
+    sample = summarize(values)
+    if form == "spread_pct":
+        return Estimate(100 * float(values.max() / values.min() - 1), blocks=sample.n) if sample.n > 1 else Estimate()
+    scale = 100 if form == "value_pct" else 1
+    mean, half = scale * sample.mean, scale * sample.ci95
+    return Estimate(mean, mean - half, mean + half, sample.n)
+
+
+def _compare(form: str, one: pd.DataFrame, other: pd.DataFrame, column: str) -> Estimate:
+    """The number of two sets of runs, paired within blocks; without an interval if that is one of survivors."""
     is_difference = form == "difference"
-    if mixes_power(arms.runs, column):
-        return Answer(Estimate(), arms)
     estimate = (estimate_difference if is_difference else estimate_ratio)(one, other, column)
     if not estimate.blocks:
-        return Answer(estimate, arms)
-    if arms.runs["machine"].nunique() > 1:  # which never take turns
+        return estimate
+    if {*one["machine"]} != {*other["machine"]}:  # which never take turns
         estimate = dataclasses.replace(estimate, pairing=estimate.pairing and UNPAIRED).without_interval()
     estimate = without_survivors(estimate, {"one": one, "other": other}, column, 0.0 if is_difference else 1.0)
-    if is_difference:
-        return Answer(estimate, arms)
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    weight = _average_compared_blocks(other, one, column, estimate) if form == "difference_pct" else 1.0
-    return Answer(estimate.convert(functools.partial(formulas.of_ratio, form, ranks=ranks)), arms, weight)
+    return estimate if is_difference else estimate.convert(functools.partial(formulas.of_ratio, form, ranks=ranks))
 
 
-def mixes_power(runs: pd.DataFrame, column: str) -> bool:
+def mixes_power(column: str, *arms: pd.DataFrame) -> bool:
     """Whether a number would be one of measured and modelled power, also of a column that follows from power."""
     is_of_power = column in OF_POWER or units.of_column(column) in ("W", "J")
-    return is_of_power and runs["power_source"].nunique() > 1
+    return is_of_power and len({source for arm in arms for source in arm["power_source"].dropna()}) > 1
 
 
 def _average_compared_blocks(arm: pd.DataFrame, other: pd.DataFrame, column: str, estimate: Estimate) -> float:
@@ -139,16 +142,10 @@ def _average_compared_blocks(arm: pd.DataFrame, other: pd.DataFrame, column: str
     return float(arm.loc[compared, column].astype(float).mean())
 
 
-def answer_from_loads(claim: Claim, loads: pd.DataFrame) -> Iterator[Answer]:
-    """The median of the repeats' ratios other / one, of each measurement of the training file.
-
-    loads: the measurements with either of the claim's loaders.
-    """
-    if loads.empty:
-        return
+def _estimate_loads(claim: Claim, loads: pd.DataFrame) -> Answer:
+    """The median of the repeats' ratios other / one; without blocks if no repeat has both loaders."""
     one, other = claim.one["loader"], claim.other["loader"]
-    for _, group in loads.groupby(["machine", "dataset", "page_cache"], sort=False):
-        times = group.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=[one, other])
-        ratios = (times[other] / times[one]).dropna()
-        if len(ratios):
-            yield Answer(Estimate(float(ratios.median()), blocks=len(ratios)), Arms(group))
+    used = loads[loads["loader"].isin([one, other])]
+    times = used.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=[one, other])
+    ratios = (times[other] / times[one]).dropna()
+    return Answer(Estimate(float(ratios.median()), blocks=len(ratios)), Arms(used))

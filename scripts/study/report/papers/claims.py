@@ -18,15 +18,8 @@ from study.records.names import join_records
 from study.records.power import NO_MEAN, OF_POWER
 from study.report.papers import formulas
 from study.report.papers.claim_arms import Candidates, PaperRuns, compare_rank_counts, pair_arms, split_experiments
-from study.report.papers.claim_estimates import (
-    OF_LOADS,
-    Answer,
-    answer_claim,
-    answer_from_loads,
-    check_own_form,
-    mixes_power,
-)
-from study.report.papers.declaration import Claim, Declared
+from study.report.papers.claim_estimates import Answer, answer_claim, check_own_form, mixes_power
+from study.report.papers.declaration import OF_LOADS, Claim, Declared
 from study.report.papers.published import select_rows
 from study.report.papers.workload import differences, file_difference
 from study.report.tables.published_values import NOT_STATED, not_stated
@@ -53,32 +46,30 @@ def recompute_claims(paper: Declared, runs: pd.DataFrame, loading: pd.DataFrame)
     """
     for claim in paper.claims:
         check_own_form(claim, paper.paper)
-    paper_runs = PaperRuns(paper, runs)
-    rows = [row for claim in paper.claims for row in _make_rows(paper, claim, paper_runs, loading)]
+    paper_runs = PaperRuns(paper, runs, loading)
+    rows = [row for claim in paper.claims for row in _make_rows(paper, claim, paper_runs)]
     frame = pd.DataFrame(rows)
     return frame.astype({name: "Int64" for name in INTEGERS if name in frame})
 
 
 def list_workload_differences(frame: pd.DataFrame) -> list[str]:
     """The notes of the result of `recompute_claims`: how the runs' workloads differ from the paper's."""
-    known = frame.dropna(subset=["workload_difference"])
-    texts = known["workload_difference"].where(
-        known["benchmark"].isna(), known["benchmark"].fillna("") + ": " + known["workload_difference"]
+    differing = frame.dropna(subset=["workload_difference"])
+    texts = differing["workload_difference"].where(
+        differing["benchmark"].isna(), differing["benchmark"].fillna("") + ": " + differing["workload_difference"]
     )
     return [f"not the paper's workload, so not comparable: {text}" for text in texts.unique()]
 
 
-def _make_rows(paper: Declared, claim: Claim, paper_runs: PaperRuns, loading: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _make_rows(paper: Declared, claim: Claim, paper_runs: PaperRuns) -> Iterator[dict[str, Any]]:
     """The rows of one claim."""
     candidates = paper_runs.find_candidates(claim)
-    if claim.form == OF_LOADS:
-        answers_of_rows = [[each] for each in answer_from_loads(claim, paper_runs.find_loads(claim, loading))]
-    elif paper.quantities:
-        experiments = split_experiments(claim, candidates.tried)
-        answers_of_rows = [list(answer_claim(claim, runs)) for runs in experiments]
-    else:
-        answers = list(answer_claim(claim, candidates.tried))
-        answers_of_rows = [_keep_largest_workload(answers) if claim.points else answers]
+    tried = candidates.tried
+    answers_of_rows = [
+        answer_claim(claim, runs) for runs in (split_experiments(claim, tried) if paper.quantities else [tried])
+    ]
+    if claim.points:
+        answers_of_rows = list(map(_keep_largest_workload, answers_of_rows))
     labels = EMPTY | _label_claim(paper, claim)
     answered = [answers for answers in answers_of_rows if answers and not math.isnan(answers[0].estimate.value)]
     for answers in answered:
@@ -137,14 +128,14 @@ def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) 
     """The columns of a row that follow from its numbers and the runs behind them; none without answers."""
     if not answers:
         return {}
-    runs = pd.concat([answer.arms.runs for answer in answers]).drop_duplicates("record")
+    runs = pd.concat([side for answer in answers for side in answer.arms.sides]).drop_duplicates("record")
     good = runs[runs["status"].eq("ok")]
     points = good.drop_duplicates([name for name in POINT if name in good])
     if claim.form == OF_LOADS:
         difference = file_difference(good.iloc[0])
     else:  # a key that the claim names counts as the paper's own
-        known = points.assign(repeats_ok=1).astype(dict.fromkeys(WORKLOAD, "Int64"))
-        difference = differences(paper.paper, known, own=(*claim.one, *claim.at))
+        workloads = points.assign(repeats_ok=1, **{name: points[name].astype("Int64") for name in WORKLOAD})
+        difference = differences(paper.paper, workloads, own=(*claim.one, *claim.at))
     return {
         **(_label_experiment(claim, runs) if paper.quantities else {}),
         **({"source": f"runs; published: {paper.points[claim.points].what}"} if claim.points else {}),
@@ -175,25 +166,25 @@ def _combine(answers: Sequence[Answer], of_rank_counts: bool = False) -> dict[st
     Of several networks or points the value is their mean, which has no interval. of_rank_counts: of several rank counts
     there is no value, as a mean says nothing of any of them; the interval has the outermost ends of theirs.
     """
-    known = [answer.estimate for answer in answers]
-    values, lows, highs = zip(*(estimate.numbers for estimate in known), strict=True)
-    several = len(known) > 1
-    value, low, high = known[0].numbers
+    estimates = [answer.estimate for answer in answers]
+    values, lows, highs = zip(*(estimate.numbers for estimate in estimates), strict=True)
+    several = len(estimates) > 1
+    value, low, high = estimates[0].numbers
     if several and of_rank_counts:
         value, low, high = math.nan, float(np.min(lows)), float(np.max(highs))
     elif several:
         value, low, high = float(np.average(values, weights=[each.weight for each in answers])), math.nan, math.nan
-    fewer_blocks = dict.fromkeys(estimate.alike for estimate in known if estimate.alike)
+    fewer_blocks = dict.fromkeys(estimate.alike for estimate in estimates if estimate.alike)
     return {
         "value": value,
         "lowest": float(min(values)) if several else math.nan,
         "highest": float(max(values)) if several else math.nan,
         "low": low,
         "high": high,
-        "pairing": "; ".join(sorted({estimate.pairing for estimate in known if estimate.pairing})) or None,
+        "pairing": "; ".join(sorted({estimate.pairing for estimate in estimates if estimate.pairing})) or None,
         "blocks_alike": None if math.isnan(low) else "; ".join(fewer_blocks) or None,
-        "repeats": min(estimate.blocks for estimate in known),
-        "series": len(known) if several else None,
+        "repeats": min(estimate.blocks for estimate in estimates),
+        "series": len(estimates) if several else None,
     }
 
 
@@ -214,16 +205,14 @@ def _is_modelled(claim: Claim, runs: pd.DataFrame) -> bool:
 def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
     runs, column = candidates.runs, claim.column
-    if claim.form == OF_LOADS:
-        return f"a loading measurement of {claim.benchmark} with {claim.other['loader']} and {claim.one['loader']}"
     good = runs[runs["status"].eq("ok")] if len(runs) else runs
     if len(runs) and good.empty and claim.form:
         return f"good runs: {counted_kinds(runs['failure_kind'])}"
-    known = good if len(good) else candidates.paper_runs
-    if column and len(known) and (column not in known or known[column].isna().all()):
-        reasons = known["power_reason"].dropna().unique() if column in OF_POWER else ()
+    examined = good if len(good) else candidates.paper_runs
+    if column and len(examined) and (column not in examined or examined[column].isna().all()):
+        reasons = examined["power_reason"].dropna().unique() if column in OF_POWER else ()
         return f"{claim.measure} of these runs: {'; '.join(reasons) or 'not measured'}"
-    if column and len(good) and mixes_power(good, column):
+    if column and len(good) and mixes_power(column, good):
         return f"{claim.measure} of these runs: {NO_MEAN}"
     return _describe_needed_runs(paper, claim, candidates, good)
 
@@ -245,7 +234,7 @@ def _describe_needed_runs(paper: Declared, claim: Claim, candidates: Candidates,
         "in two repeats" if claim.form == "spread_pct" else None,
         f"on {claim.machine}; those here are of {' and '.join(others)}" if others else None,
     ]
-    return f"runs {' '.join(filter(None, parts))}"
+    return " ".join(["loading measurements" if claim.form == OF_LOADS else "runs", *filter(None, parts)])
 
 
 def _spell_keys(keys: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The table of each paper's claims, as the paper's ``claims.yaml`` declares it."""
 
+import functools
 from collections.abc import Callable
 
 import pandas as pd
@@ -50,18 +51,13 @@ def _find_condition(paper: Declared) -> Callable[[Study], bool] | None:
     return lambda study: has_ensembles(study) or any(map(uses, study.runs))
 
 
-def _make_claims(paper: Declared) -> kinds.Make:
+def _make_claims(paper: Declared, runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
     """The table of a paper's claims, from our runs and from the published numbers, which need no run."""
+    frame = recompute_claims(paper, steady(runs) if paper.table.get("without_first_epoch") else runs, loading)
+    remarks = list_workload_differences(frame) + notes(frame, share_runs=True)
     optional = tuple(name for name in SHOWN if name not in ALWAYS_SHOWN)
-    experiment = (*LABELS_OF_EXPERIMENTS, *(name for name in IDENTITY if name not in LABELS_OF_EXPERIMENTS))
-    identity = experiment if paper.quantities else ()
-
-    def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-        frame = recompute_claims(paper, steady(runs) if paper.table.get("without_first_epoch") else runs, loading)
-        remarks = list_workload_differences(frame) + notes(frame, share_runs=True)
-        return Table(f"{paper.paper}_claims", paper.table["caption"], frame, SHOWN, optional, remarks, identity)
-
-    return make
+    identity = tuple(dict.fromkeys((*LABELS_OF_EXPERIMENTS, *IDENTITY))) if paper.quantities else ()
+    return Table(f"{paper.paper}_claims", paper.table["caption"], frame, SHOWN, optional, remarks, identity)
 
 
 def _register(paper: Declared) -> None:
@@ -75,7 +71,7 @@ def _register(paper: Declared) -> None:
         is_there=_find_condition(paper),
         compares_runs=True,
         reads_further=paper.table.get("further_results", False),
-    )(_make_claims(paper))
+    )(functools.partial(_make_claims, paper))
 
 
 for _paper in papers():

@@ -23,6 +23,7 @@ FORMS = {
     "ratio": True, "change_pct": True, "loss_pct": True, "efficiency": True, "difference": True, "difference_pct": True,
 }  # fmt: skip
 GROWTH = ("growth", "growth_pct")  # forms of quantities, of two numbers of ranks
+OF_LOADS = "speedup_of_loads"  # a form of quantities, of loading measurements instead of runs
 OF_POINTS = ("value", "ratio", "change_pct", "difference", "difference_pct")
 ONLY_OF_POINTS = ("difference_pct",)
 NAMES = frozenset({"benchmark", "scaling", "batch_size"})  # that a formula may use besides the paper's numbers

@@ -19,23 +19,23 @@ GROWTH_SIGN = "validation_growth_sign_accuracy"  # what the paper's accuracy of 
 def loading_dominates_from(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Number of ranks from which on loading takes longer than training: load_s > train_s (docs/method.md)."""
     excess, ratio = "load_minus_train_s", "load_to_train_ratio"
-    known = average_by_ranks(runs, excess, ratio)
-    if known.empty:
+    averages = average_by_ranks(runs, excess, ratio)
+    if averages.empty:
         return None
-    largest = f"at most {known[ratio].max():.0%} of train_s on {list_ranks(known)} ranks"
+    largest = f"at most {averages[ratio].max():.0%} of train_s on {list_ranks(averages)} ranks"
     otherwise = f"loading does not dominate in these runs: {largest}"
-    return find_threshold(runs, known, known[excess], known[ci95_name(excess)], otherwise)
+    return answer_threshold(runs, averages, averages[excess], averages[ci95_name(excess)], otherwise)
 
 
 @OWN_FORMS.register("accuracy_falls_from")
 def accuracy_falls_from(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Number of ranks from which on the training accuracy is more than `FALL` below the experiment's best."""
-    known = average_by_ranks(runs, "accuracy")
-    if known.empty:
+    averages = average_by_ranks(runs, "accuracy")
+    if averages.empty:
         return None
-    fall = known["accuracy"].max() - FALL - known["accuracy"]
-    otherwise = f"the accuracy does not fall in these runs, on {list_ranks(known)} ranks"
-    return find_threshold(runs, known, fall, known[ci95_name("accuracy")], otherwise)
+    fall = averages["accuracy"].max() - FALL - averages["accuracy"]
+    otherwise = f"the accuracy does not fall in these runs, on {list_ranks(averages)} ranks"
+    return answer_threshold(runs, averages, fall, averages[ci95_name("accuracy")], otherwise)
 
 
 @OWN_FORMS.register("epochs_per_rank_needed")
@@ -44,9 +44,9 @@ def epochs_per_rank_needed(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     falls = accuracy_falls_from(claim, runs)
     if falls is None or math.isnan(falls.estimate.value):
         return falls
-    known = average_by_ranks(runs, "accuracy")
-    before = known[known["gpus"] < falls.estimate.value].iloc[-1]
-    return Answer(Estimate(float(before["epochs_per_rank"]), blocks=falls.estimate.blocks), falls.arms)
+    averages = average_by_ranks(runs, "accuracy")
+    before = averages[averages["gpus"] < falls.estimate.value].iloc[-1]
+    return answer_from_points(runs, averages, before["epochs_per_rank"])
 
 
 @OWN_FORMS.register("accuracy_gain")
@@ -56,18 +56,18 @@ def accuracy_gain(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     The interval is that of both means; there is none where one of them was chosen as the best of several.
     """
     accuracy = GROWTH_SIGN if claim.benchmark == "p1b3" else "accuracy"
-    known = average_by_ranks(runs, accuracy)
-    many = known["gpus"] >= claim.at["gpus"]
-    if known.empty:
+    averages = average_by_ranks(runs, accuracy)
+    many = averages["gpus"] >= claim.at["gpus"]
+    if averages.empty:
         return None
     if not many.any() or many.all():
-        needed = f"runs on {claim.at['gpus']} ranks or more, and on fewer; these are on {list_ranks(known)}"
-        return Answer(Estimate(blocks=int(known["repeats_ok"].min())), select_arms(runs, known), missing=needed)
-    more, fewer = (known.loc[part[accuracy].idxmax()] for part in (known[many], known[~many]))
+        needed = f"runs on {claim.at['gpus']} ranks or more, and on fewer; these are on {list_ranks(averages)}"
+        return answer_from_points(runs, averages, math.nan, missing=needed)
+    more, fewer = (averages.loc[part[accuracy].idxmax()] for part in (averages[many], averages[~many]))
     gain = more[accuracy] - fewer[accuracy]
     was_chosen = many.sum() > 1 or (~many).sum() > 1
     half = math.nan if was_chosen else math.hypot(more[ci95_name(accuracy)], fewer[ci95_name(accuracy)])
-    return Answer(Estimate(gain, gain - half, gain + half, int(known["repeats_ok"].min())), select_arms(runs, known))
+    return answer_from_points(runs, averages, gain, gain - half, gain + half)
 
 
 def average_by_ranks(runs: pd.DataFrame, *measures: str) -> pd.DataFrame:
@@ -75,36 +75,39 @@ def average_by_ranks(runs: pd.DataFrame, *measures: str) -> pd.DataFrame:
     return points(runs, list(measures)).dropna(subset=[measures[0]]).sort_values("gpus")
 
 
-def select_arms(runs: pd.DataFrame, known: pd.DataFrame) -> Arms:
-    """The runs of an experiment that are behind its points. known: of `average_by_ranks`."""
-    return Arms(runs[runs["gpus"].isin(known["gpus"])])
+def answer_from_points(
+    runs: pd.DataFrame, averages: pd.DataFrame, value: float, low: float = math.nan, high: float = math.nan,
+    missing: str | None = None,
+) -> Answer:  # fmt: skip
+    """The answer of an experiment's points, which `average_by_ranks` gives, with the runs behind them."""
+    estimate = Estimate(float(value), low, high, int(averages["repeats_ok"].min()))
+    return Answer(estimate, Arms(runs[runs["gpus"].isin(averages["gpus"])]), missing=missing)
 
 
-def list_ranks(known: pd.DataFrame) -> str:
+def list_ranks(averages: pd.DataFrame) -> str:
     """The rank counts of points in a message."""
-    return ", ".join(map(str, known["gpus"]))
+    return ", ".join(map(str, averages["gpus"]))
 
 
-def find_first_lasting(known: pd.DataFrame, excess: pd.Series) -> float:
+def find_first_lasting(averages: pd.DataFrame, excess: pd.Series) -> float:
     """The smallest number of ranks from which on ``excess`` is positive, at it and all larger ones; NaN if none.
 
-    known: points in ascending order of ``gpus``.
+    averages: points in ascending order of ``gpus``.
     """
-    below = known.loc[~(excess > 0), "gpus"]
-    above = known["gpus"] if below.empty else known.loc[known["gpus"] > below.max(), "gpus"]
+    below = averages.loc[~(excess > 0), "gpus"]
+    above = averages["gpus"] if below.empty else averages.loc[averages["gpus"] > below.max(), "gpus"]
     return float(above.min()) if len(above) else math.nan
 
 
-def find_threshold(
-    runs: pd.DataFrame, known: pd.DataFrame, excess: pd.Series, half: pd.Series, otherwise: str
+def answer_threshold(
+    runs: pd.DataFrame, averages: pd.DataFrame, excess: pd.Series, half: pd.Series, otherwise: str
 ) -> Answer:
     """Where an excess becomes positive for good: by its means, and by the ends of its 95 % intervals (half-width).
 
     otherwise: what to say if it does not.
     """
-    first = find_first_lasting(known, excess)
+    first = find_first_lasting(averages, excess)
     possible, certain = (
-        math.nan if half.isna().any() else find_first_lasting(known, excess + sign * half) for sign in (1, -1)
+        math.nan if half.isna().any() else find_first_lasting(averages, excess + sign * half) for sign in (1, -1)
     )
-    estimate = Estimate(first, possible, certain, int(known["repeats_ok"].min()))
-    return Answer(estimate, select_arms(runs, known), missing=otherwise if math.isnan(first) else None)
+    return answer_from_points(runs, averages, first, possible, certain, otherwise if math.isnan(first) else None)
