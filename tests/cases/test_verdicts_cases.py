@@ -447,20 +447,27 @@ def test_a_check_of_the_few_runs_that_have_a_value_has_no_verdict():
 
 @pytest.mark.case("claims-of-survivors", source="our own", right="no interval, 3 failed runs told")
 def test_a_claim_tells_how_many_runs_failed_and_gives_no_interval_of_survivors():
-    from study.report.papers import claims
+    from study.report.papers.claim_estimates import answer_claim
+    from study.report.papers.declaration import Claim
 
-    def arm(seconds, failed):
+    def arm(seconds, failed, loader):
         return pd.DataFrame({"block": range(1, 7), "status": ["failed"] * failed + ["ok"] * (6 - failed),
                              "runtime_s": [None] * failed + [seconds * (1 + 0.01 * each) for each in range(6 - failed)],
                              "gpus": 1, "session": "s", "failure_kind": "oom", "started_wall_ns": range(6),
+                             "machine": "m", "loader": loader,
                              "record": [f"{seconds}/{each}" for each in range(6)]})  # fmt: skip
 
-    (found,) = claims._of_two("change_pct", arm(8.0, 3), arm(10.0, 0), "runtime_s")
-    assert (found.failed, found.repeats) == (3, 3) and math.isnan(found.low)
-    (found,) = claims._of_two("change_pct", arm(8.0, 0), arm(10.0, 3), "runtime_s")
-    assert found.failed == 3 and found.high < 0, "failures of the slower one do not speak for it"
-    (found,) = claims._of_one("value", arm(8.0, 2), "runtime_s")
-    assert (found.failed, found.repeats) == (2, 4)
+    def answer(form, *arms, **sides):
+        (found,) = answer_claim(Claim("q", "1", form=form, column="runtime_s", **sides), pd.concat(arms))
+        return found.estimate, sum(int(side["status"].ne("ok").sum()) for side in found.arms.sides)
+
+    sides = {"one": {"loader": "a"}, "other": {"loader": "b"}}
+    estimate, failed = answer("change_pct", arm(8.0, 3, "a"), arm(10.0, 0, "b"), **sides)
+    assert (failed, estimate.blocks) == (3, 3) and math.isnan(estimate.low)
+    estimate, failed = answer("change_pct", arm(8.0, 0, "a"), arm(10.0, 3, "b"), **sides)
+    assert failed == 3 and estimate.high < 0, "failures of the slower one do not speak for it"
+    estimate, failed = answer("value", arm(8.0, 2, "a"))
+    assert (failed, estimate.blocks) == (2, 4)
 
 
 @pytest.mark.case("reference-of-another-machine", source="our own", right="no verdict: other hardware")

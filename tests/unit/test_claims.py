@@ -1,5 +1,6 @@
 """Claims of papers: what claims.yaml declares, its formulas, and messages for what is wrong in it."""
 
+import dataclasses
 import math
 
 import pandas as pd
@@ -8,8 +9,8 @@ import yaml
 
 from study.core import statistics
 from study.core.errors import StudyError
-from study.report.papers import claims, claims_of_points, declaration, formulas, published
-from study.report.papers.points import Points
+from study.report.papers import claim_estimates, claims, declaration, formulas, published
+from study.report.papers.claim_arms import Arms
 
 TABLE = {"title": "t", "look_for": "l", "needs": "n", "caption": "c", "runs": {"give": "timings"}}
 CLAIM = {"quantity": "speed", "section": "1"}
@@ -127,6 +128,19 @@ def test_claims_by_experiments_name_a_machine_and_have_no_runs(made):
         made([CLAIM], quantities=quantities)
 
 
+def test_a_quantity_is_declared_or_a_function_of_the_paper_s_module(made):
+    """One that is neither is an error also without runs."""
+    quantities = {"speed": {"form": "value", "measure": {"summit": "runtime_s", "theta": "load_s"}}}
+    at = {"benchmark": "nt3", "machine": "theta", "at": {"scaling": "strong"}}
+    known, own, unknown = ({**CLAIM, **at, "quantity": name} for name in ("speed", "accuracy_gain", "sped"))
+    paper = made([known, own], quantities=quantities)
+    assert [(each.form, each.column, each.has_own_form) for each in paper.claims] == [
+        ("value", "load_s", False), ("accuracy_gain", None, True)]  # fmt: skip
+    wrong = dataclasses.replace(paper, claims=(declaration.Claim(**unknown, form="sped", has_own_form=True),))
+    with pytest.raises(StudyError, match=r"papers/new/claims.yaml: claims: there is no quantity 'sped'.*accuracy_gain"):
+        claims.recompute_claims(wrong, pd.DataFrame(), pd.DataFrame())
+
+
 @pytest.mark.parametrize(
     ("one", "other", "right"),
     [
@@ -141,7 +155,7 @@ def test_a_difference_that_is_only_rounding_is_0(one, other, right):
     columns = pd.Series([one, 5.0]), pd.Series([other, 3.0])
     assert statistics.difference(*columns).tolist() == [expected, 2.0]
     assert formulas.evaluated("a - b", {"a": one, "b": other}.__getitem__, {}) == expected
-    assert formulas.of_two("difference", *columns).tolist() == [expected, 2.0]
+    assert formulas.compute_form("difference", *columns).tolist() == [expected, 2.0]
 
 
 def test_a_formula_runs_no_code():
@@ -155,7 +169,7 @@ MEASURES = ("runtime_s", "node_power_w", "accuracy")
 
 def blocks_of(values, code="a"):
     """Runs by block; the third one is of other code. One run after the other, an arm's directly after the other's."""
-    at = {"status": "ok", "machine": "m", "session": "s", "power_source": "measured"}
+    at = {"status": "ok", "machine": "m", "session": "s", "gpus": 1, "power_source": "measured"}
     return pd.DataFrame([
         {**at, "block": block, "record": f"{code}{block}", "training_code": code if block == 3 else "a",
          "started_wall_ns": 10 * block + (code != "a"), **dict.fromkeys(MEASURES, value)}
@@ -163,31 +177,69 @@ def blocks_of(values, code="a"):
     ])  # fmt: skip
 
 
+def answer(form, measure, one, other):
+    """The answer of a claim of two arms."""
+    claim = declaration.Claim("q", "1", form=form, column=measure, one={"gpus": 1}, other={"gpus": 2})
+    return claim_estimates._estimate_arms(claim, Arms(one, other))
+
+
 def test_a_difference_is_of_the_blocks_that_can_be_compared():
     """20 and 22 of two blocks; the third has two versions of the code. What follows from the seeds is of any hosts."""
     one, other = blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")
-    found = claims._estimate_difference(one, other, "node_power_w")
+    found = answer("difference", "node_power_w", one, other).estimate
     assert (found.value, found.blocks, found.pairing) == (21, 2, "paired")
-    assert claims._estimate_difference(one, other, "accuracy").value == 21
+    assert answer("difference", "accuracy", one, other).estimate.value == 21
     crowded = [each.assign(training_code="a", overlapped=True) for each in (one, other)]
-    assert claims._estimate_difference(*crowded, "accuracy").value == pytest.approx((20 + 22 + 80) / 3)
-    assert claims._estimate_difference(*crowded, "node_power_w") is None
+    assert answer("difference", "accuracy", *crowded).estimate.value == pytest.approx((20 + 22 + 80) / 3)
+    assert not answer("difference", "node_power_w", *crowded).estimate.blocks
     third = [each[each["block"] == 3] for each in (one, other)]
     for measure in ("node_power_w", "accuracy"):
-        assert claims._estimate_difference(*third, measure) is None
+        assert not answer("difference", measure, *third).estimate.blocks
+
+
+def test_a_difference_of_measured_and_modelled_power_is_not_made():
+    one, other = blocks_of([30.0, 32.0]), blocks_of([10.0, 10.0], code="b").assign(power_source="modelled")
+    assert not answer("difference", "node_power_w", one, other).estimate.blocks
+    assert answer("difference", "runtime_s", one, other).estimate.value == 21
 
 
 @pytest.mark.parametrize(
-    ("form", "column", "mean", "repeats"),
-    [("difference", "runtime_s", 31, 2), ("ratio", "runtime_s", 10 * (3.0 * 3.2) ** 0.5, 2),
-     ("difference", "accuracy", 31, 2)],
+    ("form", "column", "value", "weight"),
+    [("difference", "runtime_s", 21, 1), ("difference", "accuracy", 21, 1),
+     ("ratio", "runtime_s", (3.0 * 3.2) ** 0.5, 1),
+     ("difference_pct", "runtime_s", 100 * ((3.0 * 3.2) ** 0.5 - 1), 10)],
 )  # fmt: skip
-def test_the_points_of_a_claim_are_of_the_blocks_that_can_be_compared(form, column, mean, repeats):
-    runs = pd.concat([blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 10.0], code="b")])
-    pair = {"records": "a1; a2; a3", "records_other": "b1; b2; b3", column: 0.0, f"{column}_other": 0.0}
-    pair |= {"repeats_ok": 3, "repeats_ok_other": 3}
-    claim = declaration.Claim("q", "1", form=form, measure=column, one={"gpus": 1}, other={"gpus": 2})
-    source = Points("f.csv", "Table 1", {column: column}, {})
-    (found,) = claims_of_points._of_common_blocks(claim, pd.DataFrame([pair]), source, runs).to_dict("records")
-    assert (found[column], found[f"{column}_other"]) == pytest.approx((mean, 10))
-    assert found["repeats_ok"] == found["repeats_ok_other"] == repeats
+def test_the_numbers_of_a_claim_are_of_the_blocks_that_can_be_compared(form, column, value, weight):
+    """The third block, which has two versions of the code, enters neither the value nor its weight among several."""
+    found = answer(form, column, blocks_of([30.0, 32.0, 90.0]), blocks_of([10.0, 10.0, 90.0], code="b"))
+    assert (found.estimate.value, found.weight, found.estimate.blocks) == (pytest.approx(value), weight, 2)
+
+
+def test_runs_of_two_machines_have_no_interval():
+    """They never take turns, whatever their clocks say."""
+    one, other = blocks_of([30.0, 32.0]), blocks_of([10.0, 10.0], code="b")
+    assert math.isfinite(answer("ratio", "runtime_s", one, other).estimate.low)
+    found = answer("ratio", "runtime_s", one, other.assign(machine="another")).estimate
+    assert (found.value, found.pairing) == (pytest.approx((3.0 * 3.2) ** 0.5), "unpaired")
+    assert math.isnan(found.low) and math.isnan(found.high)
+
+
+def answers_of(*estimates, weights=(1, 1)):
+    rows = [claim_estimates.Estimate(*numbers, blocks=3) for numbers in estimates]
+    return [claim_estimates.Answer(each, Arms(pd.DataFrame()), weight)
+            for each, weight in zip(rows, weights, strict=False)]  # fmt: skip
+
+
+def test_several_numbers_have_a_range_and_those_of_rank_counts_no_mean():
+    one = claims._combine(answers_of((1, 0.5, 1.5)))
+    assert (one["value"], one["low"], one["high"], one["series"]) == (1, 0.5, 1.5, None)
+    assert math.isnan(one["lowest"]) and math.isnan(one["highest"])
+    answers = answers_of((1, 0.5, 1.5), (4, 3, 6), weights=(2, 1))
+    several = claims._combine(answers)
+    assert (several["value"], several["lowest"], several["highest"], several["series"]) == (2, 1, 4, 2)
+    assert math.isnan(several["low"]) and math.isnan(several["high"]), "a mean over networks has no interval"
+    ranks = claims._combine(answers, of_rank_counts=True)
+    assert (ranks["lowest"], ranks["highest"], ranks["low"], ranks["high"]) == (1, 4, 0.5, 6)
+    assert math.isnan(ranks["value"])
+    open_end = claims._combine(answers_of((1, 0.5, math.nan), (4, 3, 6)), of_rank_counts=True)
+    assert open_end["low"] == 0.5 and math.isnan(open_end["high"])

@@ -184,7 +184,7 @@ def test_workers_from_runs_by_the_same_formula(runs_of):
     )
     row = claim(runs, "throughput: 32 workers over 1", "lenet")
     assert (row.value, row.published_value) == (pytest.approx(1211), 1211)
-    assert (row.interval_low, row.interval_high) == (pytest.approx(1211), pytest.approx(1211)), "equal in each block"
+    assert (row.low, row.high) == (pytest.approx(1211), pytest.approx(1211)), "equal in each block"
     assert (row.pairing, row.repeats, row.missing) == ("paired", 3, None)
     assert claim(runs, "scaling efficiency on 32 workers", "lenet").value == pytest.approx(0.4097, abs=1e-4)
     assert "training images 100 instead of 1200000" in row.workload_difference
@@ -197,7 +197,7 @@ def test_one_repeat_has_no_interval(runs_of):
     rates = {"steady_samples_per_s": [10.0]}
     runs = runs_of(*({"benchmark": "lenet", "gpus": 1, "loader": name, **rates} for name in ("tfrecord", "lmdb")))
     row = claim(runs, "throughput: LMDB over TFRecord")
-    assert row.value == 0 and math.isnan(row.interval_low)
+    assert row.value == 0 and math.isnan(row.low)
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_several_networks_have_a_range_and_no_interval(runs_of):
     row = claim(runs, "throughput: batch size 256 over 128, mean")
     assert (row.value, row.published_value) == (pytest.approx(2.7), 2.7)
     assert (row.lowest, row.highest, row.series) == (pytest.approx(1.0), pytest.approx(3.7), 3)
-    assert math.isnan(row.interval_low)
+    assert math.isnan(row.low)
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_claims_from_runs_by_the_same_formula(ensembles):
         {**alexnet, "measure": "compute_throughput", "compute_samples_per_s": [300.0, 310.0]},
     )  # fmt: skip
     row = claim(runs, "CPU time: duplicated / all_shared", "alexnet")
-    assert (row.value, row.interval_low, row.published_value) == (pytest.approx(10.8), pytest.approx(10.8), 10.8)
+    assert (row.value, row.low, row.published_value) == (pytest.approx(10.8), pytest.approx(10.8), 10.8)
     assert (row.pairing, row.repeats) == ("paired", 2)
     assert "training images 100 instead of 1300000" in row.workload_difference
     assert claim(runs, "r_c: rate at which a member computes", "alexnet").value == 305
@@ -253,7 +253,7 @@ def test_a_difference_has_an_interval_only_if_its_arms_ran_in_turn(ensembles):
         )
         row = claim(runs, "power saved per node in use", "alexnet")
         assert (row.value, row.pairing) == (pytest.approx(61 / 3), pairing)
-        assert math.isnan(row.interval_low) != has
+        assert math.isnan(row.low) != has
 
 
 # Figures

@@ -66,7 +66,7 @@ def test_a_claim_is_of_the_blocks_that_both_points_have(frame):
     found = claims_of(frame(*runs))
     row = found[(found["quantity"] == "batch size 200 less 20") & (found["measure"] == "runtime_s")].iloc[0]
     assert row["value"] == pytest.approx(-10, abs=0.01)
-    assert row["interval_low"] < row["value"] < row["interval_high"] < 0
+    assert row["low"] < row["value"] < row["high"] < 0
     assert (row["pairing"], row["repeats"]) == ("paired", 3)
 
 
@@ -271,7 +271,7 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     row = claims_of(both_modes).iloc[0]
     assert (row.value, row.published_value) == (pytest.approx(1608 / 1567), pytest.approx(1608 / 1567))
     assert (row.pairing, row.missing) == ("unpaired", None)
-    assert math.isnan(row.interval_low), "two machines are never interleaved"
+    assert math.isnan(row.low), "two machines are never interleaved"
     assert row.source == "runs; published: section 4.1"
 
 

@@ -1,244 +1,243 @@
 """A paper's claims, recomputed from this study's runs by the formulas that give the published numbers.
 
-Its ``claims.yaml`` declares them. ``form`` is the formula over ``measure``, of runs that differ only in ``one`` and
-``other``:
-
-- value, value_pct: the mean over the repeats, and 100 x the mean
-- spread_pct: 100 x (longest / shortest - 1) over the repeats
-- ratio, change_pct, loss_pct: one / other, and 100 x (one / other - 1), 100 x (1 - one / other)
-- efficiency: one / other / (ranks of one / ranks of other)
-- difference: mean of one - mean of other
-
-``at`` restricts the runs.
+Its ``claims.yaml`` declares them. A claim selects runs, which are divided into arms; each pair of arms has an
+`Estimate`, and the estimates make a row. Of a paper with ``quantities``, each experiment has a row: its runs differ in
+the number of ranks only. Of other papers, each claim has one.
 """
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from study.compare.estimates import Estimate, estimate_difference, estimate_ratio, without_survivors
-from study.core.statistics import difference, summarize
+from study.compare.estimates import Estimate
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
-from study.records.power import OF_POWER, has_no_mean
+from study.records.power import NO_MEAN, OF_POWER
 from study.report.papers import formulas
-from study.report.papers.declaration import Claim, Declared
-from study.report.papers.published import selected
-from study.report.papers.workload import differences
+from study.report.papers.claim_arms import Candidates, PaperRuns, compare_rank_counts, pair_arms, split_experiments
+from study.report.papers.claim_estimates import Answer, answer_claim, check_own_form, mixes_power
+from study.report.papers.declaration import OF_LOADS, Claim, Declared
+from study.report.papers.published import select_rows
+from study.report.papers.workload import differences, file_difference
 from study.report.tables.published_values import NOT_STATED, not_stated
-from study.report.tables.summary import IDENTITY, WORKLOAD
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, counted_kinds
 
-# What else differs between runs that differ in a key; another network has its own files.
-FOLLOWS = {
-    "benchmark": ("dataset", "train_samples", "test_samples", "features"),
-    "input_sharing": ("preprocessing_ranks",),  # of which each way of sharing has its own number
-}
-ENDS = ("published_value", "published_lowest", "published_highest")
-SCALE = {"value": 1, "value_pct": 100}
-OF_CHECKPOINTS = ("checkpoint_write_s",)  # of runs with checkpoints, which slow the run: all else is of runs without
-NOTHING: dict[str, Any] = {
-    "value": math.nan, "lowest": math.nan, "highest": math.nan, "interval_low": math.nan, "interval_high": math.nan,
-    "pairing": None, "blocks_alike": None,
-    "repeats": None, "repeats_failed": None, "series": None, "workload_difference": None,
-    "code_is_current": True, "oversubscribed": False, "power_source": None, "records": None, "missing": None,
-    NOT_STATED: None, "machine": None,
+LABELS = ("quantity", "benchmark", "unit", "stated", "follows_from", "not_published", "contradiction", "note")
+# The keys of a claim, or of an experiment, in columns of their own; of a paper with ``quantities``.
+KEYS = ("scaling", "batch_scaling", "gpus", "batch_size", "loader")
+PUBLISHED = ("published_value", "published_lowest", "published_highest")
+EMPTY: dict[str, Any] = {
+    "value": math.nan, "lowest": math.nan, "highest": math.nan, "low": math.nan, "high": math.nan, "pairing": None,
+    "blocks_alike": None, "repeats": None, "repeats_failed": None, "series": None, "measured_gpus": None,
+    "load_share_pct": math.nan, "machine": None, "workload_difference": None, NOT_STATED: None, "oversubscribed": False,
+    "power_source": None, "code_is_current": True, "records": None, "missing": None,
 }  # fmt: skip
+INTEGERS = ("repeats", "repeats_failed", "series", "gpus", "batch_size")
 
 
-@dataclass(frozen=True)
-class Found:
-    """A claim's number from the runs of one experiment. failed: how many further repeats failed."""
+def recompute_claims(paper: Declared, runs: pd.DataFrame, loading: pd.DataFrame) -> pd.DataFrame:
+    """The claims of a paper from our runs, and from its published numbers, which need no run.
 
-    estimate: Estimate
-    runs: pd.DataFrame
-    failed: int = 0
-
-
-def recomputed(paper: Declared, runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per claim of a paper: from our runs, and from the published numbers, which need no run."""
-    rows = [_row(claim, runs, paper) for claim in paper.claims]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("repeats", "repeats_failed", "series"), "Int64"))
-
-
-def remarks(frame: pd.DataFrame) -> list[str]:
-    """The notes of the result of `recomputed`: how the runs' workloads differ from the paper's."""
-    told = frame["workload_difference"].dropna().unique()
-    return [f"not the paper's workload, so not comparable: {each}" for each in told]
+    One row per claim; of a paper with ``quantities`` one per claim and experiment that has a value. A claim without a
+    value has one row, which says what is missing.
+    """
+    for claim in paper.claims:
+        check_own_form(claim, paper.paper)
+    paper_runs = PaperRuns(paper, runs, loading)
+    rows = [row for claim in paper.claims for row in _make_rows(paper, claim, paper_runs)]
+    frame = pd.DataFrame(rows)
+    return frame.astype({name: "Int64" for name in INTEGERS if name in frame})
 
 
-def labels_of(paper: Declared) -> list[str]:
-    """The keys of claims that stand beside their numbers: those that some claim has, and the usual ones."""
-    more = [name for name in ("follows_from", "not_published") if any(getattr(each, name) for each in paper.claims)]
-    return ["quantity", "benchmark", "at", "unit", *more, "stated", "contradiction"]
+def list_workload_differences(frame: pd.DataFrame) -> list[str]:
+    """The notes of the result of `recompute_claims`: how the runs' workloads differ from the paper's."""
+    differing = frame.dropna(subset=["workload_difference"])
+    texts = differing["workload_difference"].where(
+        differing["benchmark"].isna(), differing["benchmark"].fillna("") + ": " + differing["workload_difference"]
+    )
+    return [f"not the paper's workload, so not comparable: {text}" for text in texts.unique()]
 
 
-def _row(claim: Claim, runs: pd.DataFrame, paper: Declared) -> dict[str, Any]:
-    numbers = paper.published.range(claim.published, benchmark=claim.benchmark)
-    labels = {name: getattr(claim, name) for name in labels_of(paper)} | {"at": written(claim.at)}
-    labels |= {"paper_section": claim.section, **dict(zip(ENDS, numbers, strict=True))}
-    found = [] if claim.form is None or runs.empty else list(_found(claim, runs))
-    if not found:
-        return {**labels, **NOTHING, "missing": claim.not_compared or _missing(claim, runs, paper)}
-    used = (row for each in found for _, row in each.runs.iterrows())
-    return {**labels, **NOTHING, **_numbers(found, paper, claim), NOT_STATED: not_stated(used, paper.paper)}
+def _make_rows(paper: Declared, claim: Claim, paper_runs: PaperRuns) -> Iterator[dict[str, Any]]:
+    """The rows of one claim."""
+    candidates = paper_runs.find_candidates(claim)
+    tried = candidates.tried
+    answers_of_rows = [
+        answer_claim(claim, runs) for runs in (split_experiments(claim, tried) if paper.quantities else [tried])
+    ]
+    if claim.points:
+        answers_of_rows = list(map(_keep_largest_workload, answers_of_rows))
+    labels = EMPTY | _label_claim(paper, claim)
+    answered = [answers for answers in answers_of_rows if answers and not math.isnan(answers[0].estimate.value)]
+    for answers in answered:
+        yield {**labels, **_describe_answers(paper, claim, answers)}
+    if answered:
+        return
+    unanswered = [answer for answers in answers_of_rows for answer in answers if answer.missing]
+    reasons = dict.fromkeys(answer.missing for answer in unanswered) or [claim.not_compared]
+    missing = "; ".join(filter(None, reasons)) or _explain_missing(paper, claim, candidates)
+    yield {**labels, **_describe_answers(paper, claim, unanswered[:1]), "missing": missing}
 
 
-def _numbers(found: list[Found], paper: Declared, claim: Claim) -> dict[str, Any]:
-    """The columns of a claim from the numbers of its experiments; an interval if there is one experiment."""
-    known = [each.estimate for each in found]
-    numbers = [each.value for each in known]
-    used = pd.concat([each.runs for each in found])
-    several = len(found) > 1
+def _keep_largest_workload(answers: list[Answer]) -> list[Answer]:
+    """The answers of the machine, dataset and epochs with the most features: all published points are of one."""
+    if not answers:
+        return []
+
+    def identify(answer: Answer) -> tuple[Any, ...]:
+        return tuple(answer.arms.one.iloc[0][["features", "machine", "dataset", "epochs"]])
+
+    largest = max(map(identify, answers), key=lambda workload: workload[0])
+    return [answer for answer in answers if identify(answer) == largest]
+
+
+def _label_claim(paper: Declared, claim: Claim) -> dict[str, Any]:
+    """What a row is about, and the published number."""
+    labels = {name: getattr(claim, name) for name in LABELS} | {"paper_section": claim.section}
+    labels |= dict(zip(PUBLISHED, _compute_published(paper, claim), strict=True))
+    if paper.quantities:
+        keys = {name: claim.at.get(name) for name in KEYS} | {"batch_scaling": claim.at.get("batch_scaling", "none")}
+        return labels | keys | {"published_machine": claim.machine}
+    labels["at"] = ";".join(f"{name}={value}" for name, value in claim.at.items()) or None
+    if claim.points:
+        labels |= {"measure": claim.measure, "source": f"published: {paper.points[claim.points].what}"}
+    return labels
+
+
+def _compute_published(paper: Declared, claim: Claim) -> tuple[float, float, float]:
+    """(value, lowest, highest) of the paper's printed number, or of the points of its tables by the claim's form."""
+    if not claim.points:
+        return paper.published.range(claim.published, benchmark=claim.benchmark)
+    measure, form = claim.measure or "", claim.form or ""
+    table = select_rows(paper.points[claim.points].of_paper(), claim.at)
+    answers = []
+    for arms in pair_arms(claim, table.dropna(subset=[measure])):
+        one, other = (each[measure].mean() for each in (arms.one, arms.one if arms.other is None else arms.other))
+        weight = other if form == "difference_pct" else 1.0
+        answers.append(Answer(Estimate(formulas.compute_form(form, one, other)), arms, weight))
+    if not answers:
+        return math.nan, math.nan, math.nan
+    numbers = _combine(answers)
+    return numbers["value"], numbers["lowest"], numbers["highest"]
+
+
+def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) -> dict[str, Any]:
+    """The columns of a row that follow from its numbers and the runs behind them; none without answers."""
+    if not answers:
+        return {}
+    runs = pd.concat([side for answer in answers for side in answer.arms.sides]).drop_duplicates("record")
+    good = runs[runs["status"].eq("ok")]
+    points = good.drop_duplicates([name for name in POINT if name in good])
+    if claim.form == OF_LOADS:
+        difference = file_difference(good.iloc[0])
+    else:  # a key that the claim names counts as the paper's own
+        workloads = points.assign(repeats_ok=1, **{name: points[name].astype("Int64") for name in WORKLOAD})
+        difference = differences(paper.paper, workloads, own=(*claim.one, *claim.at))
     return {
-        "value": sum(numbers) / len(numbers),
-        "lowest": min(numbers) if several else math.nan,
-        "highest": max(numbers) if several else math.nan,
-        "interval_low": math.nan if several else known[0].low,
-        "interval_high": math.nan if several else known[0].high,
-        "pairing": "; ".join(sorted({each.pairing for each in known if each.pairing})) or None,
-        "repeats": min(each.blocks for each in known),
-        "repeats_failed": sum(each.failed for each in found),
-        "blocks_alike": None if several else known[0].alike,
-        "series": len(found) if several else None,
-        "workload_difference": differences(paper.paper, used.assign(repeats_ok=1)),
-        "machine": "; ".join(sorted(used["machine"].unique())),
-        "code_is_current": bool(used["code_is_current"].all()),
-        **_conditions(used, claim.measure),
-        "records": join_records(used["record"]),
+        **(_label_experiment(claim, runs) if paper.quantities else {}),
+        **({"source": f"runs; published: {paper.points[claim.points].what}"} if claim.points else {}),
+        **_combine(answers, of_rank_counts=bool(paper.quantities)),
+        "repeats_failed": int(runs["status"].ne("ok").sum()),
+        "load_share_pct": _compute_share(claim, answers),
+        "machine": "; ".join(sorted(runs["machine"].unique())),
+        "workload_difference": difference,
+        NOT_STATED: not_stated((point for _, point in points.iterrows()), paper.paper),
+        "oversubscribed": "oversubscribed" in runs and bool(runs["oversubscribed"].any()),
+        "power_source": MODELLED if _is_modelled(claim, good) else None,
+        "code_is_current": bool(runs["code_is_current"].all()),
+        "records": join_records(runs["record"]),
     }
 
 
-def _conditions(used: pd.DataFrame, measure: str | None) -> dict[str, Any]:
-    """What a reader needs to know of the runs: whether ranks lacked cores, and where their power is from."""
-    crowded = "oversubscribed" in used and bool(used["oversubscribed"].any())
-    modelled = measure in OF_POWER and "power_source" in used and used["power_source"].eq(MODELLED).any()
-    return {"oversubscribed": crowded, "power_source": MODELLED if modelled else None}
+def _label_experiment(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
+    """The keys of a claim, and of those that it does not name the values that all of its runs have."""
+    names = [name for name in (*IDENTITY, "page_cache") if name in runs and runs[name].nunique(dropna=False) == 1]
+    common = {name: runs[name].iloc[0] for name in names if name == "loader" or name not in KEYS}
+    ranks = ", ".join(map(str, sorted(runs["gpus"].unique()))) if "gpus" in runs else None
+    return {**common, **{name: claim.at[name] for name in KEYS if name in claim.at}, "measured_gpus": ranks}
 
 
-def _found(claim: Claim, runs: pd.DataFrame) -> Iterator[Found]:
-    """The claim's number from each experiment that has one."""
-    form, measure = claim.form, claim.measure
-    if form is None or measure is None or measure not in runs:
-        return
-    network = {"benchmark": claim.benchmark} if claim.benchmark else {}
-    writes = runs["checkpoint_epochs"].ne(0) if measure in OF_CHECKPOINTS else runs["checkpoint_epochs"].eq(0)
-    tried = writes & ((runs["status"] != "ok") | runs[measure].notna())
-    given = selected(runs[tried], {**network, **claim.at})
-    one, other = claim.one, claim.other
-    first, second = selected(given, one), selected(given, other)
-    if first.empty or (one and second.empty):
-        return
-    axes = {name for key in one for name in (key, *FOLLOWS.get(key, ()))}
-    following = [name for name in IDENTITY if name in given and name in axes and name not in one]
-    same = [name for name in (*IDENTITY, *WORKLOAD) if name in given and name not in axes]
-    if "step" in measure and not axes & {"benchmark", "batch_size"}:  # of as many samples
-        same += [name for name in ("batch_size_per_rank",) if name in given]
-    first, second = (_with_workload(each, same) for each in (first, second))
-    others = dict(list(second.groupby(same, dropna=False, sort=False))) if one else {}
-    for key, group in first.groupby(same, dropna=False, sort=False):
-        if not one:
-            yield from _of_one(form, group, measure)
-        elif key in others:
-            for sides in _of_equal_datasets(group, others[key]):
-                for mine, theirs in itertools.product(*(_parts(side, following) for side in sides)):
-                    yield from _of_two(form, mine, theirs, measure)
+def _combine(answers: Sequence[Answer], of_rank_counts: bool = False) -> dict[str, Any]:
+    """One number with its interval, or the range of several.
+
+    Of several networks or points the value is their mean, which has no interval. of_rank_counts: of several rank counts
+    there is no value, as a mean says nothing of any of them; the interval has the outermost ends of theirs.
+    """
+    estimates = [answer.estimate for answer in answers]
+    values, lows, highs = zip(*(estimate.numbers for estimate in estimates), strict=True)
+    several = len(estimates) > 1
+    value, low, high = estimates[0].numbers
+    if several and of_rank_counts:
+        value, low, high = math.nan, float(np.min(lows)), float(np.max(highs))
+    elif several:
+        value, low, high = float(np.average(values, weights=[each.weight for each in answers])), math.nan, math.nan
+    fewer_blocks = dict.fromkeys(estimate.alike for estimate in estimates if estimate.alike)
+    return {
+        "value": value,
+        "lowest": float(min(values)) if several else math.nan,
+        "highest": float(max(values)) if several else math.nan,
+        "low": low,
+        "high": high,
+        "pairing": "; ".join(sorted({estimate.pairing for estimate in estimates if estimate.pairing})) or None,
+        "blocks_alike": None if math.isnan(low) else "; ".join(fewer_blocks) or None,
+        "repeats": min(estimate.blocks for estimate in estimates),
+        "series": len(estimates) if several else None,
+    }
 
 
-def _parts(runs: pd.DataFrame, keys: list[str]) -> list[pd.DataFrame]:
-    """The runs by the values of grid keys that follow another: each is an experiment of its own."""
-    return [part for _, part in runs.groupby(keys, sort=False)] if keys else [runs]
+def _compute_share(claim: Claim, answers: Sequence[Answer]) -> float:
+    """The largest share of the claim's column ``share`` in the runtime of the other arm's runs, %."""
+    others = [answer.arms.other for answer in answers if answer.arms.other is not None]
+    if not claim.share or not others:
+        return math.nan
+    means = [runs.loc[runs["status"].eq("ok"), [claim.share, "runtime_s"]].mean() for runs in others]
+    return float(max(100 * mean[claim.share] / mean["runtime_s"] for mean in means))
 
 
-def _of_equal_datasets(one: pd.DataFrame, other: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """The two sides by dataset; of two networks with one dataset each, these may differ."""
-    if "dataset" not in one or (one["dataset"].nunique() == other["dataset"].nunique() == 1):
-        yield one, other
-        return
-    for dataset in sorted({*one["dataset"]} & {*other["dataset"]}):
-        yield one[one["dataset"] == dataset], other[other["dataset"] == dataset]
+def _is_modelled(claim: Claim, runs: pd.DataFrame) -> bool:
+    """Whether a claim's power or energy is modelled, of some runs."""
+    return claim.column in OF_POWER and "power_source" in runs and bool(runs["power_source"].eq(MODELLED).any())
 
 
-def _with_workload(rows: pd.DataFrame, same: list[str]) -> pd.DataFrame:
-    """The rows, in which failed runs have the workload of their point's successful ones, which only these know."""
-    unknown = [name for name in same if name in (*WORKLOAD, "batch_size_per_rank")]
-    keys = [name for name in same if name not in unknown]
-    if rows.empty or not unknown or not keys:
-        return rows
-    first = rows.groupby(keys, dropna=False)[unknown].transform("first")
-    return rows.assign(**{name: rows[name].where(rows["status"] == "ok", first[name]) for name in unknown})
-
-
-def _good(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["status"] == "ok"]
-
-
-def _of_one(form: str, given: pd.DataFrame, measure: str) -> Iterator[Found]:
-    group, failed = _good(given), int((given["status"] != "ok").sum())
-    sample = summarize(group[measure])
-    if form in SCALE and sample.n:
-        mean, half = SCALE[form] * sample.mean, SCALE[form] * sample.ci95
-        yield Found(Estimate(mean, mean - half, mean + half, sample.n), group, failed)
-    elif sample.n > 1:  # spread_pct: one run has none
-        spread = 100 * (group[measure].max() / group[measure].min() - 1)
-        yield Found(Estimate(float(spread), blocks=sample.n), group, failed)
-
-
-def _of_two(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Iterator[Found]:
-    if (found := _compared(form, one, other, measure)) is not None:
-        both = pd.concat([one, other])
-        failed = int((both["status"] != "ok").sum())
-        yield Found(found, _good(both), failed)
-
-
-def _compared(form: str, one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Estimate | None:
-    """The number of two sets of runs, without the interval of survivors; None if they have none."""
-    arms = {"one": one, "other": other}
-    good = [_good(each) for each in arms.values()]
-    if any(each.empty for each in good):
-        return None
-    if form == "difference":
-        found = _estimate_difference(good[0], good[1], measure)
-        return found and without_survivors(found, arms, measure, no_effect=0.0)
-    ratio = estimate_ratio(one, other, measure)
-    if not ratio.blocks:
-        return None
-    ranks = good[0]["gpus"].iloc[0] / good[1]["gpus"].iloc[0]
-    return without_survivors(ratio, arms, measure).convert(lambda each: formulas.of_ratio(form, each, ranks))
-
-
-def _estimate_difference(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> Estimate | None:
-    """The mean difference within blocks; without common blocks that of the means, and None without any."""
-    if has_no_mean(pd.concat([one, other]), measure):
-        return None
-    found = estimate_difference(one, other, measure)
-    if found.blocks or found.left_out:
-        return found if found.blocks else None
-    means = difference(summarize(one[measure]).mean, summarize(other[measure]).mean)
-    return Estimate(means, blocks=min(len(one), len(other)))
-
-
-def _missing(claim: Claim, runs: pd.DataFrame, paper: Declared) -> str:
+def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
-    measure = claim.measure
-    if len(runs) and (measure not in runs or runs[measure].isna().all()):
-        return f"{measure} of these runs: not measured"
-    needed = [f"({in_words(keys)})" for keys in (claim.one, claim.other) if keys]
-    of = claim.benchmark or (None if "benchmark" in claim.one else paper.table.get("subjects"))
-    at = f" at {in_words(claim.at)}" if claim.at else ""
-    told = [f"of {of}" if of else None, f"with {' and '.join(needed)}" if needed else None]
-    again = " in two repeats" if claim.form == "spread_pct" else ""
-    return f"runs {' '.join(filter(None, told))}{at}{again}"
+    runs, column = candidates.runs, claim.column
+    good = runs[runs["status"].eq("ok")] if len(runs) else runs
+    if len(runs) and good.empty and claim.form:
+        return f"good runs: {counted_kinds(runs['failure_kind'])}"
+    examined = good if len(good) else candidates.paper_runs
+    if column and len(examined) and (column not in examined or examined[column].isna().all()):
+        reasons = examined["power_reason"].dropna().unique() if column in OF_POWER else ()
+        return f"{claim.measure} of these runs: {'; '.join(reasons) or 'not measured'}"
+    if column and len(good) and mixes_power(column, good):
+        return f"{claim.measure} of these runs: {NO_MEAN}"
+    return _describe_needed_runs(paper, claim, candidates, good)
 
 
-def written(keys: Mapping[str, Any]) -> str | None:
-    """Values of keys for a cell: ``gpus=32;storage=nvme``; None without any."""
-    return ";".join(f"{name}={value}" for name, value in keys.items()) or None
+def _describe_needed_runs(paper: Declared, claim: Claim, candidates: Candidates, good: pd.DataFrame) -> str:
+    """The runs that a claim would need in words. good: the successful ones that are there."""
+    table = paper.points[claim.points].what if claim.points else paper.table.get("subjects")
+    subject = claim.benchmark or (None if "benchmark" in claim.one else table)
+    compared = compare_rank_counts(claim, good)
+    sides = [side for side in (compared.one, compared.other) if side]
+    absent = [side for side in sides if select_rows(good, side).empty]
+    at = {name: value for name, value in candidates.at.items() if name not in compared.one}
+    others = candidates.other_machines
+    parts = [
+        f"of {subject}" if subject else None,
+        f"with {' and '.join(f'({_spell_keys(side)})' for side in absent or sides)}" if sides else None,
+        f"at {_spell_keys(at)}" if at else None,
+        "that are alike in all else" if sides and not absent else None,
+        "in two repeats" if claim.form == "spread_pct" else None,
+        f"on {claim.machine}; those here are of {' and '.join(others)}" if others else None,
+    ]
+    return " ".join(["loading measurements" if claim.form == OF_LOADS else "runs", *filter(None, parts)])
 
 
-def in_words(keys: Mapping[str, Any]) -> str:
-    """Values of keys in a message: ``gpus 32, storage nvme``."""
-    return ", ".join(f"{name} {value}" for name, value in keys.items())
+def _spell_keys(keys: Mapping[str, Any]) -> str:
+    """Values of keys in a message: ``gpus 32, loader read_csv or chunked``."""
+    texts = {name: " or ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in keys.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items())

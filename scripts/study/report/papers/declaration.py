@@ -17,11 +17,13 @@ from study.report.papers.points import Points
 from study.report.papers.published import FUNCTIONS, OF_FILES, Published
 
 FILE = "claims.yaml"
-# {formula of a claim: whether it compares two sets of runs}; see `study.report.papers.claims`.
+# {formula of a claim: whether it compares two sets of runs}; see `study.report.papers.claim_estimates`.
 FORMS = {
     "value": False, "value_pct": False, "spread_pct": False,
     "ratio": True, "change_pct": True, "loss_pct": True, "efficiency": True, "difference": True, "difference_pct": True,
 }  # fmt: skip
+GROWTH = ("growth", "growth_pct")  # forms of quantities, of two numbers of ranks
+OF_LOADS = "speedup_of_loads"  # a form of quantities, of loading measurements instead of runs
 OF_POINTS = ("value", "ratio", "change_pct", "difference", "difference_pct")
 ONLY_OF_POINTS = ("difference_pct",)
 NAMES = frozenset({"benchmark", "scaling", "batch_size"})  # that a formula may use besides the paper's numbers
@@ -38,8 +40,14 @@ class Claim:
         benchmark: the network; None for a number of any or of no network.
         published: the formula of the paper's number; None if it has none.
         machine: on which the paper measured it, and note: a remark; of claims by experiments.
-        points: of which points it is, see `study.report.papers.claims_of_points`; None if it is of runs.
-        form, measure, one, other, at: see `study.report.papers.claims`; form and measure are None if no run gives it.
+        points: of the points of which of the paper's tables it is; None if it is of no such table.
+        form, measure, one, other: see `study.report.papers.claim_estimates`; None or empty if no run gives it.
+        column: the column of runs with the measure, which of points is a column of the paper's table.
+        at: the grid keys of the runs.
+        share: the column whose share in the runtime of the other runs is shown.
+        fewest: the number of ranks to which growth is compared; None for the fewest that were run.
+        failure: the kind of failures that are counted; None for any.
+        has_own_form: whether its number is that of a function of the paper's module, named after the quantity.
     """
 
     quantity: str
@@ -48,6 +56,7 @@ class Claim:
     published: str | None = None
     form: str | None = None
     measure: str | None = None
+    column: str | None = None
     one: Mapping[str, Any] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
     at: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +69,15 @@ class Claim:
     points: str | None = None
     machine: str | None = None
     note: str | None = None
+    share: str | None = None
+    fewest: int | None = None
+    failure: str | None = None
+    has_own_form: bool = False
+
+    @property
+    def spans_rank_counts(self) -> bool:
+        """Whether its number is of runs on several numbers of ranks, not of those on the one that it names."""
+        return self.has_own_form or self.form in GROWTH
 
 
 @dataclass(frozen=True)
@@ -72,7 +90,7 @@ class Declared:
         published: the paper's numbers.
         claims: in the order of the file.
         columns: derived columns of runs, {name: formula over others}, for quantities.
-        quantities: how they are computed, see `study.report.papers.quantities`; empty if claims have their own forms.
+        quantities: how they are computed, as in the file; empty if claims have their own forms.
         points: of the paper's tables, {name: points}; empty if its claims are of runs.
     """
 
@@ -97,7 +115,7 @@ def declared(paper: str) -> Declared:
     path = CONFIG / "papers" / paper / FILE
     content = checked.load(path, schema())
     _check_formulas(content, checked.shown(path))
-    claims = tuple(claim for entry in content["claims"] for claim in _claims(entry))
+    claims = tuple(claim for entry in content["claims"] for claim in _claims(entry, content))
     numbers = Published(paper, content.get("numbers", {}))
     return Declared(
         paper, content["table"], tuple(content.get("workload", ())), numbers, claims,
@@ -115,12 +133,27 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def _claims(entry: dict[str, Any]) -> Iterator[Claim]:
-    """The claims of an entry: one of each benchmark."""
+def _claims(entry: dict[str, Any], content: dict[str, Any]) -> Iterator[Claim]:
+    """The claims of an entry of the file: one of each benchmark."""
     benchmarks = entry.get("benchmark")
+    of_runs = _resolve_runs(entry, content)
     for benchmark in benchmarks if isinstance(benchmarks, list) else [benchmarks]:
         yield Claim(**{name: value for name, value in entry.items() if name not in ("benchmark", "runs")},
-                    benchmark=benchmark, **entry.get("runs", {}))  # fmt: skip
+                    benchmark=benchmark, **of_runs)  # fmt: skip
+
+
+def _resolve_runs(entry: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """How runs give the number of an entry: by its own ``runs``, or by its quantity as the file or a module has it."""
+    quantities, points = content.get("quantities"), content.get("points", {})
+    if quantities is None:
+        of_runs, columns = entry.get("runs", {}), points.get(entry.get("points"), {}).get("columns", {})
+    elif entry["quantity"] in quantities:
+        of_runs, columns = quantities[entry["quantity"]], {}
+    else:
+        return {"form": entry["quantity"], "has_own_form": True}
+    measure = of_runs.get("measure")
+    measure = measure[entry["machine"]] if isinstance(measure, Mapping) else measure
+    return {**of_runs, "measure": measure, "column": columns.get(measure, measure)}
 
 
 def _check_formulas(content: dict[str, Any], file: str) -> None:

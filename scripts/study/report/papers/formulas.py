@@ -87,11 +87,12 @@ def of_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
     return found
 
 
-def of_two(form: str, one: pd.Series, other: pd.Series) -> pd.Series:
-    """The claim's number of each pair of points; ``value`` is the first one's."""
+def compute_form(form: str, one: Numbers, other: Numbers) -> Numbers:
+    """The claim's number of two values, or of each pair in two columns; ``value`` is the first one."""
     if form == "value":
         return one
-    return difference(one, other) if form == "difference" else of_ratio(form, one / other)
+    number: Numbers = difference(one, other) if form == "difference" else of_ratio(form, one / other)
+    return number
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Points of a study in the columns of a paper's tables, and the paper's own: its tables and its claims read both."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,15 +60,29 @@ class Points:
         alike = {"whole_run_node_energy_j": "whole_run_energy_j"}
         return _with(table.rename(columns=names | intervals | alike), self.ours)
 
+    def select_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """The runs that belong in it, of the paper's networks, with the columns that follow from the paper's."""
+        chosen = kinds.selected(runs, self.uses)
+        if chosen.empty:
+            return chosen
+        chosen = chosen[chosen["benchmark"].isin(published(self.file)["benchmark"])]
+        return _with(chosen, self.ours, self.columns)
+
     def of_paper(self) -> pd.DataFrame:
         """The published rows."""
         return _with(published(self.file), self.theirs)
 
 
-def _with(table: pd.DataFrame, derived: Mapping[str, str]) -> pd.DataFrame:
-    """The table with columns that follow from others. derived: {column: formula over the others}."""
-    columns: Callable[[str], pd.Series] = table.__getitem__
-    return table.assign(**{name: formulas.evaluated(formula, columns, {}) for name, formula in derived.items()})
+def _with(table: pd.DataFrame, derived: Mapping[str, str], columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """The table with columns that follow from others.
+
+    derived: {column: formula over the others}. columns: {name in a formula: the column}, where these differ.
+    """
+
+    def column(name: str) -> pd.Series:
+        return table[(columns or {}).get(name, name)]
+
+    return table.assign(**{name: formulas.evaluated(formula, column, {}) for name, formula in derived.items()})
 
 
 @functools.cache

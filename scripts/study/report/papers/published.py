@@ -46,12 +46,13 @@ OF_FILES = ("cell", "text")
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 
 
-def selected(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows with these values, None for an empty cell; none if a column is missing."""
+def select_rows(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows with these values; none if a column is missing. None is an empty cell, a tuple any of its values."""
     for name, value in wanted.items():
         if name not in table:
             return table.iloc[:0]
-        table = table[table[name].isna() if value is None else table[name] == value]
+        column = table[name]
+        table = table[column.isna() if value is None else column.isin(value if isinstance(value, tuple) else [value])]
     return table
 
 
@@ -75,7 +76,7 @@ class Published:
         name = f"{self.paper}_{file}.csv"
         if not (CONFIG / "papers" / self.paper / name).is_file():
             raise StudyError(f"config/papers/{self.paper}/claims.yaml: there is no file {name} beside it")
-        return selected(published(name), where)
+        return select_rows(published(name), where)
 
     def number(self, formula: str, **names: Any) -> Any:
         """The value of a formula, or of one of ``numbers``. names: such as ``benchmark``."""

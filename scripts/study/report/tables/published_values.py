@@ -89,6 +89,17 @@ def declared_differences(row: pd.Series, paper: str) -> dict[str, tuple[Any, Any
     }
 
 
+def select_runs_of_method(runs: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """The runs that were trained in a paper's way, see `declared_differences`."""
+    if runs.empty:
+        return runs
+    settings = runs[["benchmark", *method(paper)]]
+    numbers = settings.groupby(list(settings), dropna=False, sort=False).ngroup()
+    first = ~numbers.duplicated()
+    of_method = [not declared_differences(row, paper) for _, row in settings[first].iterrows()]
+    return runs[numbers.isin(numbers[first][of_method])]
+
+
 def not_stated(rows: Iterable[pd.Series], paper: str) -> str | None:
     """The values that rows have of the keys that a paper does not state, in words: ``cycle time (ms) 1``; or None."""
     told = list(rows)

@@ -11,9 +11,9 @@ import study.report.tables.kinds as kinds
 from study.core.registry import Registry
 from study.core.units import MIB
 from study.report.papers.declaration import declared
+from study.report.papers.icpp2019.quantities import find_first_lasting
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.papers.points import benchmark as specification
-from study.report.papers.quantities import stays_from
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.published_values import published
 
@@ -168,14 +168,14 @@ def cubic_root_batch(of: str) -> float:
 def dominates_training(of: str) -> float:
     """Number of GPUs from which on loading takes longer than training: the definition of docs/method.md."""
     table = strong_scaling()
-    return stays_from(table, _loading(of) - table["train_s"])
+    return find_first_lasting(table, _loading(of) - table["train_s"])
 
 
 @DERIVED.register("dominates_half")
 def dominates_half(of: str) -> float:
     """Number of GPUs from which on loading takes more than half of the runtime."""
     table = strong_scaling()
-    return stays_from(table, _loading(of) - table["runtime_s"] / 2)
+    return find_first_lasting(table, _loading(of) - table["runtime_s"] / 2)
 
 
 @DERIVED.register("lowest_accuracy")

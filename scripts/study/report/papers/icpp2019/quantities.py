@@ -2,58 +2,112 @@
 
 import math
 
-from study.report.papers.quantities import Case, Found, listed, quantity, threshold
+import pandas as pd
+
+from study.compare.estimates import Estimate
+from study.report.papers.claim_arms import Arms
+from study.report.papers.claim_estimates import OWN_FORMS, Answer
+from study.report.papers.declaration import Claim
 from study.report.tables.layout import ci95_name
+from study.report.tables.summary import points
 
 FALL = 0.05  # accuracy has fallen where it is this far below the best of the experiment
 GROWTH_SIGN = "validation_growth_sign_accuracy"  # what the paper's accuracy of P1B3 is compared with
 
 
-@quantity("loading_dominates_from", measures=("load_minus_train_s", "load_to_train_ratio"))
-def loading_dominates_from(case: Case) -> Found:
+@OWN_FORMS.register("loading_dominates_from")
+def loading_dominates_from(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Number of ranks from which on loading takes longer than training: load_s > train_s (docs/method.md)."""
-    known = case.of("load_minus_train_s")
-    if known.empty:
-        return Found()
-    largest = f"at most {known['load_to_train_ratio'].max():.0%} of train_s on {listed(known)} ranks"
+    excess, ratio = "load_minus_train_s", "load_to_train_ratio"
+    averages = average_by_ranks(runs, excess, ratio)
+    if averages.empty:
+        return None
+    largest = f"at most {averages[ratio].max():.0%} of train_s on {list_ranks(averages)} ranks"
     otherwise = f"loading does not dominate in these runs: {largest}"
-    return threshold(known, known["load_minus_train_s"], known[ci95_name("load_minus_train_s")], otherwise)
+    return answer_threshold(runs, averages, averages[excess], averages[ci95_name(excess)], otherwise)
 
 
-@quantity("accuracy_falls_from", measures=("accuracy",))
-def accuracy_falls_from(case: Case) -> Found:
+@OWN_FORMS.register("accuracy_falls_from")
+def accuracy_falls_from(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Number of ranks from which on the training accuracy is more than `FALL` below the experiment's best."""
-    known = case.of("accuracy")
-    if known.empty:
-        return Found()
-    fall = known["accuracy"].max() - FALL - known["accuracy"]
-    otherwise = f"the accuracy does not fall in these runs, on {listed(known)} ranks"
-    return threshold(known, fall, known[ci95_name("accuracy")], otherwise)
+    averages = average_by_ranks(runs, "accuracy")
+    if averages.empty:
+        return None
+    fall = averages["accuracy"].max() - FALL - averages["accuracy"]
+    otherwise = f"the accuracy does not fall in these runs, on {list_ranks(averages)} ranks"
+    return answer_threshold(runs, averages, fall, averages[ci95_name("accuracy")], otherwise)
 
 
-@quantity("epochs_per_rank_needed", measures=("accuracy",))
-def epochs_per_rank_needed(case: Case) -> Found:
+@OWN_FORMS.register("epochs_per_rank_needed")
+def epochs_per_rank_needed(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Epochs of a rank on the largest number of ranks below `accuracy_falls_from`."""
-    falls = accuracy_falls_from(case)
-    if falls.points is None or math.isnan(falls.low):
+    falls = accuracy_falls_from(claim, runs)
+    if falls is None or math.isnan(falls.estimate.value):
         return falls
-    before = falls.points[falls.points["gpus"] < falls.low].iloc[-1]
-    return Found(before["epochs_per_rank"], before["epochs_per_rank"], points=falls.points)
+    averages = average_by_ranks(runs, "accuracy")
+    before = averages[averages["gpus"] < falls.estimate.value].iloc[-1]
+    return answer_from_points(runs, averages, before["epochs_per_rank"])
 
 
-@quantity("accuracy_gain", measures=("accuracy", GROWTH_SIGN))
-def accuracy_gain(case: Case) -> Found:
+@OWN_FORMS.register("accuracy_gain")
+def accuracy_gain(claim: Claim, runs: pd.DataFrame) -> Answer | None:
     """Best accuracy on the claim's number of ranks or more, less the best on fewer.
 
     The interval is that of both means; there is none where one of them was chosen as the best of several.
     """
-    accuracy = GROWTH_SIGN if case.claim.benchmark == "p1b3" else "accuracy"
-    known = case.of(accuracy)
-    many = known["gpus"] >= case.claim.at["gpus"]
+    accuracy = GROWTH_SIGN if claim.benchmark == "p1b3" else "accuracy"
+    averages = average_by_ranks(runs, accuracy)
+    many = averages["gpus"] >= claim.at["gpus"]
+    if averages.empty:
+        return None
     if not many.any() or many.all():
-        return Found()
-    more, fewer = (known.loc[part[accuracy].idxmax()] for part in (known[many], known[~many]))
+        needed = f"runs on {claim.at['gpus']} ranks or more, and on fewer; these are on {list_ranks(averages)}"
+        return answer_from_points(runs, averages, math.nan, missing=needed)
+    more, fewer = (averages.loc[part[accuracy].idxmax()] for part in (averages[many], averages[~many]))
     gain = more[accuracy] - fewer[accuracy]
     was_chosen = many.sum() > 1 or (~many).sum() > 1
     half = math.nan if was_chosen else math.hypot(more[ci95_name(accuracy)], fewer[ci95_name(accuracy)])
-    return Found(gain, gain, gain - half, gain + half, known)
+    return answer_from_points(runs, averages, gain, gain - half, gain + half)
+
+
+def average_by_ranks(runs: pd.DataFrame, *measures: str) -> pd.DataFrame:
+    """The points of an experiment with a value of the first measure, by number of ranks."""
+    return points(runs, list(measures)).dropna(subset=[measures[0]]).sort_values("gpus")
+
+
+def answer_from_points(
+    runs: pd.DataFrame, averages: pd.DataFrame, value: float, low: float = math.nan, high: float = math.nan,
+    missing: str | None = None,
+) -> Answer:  # fmt: skip
+    """The answer of an experiment's points, which `average_by_ranks` gives, with the runs behind them."""
+    estimate = Estimate(float(value), low, high, int(averages["repeats_ok"].min()))
+    return Answer(estimate, Arms(runs[runs["gpus"].isin(averages["gpus"])]), missing=missing)
+
+
+def list_ranks(averages: pd.DataFrame) -> str:
+    """The rank counts of points in a message."""
+    return ", ".join(map(str, averages["gpus"]))
+
+
+def find_first_lasting(averages: pd.DataFrame, excess: pd.Series) -> float:
+    """The smallest number of ranks from which on ``excess`` is positive, at it and all larger ones; NaN if none.
+
+    averages: points in ascending order of ``gpus``.
+    """
+    below = averages.loc[~(excess > 0), "gpus"]
+    above = averages["gpus"] if below.empty else averages.loc[averages["gpus"] > below.max(), "gpus"]
+    return float(above.min()) if len(above) else math.nan
+
+
+def answer_threshold(
+    runs: pd.DataFrame, averages: pd.DataFrame, excess: pd.Series, half: pd.Series, otherwise: str
+) -> Answer:
+    """Where an excess becomes positive for good: by its means, and by the ends of its 95 % intervals (half-width).
+
+    otherwise: what to say if it does not.
+    """
+    first = find_first_lasting(averages, excess)
+    possible, certain = (
+        math.nan if half.isna().any() else find_first_lasting(averages, excess + sign * half) for sign in (1, -1)
+    )
+    return answer_from_points(runs, averages, first, possible, certain, otherwise if math.isnan(first) else None)
