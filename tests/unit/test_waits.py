@@ -53,7 +53,8 @@ ENDS = {
         machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """
-        data.text_table:Stream.blocks.next_block data.text_table:fill backends.pytorch.input:Input.batches
+        commands.analysis:_write_accepted data.text_table:Stream.blocks.next_block data.text_table:fill
+        backends.pytorch.input:Input.batches
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
