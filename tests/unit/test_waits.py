@@ -55,7 +55,8 @@ ENDS = {
         machines.probe:hold_until_ended machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """
-        data.text_table:Stream.blocks.next_block data.text_table:fill backends.pytorch.input:Input.batches
+        commands.analysis:_write_accepted data.text_table:Stream.blocks.next_block data.text_table:fill
+        backends.pytorch.input:Input.batches
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint

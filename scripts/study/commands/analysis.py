@@ -251,7 +251,7 @@ def check(study: str, machine: str, results_dir: str, output: Path | None, accep
     folder = Path(paths.study_folder(results, planned.name))
     earlier = first_verdicts.read(folder, "check")
     if accept:
-        _accept(file, measured, accepted)
+        _write_accepted(file, measured, accepted)
         _note_verdicts(folder, {}, earlier)  # another reference is another question
         return False
     measured = reference_check.first_seen(measured, earlier)
@@ -280,7 +280,7 @@ def _note_verdicts(folder: Path, verdicts: dict[str, Any], earlier: dict[str, An
         print(f"Warning: {checked.shown(folder)}: this check cannot be noted: {error}", file=sys.stderr)
 
 
-def _accept(file: Path, measured: list[Any], accepted: dict[tuple[str, str], Any]) -> None:
+def _write_accepted(file: Path, measured: list[Any], accepted: dict[tuple[str, str], Any]) -> None:
     """Write the new references; those that cannot be measured now stay."""
     from study.compare import failed_runs, reference_check, references
     from study.core import checked

@@ -301,7 +301,7 @@ def require_machine(machine: str, results_dir: str) -> None:
         )
 
 
-def require_result(file: Path, study: str, machine: str, results_dir: str) -> None:
+def require_result_file(file: Path, study: str, machine: str, results_dir: str) -> None:
     """Raise `StudyError` for a file of a study's results that is not there, with the command that makes it."""
     if file.exists():
         return

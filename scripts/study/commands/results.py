@@ -9,7 +9,7 @@ from study.commands.options import (
     complete_path,
     load_contrib,
     require_machine,
-    require_result,
+    require_result_file,
     study_options,
     verb,
 )
@@ -63,7 +63,7 @@ def findings(study: str, machine: str, results_dir: str) -> None:
     results = Path(results_dir, machine)
     folder = Path(paths.study_folder(results, study))
     runs_csv, file = folder / "runs.csv", folder / "findings.json"
-    require_result(runs_csv, study, machine, results_dir)
+    require_result_file(runs_csv, study, machine, results_dir)
     for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
         print(line)
     is_stale = file in undeclared(folder)
@@ -83,7 +83,7 @@ def findings(study: str, machine: str, results_dir: str) -> None:
 def report(study: str, machine: str, results_dir: str) -> None:
     """Print where the report of a finished study is."""
     page = Path(paths.study_folder(Path(results_dir, machine), study), "report.html")
-    require_result(page, study, machine, results_dir)
+    require_result_file(page, study, machine, results_dir)
     print(f"The report is {page}; open it in a browser.")
 
 
@@ -124,7 +124,7 @@ def export(study: str, machine: str, results_dir: str, kind_name: str, output: P
     """
     exports, kinds = load_contrib("exports"), load_contrib("exports.kinds")
     results = kinds.Results(study, Path(results_dir, machine))
-    require_result(results.folder / "runs.csv", study, machine, results_dir)
+    require_result_file(results.folder / "runs.csv", study, machine, results_dir)
     kind = exports.EXPORTS[kind_name]
     name = kind.name(study)
     output = output or (Path(name) if kind.is_folder else results.folder.with_name(name))
