@@ -88,5 +88,5 @@ def measure_loading(
     lock: Any = contextlib.nullcontext()
     if not is_in_job:
         lock = machine_lock.hold_lock(f"loaders, for {Path(output).resolve()}", longest_s)
-    with lock as held:
-        loader_timing.measure(files, loaders, page_caches, repeats, labels, output, held and held.as_dict())
+    with lock as holder:
+        loader_timing.measure(files, loaders, page_caches, repeats, labels, output, holder and holder.as_dict())

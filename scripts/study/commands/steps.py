@@ -122,8 +122,8 @@ def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: 
     runs, loading = gather(
         study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
     )
-    folder, of = Path(paths.study_folder(results, study.name)), f"table_{table_name}"
-    earlier = first_verdicts.read(folder, of) if kind.verdicts else {}
+    folder, judge = Path(paths.study_folder(results, study.name)), f"table_{table_name}"
+    earlier = first_verdicts.read(folder, judge) if kind.verdicts else {}
     runs, late = first_verdicts.drop_later_runs(runs, earlier)
     table = with_own_keys(kind.make(runs, loading), runs)
     notes = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
@@ -131,7 +131,7 @@ def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: 
     if kind.verdicts:
         verdicts = first_verdicts.add_verdicts(runs, table.judged(kind.verdicts), earlier)
         if verdicts != earlier:
-            first_verdicts.write(folder, of, verdicts)
+            first_verdicts.write(folder, judge, verdicts)
     table.write(csv, markdown, latex, html)
 
 
