@@ -54,30 +54,33 @@ def collect_records(
     begun_ns = time.time_ns()
     from study.core import code_version
     from study.core.files import AnyPath, seal_at_end, written_with_checksum
-    from study.experiment import inputs
+    from study.experiment import expansion, inputs
     from study.records import attempts, checks, failures, own_keys
     from study.records.tidy import current_code, loading_frame, runs_frame
 
     results = paths.machine_folder(runs_file)
+    fingerprints, changed = list[str](), list[Any]()
 
-    def require_planned(run: Any, record: Any) -> None:
-        """Refuse a run of another configuration: its job reads it when it starts, perhaps hours after the plan."""
+    def note_fingerprint(run: Any, record: Any) -> None:
         fingerprint = record["provenance"]["fingerprint"]
+        fingerprints.append(str(fingerprint))
         if fingerprint not in (None, inputs.define(run, machine, data).fingerprint):
-            raise StudyError(
-                f"{paths.run_folder(results, run.directory)}: the configuration changed after this run was planned, "
-                "and it trained with another one; delete this folder and give the same command again"
-            )
+            changed.append(run)
 
     measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
     code, peak = current_code(study.runs, machine), machine.get("peak_flop_per_s_per_rank")
     limits = machine.get("disturbance")
-    runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=require_planned)
+    runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=note_fingerprint)
+    # A packed job reads the configuration when it starts, perhaps hours after the plan.
+    if changed and not expansion.are_planned_runs(fingerprints):
+        raise StudyError(
+            f"{paths.run_folder(results, changed[0].directory)}: the configuration changed after this run was planned, "
+            "and it trained with another one; delete this folder and give the same command again"
+        )
     loading = loading_frame(measurements, code_version.loading_code(), results)
     read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
-    seals: dict[AnyPath, str | None] = {
-        each: seal_at_end(each) for each in read
-    }  # both tables have just read and checked them
+    # Both tables have just read and checked them.
+    seals: dict[AnyPath, str | None] = {each: seal_at_end(each) for each in read}
     repeated = attempts.frame(study.runs, results, limits)
     for frame, file in ((own_keys.emptied(runs), runs_file), (loading, loading_file), (repeated, attempts_file)):
         with written_with_checksum(file, begun_ns, seals) as aside:

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from study import workloads
@@ -26,6 +26,7 @@ from study.machines import host_capabilities, machine
 MOST_RUNS = 20_000
 PLANNED = "STUDY_PLANNED"  # variable with the digest of the study that Snakemake has planned
 PLANNED_ON = "STUDY_PLANNED_ON"  # variable with the machine's name
+PLANNED_RUNS = "STUDY_PLANNED_RUNS"  # variable with the digest of the planned runs' fingerprints
 MostRanks = Callable[[], int]  # what the machine carries; only asked where a grid has `AVAILABLE`
 Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the names that grids use
 
@@ -64,6 +65,20 @@ def load_planned(name: str) -> Study:
 def note_planned(study: Study, on: dict[str, Any]) -> None:
     """Tell the steps which study was planned, on which machine, for `load_planned`."""
     os.environ.update({PLANNED: digest(study), PLANNED_ON: on["name"]})
+
+
+def note_planned_runs(fingerprints: Iterable[str]) -> None:
+    """Tell the steps how the study's runs were planned, for `are_planned_runs`. fingerprints: in the study's order."""
+    os.environ[PLANNED_RUNS] = _digest_fingerprints(fingerprints)
+
+
+def are_planned_runs(fingerprints: Iterable[str]) -> bool:
+    """Whether all runs of a study are those that Snakemake planned, whatever the configuration is now."""
+    return os.environ.get(PLANNED_RUNS) == _digest_fingerprints(fingerprints)
+
+
+def _digest_fingerprints(fingerprints: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
 def digest(study: Study) -> str:

@@ -16,7 +16,7 @@ from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.files import seal_of
-from study.experiment import conversions, finished, inputs
+from study.experiment import conversions, expansion, finished, inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.launch import run_directory
 from study.machines import queues, storage
@@ -58,6 +58,7 @@ class Plan(TimedPlan):
         self._replaced: dict[str, str | None] = {}  # {directory of a finished run that is trained again: its checksum}
         if self.is_main_process:
             self.packed = self._packed(sys.argv[1:])
+            expansion.note_planned_runs(self.defined(run.directory).fingerprint for run in self.study.runs)
             self.again = attempts.due(self.study.runs, self.results, self.machine)
             self._again = {run.directory for each in self.again for run in each.runs}
             self._check_made()
