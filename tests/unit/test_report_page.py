@@ -312,6 +312,17 @@ def test_a_heading_has_its_unit(column, words):
     assert units.heading(column) == words
 
 
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_file_of_a_run_is_told_with_the_folder_that_is_to_be_deleted(tmp_path, damage):
+    """Not with the file: a run's own files are not made again."""
+    file = tmp_path / "runs" / "a" / "provenance.json"
+    file.parent.mkdir(parents=True)
+    if damage == "cut":
+        file.write_text('{"host": ')
+    with pytest.raises(StudyError, match=f"{file}: is missing or damaged; restore it or delete {file.parent} to run"):
+        machine_of_page._provenances(pd.DataFrame({"record": ["runs/a/record.json"]}), pd.DataFrame(), tmp_path)
+
+
 @pytest.mark.slow
 def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     """Every run has its link; tables keep to their share, and say what is left out."""

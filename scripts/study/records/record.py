@@ -238,6 +238,15 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
             raise StudyError(f"{folder / name}: was changed after the run; {_remedy(folder, name)}")
 
 
+def read_provenance(folder: Path) -> Any:
+    """The content of a run's ``provenance.json``, unchecked; raises `StudyError`, with the remedy, if it is no JSON."""
+    try:
+        return read_json(folder / "provenance.json")
+    except (OSError, StudyError):
+        remedy = _remedy(folder, "provenance.json")
+        raise StudyError(f"{folder / 'provenance.json'}: is missing or damaged; {remedy}") from None
+
+
 def _remedy(folder: Path, name: str) -> str:
     """What to do about a file of a run that is missing or was changed."""
     if name in DERIVED:

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from study.core import checked
-from study.core.files import read_json
 from study.machines import launchers
+from study.records.record import read_provenance
 
 COMPONENTS = "; "  # between the reasons of several sensors in ``power_reason``
 
@@ -72,9 +72,9 @@ def _flags(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def _provenances(runs: pd.DataFrame, loading: pd.DataFrame, folder: Path) -> list[dict[str, Any]]:
     """Of each run; of a study without runs those of its loading measurements."""
-    files = [(folder / record).with_name("provenance.json") for record in runs.get("record", [])]
-    if files:
-        found = {str(file): read_json(file) for file in files}
+    folders = [(folder / record).parent for record in runs.get("record", [])]
+    if folders:
+        found = {f"{each}/provenance.json": read_provenance(each) for each in folders}
     else:
         loads = [folder / record for record in dict.fromkeys(loading.get("record", []))]
         found = {str(file): checked.load_json(file, LOADED)["provenance"] for file in loads}
