@@ -336,15 +336,15 @@ def packed(site):
 def test_a_lost_job_of_packed_runs_is_submitted_once_more_for_those_that_had_not_ended(packed):
     """Its walltime is the longest of its runs'. Another walltime later repeats nothing."""
     there, study = packed
-    wait_for(lambda: list(there.results.rglob("ended/outcome.json")) and "epoch 1/2" in there.log(), study)
-    (kept,) = there.results.rglob("ended/outcome.json")
-    outcome = kept.read_bytes()
+    wait_for(lambda: list(there.results.glob("runs/*/*/*/outcome.json")) and "epoch 1/2" in there.log(), study)
+    (ended,) = there.results.glob("runs/*/*/*/outcome.json")
+    outcome = ended.read_bytes()
     there.reach_walltime()
     wait_for(lambda: len(there.calls("qsub")) == 2, study)
     there.project.release_training()
     assert study.wait(WAIT_S) == 0, there.said()
     assert there.runs().status.tolist() == ["ok"] * 2
-    assert kept.parents[1].joinpath("outcome.json").read_bytes() == outcome, "it did not train again"
+    assert ended.read_bytes() == outcome, "it did not train again"
     assert (len(there.calls("qsub")), len(there.calls("aprun"))) == (2, 2 + 1)
     assert [line[line.index("-t") + 1] for line in there.calls("qsub")] == ["40", "40"]
     there.project.add_study("packed", TWO_LENGTHS.replace("40", "50").replace("20}", "25}"))
