@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -54,14 +55,23 @@ def measures_formats(study: Study) -> bool:
 def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per file and format: seconds to write and to load, size, additional memory while loading."""
     chosen = loading[loading["loader"].isin(FORMATS) & ~is_of_images(loading)]
+    return _make_rows("formats", chosen, KEYS, _format_row, ["store_ci95_s", "load_ci95_s"])
+
+
+def _make_rows(
+    table: str,
+    loading: pd.DataFrame,
+    keys: list[str],
+    make_row: Callable[[dict[str, Any], pd.DataFrame], dict[str, Any]],
+    further: list[str],
+) -> Rows:
+    """One row of a declared table for each value of ``keys``. further: columns besides the declared ones."""
     rows = [
-        _format_row(dict(zip(KEYS, key, strict=True)), group)
-        for key, group in chosen.groupby(KEYS, sort=False, dropna=False)
+        make_row(dict(zip(keys, key, strict=True)), group)
+        for key, group in loading.groupby(keys, sort=False, dropna=False)
     ]
-    declared = load_declarations()["formats"]["columns"]
-    columns = [*declared, "dataset", "store_ci95_s", "load_ci95_s", "code_is_current", "records"]
-    table = pd.DataFrame(rows, columns=columns)
-    return Rows(table)
+    declared = load_declarations()[table]["columns"]
+    return Rows(pd.DataFrame(rows, columns=[*declared, "dataset", *further, "code_is_current", "records"]))
 
 
 def _format_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
@@ -105,14 +115,7 @@ def _has_images(benchmark: str) -> bool:
 def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per file and format: seconds and images per second, to read, and to read and decode."""
     chosen = loading[is_of_images(loading)]
-    rows = [
-        _image_row(dict(zip(IMAGE_KEYS, key, strict=True)), group)
-        for key, group in chosen.groupby(IMAGE_KEYS, sort=False, dropna=False)
-    ]
-    declared = load_declarations()["image_formats"]["columns"]
-    columns = [*declared, "dataset", "read_ci95_s", "decode_ci95_s", "code_is_current", "records"]
-    table = pd.DataFrame(rows, columns=columns)
-    return Rows(table)
+    return _make_rows("image_formats", chosen, IMAGE_KEYS, _image_row, ["read_ci95_s", "decode_ci95_s"])
 
 
 def _image_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
