@@ -149,3 +149,7 @@ def test_what_takes_an_outcome_s_place_leaves_it_among_the_replaced(project):
     project.snakemake()
     assert outcome.read_bytes() == second
     assert [each.read_bytes() for each in sorted(project.results.glob(f"replaced/*/{name}"))] == [first, third]
+    shutil.rmtree(outcome.parent)
+    assert project.plan()["train"] == 1
+    project.snakemake(str(outcome.relative_to(project.root)))
+    assert outcome.read_bytes() not in (first, second, third), "a folder that was deleted runs again"

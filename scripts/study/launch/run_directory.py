@@ -112,46 +112,44 @@ def replace(folder: Path) -> None:
     This has the layout of ``results/<machine>``; the run's earlier attempts go with it. The folder is locked. Raises
     `StudyError` for a folder that is not in a machine's results.
     """
-    place = folder.absolute()
-    if len(place.parents) < 5 or place.parents[2].name != RUNS:
+    if len(folder.absolute().parents) < 5 or folder.absolute().parents[2].name != RUNS:
         raise StudyError(f"{folder}: holds the outcome of another run, which is never overwritten; give a new folder")
-    results = place.parents[3]
-    name = place.relative_to(results)
-    kept = next(each for number in itertools.count(1) if not (each := results / REPLACED / str(number) / name).exists())
-    for attempt in sorted((results / ATTEMPTS).glob("[1-9]*")):
-        if (attempt / name).exists():
-            _move(attempt / name, kept.parents[3] / ATTEMPTS / attempt.name / name)
-    _move(place, kept)
+    results, name = _split_at_results(folder)
+    numbered = (results / REPLACED / str(number) for number in itertools.count(1))
+    _move_with_attempts(name, results, next(each for each in numbered if not (each / name).exists()))
 
 
 def list_replaced(folder: Path) -> list[Path]:
     """The folders of a run's outcomes that were replaced (`replace`), the last one first."""
-    results, name = folder.absolute().parents[3], folder.absolute().relative_to(folder.absolute().parents[3])
-    return sorted(
-        (results / REPLACED).glob(f"[1-9]*/{name}"), key=lambda kept: -int(kept.relative_to(results).parts[1])
-    )
+    results, name = _split_at_results(folder)
+    kept = (results / REPLACED).glob(f"[1-9]*/{name}")
+    return sorted(kept, key=lambda path: -int(path.relative_to(results).parts[1]))
 
 
 def take_back(folder: Path, kept: Path) -> None:
-    """Bring a replaced outcome and its attempts back to the run's folder; an outcome that is there is replaced instead.
+    """Bring a replaced outcome back to its run's folder, with its attempts; the one that is there is replaced instead.
 
     kept: one of `list_replaced`. Raises `StudyError` if a launch is at work in the folder.
     """
-    results, name = folder.absolute().parents[3], folder.absolute().relative_to(folder.absolute().parents[3])
+    results, name = _split_at_results(folder)
     with alone_in(folder):
-        if (folder / OUTCOME).exists():
-            replace(folder)
-        else:
-            empty(folder)
-        _move(kept, folder)
-    for attempt in sorted((kept.parents[3] / ATTEMPTS).glob("[1-9]*")):
-        if (attempt / name).exists():
-            _move(attempt / name, results / ATTEMPTS / attempt.name / name)
+        replace(folder)
+        _move_with_attempts(name, _split_at_results(kept)[0], results)
 
 
-def _move(folder: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder.rename(target)
+def _split_at_results(folder: Path) -> tuple[Path, Path]:
+    """(``results/<machine>`` or one of its ``replaced/<number>``, the path below it) of a run's folder."""
+    results = folder.absolute().parents[3]
+    return results, folder.absolute().relative_to(results)
+
+
+def _move_with_attempts(name: Path, source: Path, target: Path) -> None:
+    """Move a run's folder and those of its earlier attempts from one tree of results to another."""
+    attempts = sorted((source / ATTEMPTS).glob("[1-9]*"))
+    for path in [*(Path(ATTEMPTS, each.name, name) for each in attempts), name]:
+        if (source / path).exists():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).rename(target / path)
 
 
 def empty(folder: Path, keep: Collection[str] = ()) -> None:

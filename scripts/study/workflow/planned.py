@@ -125,12 +125,16 @@ class Plan(TimedPlan):
         return next((folder for folder in kept if self._is_of(run, folder)), None)
 
     def _take_back(self) -> None:
-        """Bring outcomes back that were replaced, where the study's definition is again theirs."""
+        """Bring outcomes back that were replaced, where the study's definition is again theirs.
+
+        Only where another definition's outcome is now: a folder that was deleted shall run again.
+        """
         if not (Path(self.results) / paths.REPLACED).is_dir():
             return
         for run in self.study.runs:
             folder = Path(paths.run_folder(self.results, run.directory))
-            if not self._is_of(run, folder) and (kept := self._find_replaced(run)) is not None:
+            is_of_another = (folder / paths.OUTCOME).exists() and not self._is_of(run, folder)
+            if is_of_another and (kept := self._find_replaced(run)) is not None:
                 run_directory.take_back(folder, kept)
 
     @functools.cache  # noqa: B019  there is one plan, which lives as long as its process
