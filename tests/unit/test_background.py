@@ -1,6 +1,7 @@
 """What else uses a host while a run is timed, and when that disturbs the run."""
 
 import csv
+import itertools
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from project import wait_for
 from study.core import cores, fields
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.instruments import background, disturbance, gpus, host_processes
+from study.instruments import background, disturbance, gpus, host_processes, standstill
 from study.instruments.background import COLUMNS, OF_GPUS, Background
 from study.instruments.power.sampler import BackgroundFile
 
@@ -319,7 +320,7 @@ def test_a_quota_stops_a_run_for_no_longer_than_the_time(host, tmp_path):
     host.write("proc/self/cgroup", "0::/job\n")
     host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 0\n")
-    row = host.observed(tmp_path, lambda: host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 64000000\n"))
+    row = host.observed(tmp_path, lambda: host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 18000000\n"))
     assert row["throttled_s"] == "10.0"
 
 
@@ -393,6 +394,129 @@ def test_what_a_host_does_not_tell_is_empty(host, tmp_path, stat):
     row = host.observed(tmp_path, lambda: None)
     empty = ("others_cpu_s", "steal_s", "throttled_s", "swapped_mb", "io_stalled_s", "thermal_throttles", "clock_mhz")
     assert {row[name] for name in empty} == {""}
+
+
+# Counters that tell what cannot be
+
+
+def write_counters(host, value):
+    """Set one counter after the other to ``value`` (text) more than 1,000; all of them are 1,000 at first."""
+    host.write("proc/self/cgroup", "0::/job\n")
+    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    of = dict.fromkeys((*OF_LIMITS, *OTHER_COUNTERS), "1000") | value
+    cpu = [of["others_cpu_s"], 0, 0, 0, 0, 0, 0, of["steal_s"]]
+    host.cores(cpu, [1000, 0, 0, 0, 0, 0, 0, 1000])
+    host.processes(
+        {10: ("rank", 1, of["own_cpu_s"], 0, True, 0), 2: ("kworker", 0, of["kernel_cpu_s"], 0, False, KERNEL)}
+    )
+    host.write("sys/fs/cgroup/job/cpu.stat", f"throttled_usec {of['throttled_s']}\n")
+    host.write("proc/vmstat", f"pswpin {of['swapped_mb']}\npswpout 1000\npgmajfault {of['major_faults']}\n")
+    for resource, name in (("memory", "memory_stalled_s"), ("io", "io_stalled_s")):
+        host.write(f"proc/pressure/{resource}", f"some avg10=0.00 total={of[name]}\nfull avg10=0.00 total=0\n")
+    host.write("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", f"{of['thermal_throttles']}\n")
+
+
+OF_LIMITS = ("others_cpu_s", "steal_s", "own_cpu_s", "kernel_cpu_s", "throttled_s", "swapped_mb")
+FORMS = {"backwards": "10", "huge": str(2**64 - 1), "wrapped": str(2**63), "negative": "-7", "no number": "nan",
+         "missing": ""}  # fmt: skip
+
+
+OTHER_COUNTERS = ("memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
+OF_PROCESSES = ("own_cpu_s", "kernel_cpu_s")  # their file is read by place, and the kernel writes numbers
+OF_CPUS = ("others_cpu_s", "steal_s")  # also by place, so that none is missing alone
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [(name, form) for name in (*OF_LIMITS, *OTHER_COUNTERS) for form, text in FORMS.items()
+     if text.isdecimal() or not (name in OF_PROCESSES or name in OF_CPUS and not text)],
+)  # fmt: skip
+def test_a_counter_that_tells_what_cannot_be_is_unknown(host, tmp_path, name, form):
+    """Steal of 2^64 - 1 ticks was "the hypervisor took 9223372036.8 % of its cores"."""
+    write_counters(host, {})
+    row = host.observed(tmp_path, lambda: write_counters(host, {name: FORMS[form]}))
+    assert row[name] == "", "empty, no number"
+    others = {each for each in OF_LIMITS if row[each] == ""}
+    of_cpu = (
+        {"others_cpu_s", "steal_s"} if name in ("others_cpu_s", "steal_s") and not FORMS[form].isdecimal() else set()
+    )
+    depends = {"others_cpu_s"} if name in OF_PROCESSES else set()
+    assert others == ({name} & set(OF_LIMITS)) | of_cpu | depends, "only what depends on it"
+    folder = tmp_path / "run"
+    (folder / "ranks").mkdir(parents=True)
+    (tmp_path / "background-here.csv").rename(folder / "ranks" / "background-here.csv")
+    disturbance.merge_background_files(folder / "ranks", folder / disturbance.FILE, {})
+    summary = disturbance.summarize(folder, [])
+    assert disturbance.list_reasons(summary) == []
+    if name in OF_LIMITS and FORMS[form].isdecimal():
+        assert disturbance.is_disturbed(summary) is None, "nobody knows"
+        assert disturbance.explain_unknown(summary).startswith(f"{name} of ")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 9.0])
+def test_counters_within_their_bounds_count(host, tmp_path, seconds):
+    write_counters(host, {})
+    ticks, micro = str(1000 + round(seconds * 100)), str(1000 + round(seconds * 1e6))
+    row = host.observed(tmp_path, lambda: write_counters(host, {
+        "others_cpu_s": ticks, "steal_s": ticks, "throttled_s": micro, "io_stalled_s": micro}))  # fmt: skip
+    names = ("others_cpu_s", "steal_s", "throttled_s", "io_stalled_s")
+    assert [float(row[name]) for name in names] == [seconds] * 4 and row["doubtful"] == ""
+
+
+# Standstills
+
+
+class Clocks:
+    """CLOCK_MONOTONIC and CLOCK_BOOTTIME, which are set."""
+
+    def __init__(self, monkeypatch):
+        self.monotonic = self.boot = 1000.0
+        monkeypatch.setattr(standstill.time, "monotonic", lambda: self.monotonic)
+        monkeypatch.setattr(standstill.time, "clock_gettime", lambda _: self.boot)
+
+
+@pytest.mark.parametrize(
+    ("passed", "suspended", "due", "busy", "cores", "still"),
+    [
+        (15.2, 0, 0.5, 0.6, 2, 14.7), (0.55, 0, 0.5, 1.0, 2, 0), (2.4, 0, 0.5, 0, 2, 0), (2.6, 0, 0.5, 0, 2, 2.1),
+        (15.2, 0, 0.5, 15.0, 2, 0), (15.2, 0, 0.5, 30.0, 2, 0), (5, 0, 10, 0, 2, 0), (49, 0, 10, 0, 2, 0),
+        (61, 0, 10, 0, 2, 51), (0.5, 3600, 0.5, 0.9, 2, 3600), (0.5, 0.05, 0.5, 0, 1, 0), (15.2, 60, 0.5, 0, 1, 74.7),
+    ],
+)  # fmt: skip
+def test_a_look_that_comes_too_late_is_a_standstill(monkeypatch, passed, suspended, due, busy, cores, still):
+    clocks = Clocks(monkeypatch)
+    clock = standstill.StandstillClock()
+    clocks.monotonic, clocks.boot = 1000 + passed, 1000 + passed + suspended
+    assert clock.read_standstill_s(due, busy, cores) == pytest.approx(still, abs=1e-6)
+    assert clock.read_standstill_s(due) == 0, "it is told once"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_own", "still"), [("T", True, 10), ("T", False, 0), ("S", True, 0), ("D", True, 0)]
+)
+def test_a_stopped_process_of_the_run_is_a_standstill(host, tmp_path, state, is_own, still):
+    """Its sampler goes on: SIGSTOP to the ranks alone, or Ctrl-Z in the terminal of the launch."""
+
+    def change():
+        host.processes({10: ("rank", 1, 100, 0, is_own, 0)})
+        stat = host.folder / "proc/10/stat"
+        stat.write_text(stat.read_text().replace(") S ", f") {state} "))
+
+    assert float(host.observed(tmp_path, change)["stood_still_s"]) == still
+
+
+def test_a_standstill_disturbs_a_run_and_was_not_watched(tmp_path):
+    folder = run_of(
+        tmp_path,
+        {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 0, "stood_still_s": 0},
+        {"end_monotonic_ns": 20 * 10**9, "others_cpu_s": 0, "stood_still_s": 9.5},
+    )
+    summary = disturbance.summarize(folder, edges(0, 20))
+    assert (summary["stood_still_s"], summary["background_watched_share"]) == (9.5, pytest.approx(10.5 / 20))
+    assert disturbance.list_reasons(summary) == ["it stood still for 9.5 s (stopped, frozen or suspended)"]
+    assert disturbance.summarize(folder, edges(0, 5))["stood_still_s"] == 9.5, "its whole time counts"
+    assert disturbance.summarize(folder, edges(0, 20), 12.0)["stood_still_s"] == 12, "that of the launch"
+    assert disturbance.is_disturbed(disturbance.summarize(tmp_path / "none", [], 12.0)) is True
 
 
 BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint(flush=True); input()"
@@ -705,7 +829,7 @@ def test_a_real_quota_and_a_busy_sibling_are_noticed(limited):
 def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
     monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
     monkeypatch.setattr(disturbance.time, "sleep", lambda _: host.cores([60, 0, 0, 0, 0, 0, 0, 0], [60] + [0] * 7))
-    clock = iter([0.0, 1.0])
+    clock = itertools.chain([0.0], itertools.repeat(1.0))
     monkeypatch.setattr(Background.__init__, "__defaults__", (None, cores.ROOT, lambda: next(clock)))
     for core in (0, 1):
         host.write(disturbance.GOVERNOR.format(core), "powersave\n")

@@ -195,6 +195,35 @@ def test_amd_gpus_by_older_bindings(monkeypatch):
     assert found[0].read().energy_j == pytest.approx(15.3)
 
 
+@pytest.mark.parametrize("number", [2, 8])
+@pytest.mark.parametrize("others", ["as the first", "N/A", "error", "0"])
+def test_partitions_of_an_amd_gpu_share_one_meter(monkeypatch, number, others):
+    """Of MI300X in DPX or CPX: 500 W of the socket for ten seconds are 5,000 J, whatever the other partitions tell."""
+    smi, count = FakeAmdSmi(), [1_000_000]
+
+    def of_partition(handle, told):
+        if handle == 0 or others == "as the first":
+            return told
+        if others == "error":
+            raise smi.AmdSmiException("AMDSMI_STATUS_NOT_SUPPORTED")
+        return told | dict.fromkeys(set(told) - {"counter_resolution"}, "N/A" if others == "N/A" else 0)
+
+    for name, answer in {
+        "amdsmi_get_processor_handles": lambda: list(range(number)),
+        "amdsmi_get_gpu_enumeration_info": lambda handle: {"hip_id": handle},
+        "amdsmi_get_gpu_device_bdf": lambda handle: f"0000:c1:00.{handle}",
+        "amdsmi_get_power_info": lambda handle: of_partition(handle, {"current_socket_power": 500}),
+        "amdsmi_get_energy_count": lambda handle: of_partition(
+            handle, {"energy_accumulator": count[0], "counter_resolution": 15.3}
+        ),
+    }.items():
+        monkeypatch.setattr(smi, name, answer, raising=False)
+    found = amdsmi.find(smi)
+    assert ([each.name for each in found], found.missing) == (["hip-0"], [])
+    count[0] += round(5_000 / 15.3e-6)
+    assert found[0].read().energy_j == pytest.approx(5_000)
+
+
 def test_no_amd_smi(monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     with pytest.raises(Unavailable, match="amdsmi cannot be imported"):

@@ -14,6 +14,7 @@ kernel/sched/fair.c, of ``scaling_cur_freq`` arch/x86/kernel/cpu/aperfmperf.c be
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from study.core import cores
 from study.instruments import host_processes
+from study.instruments.counters import TICKS_OFF_S, compute_increase
 from study.instruments.host_processes import SERVING, TICKS, Cpus, Process, RankCores
 
 VARIABLE = "STUDY_RUN"  # in the environment of each process of a run: the run's directory
@@ -31,13 +33,20 @@ NUMBERS = 8  # of a core's line in /proc/stat that are read
 NAMED_CORES = 0.02  # from which a process is named
 SETTLED_S = 10.0  # after its start, a process does not become another program with another environment
 CLOCK_S = 0.02  # for reading clock rates: each may take 10 ms
+MOST_MHZ = 20_000  # of a core's clock rate
+# {counter: by how much it can rise in a second, at most}; of processor time in all CPUs of the host, see `_find_most`.
+MOST_PER_S = {"swapped_mb": 1e5, "memory_stalled_s": 1.0, "io_stalled_s": 1.0, "major_faults": 1e7,
+              "thermal_throttles": 1e6}  # fmt: skip
 
 # Columns of the file. Seconds of processor time, unless the name says otherwise; empty where the host does not tell it.
 TIMES = ("own_cpu_s", "others_cpu_s", "kernel_cpu_s", "steal_s", "throttled_s")
 COUNTED = (*TIMES, "swapped_mb", "memory_stalled_s", "io_stalled_s", "major_faults", "thermal_throttles")
+STOOD_STILL = "stood_still_s"  # of the run or of the sampler
 TEXTS_OF_GPUS = ("gpu_reason", "gpu_users")
+DOUBTFUL = "doubtful"  # names of counters of which the host told what cannot be
 OF_GPUS = ("gpu_slowed_s", "gpu_capped_s", "gpu_shared_s", "gpu_clock_mhz", *TEXTS_OF_GPUS)
-COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS)
+COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNTED, "clock_mhz", "busiest", *OF_GPUS,
+           STOOD_STILL, DOUBTFUL)  # fmt: skip
 
 
 def can_measure_other_load(root: Path = cores.ROOT) -> bool:
@@ -96,28 +105,54 @@ class Background:
         self._stopped: dict[Path, float] = {}  # the counters of control groups
         self._slowed: dict[int, int] = {}  # those of cores
         self._next_clock = 0
+        self._doubtful: set[str] = set()  # names of counters whose change in this row cannot be
+        self.at = 0.0
         self.at, self._before = self._read()
 
     def read_changes(self) -> tuple[float, dict[str, float | None], str] | None:
         """Since the last time: the seconds, by how much each of `COUNTED` has changed, and the busiest others.
 
-        None if no time has passed.
+        A change that cannot be is None, and its name is in `doubtful`. None if no time has passed.
         """
         earlier, times = self._processes, self._times
+        self._doubtful.clear()
         at, counters = self._read()
+        longest_s = self._clock() - self.at  # the files were read at some moment of both readings
         seconds = at - self.at
         if seconds <= 0:
             return None
-        changes = {name: _compute_increase(self._before[name], counters[name]) for name in counters}
+        changes = {name: self._find_change(name, counters[name], longest_s) for name in counters}
         if (throttled := changes["throttled_s"]) is not None:
             changes["throttled_s"] = min(seconds, throttled)  # the kernel adds up the CPUs of a group
         self.at, self._before = at, counters
-        of_ranks = {cpus: self._compute_cpu_times(cpus, times) for cpus in self._list_rank_cores(seconds)}
+        of_ranks = {cpus: self._compute_cpu_times(cpus, times, longest_s) for cpus in self._list_rank_cores(seconds)}
         self._cores = self._cores.union(*of_ranks)
         for cpus, values in of_ranks.items():
             self._ranks.note_lost(cpus, (values["others_cpu_s"] or 0.0) + (values["steal_s"] or 0.0), seconds)
         self._of_row = self._ranks.choose_most_lost(of_ranks)
         return seconds, {**of_ranks[self._of_row], **changes}, self._name_busiest(earlier, seconds)
+
+    def _find_change(self, name: str, value: float | None, seconds: float) -> float | None:
+        """By how much a counter rose in so many seconds; None, and doubtful, if it cannot have risen so."""
+        before = self._before[name]
+        change = compute_increase(before, value, self._find_most(name, seconds))
+        if change is None and before is not None and value is not None:
+            self._doubtful.add(name)
+        return None if name in self._doubtful else change
+
+    def _find_most(self, name: str, seconds: float) -> float:
+        """By how much a counter can rise in so many seconds; processor time on all CPUs of the host."""
+        return seconds * MOST_PER_S.get(name, max(len(self._times), os.cpu_count() or 1))
+
+    @property
+    def doubtful(self) -> list[str]:
+        """Names of the counters whose change in the last `read_changes` cannot be."""
+        return sorted(self._doubtful)
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if a process of the run was stopped by a signal (SIGSTOP, SIGTSTP) at the last reading."""
+        return any(each.is_stopped and self._is_of_run(pid, each) for pid, each in self._processes.items())
 
     def is_own(self, pid: int) -> bool | None:
         """Whether a process is the run's, as of the last reading; None if there was none of this number."""
@@ -138,8 +173,8 @@ class Background:
         for _ in every:
             core = every[self._next_clock % len(every)]
             self._next_clock += 1
-            if (text := self._read_text(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")).isdigit():
-                rates.append(int(text) / 1e3)
+            if (text := self._read_text(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")).isdecimal():
+                rates += [rate for rate in [int(text) / 1e3] if 0 < rate <= MOST_MHZ]
             if time.monotonic() >= until:
                 break
         return sum(rates) / len(rates) if rates else None
@@ -171,23 +206,43 @@ class Background:
                 # user, nice, system; the time of guests is within the first two
                 yield int(core), _Times(sum(map(int, numbers[:3])) / TICKS, int(numbers[7]) / TICKS)
 
-    def _compute_cpu_times(self, cpus: Cpus, before: Mapping[int, _Times]) -> dict[str, float | None]:
-        """`TIMES` of some logical CPUs in this row, but for those of control groups. before: at its begin.
+    def _compute_cpu_times(self, cpus: Cpus, before: Mapping[int, _Times], seconds: float) -> dict[str, float | None]:
+        """`TIMES` of some logical CPUs in this row, but for those of control groups.
 
         Steal is of these CPUs alone, all else also of the other hyper-threads of their cores.
+
+        Args:
+            cpus: the logical CPUs.
+            before: their times at the begin of the row.
+            seconds: the longest time that can have passed; no CPU was busy for longer.
         """
         near, counted = self._ranks.add_siblings(cpus), self._times.keys() & before.keys()
         own, kernel = (
-            sum(used for cpu, used in by_cpu.items() if cpu is None or cpu in near)
-            for by_cpu in (self._own, self._kernel)
+            None if name in self._doubtful else sum(used for cpu, used in by_cpu.items() if cpu is None or cpu in near)
+            for name, by_cpu in (("own_cpu_s", self._own), ("kernel_cpu_s", self._kernel))
         )
         others: float | None = None
         steal: float | None = None
         if cpus <= counted:
-            busy = sum(max(0.0, self._times[cpu].busy - before[cpu].busy) for cpu in near & counted)
-            steal = sum(max(0.0, self._times[cpu].steal - before[cpu].steal) for cpu in cpus)
-            others = max(0.0, busy - own - kernel)
+            busy = self._sum_increases("others_cpu_s", near & counted, before, seconds, lambda each: each.busy)
+            steal = self._sum_increases("steal_s", cpus, before, seconds, lambda each: each.steal)
+            others = None if busy is None or own is None or kernel is None else max(0.0, busy - own - kernel)
         return {"own_cpu_s": own, "others_cpu_s": others, "kernel_cpu_s": kernel, "steal_s": steal}
+
+    def _sum_increases(
+        self,
+        name: str,
+        cpus: Cpus,
+        before: Mapping[int, _Times],
+        seconds: float,
+        select: Callable[[_Times], float],
+    ) -> float | None:
+        """Sum of what ``select`` gives of these CPUs since ``before``; None, and ``name`` doubtful, if it cannot be."""
+        rises = [compute_increase(select(before[cpu]), select(self._times[cpu]), seconds, TICKS_OFF_S) for cpu in cpus]
+        if None in rises:
+            self._doubtful.add(name)
+            return None
+        return sum(each for each in rises if each is not None)
 
     def _list_rank_cores(self, seconds: float) -> list[Cpus]:
         """The cores of the run's ranks. seconds: of the row."""
@@ -211,8 +266,12 @@ class Background:
             earlier = before.get(pid)
             if earlier is None or earlier.started != process.started:
                 earlier = process._replace(seconds=0.0, own_s=0.0)
-            self._used[pid] = used = process.own_s - earlier.own_s
-            if process.is_kernel:
+            used = compute_increase(earlier.own_s, process.own_s, self._find_most_s(process, earlier), TICKS_OFF_S)
+            self._used[pid] = used or 0.0
+            if used is None:
+                if process.is_kernel or self._is_of_run(pid, process):
+                    self._doubtful.add("kernel_cpu_s" if process.is_kernel else "own_cpu_s")
+            elif process.is_kernel:
                 self._kernel[process.cpu] += used
             elif self._is_of_run(pid, process):
                 ended = process.seconds - process.own_s - (earlier.seconds - earlier.own_s)
@@ -220,6 +279,11 @@ class Background:
         keys = {(pid, process.started) for pid, process in self._processes.items()}
         self._is_own = {key: value for key, value in self._is_own.items() if key in keys}
         self._marked &= keys
+
+    def _find_most_s(self, process: Process, earlier: Process) -> float:
+        """The most processor seconds that a process can have used since ``earlier``: of its whole life, if it began."""
+        passed = self._clock() - self.at if earlier.own_s or earlier.seconds else math.inf
+        return self._find_most("own_cpu_s", passed)
 
     def _sum_time_of_ended(self, before: Mapping[int, Process]) -> dict[int, float]:
         """{process: time of own processes below it that have ended since ``before``, as far as it was counted}."""
@@ -301,9 +365,16 @@ class Background:
                 stopped[group] = numbers["throttled_usec"] / 1e6
             elif "throttled_time" in numbers:
                 stopped[group] = numbers["throttled_time"] / 1e9
-        more = [max(0.0, value - self._stopped[group]) for group, value in stopped.items() if group in self._stopped]
+        most = self._find_most("throttled_s", self._clock() - self.at)
+        more = [
+            compute_increase(self._stopped[group], value, most)
+            for group, value in stopped.items()
+            if group in self._stopped
+        ]
         self._stopped |= stopped
-        self._throttled += max(more, default=0.0)
+        if None in more:
+            self._doubtful.add("throttled_s")
+        self._throttled += max((each for each in more if each is not None), default=0.0)
         return self._throttled if stopped else None
 
     def _read_stalled_s(self, resource: str) -> float | None:
@@ -311,7 +382,7 @@ class Background:
         for line in self._read_text(f"proc/pressure/{resource}").splitlines():
             kind, *values = line.split()
             numbers = dict(value.split("=") for value in values if "=" in value)
-            if kind == "some" and "total" in numbers:
+            if kind == "some" and numbers.get("total", "").isdecimal():
                 return int(numbers["total"]) / 1e6
         return None
 
@@ -320,8 +391,12 @@ class Background:
         names = (
             (core, f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count") for core in self._cores
         )
-        counts = {core: int(text) for core, name in names if (text := self._read_text(name)).isdigit()}
-        self._throttles += sum(max(0, count - self._slowed.get(core, count)) for core, count in counts.items())
+        counts = {core: int(text) for core, name in names if (text := self._read_text(name)).isdecimal()}
+        most = self._find_most("thermal_throttles", self._clock() - self.at)
+        more = [compute_increase(self._slowed.get(core, count), count, most) for core, count in counts.items()]
+        if None in more:
+            self._doubtful.add("thermal_throttles")
+        self._throttles += sum(each for each in more if each is not None)
         self._slowed = counts
         return self._throttles if counts else None
 
@@ -345,14 +420,10 @@ class Background:
 
 def _has_counts(numbers: list[str]) -> bool:
     """Whether the numbers of a core in /proc/stat count something: a sandbox (gVisor) has them, and all are 0."""
-    return len(numbers) >= NUMBERS and any(each.strip("0") for each in numbers)
+    return len(numbers) >= NUMBERS and all(map(str.isdecimal, numbers)) and any(each.strip("0") for each in numbers)
 
 
 def _parse_numbers(text: str) -> dict[str, int]:
     """Lines of a name and a whole number."""
     parts = (line.split() for line in text.splitlines())
-    return {part[0]: int(part[1]) for part in parts if len(part) == 2 and part[1].isdigit()}
-
-
-def _compute_increase(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else max(0.0, after - before)
+    return {part[0]: int(part[1]) for part in parts if len(part) == 2 and part[1].isdecimal()}

@@ -23,8 +23,20 @@ NOT_SENT = 144  # tcpi_notsent_bytes, unsigned 32 bits
 SENT = 200  # tcpi_bytes_sent, with what was sent again, then tcpi_bytes_retrans; both from Linux 4.19 on
 IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
 
+TICKS_OFF_S = 0.1  # by which a counter of processor time may be off: it is counted in ticks, now and then late
+
 Bytes = tuple[int, int]  # sent, received
 Ticks = tuple[int, int]  # of a logical CPU: busy, all
+
+
+def compute_increase(before: float | None, after: float | None, most: float, off: float = 0.0) -> float | None:
+    """By how much a counter rose; None if that is unknown or cannot be: it went back, or rose by more than ``most``.
+
+    off: by how much its values may be off. NaN is unknown too.
+    """
+    if before is None or after is None or not -off <= after - before <= 1.05 * most + off:
+        return None
+    return max(0.0, after - before)
 
 
 def read_process_cpu_s() -> float:

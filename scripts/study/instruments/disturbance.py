@@ -21,7 +21,7 @@ from study.core.files import AnyPath, written_aside
 from study.core.lazy import pandas as pd
 from study.core.wording import counted, significant
 from study.instruments import phases
-from study.instruments.background import COLUMNS, COUNTED, OF_GPUS, TEXTS_OF_GPUS, Background
+from study.instruments.background import COLUMNS, COUNTED, DOUBTFUL, OF_GPUS, STOOD_STILL, TEXTS_OF_GPUS, Background
 from study.instruments.gpus import UNUSED
 from study.instruments.power import telemetry
 
@@ -31,9 +31,10 @@ BUSY = r"[^,\t\n\r]+ [0-9]{1,6}[.][0-9]{2}"  # a process with its cores
 WHOLE_ROW = re.compile(SEPARATOR.join([r"[0-9]{1,19}"] * 2 + [r"[^\t\n\r\ufffd]+", NUMBER + "(?<!\t)", r"[0-9]{1,6}"]
                                       + [NUMBER] * (len(COUNTED) + 1) + [f"({BUSY}(, {BUSY})*)?"]
                                       + [NUMBER] * (len(OF_GPUS) - len(TEXTS_OF_GPUS))
-                                      + [r"[^\t\n\r\ufffd]*"] * len(TEXTS_OF_GPUS)))  # fmt: skip
+                                      + [r"[^\t\n\r\ufffd]*"] * len(TEXTS_OF_GPUS) + [NUMBER, "[a-z_ ]*"]))  # fmt: skip
 FILE = "background.csv"  # in the run's directory
-KINDS = {**dict.fromkeys(COLUMNS, FINITE), "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
+LATER = {STOOD_STILL: FINITE, DOUBTFUL: TEXT}  # columns that need not be there
+KINDS = {**{name: FINITE for name in COLUMNS if name not in LATER}, "end_wall_ns": WHOLE, "end_monotonic_ns": WHOLE,
          "host": NAME, "cores": WHOLE, "busiest": TEXT, **dict.fromkeys(TEXTS_OF_GPUS, TEXT)}  # fmt: skip
 # {of the record: (column of the file, whether it is divided by the run's seconds x cores, or by its seconds)}
 SHARES = {"others_cpu_share": ("others_cpu_s", True), "cpu_steal_share": ("steal_s", True),
@@ -43,10 +44,15 @@ SHARES = {"others_cpu_share": ("others_cpu_s", True), "cpu_steal_share": ("steal
 SUMS = ("swapped_mb", "major_faults", "thermal_throttles")
 CLOCKS = {"clock_mhz": "cpu_clock_mhz", "gpu_clock_mhz": "gpu_sm_clock_mhz"}  # {column of the file: of the record}
 # From which on a run is disturbed, unless the machine's file says otherwise; docs/comparing-runs.md says why these.
-LIMITS: Mapping[str, float] = {"others_cpu_share": 0.05, "cpu_steal_share": 0.02, "cpu_throttled_share": 0.001,
-                               "swapped_mb": 1.0, "gpu_slowed_share": 0.01, "gpu_shared_share": 0.01}  # fmt: skip
+LIMITS: Mapping[str, float] = {"stood_still_s": 0.0, "others_cpu_share": 0.05, "cpu_steal_share": 0.02,
+                               "cpu_throttled_share": 0.001, "swapped_mb": 1.0, "gpu_slowed_share": 0.01,
+                               "gpu_shared_share": 0.01}  # fmt: skip
+NO_FILE = "the sampler of the hosts wrote nothing"
+# Counters on which a limit depends.
+LIMITED = {"own_cpu_s", "kernel_cpu_s", *(SHARES[name][0] if name in SHARES else name for name in LIMITS)}
 LEAST_WATCHED = 0.8  # of a run's time: with less, nobody knows that it was undisturbed
 WORDS = {
+    "stood_still_s": "it stood still for {} s (stopped, frozen or suspended)",
     "others_cpu_share": "other processes used {:.1f} % of its cores",
     "cpu_steal_share": "the hypervisor took {:.1f} % of its cores",
     "cpu_throttled_share": "a CPU quota stopped it for {:.1f} % of the time",
@@ -82,22 +88,28 @@ def read_background(path: AnyPath) -> pd.DataFrame:
     return read_csv(path, KINDS)
 
 
-def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def summarize(
+    folder: AnyPath, edges: Iterable[Mapping[str, Any]], launch_stood_still_s: float = 0.0
+) -> dict[str, Any] | None:
     """The record's ``background``: of each number the largest of all hosts; None for a run without the file.
 
     Rows and phases are matched by the host's name, so that all is empty, with the reason, if machines share one.
-    folder: the run's directory. edges: of its phases; rows outside of them count for the part that is within.
+
+    Args:
+        folder: the run's directory.
+        edges: of its phases; rows outside of them count for the part that is within.
+        launch_stood_still_s: for how long the launching process stood still.
     """
     path = Path(folder) / FILE
+    names = (*SHARES, *SUMS, *CLOCKS.values(), "background_watched_share", "busiest_others", "gpu_reason")
+    nothing: dict[str, Any] = dict.fromkeys(names) | {STOOD_STILL: launch_stood_still_s}
     if not path.exists():
-        return None
+        return nothing | {"background_reason": NO_FILE} if launch_stood_still_s else None
     moments: dict[str, list[int]] = {}  # of each host's phases, by its own clock
     for edge in edges:
         moments.setdefault(edge["host"], []).append(edge["monotonic_ns"])
-    rows = read_columns(path, KINDS)
+    rows = read_columns(path, KINDS, LATER.get)
     if unclear := telemetry.explain_shared_name(Path(folder)):
-        names = (*SHARES, *SUMS, *CLOCKS.values(), "background_watched_share", "busiest_others", "gpu_reason")
-        nothing: dict[str, Any] = dict.fromkeys(names)
         return nothing | {"background_reason": unclear}
     by_host = {host: _select_rows(rows, host, moments.get(host)) for host in sorted(set(rows["host"]))}
     parts = [part for part in by_host.values() if len(part.weight)]
@@ -110,8 +122,30 @@ def summarize(folder: AnyPath, edges: Iterable[Mapping[str, Any]]) -> dict[str, 
     summary["background_watched_share"] = _compute_watched_share(by_host, moments)
     summary["busiest_others"] = _name_busiest(parts)
     summary["gpu_reason"] = _find_gpu_reason(parts, is_known=summary["gpu_shared_share"] is not None)
-    summary["background_reason"] = None
+    summary["background_reason"] = _explain_doubtful(rows)
+    summary[STOOD_STILL] = max([launch_stood_still_s, *_sum_standstill(rows).values()])
     return summary
+
+
+def _sum_standstill(rows: Columns) -> dict[str, float]:
+    """{host: seconds of standstill in all of its rows}: also before the first phase and after the last one."""
+    seconds: dict[str, float] = {}
+    if STOOD_STILL in rows:
+        for host, stood_still_s in zip(rows["host"], np.nan_to_num(rows[STOOD_STILL]), strict=True):
+            seconds[host] = seconds.get(host, 0.0) + float(stood_still_s)
+    return seconds
+
+
+def _explain_doubtful(rows: Columns) -> str | None:
+    """Which counters that a limit is for went back or rose by more than can be, with their hosts; None without any."""
+    doubtful: Iterable[str | None] = rows[DOUBTFUL] if DOUBTFUL in rows else []  # noqa: SIM401  no mapping
+    texts = {
+        f"{name} of {host}"
+        for host, names in zip(rows["host"], doubtful, strict=False)
+        for name in (names or "").split()
+        if name in LIMITED
+    }
+    return f"{', '.join(sorted(texts))} went back, or rose by more than can be" if texts else None
 
 
 def _find_gpu_reason(parts: Sequence[_HostRows], is_known: bool) -> str | None:
@@ -131,6 +165,12 @@ class _HostRows:
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A column's values in these rows."""
         return self.rows[name][self.places]
+
+    @property
+    def watched_s(self) -> NDArray[np.float64]:
+        """Seconds of each row in which the sampler watched: it did not while it stood still."""
+        still = np.nan_to_num(self[STOOD_STILL]) if STOOD_STILL in self.rows else 0.0
+        return np.maximum(0.0, self["seconds"] - still)
 
 
 def _select_rows(rows: Columns, host: str, moments: list[int] | None) -> _HostRows:
@@ -160,7 +200,7 @@ def _compute_watched_share(by_host: Mapping[str, _HostRows], moments: Mapping[st
     for host, times in moments.items():
         length = (max(times) - min(times)) / 1e9
         part = by_host.get(host)
-        covered = 0.0 if part is None else float((part["seconds"] * part.weight)[tells[host]].sum())
+        covered = 0.0 if part is None else float((part.watched_s * part.weight)[tells[host]].sum())
         shares.append(min(1.0, covered / length) if length > 0 else 1.0)
     return min(shares)
 
@@ -190,8 +230,8 @@ def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
 def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> bool | None:
     """True if a run was disturbed, None if that is not known.
 
-    That is so without the file, if it misses much of the run, if its hosts do not tell what others use, and if several
-    of them have one name.
+    That is so without the file, if it misses much of the run, if its hosts do not tell what others use or a counter of
+    that told what cannot be, and if several of them have one name.
 
     The rest as for `list_reasons`.
     """
@@ -200,8 +240,8 @@ def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
     if list_reasons(summary, limits):
         return True
     watched = summary.get("background_watched_share")
-    is_known = summary.get("others_cpu_share") is not None and (watched is None or watched >= LEAST_WATCHED)
-    return False if is_known else None
+    has_values = summary.get("others_cpu_share") is not None and summary.get("background_reason") is None
+    return False if has_values and (watched is None or watched >= LEAST_WATCHED) else None
 
 
 def explain_unknown(summary: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
@@ -219,12 +259,15 @@ def explain_unknown(summary: Mapping[str, Any], limits: Mapping[str, float] | No
 def _summarize_host(part: _HostRows) -> dict[str, float | None]:
     """The shares and sums of one host's rows, each row with its weight."""
     summary: dict[str, float | None] = {}
+    doubtful = set(" ".join(each or "" for each in part[DOUBTFUL]).split()) if DOUBTFUL in part.rows else set()
+    if doubtful & {"own_cpu_s", "kernel_cpu_s"}:
+        doubtful.add("others_cpu_s")
     for name, (column, per_core) in SHARES.items():
-        values, is_known = part[column], ~np.isnan(part[column])
+        values, is_known = part[column], ~np.isnan(part[column]) & (column not in doubtful)
         time = (part["seconds"] * part.weight * (part["cores"] if per_core else 1))[is_known]
         summary[name] = float((values * part.weight)[is_known].sum() / time.sum()) if time.sum() > 0 else None
     for name in SUMS:
-        values, is_known = part[name], ~np.isnan(part[name])
+        values, is_known = part[name], ~np.isnan(part[name]) & (name not in doubtful)
         summary[name] = float((values * part.weight)[is_known].sum()) if is_known.any() else None
     for name in CLOCKS:
         values, is_known = part[name], ~np.isnan(part[name])

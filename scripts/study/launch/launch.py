@@ -193,6 +193,7 @@ def _launch(
             line, of_ranks | by_rank, folder / run_directory.LOG, [lock, *place.descriptors], limits
         )
     _refuse_unanswered(run, folder, ended.last_lines)
+    ended_ns = _find_end_ns(folder, ended, began_monotonic_ns)
     after = _calibrate(number) if before else None
     unchanged.check_data(run.data)
     if links and (ended.stopped or failure.lost_host(ended.last_lines)):
@@ -209,7 +210,22 @@ def _launch(
     if why is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     lost = 0 if by_rank and why is None else processes.workers_lost(folder)
-    _write_outcome(folder, why, ended.exit_code, ended.began_wall_ns, ended.ended_wall_ns, began_monotonic_ns, lost)
+    _write_outcome(
+        folder, why, ended.exit_code, ended.began_wall_ns, ended_ns, began_monotonic_ns, lost, ended.stood_still_s
+    )
+
+
+def _find_end_ns(folder: Path, ended: supervision.Ended, began_monotonic_ns: int) -> int:
+    """When the run ended, by the launching host's clock: where this process stood still, when its last process ended.
+
+    A launch that was stopped (Ctrl-Z) sees the end of its ranks only when it goes on.
+    """
+    own = boot_id()
+    if ended.stood_still_s and own and (last_ns := sampling.read_last_end_ns(folder / "ranks", own)) is not None:
+        return ended.began_wall_ns + max(
+            0, min(last_ns - began_monotonic_ns, ended.ended_wall_ns - ended.began_wall_ns)
+        )
+    return ended.ended_wall_ns
 
 
 def _are_ranks_here(run: RunDefinition) -> bool:
@@ -351,8 +367,12 @@ def _write_outcome(
     ended_ns: int,
     begun_monotonic_ns: int | None = None,
     workers_lost: int | None = None,
+    stood_still_s: float = 0.0,
 ) -> None:
-    """Write ``outcome.json``, the last of a run's files. why: its failure, or None. workers_lost: None if not known."""
+    """Write ``outcome.json``, the last of a run's files.
+
+    why: its failure, or None. workers_lost: None if not known. stood_still_s: of the launching process.
+    """
     write_sealed(
         folder / OUTCOME,
         {
@@ -364,6 +384,7 @@ def _write_outcome(
             "started_monotonic_ns": begun_monotonic_ns,
             "boot_id": None if begun_monotonic_ns is None else boot_id(),
             "runtime_s": (ended_ns - begun_ns) / 1e9,
+            "stood_still_s": stood_still_s,
             "files": {
                 path.name: sha256(path)
                 for path in sorted(folder.iterdir())

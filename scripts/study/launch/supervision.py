@@ -18,6 +18,7 @@ from typing import IO
 from study.core import commands, signals
 from study.core.errors import StudyError
 from study.instruments.phases import now
+from study.instruments.standstill import StandstillClock
 from study.machines import guard
 from study.machines.launchers import TAG
 from study.training import process_tree
@@ -35,7 +36,7 @@ class Ended:
     """How a launcher's command line ended.
 
     stopped: (kind, message) if this process ended it, or None. killed_for_memory: processes of this host that the
-    kernel ended meanwhile for want of memory.
+    kernel ended meanwhile for want of memory. stood_still_s: for how long this process stood still meanwhile.
     """
 
     exit_code: int
@@ -44,6 +45,7 @@ class Ended:
     began_wall_ns: int
     ended_wall_ns: int  # begin plus monotonic duration
     killed_for_memory: int
+    stood_still_s: float = 0.0
 
 
 def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequence[int], until: Limits) -> Ended:
@@ -54,6 +56,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
     `SystemExit`, unless they are due to the batch job's walltime.
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
+    watch = _Watch(until)
     began_wall, began = now()
     killed_before = process_tree.killed_for_memory()
     # From before the start, so that a signal in between has the same exit code.
@@ -62,7 +65,7 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
         reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines), daemon=True)
         try:
             reader.start()
-            stopped = _wait(process, until)
+            stopped = watch.wait(process)
         except SystemExit:
             if not until.is_last_moment(time.time()):
                 raise
@@ -75,7 +78,8 @@ def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequenc
         process.stdin.close()
     duration = time.monotonic_ns() - began
     killed = process_tree.killed_for_memory() - killed_before
-    return Ended(process.returncode, stopped, list(last_lines), began_wall, began_wall + duration, killed)
+    ended_wall = began_wall + duration
+    return Ended(process.returncode, stopped, list(last_lines), began_wall, ended_wall, killed, watch.stood_still_s)
 
 
 def _start(line: list[str], variables: dict[str, str], held: Sequence[int]) -> subprocess.Popen[str]:
@@ -107,23 +111,43 @@ class Limits:
     is_last_moment: Callable[[float], bool]
 
 
-def _wait(process: subprocess.Popen, until: Limits) -> tuple[str, str] | None:
-    """Wait for the process or a limit: (kind, message) if a limit was hit, None if the process ended by itself."""
-    begun = seen_at = time.monotonic()
-    seen, pause = until.last_heartbeat(), LOOK_S
-    while True:
-        present = time.monotonic()
-        if present - begun >= until.time_s:
-            return "timeout", "the run reached its time limit and was ended"
-        if present - seen_at >= until.stall_s:
-            return "hang", f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended"
-        if commands.wait(process, min(pause, until.time_s - (present - begun))):
-            return None
-        looked = time.monotonic()
-        latest = until.last_heartbeat()
-        pause = _pause_s(time.monotonic() - looked, until.stall_s)
-        if latest != seen:
-            seen, seen_at = latest, time.monotonic()
+class _Watch:
+    """Waits for a run's end or a limit. Time in which this process stood still counts for no limit.
+
+    stood_still_s: the sum of it so far.
+    """
+
+    def __init__(self, until: Limits) -> None:
+        self._until, self._clock, self.stood_still_s = until, StandstillClock(), 0.0
+
+    def wait(self, process: subprocess.Popen) -> tuple[str, str] | None:
+        """(kind, message) if a limit was hit, None if the process ended by itself."""
+        until, begun = self._until, self._read_time_s()
+        latest_at, latest, pause = begun, until.last_heartbeat(), LOOK_S
+        while True:
+            present = self._read_time_s()
+            if present - begun >= until.time_s:
+                return "timeout", "the run reached its time limit and was ended"
+            if present - latest_at >= until.stall_s:
+                return (
+                    "hang",
+                    f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended",
+                )
+            due_s = min(pause, until.time_s - (present - begun))
+            self._clock.restart()
+            has_ended = commands.wait(process, due_s)
+            self.stood_still_s += self._clock.read_standstill_s(due_s)
+            if has_ended:
+                return None
+            looked = time.monotonic()
+            heartbeat = until.last_heartbeat()
+            pause = _pause_s(time.monotonic() - looked, until.stall_s)
+            if heartbeat != latest:
+                latest, latest_at = heartbeat, self._read_time_s()
+
+    def _read_time_s(self) -> float:
+        """Monotonic seconds without those in which this process stood still."""
+        return time.monotonic() - self.stood_still_s
 
 
 def _pause_s(took_s: float, stall_s: float) -> float:

@@ -153,7 +153,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
         "calibration": _calibration(folder),
-        "background": disturbance.summarize(folder, edges),
+        "background": disturbance.summarize(folder, edges, outcome.get("stood_still_s", 0.0)),
         "hosts": provenance.get("hosts", []),
         **hosts_of_ranks(run, provenance, edges),
         "job_options": (provenance.get("job") or {}).get("options"),

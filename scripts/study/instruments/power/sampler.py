@@ -23,10 +23,12 @@ from study.instruments.background import COLUMNS as BACKGROUND_COLUMNS
 from study.instruments.background import COUNTED, OF_GPUS, Background
 from study.instruments.gpus import Gpus
 from study.instruments.power.readings import Device, Reading
+from study.instruments.standstill import StandstillClock
 
 MEASURES = tuple(field.name for field in fields(Reading))
 SHORTEST_S = 0.5  # of a row of the background
 MOST_COST = 0.004  # the share of a core that reading the background may take: then rows are longer
+BOUNDS = {"utilization_pct": (0, 100), "memory_mb": (0, 1e7), "clock_mhz": (0, 20_000), "temperature_c": (-100, 200)}
 COLUMNS = ("wall_ns", "monotonic_ns", "host", "sensor", "kind", "device", *MEASURES)
 
 
@@ -44,7 +46,7 @@ class BackgroundFile:
         self._handle = open(path, "w", encoding="utf-8", newline="", buffering=1 << 16)  # noqa: SIM115  until `close`
         self._writer = csv.writer(self._handle)
         self._writer.writerow(BACKGROUND_COLUMNS)
-        self._interval = SHORTEST_S
+        self._interval, self._standstill = SHORTEST_S, StandstillClock()
 
     @property
     def next_s(self) -> float:
@@ -59,11 +61,16 @@ class BackgroundFile:
             return
         seconds, values, named = changes
         numbers = [_round_value(values[name]) for name in COUNTED]
+        stood_still_s = self._standstill.read_standstill_s(
+            self._interval, values["own_cpu_s"] or 0.0, self._background.number_of_cores
+        )
+        if self._background.is_stopped:
+            stood_still_s = max(stood_still_s, seconds)
         clock = _round_value(self._background.read_clock_mhz())
         number = self._background.number_of_cores
         self._writer.writerow(
             [time.time_ns(), time.monotonic_ns(), self._host, _round_value(seconds), number, *numbers, clock, named,
-             *self._read_gpus(seconds)]
+             *self._read_gpus(seconds), _round_value(stood_still_s), " ".join(self._background.doubtful)]
         )  # fmt: skip
         self._handle.flush()
         self._interval = max(SHORTEST_S, (time.process_time() - began) / MOST_COST)
@@ -134,8 +141,16 @@ def _read_row(device: Device, host: str) -> list[Any] | None:
         reading = asdict(device.read())
     except Exception:  # whatever a driver's bindings raise: it must not end the other devices' readings
         return None
-    values = ["" if reading[name] is None else _round_reading(reading[name]) for name in MEASURES]
+    values = [_round_reading(reading[name]) if _can_be(name, reading[name]) else "" for name in MEASURES]
     return [wall, monotonic, host, device.sensor, device.kind, device.name, *values]
+
+
+def _can_be(name: str, value: float | None) -> bool:
+    """True for a number that a device can have; power and energy are judged by `plausibility`, with their reasons."""
+    if value is None or not math.isfinite(value):
+        return False
+    lowest, highest = BOUNDS.get(name, (-math.inf, math.inf))
+    return lowest <= value <= highest
 
 
 def _round_reading(value: float) -> float:

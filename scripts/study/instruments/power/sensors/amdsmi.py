@@ -8,6 +8,9 @@ The Python package ``amdsmi`` comes with ROCm and fits its release, so it is not
 - **Two dies.** Each die of an MI250 or MI250X is a GPU for HIP. The first die tells power and energy of both. The
   second one has neither: its counter stays 0, by which ROCm's rocm_smi.py knows it too. So it is no device here, and a
   first die stands for its whole module.
+- **Partitions.** A GPU in several partitions (DPX, CPX) is as many GPUs for HIP: functions of one PCI device. Power and
+  energy are the socket's. The first partition tells them, and releases differ in whether the others repeat them, so a
+  PCI device is one meter, as a GPU with MIG instances is.
 - **Number.** GPUs are named by the number that HIP gives them without HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES
   (amdsmi_get_gpu_enumeration_info), since AMD SMI's own order may be another one; else by their PCI address.
 """
@@ -29,17 +32,21 @@ def find(smi: Any = None) -> Devices:
         handles = smi.amdsmi_get_processor_handles()
     except smi.AmdSmiException as error:
         raise Unavailable(f"AMD SMI: {error}") from None
-    devices: list[Device] = []
+    sockets: dict[str, list[tuple[str, _Gpu]]] = {}  # by PCI device
     missing: list[Missing] = []
     for index, handle in enumerate(handles):
         name = f"GPU {index}"
         try:
-            name = _read_name(smi, handle, name)
+            name, socket = _read_name(smi, handle, name), _read_pci_device(smi, handle, name)
             gpu = _Gpu(smi, handle)
             if not gpu.is_second_die:
-                devices.append(Device("amdsmi", "gpu", name, gpu.read))
+                sockets.setdefault(socket, []).append((name, gpu))
         except (smi.AmdSmiException, AttributeError, KeyError) as error:  # the others of bindings of another release
             missing.append(Missing("gpu", name, f"AMD SMI: {name}: {error or type(error).__name__}"))
+    devices = []
+    for partitions in sockets.values():
+        name, gpu = next((each for each in partitions if each[1].has_meter), partitions[0])
+        devices.append(Device("amdsmi", "gpu", name, gpu.read))
     return Devices(devices, missing).require_any("AMD SMI: the driver sees no GPU")
 
 
@@ -65,11 +72,21 @@ def _read_name(smi: Any, handle: Any, otherwise: str) -> str:
         return otherwise
 
 
+def _read_pci_device(smi: Any, handle: Any, otherwise: str) -> str:
+    """``0000:c1:00``, the PCI address without the function; ``otherwise`` where the driver does not tell it."""
+    try:
+        return str(smi.amdsmi_get_gpu_device_bdf(handle)).rpartition(".")[0] or otherwise
+    except smi.AmdSmiException:
+        return otherwise
+
+
 class _Gpu:
     def __init__(self, smi: Any, handle: Any) -> None:
         self._smi, self._handle = smi, handle
         raw = self._read_raw()
-        self.is_second_die = raw == 0 and not any(self._read_powers())
+        powers = self._read_powers()
+        self.is_second_die = raw == 0 and not any(powers)
+        self.has_meter = raw is not None or powers != (None, None)
         self._counter = None
         if raw is not None:
             unit = float(smi.amdsmi_get_energy_count(handle)["counter_resolution"]) * MICRO
