@@ -1,7 +1,7 @@
 """Put faults into real runs and files, one after the other, and check that each ends as expected.
 
 Each fault's result is a row of performance/faults.csv (outcome, seconds from the fault to its detection, commit), which
-is written after each fault, with the page docs/faults.md. Faults that passed since the last commit that changed more
+is written after each fault, with the page docs/reference/faults.md. Faults that passed since the last commit that changed more
 than results and documents are not tried again, so all of them can be tried in several parts. Exits with 1 if one
 failed. The faults are in tests/faults/.
 """
@@ -27,7 +27,7 @@ from study.core.files import write_text, written_aside
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "performance" / "faults.csv"
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "reference" / "faults.md"
 COLUMNS = ["group", "fault", "must", "speed", "cores", "outcome", "detected_s", "message", "commit"]
 SHARE = 0.25  # of the machine's CPU time, on a slowed machine
 

@@ -1,4 +1,4 @@
-"""The page docs/faults.md: all faults, what must be true after each, and their latest results."""
+"""The page docs/reference/faults.md: all faults, what must be true after each, and their latest results."""
 
 import textwrap
 from collections import Counter
@@ -7,8 +7,8 @@ SPEEDS = {"full": "at full speed", "slowed": "slowed"}
 OUTCOMES = ("pass", "FAIL", "skipped")
 INTRODUCTION = (
     "`make faults` injects these into real runs, files and Snakemake processes, and checks what must be true "
-    "afterwards ([failures](failures.md#fault-injection)). It writes this page. The commit of each result, and "
-    "the time from the fault to its detection, are in [faults.csv](../performance/faults.csv). An empty cell means "
+    "afterwards ([failures](../failures.md#fault-injection)). It writes this page. The commit of each result, and "
+    "the time from the fault to its detection, are in [faults.csv](../../performance/faults.csv). An empty cell means "
     "that `make faults` has not tried the fault at this speed. Results without a commit were made before "
     "commits were recorded; the next `make faults` tries these faults again."
 )
