@@ -1,6 +1,7 @@
 """What Snakemake's start does besides reading the rules: it shows the plan, and refuses jobs before the first one."""
 
 import os
+import signal
 import shutil
 import sys
 import tempfile
@@ -46,6 +47,7 @@ def show(planned: Plan) -> None:
     expected: list[str] = []
     noise = noise_of_runs.ASSUMED
     if is_dry:  # it reads and fits finished runs, which takes seconds
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # nothing runs that `study plan | head` could leave behind
         expected = forecast.forecast(planned.study.runs, planned.results, planned.machine)
         noise = noise_of_runs.of_finished(planned.study, planned.results)
     lines = plan.summary(
