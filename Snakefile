@@ -24,7 +24,7 @@ if not IS_JOB:
     rule all:
         default_target: True
         input:
-            lambda wildcards: PLAN.outcomes(STUDY.runs),
+            lambda wildcards: PLAN.list_outcomes(STUDY.runs),
             PLAN.shown_early,
             PLAN.result_files,
         message:

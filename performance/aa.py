@@ -1,4 +1,4 @@
-"""Whether the comparison of arms can be trusted: a baseline against itself (A/A), and against a slow-down of 5 %.
+"""Test of the comparison of arms: a baseline against itself (A/A), and against a slow-down of 5 %.
 
 Each comparison is ten blocks of two short runs, evaluated as table `tuning` is. Of 20 A/A comparisons, one interval is
 expected to exclude 1, and at most three should. The slow-down is a sleep before each step. Every run is a row of
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from direct import make_files, record_of
+from direct import launch_run, make_files
 
 from study.compare import arms
-from study.core.files import written_aside
-from study.core.statistics import ERROR_PER_SIDE, student
+from study.core.files import write_aside
+from study.core.statistics import ERROR_PER_SIDE, compute_t_quantile
 from study.experiment import expansion, run_order
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import BASELINE, PlannedRun
@@ -37,7 +37,7 @@ COMPARISONS, BLOCKS = 20, 10
 MOST_EXCLUDED = 3  # of 20 intervals, of which each excludes the truth with 5 %: four or more with 1.6 %
 AGAIN, SLOWED, DELAY = "again", "slowed", "step_delay_ms"
 SLOWDOWN = 0.05
-KEPT = ("samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step", "test_loss")
+RECORD_COLUMNS = ("samples_per_rank", "steps_per_epoch", "time_per_step_s", "tcp_sent_mb_per_step", "test_loss")
 
 
 def main() -> None:
@@ -53,36 +53,36 @@ def main() -> None:
         run_missing(arguments.result, arguments.comparisons, arguments.blocks, arguments.ranks)
     if not arguments.result.exists():
         raise SystemExit(f"error: {arguments.result}: is not there; run this command without --report first")
-    report(pd.read_csv(arguments.result))
+    print_report(pd.read_csv(arguments.result))
 
 
-def order(comparisons: int, blocks: int) -> list[tuple[str, int, int]]:
-    """(arm, comparison, block) of all blocks in their order; the slow-down is last, when its size is known."""
-    planned = [(AGAIN, number, block) for number in range(1, comparisons + 1) for block in range(1, blocks + 1)]
-    return planned + [(SLOWED, 1, block) for block in range(1, blocks + 1) if DELAY in PARAMETERS]
+def list_blocks(comparisons: int, blocks: int) -> list[tuple[str, int, int]]:
+    """List (arm, comparison, block) of all blocks in their order; the slow-down is last, when its size is known."""
+    blocks_in_order = [(AGAIN, number, block) for number in range(1, comparisons + 1) for block in range(1, blocks + 1)]
+    return blocks_in_order + [(SLOWED, 1, block) for block in range(1, blocks + 1) if DELAY in PARAMETERS]
 
 
 def run_missing(result: Path, comparisons: int, blocks: int, ranks: int) -> None:
     """Run the blocks that the file does not have yet; it is written again after each block."""
     rows = pd.read_csv(result).to_dict("records") if result.exists() else []
-    done = {(row["compared"], row["comparison"], row["block"]) for row in rows}
-    todo = [each for each in order(comparisons, blocks) if each not in done]
+    finished = {(row["compared"], row["comparison"], row["block"]) for row in rows}
+    todo = [each for each in list_blocks(comparisons, blocks) if each not in finished]
     if not todo:
         return
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        make_files(planned(AGAIN, 1, 0.0, ranks)[0], Path(folder))
+        make_files(plan_block(AGAIN, 1, 0.0, ranks)[0], Path(folder))
         for number, (arm, comparison, block) in enumerate(todo):
-            left = (time.monotonic() - begun) / number * (len(todo) - number) / 60 if number else None
-            told = f", about {left:.0f} minutes left" if left is not None else ""
-            print(f"{arm}, comparison {comparison}, block {block}: {number} of {len(todo)}{told}", file=sys.stderr)
-            rows += block_of(arm, comparison, block, ranks, rows, Path(folder))
-            with written_aside(result) as aside:
+            minutes_left = (time.monotonic() - begun) / number * (len(todo) - number) / 60 if number else None
+            remaining = f", about {minutes_left:.0f} minutes left" if minutes_left is not None else ""
+            print(f"{arm}, comparison {comparison}, block {block}: {number} of {len(todo)}{remaining}", file=sys.stderr)
+            rows += run_block(arm, comparison, block, ranks, rows, Path(folder))
+            with write_aside(result) as aside:
                 pd.DataFrame(rows).to_csv(aside, index=False, float_format="%.6g")
 
 
-def planned(arm: str, block: int, delay_ms: float, ranks: int) -> list[PlannedRun]:
-    """The baseline and the arm of a block."""
+def plan_block(arm: str, block: int, delay_ms: float, ranks: int) -> list[PlannedRun]:
+    """Plan the runs of the baseline and the arm of a block."""
     switches = {"control": 1} if arm == AGAIN else {DELAY: delay_ms}
     study = {
         "description": "short runs",
@@ -95,18 +95,18 @@ def planned(arm: str, block: int, delay_ms: float, ranks: int) -> list[PlannedRu
         ],
         "tables": ["tuning"],
     }  # fmt: skip
-    return [run for run in expansion.expand("aa", study, "aa.py").runs if run.repeat == block]
+    return [run for run in expansion.expand_study("aa", study, "aa.py").runs if run.repeat == block]
 
 
-def block_of(
+def run_block(
     arm: str, comparison: int, block: int, ranks: int, rows: list[dict[str, Any]], folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """Run the two arms of a block, in the order of the study; one row per run."""
-    delay = delay_ms(rows) if arm == SLOWED else 0.0
-    runs = planned(arm, block, delay, ranks)
-    for place in run_order.balanced(len(runs), block - 1):
-        record = record_of(runs[place], folder)
-        found = {**record["derived"], **(record["workload"] or {}), **(record["training"] or {}),
+    """Run the two arms of a block, in the order of the study; yields one row per run."""
+    delay = compute_delay_ms(rows) if arm == SLOWED else 0.0
+    runs = plan_block(arm, block, delay, ranks)
+    for place in run_order.balance_arms(len(runs), block - 1):
+        record = launch_run(runs[place], folder)
+        columns = {**record["derived"], **(record["workload"] or {}), **(record["training"] or {}),
                  **(record["traffic"] or {}), "test_loss": record["quality"]["test_loss"]}  # fmt: skip
         yield {
             "compared": arm,
@@ -116,23 +116,23 @@ def block_of(
             "delay_ms": delay,
             "gpus": ranks,
             "epochs_per_rank": record["derived"]["epochs_per_rank"],
-            **{name: found.get(name) for name in KEPT},
+            **{name: columns.get(name) for name in RECORD_COLUMNS},
             "runtime_s": record["runtime_s"],
             "started_wall_ns": record["provenance"]["started_wall_ns"],
         }
 
 
-def delay_ms(rows: list[dict[str, Any]]) -> float:
-    """5 % of the time per step of the A/A runs, in milliseconds; at least 1 where the key takes whole numbers."""
+def compute_delay_ms(rows: list[dict[str, Any]]) -> float:
+    """Compute 5 % of the A/A runs' time per step, in milliseconds; at least 1 where the key takes whole numbers."""
     seconds = pd.Series([row["time_per_step_s"] for row in rows if row["compared"] == AGAIN]).mean()
     delay = 1000 * SLOWDOWN * float(seconds)
-    whole = PARAMETERS[DELAY].kind.schema()["type"] == "integer"
+    whole = PARAMETERS[DELAY].kind.to_schema()["type"] == "integer"
     return max(1, round(delay)) if whole else round(delay, 3)
 
 
-def compared(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per comparison, by the code that makes table `tuning`."""
-    found = []
+def compare_arms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Compare the arms, one row per comparison, by the code that makes table `tuning`."""
+    comparisons = []
     for (arm, number), group in rows.groupby(["compared", "comparison"], sort=False):
         switches = {"control": [1, 0]} if arm == AGAIN else {DELAY: [float(group["delay_ms"].iloc[0]), 0.0]}
         parts = {BASELINE: {}, arm: switches}
@@ -140,35 +140,35 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
             machine="local", session="1", status="ok",  # a block that was interrupted is run again as a whole
             arms=[json.dumps([[each, "baseline", parts[each]]]) for each in group["arm"]],
         )  # fmt: skip
-        ((one,),) = arms.compare(runs).values()
+        ((one,),) = arms.compare_arms(runs).values()
         speed = one.speed
-        found.append(
+        comparisons.append(
             {"arm": arm, "comparison": number, "blocks": speed.blocks, "ratio": speed.ratio, "low": speed.low,
              "high": speed.high, "excludes_1": speed.low > 1 or speed.high < 1, "p_value": one.p,
              "detectable_pct": 100 * (one.detectable - 1)}
         )  # fmt: skip
-    return pd.DataFrame(found)
+    return pd.DataFrame(comparisons)
 
 
-def shares_that_move(rows: pd.DataFrame) -> pd.DataFrame:
-    """From which share of background load on a ratio moves by more than half of its 95 % interval, in percent.
+def compute_moving_shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Compute from which background load on (percent) a ratio moves by more than half of its 95 % interval.
 
     One row per number of blocks; a column for how many of the blocks have one disturbed run, the others none.
     """
     again = rows[rows["compared"] == AGAIN].pivot_table("time_per_step_s", ["comparison", "block"], "arm")
     scatter = math.sqrt(np.log(again[AGAIN] / again[BASELINE]).groupby("comparison").var().mean())
-    found = []
+    shares = []
     for blocks in (3, 6, 10):
-        half = student(blocks - 1, ERROR_PER_SIDE) * scatter / math.sqrt(blocks)
+        half = compute_t_quantile(blocks - 1, ERROR_PER_SIDE) * scatter / math.sqrt(blocks)
         parts = {"all blocks": blocks, "a third of them": blocks / 3, "one block": 1}
         moved = {name: 100 * (1 - math.exp(-half * blocks / number)) for name, number in parts.items()}
-        found.append({"blocks": blocks, "half of the interval": 100 * half, **moved})
-    return pd.DataFrame(found)
+        shares.append({"blocks": blocks, "half of the interval": 100 * half, **moved})
+    return pd.DataFrame(shares)
 
 
-def report(rows: pd.DataFrame) -> None:
+def print_report(rows: pd.DataFrame) -> None:
     """Print every comparison, how many A/A intervals exclude 1, and whether the slow-down is found."""
-    table = compared(rows)
+    table = compare_arms(rows)
     print(table.to_markdown(index=False, floatfmt=".4g"))
     again, slowed = (table[table["arm"] == arm] for arm in (AGAIN, SLOWED))
     print(
@@ -176,7 +176,7 @@ def report(rows: pd.DataFrame) -> None:
         f"{MOST_EXCLUDED} should); median smallest detectable difference {again['detectable_pct'].median():.2g} %"
     )
     print("background load (%) that moves a ratio by half of its interval (%), if it disturbs one arm in")
-    print(shares_that_move(rows).to_markdown(index=False, floatfmt=".2g"))
+    print(compute_moving_shares(rows).to_markdown(index=False, floatfmt=".2g"))
     if slowed.empty:
         why = "not run yet" if DELAY in PARAMETERS else f"skipped: this version has no grid key {DELAY}"
         print(f"slow-down of {SLOWDOWN:.0%}: {why}")

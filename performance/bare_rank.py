@@ -8,7 +8,7 @@ import sys
 
 
 def join_by_horovod():
-    """TensorFlow on Horovod."""
+    """Join the other ranks by TensorFlow on Horovod."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import horovod.tensorflow as hvd
 
@@ -17,7 +17,7 @@ def join_by_horovod():
 
 
 def join_by_process_group(file):
-    """PyTorch on Gloo."""
+    """Join the other ranks by PyTorch on Gloo."""
     from torch import distributed
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"

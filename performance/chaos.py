@@ -18,7 +18,7 @@ import pandas as pd
 import rounds
 
 from study.core import number_types, signals
-from study.core.files import written_aside
+from study.core.files import write_aside
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "performance" / "chaos.csv"
@@ -29,63 +29,72 @@ def main():
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
-    parser.add_argument("--rounds", type=number_types.count, default=10)
+    parser.add_argument("--rounds", type=number_types.parse_count, default=10)
     parser.add_argument("--keep", type=Path, help="folder that keeps the files of failing rounds")
     arguments = parser.parse_args()
-    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
-    rows = {row["seed"]: row for row in _before()}
+    signals.set_handlers(signals.exit_on_signal, signals.TERMINATING)  # so that it ends what it started
+    rows = {row["seed"]: row for row in _read_earlier_rows()}
     wanted = range(arguments.seed, arguments.seed + arguments.rounds)
     seeds = [seed for seed in wanted if len(wanted) == 1 or seed not in rows or rows[seed]["outcome"] != "pass"]
     with tempfile.TemporaryDirectory(prefix="chaos.") as folder:
-        reference = _reference(Path(folder) / "reference") if seeds else None
+        reference = _make_reference(Path(folder) / "reference") if seeds else None
         for number, seed in enumerate(seeds, start=1):
-            done = _played(seed, reference, Path(folder) / str(seed), arguments.keep)
-            rows[seed] = _row(done)
-            with written_aside(TABLE) as aside:
+            played = _play_round(seed, reference, Path(folder) / str(seed), arguments.keep)
+            rows[seed] = _make_row(played)
+            with write_aside(TABLE) as aside:
                 pd.DataFrame([rows[each] for each in sorted(rows)], columns=COLUMNS).to_csv(aside, index=False)
-            _tell(done, number, len(seeds))
+            _print_round(played, number, len(seeds))
     failed = [seed for seed in wanted if rows[seed]["outcome"] != "pass"]
     print(f"{len(wanted)} rounds, {len(seeds)} of them now: {len(failed)} failed {failed or ''}")
     sys.exit(1 if failed else 0)
 
 
-def _reference(folder):
+def _make_reference(folder):
+    """Make the undisturbed study that rounds are compared with."""
     try:
         return rounds.Reference.make(folder)
     except RuntimeError as error:
         sys.exit(f"error: {error}")
 
 
-def _before():
-    """The rows of earlier rounds."""
+def _read_earlier_rows():
+    """Read the rows of earlier rounds."""
     return pd.read_csv(TABLE, keep_default_na=False).to_dict("records") if TABLE.exists() else []
 
 
-def _played(seed, reference, folder, keep):
+def _play_round(seed, reference, folder, keep):
     """Play a round; its files are removed, or with ``keep`` moved there if it failed."""
     folder.mkdir()
-    done = rounds.play(seed, reference, folder)
-    if done.wrong and keep:
+    played = rounds.play(seed, reference, folder)
+    if played.wrong and keep:
         shutil.move(folder, keep / f"seed-{seed}")
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)
-    return done
+    return played
 
 
-def _row(done):
+def _make_row(played):
+    """Make the row of a round."""
     return {
-        "seed": done.seed, "start": done.plan.start, "strikes": "; ".join(map(str, done.plan.blows)),
-        "happened": "; ".join(done.told), "outcome": "FAIL" if done.wrong else "pass",
-        "wrong": "; ".join(done.wrong)[:2000], "seconds": round(done.seconds, 1), "commit": commits.current(),
+        "seed": played.seed, "start": played.plan.start, "strikes": "; ".join(map(str, played.plan.blows)),
+        "happened": "; ".join(played.told), "outcome": "FAIL" if played.wrong else "pass",
+        "wrong": "; ".join(played.wrong)[:2000], "seconds": round(played.seconds, 1),
+        "commit": commits.describe_commit(),
         "host": platform.node(),
     }  # fmt: skip
 
 
-def _tell(done, number, rounds):
-    print(f"{number}/{rounds}  seed {done.seed}  {'FAIL' if done.wrong else 'pass'}  {done.seconds:.0f} s", flush=True)
-    if done.wrong:
-        print(*(f"    struck: {each}" for each in done.told), *(f"    wrong: {each}" for each in done.wrong), sep="\n")
-        print(f"    repeat it: make chaos SEED={done.seed} ROUNDS=1", flush=True)
+def _print_round(played, number, rounds):
+    """Print the outcome of a round, and how to repeat a failed one."""
+    print(
+        f"{number}/{rounds}  seed {played.seed}  {'FAIL' if played.wrong else 'pass'}  {played.seconds:.0f} s",
+        flush=True,
+    )
+    if played.wrong:
+        print(
+            *(f"    struck: {each}" for each in played.told), *(f"    wrong: {each}" for each in played.wrong), sep="\n"
+        )
+        print(f"    repeat it: make chaos SEED={played.seed} ROUNDS=1", flush=True)
 
 
 if __name__ == "__main__":

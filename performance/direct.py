@@ -10,20 +10,20 @@ from study.experiment.study import PlannedRun
 from study.launch import launch
 from study.machines import machine
 from study.records.record import make_record
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 
 def make_files(run: PlannedRun, folder: Path) -> None:
     """Generate and convert the synthetic files of a run."""
     for file, form in run.spec["files"].items():
-        raw, matrix = run.dataset.raw(str(folder), file), run.dataset.converted(str(folder), file)
-        generate(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
-        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
+        raw, matrix = run.dataset.locate_raw(str(folder), file), run.dataset.locate_converted(str(folder), file)
+        generate_file(raw, run.dataset.benchmark, run.spec, run.dataset.definition, file)
+        convert(raw, matrix, inputs.locate_sidecar(matrix), Form.from_spec(form))
 
 
-def record_of(run: PlannedRun, folder: Path, calibrated: bool = False) -> dict[str, Any]:
-    """Launch a run on this machine, with the files in ``folder``; its record. A run that fails ends the command."""
-    definition = inputs.define(run, machine.load("local"), str(folder))
+def launch_run(run: PlannedRun, folder: Path, calibrated: bool = False) -> dict[str, Any]:
+    """Launch a run on this machine, with the files in ``folder``; returns its record, or exits if it fails."""
+    definition = inputs.define_run(run, machine.load("local"), str(folder))
     launch.launch(definition, folder / "run", time_limit_s=600, calibrated=calibrated)
     record = make_record(folder / "run")
     if record["status"] != "ok":

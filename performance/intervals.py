@@ -1,4 +1,4 @@
-"""Whether the 95 % intervals of findings hold: every kind of finding, by its own code, in simulated studies.
+"""Coverage of the findings' 95 % intervals: every kind of finding, by its own code, in simulated studies.
 
 Of each kind of finding, noise and number of blocks, many studies are simulated whose truth is known, and it is counted
 how many intervals contain it: 93 to 97 % should. Where they do not, the column `exception` says why. Prints a table and
@@ -53,64 +53,66 @@ class Noise:
     exception: str = ""
 
 
-def to_and_fro(points: int, block: int) -> list[int]:
-    """The order in which studies ran before it was balanced: every second block in reverse."""
+def order_to_and_fro(points: int, block: int) -> list[int]:
+    """Order points as studies ran before the order was balanced: every second block in reverse."""
     return list(range(points))[:: 1 if block % 2 == 0 else -1]
 
 
-def in_time(
+def vary_in_time(
     steady: Callable[[np.random.Generator, int], np.ndarray],
-    order: Callable[[int, int], list[int]] = run_order.balanced,
+    order: Callable[[int, int], list[int]] = run_order.balance_arms,
 ) -> Draw:
-    """Factors of all runs of a study in the order of their start, as those of the finding's arms in the blocks."""
+    """Make noise that changes over a study's time: from factors of runs in order to those of arms in blocks."""
 
     def draw(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
-        found = steady(random, POINTS * blocks).reshape(blocks, POINTS)
+        factors = steady(random, POINTS * blocks).reshape(blocks, POINTS)
         placed = np.empty((POINTS, blocks))
         for block in range(blocks):
-            placed[order(POINTS, block), block] = found[block]
+            placed[order(POINTS, block), block] = factors[block]
         return placed[np.linspace(0, POINTS - 1, arms).astype(int)]
 
     return draw
 
 
-def normal(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
-    """Independent noise."""
+def draw_normal(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
+    """Draw independent normal noise, (arms, blocks)."""
     return 1 + SCATTER * random.standard_normal((arms, blocks))
 
 
-def lognormal(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
-    """Independent and skewed noise."""
+def draw_lognormal(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
+    """Draw independent and skewed noise, (arms, blocks)."""
     return np.exp(SKEWED * random.standard_normal((arms, blocks)) - SKEWED**2 / 2)
 
 
-def outliers(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
-    """Little noise, but one run in ten takes a third longer."""
+def draw_outliers(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
+    """Draw little noise in which one run in ten takes a third longer, (arms, blocks)."""
     slow = random.random((arms, blocks)) < 0.1
     return (1 + FASTEST * random.standard_normal((arms, blocks)) + slow / 3) / (1 + 0.1 / 3)
 
 
-def autoregressive(correlation: float, size: float, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Noise in which each value resembles the one before, along the last axis; steady from the first one on."""
-    found = random.standard_normal(shape)
+def draw_autoregressive(
+    correlation: float, size: float, shape: tuple[int, ...], random: np.random.Generator
+) -> np.ndarray:
+    """Draw stationary noise in which each value resembles the one before, along the last axis."""
+    values = random.standard_normal(shape)
     for place in range(1, shape[-1]):
-        innovation = np.sqrt(1 - correlation**2) * found[..., place]
-        found[..., place] = correlation * found[..., place - 1] + innovation
-    return size * found
+        innovation = np.sqrt(1 - correlation**2) * values[..., place]
+        values[..., place] = correlation * values[..., place - 1] + innovation
+    return size * values
 
 
-def drifting(random: np.random.Generator, runs: int) -> np.ndarray:
-    """The machine's speed, as it was in the A/A runs."""
-    return 1 + autoregressive(RESEMBLING, DRIFT, (runs,), random) + FASTEST * random.standard_normal(runs)
+def draw_drift(random: np.random.Generator, runs: int) -> np.ndarray:
+    """Draw the drift of the machine's speed, as in the A/A runs, one factor per run."""
+    return 1 + draw_autoregressive(RESEMBLING, DRIFT, (runs,), random) + FASTEST * random.standard_normal(runs)
 
 
-def heating(random: np.random.Generator, runs: int) -> np.ndarray:
-    """A machine that loses a fifth of its speed while the study runs."""
+def draw_heating(random: np.random.Generator, runs: int) -> np.ndarray:
+    """Draw factors of a machine that loses a fifth of its speed while the study runs."""
     return 1 + 0.2 * (np.arange(runs) / max(1, runs - 1) - 0.5) + FASTEST * random.standard_normal(runs)
 
 
-def busy(random: np.random.Generator, runs: int) -> np.ndarray:
-    """A machine that others use for a quarter of the time, for four runs in a row on average."""
+def draw_busy(random: np.random.Generator, runs: int) -> np.ndarray:
+    """Draw factors of a machine that others use a quarter of the time, for four runs in a row on average."""
     state, states = random.random() < BUSY_SHARE, []
     begins = BUSY_SHARE / (1 - BUSY_SHARE) / BUSY_RUNS
     for _ in range(runs):
@@ -120,38 +122,38 @@ def busy(random: np.random.Generator, runs: int) -> np.ndarray:
     return factor * (1 + FASTEST * random.standard_normal(runs))
 
 
-def by_block(correlation: float) -> Draw:
-    """The arms' difference itself resembles that of the block before: an arm that others' work slows more."""
+def vary_by_block(correlation: float) -> Draw:
+    """Make noise of the arms' difference that resembles the block before, as if others slow one arm more."""
 
     def draw(random: np.random.Generator, arms: int, blocks: int) -> np.ndarray:
-        return 1 + autoregressive(correlation, SCATTER, (arms, blocks), random)
+        return 1 + draw_autoregressive(correlation, SCATTER, (arms, blocks), random)
 
     return draw
 
 
 WIDE = "wider than needed: "
+RARELY_SLOW = WIDE + "a rare slow run widens it more than it shifts it"
+TOO_FEW = "too narrow: a few blocks cannot show that they do"
 NOISES = [
-    Noise("normal", normal),
-    Noise("skewed: lognormal", lognormal, WIDE + "with 3 to 5 blocks, Fieller's interval of a noisy other quantity"),
-    Noise("skewed: one run in ten a third longer", outliers, WIDE + "a rare slow run widens it more than it shifts it"),
-    Noise("autocorrelated: the machine's speed drifts", in_time(drifting)),
+    Noise("normal", draw_normal),
+    Noise(
+        "skewed: lognormal", draw_lognormal, WIDE + "with 3 to 5 blocks, Fieller's interval of a noisy other quantity"
+    ),
+    Noise("skewed: one run in ten a third longer", draw_outliers, RARELY_SLOW),
+    Noise("autocorrelated: the machine's speed drifts", vary_in_time(draw_drift)),
     Noise(
         "autocorrelated: the machine slows by a fifth",
-        in_time(heating),
+        vary_in_time(draw_heating),
         WIDE + "the order cancels most of the drift, which the interval does not know",
     ),
-    Noise(
-        "autocorrelated: others use it for some runs",
-        in_time(busy),
-        WIDE + "a rare slow run widens it more than it shifts it",
-    ),
+    Noise("autocorrelated: others use it for some runs", vary_in_time(draw_busy), RARELY_SLOW),
     Noise(
         "autocorrelated: the machine's speed drifts, blocks to and fro",
-        in_time(drifting, to_and_fro),
+        vary_in_time(draw_drift, order_to_and_fro),
         "too narrow: why studies do not run so",
     ),
-    Noise("blocks resemble the one before: 0.2", by_block(0.2), "too narrow: a few blocks cannot show that they do"),
-    Noise("blocks resemble the one before: 0.5", by_block(0.5), "too narrow: a few blocks cannot show that they do"),
+    Noise("blocks resemble the one before: 0.2", vary_by_block(0.2), TOO_FEW),
+    Noise("blocks resemble the one before: 0.5", vary_by_block(0.5), TOO_FEW),
 ]
 
 IN_PROPORTION = "too narrow: seconds per doubling change with the machine's speed; a share or a ratio does not"
@@ -162,61 +164,68 @@ LOADS = np.array([[1.0], [2.0], [5.0]])  # true values of the other quantity
 WAIT, REST = 0.8, 3.0  # per unit of it, and of what else there is
 
 
-def ratio(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
-    """(the truth, the estimate with its interval) of one study."""
+def simulate_ratio(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
+    """Simulate a ratio: (the truth, the estimate with its interval) of one study."""
     one, other = TIMES[:2] * noise.draw(random, 2, blocks)
-    found = estimates.sample_of_ratios(one, other)
-    return float(TIMES[0, 0] / TIMES[1, 0]), (found.middle, *found.interval(ERROR_PER_SIDE))
+    estimate = estimates.sample_of_ratios(one, other)
+    return float(TIMES[0, 0] / TIMES[1, 0]), (estimate.middle, *estimate.interval(ERROR_PER_SIDE))
 
 
-def reduction(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
-    """As `ratio`, in percent."""
-    truth, (estimate, low, high) = ratio(random, noise, blocks)
+def simulate_reduction(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
+    """Simulate a reduction in percent; as `simulate_ratio`."""
+    truth, (estimate, low, high) = simulate_ratio(random, noise, blocks)
     return 100 * (1 - truth), (100 * (1 - estimate), 100 * (1 - high), 100 * (1 - low))
 
 
-def trend(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
-    """As `ratio`: the change with each place."""
+def simulate_trend(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
+    """Simulate a trend, the change with each place; as `simulate_ratio`."""
     along = np.broadcast_to(np.array(PLACES)[:, None], (len(PLACES), blocks))
     values = TIMES + TIMES.mean() * (noise.draw(random, len(PLACES), blocks) - 1)
     return 2.0, estimates.slope_of_blocks(along, values, PLACES)
 
 
-def trend_of_times(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
-    """As `trend`, but the noise is in proportion to the value: a slow machine has a large trend."""
+def simulate_trend_of_times(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
+    """Simulate a trend whose noise is in proportion to the value: a slow machine has a large trend."""
     along = np.broadcast_to(np.array(PLACES)[:, None], (len(PLACES), blocks))
     return 2.0, estimates.slope_of_blocks(along, TIMES * noise.draw(random, len(PLACES), blocks), PLACES)
 
 
-def follows(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
-    """As `ratio`: a wait that grows with a load; the load is noisy too."""
+def simulate_follows(random: np.random.Generator, noise: Noise, blocks: int) -> tuple[float, Simulated]:
+    """Simulate a wait that grows with a load, both noisy; as `simulate_ratio`."""
     loads = LOADS * noise.draw(random, len(PLACES), blocks)
     rest = REST * noise.draw(random, len(PLACES), blocks)
     return WAIT, estimates.slope_of_blocks(loads, WAIT * loads + rest, PLACES)
 
 
-KINDS = {"ratio": ratio, "reduction": reduction, "trend": trend, "trend of times": trend_of_times, "follows": follows}
+KINDS = {
+    "ratio": simulate_ratio,
+    "reduction": simulate_reduction,
+    "trend": simulate_trend,
+    "trend of times": simulate_trend_of_times,
+    "follows": simulate_follows,
+}
 
 
-def share_that_holds(kind: str, noise: Noise, blocks: int, studies: int, seed: int = SEED) -> float:
-    """The share of the intervals that contain the truth, to three digits."""
+def compute_coverage(kind: str, noise: Noise, blocks: int, studies: int, seed: int = SEED) -> float:
+    """Compute the share of the intervals that contain the truth, to three digits."""
     random = np.random.default_rng([seed, blocks, NOISES.index(noise), list(KINDS).index(kind)])
-    held = 0
+    hits = 0
     for _ in range(studies):
         truth, (_, low, high) = KINDS[kind](random, noise, blocks)
-        held += low <= truth <= high
-    return round(held / studies, 3)
+        hits += low <= truth <= high
+    return round(hits / studies, 3)
 
 
-def rows(studies: int) -> Iterator[dict[str, object]]:
-    """One row per kind of finding and noise, with a column per number of blocks."""
+def make_rows(studies: int) -> Iterator[dict[str, object]]:
+    """Yield one row per kind of finding and noise, with a column per number of blocks."""
     for noise, kind in itertools.product(NOISES, KINDS):
-        shares = {f"blocks_{blocks}": share_that_holds(kind, noise, blocks, studies) for blocks in BLOCKS}
-        yield {"noise": noise.name, "kind": kind, **shares, "exception": exception(kind, noise, list(shares.values()))}
+        shares = {f"blocks_{blocks}": compute_coverage(kind, noise, blocks, studies) for blocks in BLOCKS}
+        reason = explain_exception(kind, noise, list(shares.values()))
+        yield {"noise": noise.name, "kind": kind, **shares, "exception": reason}
 
 
-def exception(kind: str, noise: Noise, shares: Sequence[float]) -> str:
-    """Why a share is not `EXPECTED`; empty if all are."""
+def explain_exception(kind: str, noise: Noise, shares: Sequence[float]) -> str:
+    """Explain why a share is not `EXPECTED`; empty if all are."""
     if all(EXPECTED[0] <= round(share, 2) <= EXPECTED[1] for share in shares):
         return ""
     return IN_PROPORTION if kind == "trend of times" and not noise.exception else noise.exception
@@ -225,9 +234,9 @@ def exception(kind: str, noise: Noise, shares: Sequence[float]) -> str:
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=number_types.count, default=4000, help="simulated for each number")
+    parser.add_argument("--studies", type=number_types.parse_count, default=4000, help="simulated for each number")
     arguments = parser.parse_args()
-    table = pd.DataFrame(rows(arguments.studies))
+    table = pd.DataFrame(make_rows(arguments.studies))
     print(table.to_string(index=False, float_format="%.3f"))
     table.to_csv(OUTPUT, index=False, float_format="%.3f")
 

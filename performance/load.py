@@ -33,7 +33,7 @@ LOOK_S = 0.5
 
 
 class Load:
-    """The project's copy with its study, the batch system's state, and what was seen of Snakemake."""
+    """The project's copy with its study, the batch system's state, and Snakemake's memory and CPU time."""
 
     def __init__(self, folder, points, jobs):
         self.project = copy_of_project(folder / "project")
@@ -56,27 +56,27 @@ class Load:
                   **dict.fromkeys(("figures", "loading", "findings", "further_results"), []),
                   "tables": ["scaling"]}  # fmt: skip
         study["runs"] = [grid for grid in study["runs"] if not grid.get("trace")]  # the stand-in writes no timeline
-        found, repeats = (), 0
-        while len(found) < points:
+        runs, repeats = (), 0
+        while len(runs) < points:
             repeats += 1
             for entry in study["runs"]:
                 entry["repeats"] = repeats
-            found = expansion.expand("load", study, "load").runs
+            runs = expansion.expand_study("load", study, "load").runs
         self.project.add_study("load", yaml.safe_dump(study))
-        return found
+        return runs
 
     def line(self, *arguments):
-        """Snakemake's command line."""
+        """Make Snakemake's command line."""
         program = Path(sys.executable).with_name("snakemake")
         return [program, "--profile", "profiles/summit", "--jobs", str(self.jobs), "--config", "study=load", *arguments]
 
     def outcomes(self):
-        """How many runs have ended."""
+        """Count the runs that have ended."""
         folder = self.project.root / "results" / "summit"
-        return sum(Path(paths.run_folder(folder, run.directory), "outcome.json").exists() for run in self.runs)
+        return sum(Path(paths.locate_run(folder, run.directory), "outcome.json").exists() for run in self.runs)
 
     def run(self, until):
-        """Snakemake until there are so many outcomes, then SIGKILL to its session; to its end with None."""
+        """Run Snakemake until there are ``until`` outcomes, then SIGKILL its session; to its end with None."""
         with open(self.state.parent / "snakemake.log", "ab") as log:
             process = subprocess.Popen(
                 self.line(), cwd=self.project.root, env=self.variables, stdout=log, stderr=log, start_new_session=True
@@ -97,9 +97,9 @@ class Load:
                 cpu = sum(watched.cpu_times()[:2])
             except psutil.NoSuchProcess:
                 break
-            done = self.outcomes()
-            print(f"\r{done}/{self.points} points", end="", file=sys.stderr, flush=True)
-            if until is not None and done >= until:
+            ended = self.outcomes()
+            print(f"\r{ended}/{self.points} points", end="", file=sys.stderr, flush=True)
+            if until is not None and ended >= until:
                 os.killpg(process.pid, signal.SIGKILL)
                 self.kills += 1
                 until = None
@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=8, help="in the queue at a time")
     arguments = parser.parse_args()
-    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
+    signals.set_handlers(signals.exit_on_signal, signals.TERMINATING)  # so that it ends what it started
     with tempfile.TemporaryDirectory(prefix="load.") as folder:
         load, begun = Load(Path(folder), arguments.points, arguments.jobs), time.monotonic()
         for kill in range(1, arguments.kills + 1):
@@ -124,18 +124,18 @@ def main():
             )
         code = load.run(until=None)
         seconds = time.monotonic() - begun
-        wrong = _what_is_wrong(load, code, arguments.kills)
-        _report(load, seconds, arguments, wrong)
+        wrong = _list_problems(load, code, arguments.kills)
+        _print_report(load, seconds, arguments, wrong)
     sys.exit(1 if wrong else 0)
 
 
-def _what_is_wrong(load, code, kills):
-    """What is wrong, a list of texts. kills: how many were asked for."""
+def _list_problems(load, code, kills):
+    """List what is wrong after the last start. kills: how many were wanted."""
     if load.kills < kills:
         return [f"Snakemake was killed {load.kills} times instead of {kills}: no outcome was seen in time"]
     if code:
-        return [f"Snakemake's last start ended with exit code {code}", *_last_lines(load)]
-    runs = pd.read_csv(paths.study_folder(load.project.root / "results" / "summit", "load") + "/runs.csv")
+        return [f"Snakemake's last start ended with exit code {code}", *_read_last_lines(load)]
+    runs = pd.read_csv(paths.locate_study(load.project.root / "results" / "summit", "load") + "/runs.csv")
     calls = [json.loads(line) for line in (load.state / "calls").read_text().splitlines()]
     trained = collections.Counter(line[-1] for line in calls if line[0] == "jsrun")
     wrong = []
@@ -148,11 +148,13 @@ def _what_is_wrong(load, code, kills):
     return wrong
 
 
-def _last_lines(load):
+def _read_last_lines(load):
+    """Read the last lines of Snakemake's log."""
     return (load.state.parent / "snakemake.log").read_text(errors="replace").splitlines()[-20:]
 
 
-def _report(load, seconds, arguments, wrong):
+def _print_report(load, seconds, arguments, wrong):
+    """Print the measurements, and write load.csv after a full load."""
     calls = [json.loads(line)[0] for line in (load.state / "calls").read_text().splitlines()]
     row = {
         "points": load.points, "kills": load.kills, "jobs_at_a_time": arguments.jobs, "cores": os.cpu_count(),

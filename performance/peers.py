@@ -9,20 +9,20 @@ from study.data import page_cache
 from study.instruments.counters import read_peak_memory_mb
 
 
-def polars(source):
-    """Polars with a schema of Float32."""
+def prepare_polars(source):
+    """Prepare Polars with a schema of Float32; returns a function that reads ``source``."""
     import polars
 
-    columns = _columns(source)
+    columns = _count_columns(source)
     schema = {f"column_{index + 1}": polars.Float32 for index in range(columns)}
     return lambda: polars.read_csv(source, has_header=False, schema=schema).to_numpy()
 
 
-def pyarrow(source):
-    """Arrow's own CSV reader with a type per column."""
+def prepare_pyarrow(source):
+    """Prepare Arrow's own CSV reader with a type per column; returns a function that reads ``source``."""
     from pyarrow import csv, float32
 
-    names = [str(index) for index in range(_columns(source))]
+    names = [str(index) for index in range(_count_columns(source))]
     read = csv.ReadOptions(column_names=names)
     convert = csv.ConvertOptions(column_types=dict.fromkeys(names, float32()))
 
@@ -33,19 +33,19 @@ def pyarrow(source):
     return run
 
 
-def pandas_pyarrow(source):
-    """Pandas with ``engine="pyarrow"``."""
+def prepare_pandas_pyarrow(source):
+    """Prepare Pandas with ``engine="pyarrow"``; returns a function that reads ``source``."""
     import pandas
 
     return lambda: pandas.read_csv(source, header=None, engine="pyarrow").to_numpy(dtype=np.float32)
 
 
-PEERS = {function.__name__: function for function in (polars, pyarrow, pandas_pyarrow)}
+PEERS = {"polars": prepare_polars, "pyarrow": prepare_pyarrow, "pandas_pyarrow": prepare_pandas_pyarrow}
 
 
-def measure(name, source):
-    """Seconds, memory beyond the imports (MB) and a checksum; the file is in the page cache, imports are done."""
-    page_cache.warm(source)
+def measure_peer(name, source):
+    """Measure seconds, memory beyond the imports (MB) and a checksum, with warm page cache and imports done."""
+    page_cache.warm_file(source)
     read = PEERS[name](source)
     before, begun = read_peak_memory_mb(), time.perf_counter()
     matrix = np.ascontiguousarray(read())
@@ -53,6 +53,7 @@ def measure(name, source):
     return {"load_s": seconds, "memory_mb": read_peak_memory_mb() - before, "crc32": zlib.crc32(matrix)}
 
 
-def _columns(source):
+def _count_columns(source):
+    """Count the columns of a CSV file by its first line."""
     with open(source, "rb") as handle:
         return handle.readline().count(b",") + 1

@@ -1,4 +1,4 @@
-"""Planning a study of thousands of runs, against a dry run of as many jobs whose rules have nothing but files."""
+"""Cost of planning a study of thousands of runs, against a dry run of as many jobs with nothing but files."""
 
 import os
 import sys
@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import yaml
-from measured import measured
+from command_cost import measure_command
 from project import copy_of_project
-from ratios import SEED, alternate, compared
+from ratios import SEED, alternate, compute_ratio
 
 RUNS = (1000, 5000)
 PAIRS = 2
@@ -57,24 +57,28 @@ rule report:
 """
 
 
-def planning_ratios(_):
-    """Time and peak memory of ``snakemake --dry-run``, for studies of 1,000 and of 5,000 runs that are all to do."""
+def measure_planning(_):
+    """Measure time and peak memory of ``snakemake --dry-run``, for studies of 1,000 and 5,000 runs, none finished."""
     with tempfile.TemporaryDirectory(prefix="planning.") as folder:
         project = copy_of_project(Path(folder) / "project")
         for number in RUNS:
-            ours = partial(_dry_run, project.root, _study(project, number), project.variables)
-            trivial = partial(_dry_run, *_trivial(Path(folder) / f"trivial{number}", number), dict(os.environ))
-            found = alternate(f"planning {number} runs", PAIRS, {"the study": ours, "trivial jobs": trivial})
-            (jobs,) = {each["jobs"] for samples in found.values() for each in samples}
+            ours = partial(_measure_dry_run, project.root, _add_study(project, number), project.variables)
+            trivial = partial(
+                _measure_dry_run, *_make_trivial_jobs(Path(folder) / f"trivial{number}", number), dict(os.environ)
+            )
+            samples_by_kind = alternate(f"planning {number} runs", PAIRS, {"the study": ours, "trivial jobs": trivial})
+            (jobs,) = {each["jobs"] for samples in samples_by_kind.values() for each in samples}
             name = f"{number} runs, {jobs} jobs: dry run"
-            for what, unit, one in MEASURES:
-                study, others = ([each[what] for each in found[how]] for how in ("the study", "trivial jobs"))
-                yield compared(name, study, "as many trivial jobs", others, unit)
-                yield compared(name, study, f"1 {one}", [1.0] * PAIRS, one)
+            for measure, unit, one in MEASURES:
+                study, others = (
+                    [each[measure] for each in samples_by_kind[how]] for how in ("the study", "trivial jobs")
+                )
+                yield compute_ratio(name, study, "as many trivial jobs", others, unit)
+                yield compute_ratio(name, study, f"1 {one}", [1.0] * PAIRS, one)
 
 
-def study_of(number):
-    """Name and content of a study of so many runs of one benchmark."""
+def make_study(number):
+    """Make the name and content of a study of ``number`` runs of one benchmark."""
     shape = {"train_samples": 60, "test_samples": 20, "features": 60}
     grid = {"gpus": [1, 2, 4, 8], "batch_size": list(range(1, POINTS // 4 + 1)), "repeats": number // POINTS}
     return f"many{number}", {
@@ -85,15 +89,15 @@ def study_of(number):
     }
 
 
-def _study(project, number):
-    """Add a study of so many runs to the project's copy; the arguments of Snakemake that plan it."""
-    name, content = study_of(number)
+def _add_study(project, number):
+    """Add a study of ``number`` runs to the project's copy; returns the arguments of Snakemake that plan it."""
+    name, content = make_study(number)
     project.add_study(name, yaml.safe_dump(content))
     return ["--profile", "profiles/local", "--config", f"study={name}"]
 
 
-def _trivial(folder, number):
-    """Folder and arguments of as many trivial jobs; the options are those of the profile that plans the study."""
+def _make_trivial_jobs(folder, number):
+    """Make a folder with as many trivial jobs; returns it and the arguments, with the options of the profile."""
     folder.mkdir()
     (folder / "Snakefile").write_text(TRIVIAL, encoding="utf-8")
     (folder / "runs.txt").write_text("".join(f"{run:05d}\n" for run in range(number)), encoding="utf-8")
@@ -102,8 +106,8 @@ def _trivial(folder, number):
     return folder, [*line, "--keep-going", "--ignore-incomplete"]
 
 
-def _dry_run(folder, arguments, variables):
-    """What a dry run takes, see `measured`, and the number of its jobs."""
-    found = measured([Path(sys.executable).with_name("snakemake"), "--dry-run", *arguments], folder, variables)
-    (total,) = {line.split()[1] for line in found["text"].splitlines() if line.startswith("total ")}
-    return {**found, "jobs": int(total)}
+def _measure_dry_run(folder, arguments, variables):
+    """Measure a dry run as `measure_command` does, and count its jobs."""
+    cost = measure_command([Path(sys.executable).with_name("snakemake"), "--dry-run", *arguments], folder, variables)
+    (total,) = {line.split()[1] for line in cost["text"].splitlines() if line.startswith("total ")}
+    return {**cost, "jobs": int(total)}

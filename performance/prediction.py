@@ -26,7 +26,7 @@ ADVISED = 8  # times the largest measured count: the target of the advice
 def main() -> None:
     """Read the command line and do it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    count = number_types.count
+    count = number_types.parse_count
     parser.add_argument("--worlds", type=count, default=200, help="with known mechanisms, and per kind without")
     parser.add_argument("--advised", type=count, default=40, help="worlds in which the advice is tried")
     parser.add_argument("--growth", type=float, help="instead of the configured one")

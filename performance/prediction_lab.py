@@ -10,7 +10,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.core.files import written_aside
+from study.core.files import write_aside
 from study.prediction import settings
 from study.prediction.model import compared, fit_model, predict
 from study.records.tidy import read_runs
@@ -37,7 +37,7 @@ def main() -> None:
     for name, rows in beyond.groupby("quantity"):
         error = (rows["error"] ** 2).mean() ** 0.5
         print(f"{name}: RMS error {error:.1%}, {rows['within_interval'].sum()} of {len(rows)} within the 90 % interval")
-    with written_aside(OUTPUT) as aside:
+    with write_aside(OUTPUT) as aside:
         table.to_csv(aside, index=False, float_format="%.4g")
     draw(table[table["quantity"] == "mean_epoch_s"])
 
@@ -76,7 +76,7 @@ def draw(table: pd.DataFrame) -> None:
         axes.set_ylabel("time per epoch (s)")
         axes.set_title("Lines, bands: predicted, 90 % interval. Points: measured; hollow: not in the fit")
         axes.legend(frameon=False)
-        with written_aside(OUTPUT.with_suffix(".svg")) as aside:
+        with write_aside(OUTPUT.with_suffix(".svg")) as aside:
             figure.savefig(aside, format="svg", metadata={"Date": None})
 
 

@@ -9,7 +9,7 @@ SEED = 2019  # of synthetic files
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure of results.csv. ratio: of the medians; low, high: the smallest and largest ratio of a pair."""
+    """One row of results.csv. ratio: of the medians; low, high: the smallest and largest ratio of a pair."""
 
     name: str
     baseline: str
@@ -32,13 +32,13 @@ def alternate(what, pairs, measures):
     return values
 
 
-def faster(name, values, baseline, baseline_values):
-    """How many times faster ``name`` is than ``baseline``, by their times."""
-    return compared(name, baseline_values, baseline, values, "times faster")
+def compute_speedup(name, values, baseline, baseline_values):
+    """Compute how many times faster ``name`` is than ``baseline``, by their times."""
+    return compute_ratio(name, baseline_values, baseline, values, "times faster")
 
 
-def compared(name, values, baseline, baseline_values, unit):
-    """``values`` over ``baseline_values``, pair by pair."""
+def compute_ratio(name, values, baseline, baseline_values, unit):
+    """Compute the ratio of ``values`` over ``baseline_values``, and its range over the pairs."""
     ratios = [value / other for value, other in zip(values, baseline_values, strict=True)]
     middle = statistics.median(values) / statistics.median(baseline_values)
     return Ratio(name, baseline, middle, min(ratios), max(ratios), unit)

@@ -99,7 +99,7 @@ def read(path: Path) -> tuple[list[Series], list[str]]:
             has = f"the file has {', '.join(frame)}"
             raise StudyError(f"{path}: line {table.header}: there is no column {name!r}; {has}; {REMEDY}")
     for name in NUMBERS:
-        frame[name] = table.numbers(name) if name in frame else np.nan
+        frame[name] = table.convert_column(name) if name in frame else np.nan
     frame["mode"] = frame["mode"].str.strip().str.lower()
     told = frame["unit"].fillna("").map(_factor)
     is_known = frame["mode"].isin(MODES) & told.notna()

@@ -36,7 +36,7 @@ from verdict import NOT_COMPARED, is_measured
 from virtual_slurm import MACHINE, VirtualSlurm
 
 from study.core import number_types, ownership, paths, signals
-from study.core.files import write_json, written_aside
+from study.core.files import write_aside, write_json
 from study.experiment import expansion
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,11 +62,11 @@ class Soak:
         self.folder, self.points, self.seed, self.options = folder, points, seed, options
         folder.mkdir(exist_ok=True)
         os.close(ownership.open_own(folder, os.O_RDONLY | os.O_DIRECTORY))  # what is in it is run
-        self.strikes, self.undoings, self.snakemake, self.shown = self._told_before(), [], None, None
+        self.strikes, self.undoings, self.snakemake, self.shown = self._read_earlier_strikes(), [], None, None
         self.trained = folder / "trained.jsonl"  # what the ranks note
         self.slurm = VirtualSlurm(folder / "slurm", silence_s=SILENCE_S, credential_s=CREDENTIAL_S)
         self.slurm.stop()  # that of an interrupted soak, and its Snakemake
-        for process in _processes(folder):
+        for process in _list_processes(folder):
             process.kill()
         shutil.rmtree(self.slurm.folder, ignore_errors=True)
         self.variables = {
@@ -75,27 +75,28 @@ class Soak:
             "STUDY_ACCOUNT": "test", "PATH": f"{Path(sys.executable).parent}:{self.slurm.variables['PATH']}",
         }  # fmt: skip
 
-    def _told_before(self):
+    def _read_earlier_strikes(self):
+        """Read the strikes of an interrupted soak."""
         file = self.folder / "strikes.json"
         return json.loads(file.read_text()) if file.exists() else []
 
-    def study(self, name):
-        """A copy of the project with the study, made once; returns it and the study's runs."""
-        project, done = Project(self.folder / name), self.folder / f"{name}.copied"
-        text = yaml.safe_dump({**STUDY, "runs": [_grid(self.points)]})
-        if not done.exists():
+    def make_study(self, name):
+        """Make a copy of the project with the study, once; returns it and the study's runs."""
+        project, copied = Project(self.folder / name), self.folder / f"{name}.copied"
+        text = yaml.safe_dump({**STUDY, "runs": [_make_grid(self.points)]})
+        if not copied.exists():
             shutil.rmtree(project.root, ignore_errors=True)
             copy_of_project(project.root)
             project.add_study("soak", text)
             shutil.copy2(ROOT / "tests" / "clusters" / "soak" / "train.py", project.root / "scripts" / "train.py")
             project.change("profiles/slurm/config.yaml", "latency-wait: 60", "latency-wait: 10")
             project.change("profiles/slurm/config.yaml", "status-checks: 20", "status-checks: 4")
-            done.touch()
+            copied.touch()
         (project.root / "config" / "machines" / "virtual.yaml").write_text(MACHINE)
-        return project, expansion.expand("soak", yaml.safe_load(text), "soak").runs
+        return project, expansion.expand_study("soak", yaml.safe_load(text), "soak").runs
 
-    def line(self, *arguments):
-        """Snakemake's command line."""
+    def make_line(self, *arguments):
+        """Make Snakemake's command line."""
         return [
             Path(sys.executable).with_name("snakemake"), "--profile", "profiles/slurm", "--jobs",
             str(self.options.jobs), "--config", "study=soak", "machine=virtual", *arguments,
@@ -104,20 +105,20 @@ class Soak:
     def start(self, project):
         """Start Snakemake, after removing the lock of a killed one."""
         variables = {**self.variables, "PYTHONPATH": project.variables["PYTHONPATH"]}
-        subprocess.run(self.line("--unlock"), cwd=project.root, env=variables, capture_output=True)
+        subprocess.run(self.make_line("--unlock"), cwd=project.root, env=variables, capture_output=True)
         with open(self.folder / f"{project.root.name}.log", "ab") as log:
             self.snakemake = subprocess.Popen(
-                self.line(), cwd=project.root, env=variables, stdout=log, stderr=log, start_new_session=True
+                self.make_line(), cwd=project.root, env=variables, stdout=log, stderr=log, start_new_session=True
             )
 
-    def undisturbed(self):
-        """The tables' folder of the undisturbed study, which runs if it has not."""
-        project, runs = self.study("undisturbed")
-        done = self.folder / "trained_undisturbed.jsonl"
-        if not done.exists():
+    def run_undisturbed(self):
+        """Run the undisturbed study, if it has not run; returns its results folder."""
+        project, runs = self.make_study("undisturbed")
+        notes_file = self.folder / "trained_undisturbed.jsonl"
+        if not notes_file.exists():
             self.run_to_the_end(project, runs)
-            self.trained.replace(done)
-        return _made(project)
+            self.trained.replace(notes_file)
+        return _get_study_folder(project)
 
     def run_to_the_end(self, project, runs):
         """Start Snakemake, again if it fails, until all is made; raises `SystemExit` if that does not help."""
@@ -136,20 +137,20 @@ class Soak:
             last = (self.folder / f"{project.root.name}.log").read_text(errors="replace").splitlines()[-30:]
             sys.exit("\n".join([f"Snakemake failed {starts} times:", *last, f"kept: {self.folder}"]))
 
-    def disturbed(self, project, runs):
-        """Strike until so many points have ended that a strike would miss; then undo all."""
+    def run_disturbed(self, project, runs):
+        """Run the study under strikes until so few points are left that a strike would miss; then undo all."""
         chance = random.Random(f"{self.seed} {len(self.strikes)}")  # noqa: S311  it keeps no secret
         self.start(project)
         due = time.monotonic() + chance.expovariate(1 / self.options.pause_s)
         starts, before = 0, 0
-        while (done := self.show(project, runs)) < len(runs) - self.options.jobs:
-            starts, before = (starts, before) if done == before else (0, done)
+        while (ended := self.show(project, runs)) < len(runs) - self.options.jobs:
+            starts, before = (starts, before) if ended == before else (0, ended)
             if self.snakemake.poll() is not None:
                 starts += 1
                 self.give_up_after(starts, 4 * STARTS, project)
                 self.start(project)
             if time.monotonic() >= due:
-                self.strike(chance, done)
+                self.strike(chance, ended)
                 due = time.monotonic() + chance.expovariate(1 / self.options.pause_s)
             self.undo(time.monotonic())
             time.sleep(LOOK_S)
@@ -158,21 +159,21 @@ class Soak:
             self.show(project, runs)
             time.sleep(LOOK_S)
 
-    def strike(self, chance, done):
-        """One strike; it is undone after a time that is shorter or longer than Slurm's patience."""
+    def strike(self, chance, ended):
+        """Make one strike, to be undone after a time that is shorter or longer than Slurm's patience."""
         kind = chance.choice(sorted(self.options.kinds))
         lasts_s = chance.uniform(0.2, 2.5) * SILENCE_S
         struck = STRIKES[kind](self, chance)
-        what, undoing = struck or ("nothing was there", None)
+        target, undoing = struck or ("nothing was there", None)
         if undoing:
             self.undoings.append((time.monotonic() + lasts_s, undoing))
-        self.strikes.append({"strike": kind, "what": what, "hit": struck is not None, "points": done})
+        self.strikes.append({"strike": kind, "what": target, "hit": struck is not None, "points": ended})
         write_json(self.folder / "strikes.json", self.strikes)
         lasting = f", for {lasts_s:.0f} s" if undoing else ""
-        print(f"{time.strftime('%H:%M:%S')} strike {len(self.strikes)}: {kind}: {what}{lasting}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} strike {len(self.strikes)}: {kind}: {target}{lasting}", flush=True)
 
     def undo(self, now):
-        """Undo what is due; what Slurm does not answer to stays for the next time."""
+        """Undo the strikes that are due; those that Slurm does not answer to stay for the next time."""
         for each in [each for each in self.undoings if each[0] <= now]:
             if each[1]() is not False:
                 self.undoings.remove(each)
@@ -199,52 +200,54 @@ class Soak:
     def show(self, project, runs):
         """Show the progress; returns how many runs have ended."""
         results = project.root / "results" / "virtual"
-        done = sum(Path(paths.run_folder(results, run.directory), "outcome.json").exists() for run in runs)
-        if self.shown != (project.root.name, done):
-            self.shown = (project.root.name, done)
-            print(f"{time.strftime('%H:%M:%S')} {project.root.name}: {done} of {len(runs)} points", flush=True)
-        return done
+        ended = sum(Path(paths.locate_run(results, run.directory), "outcome.json").exists() for run in runs)
+        if self.shown != (project.root.name, ended):
+            self.shown = (project.root.name, ended)
+            print(f"{time.strftime('%H:%M:%S')} {project.root.name}: {ended} of {len(runs)} points", flush=True)
+        return ended
 
-    def left(self):
-        """Jobs and processes of the soak that are still there after a while."""
-        deadline, found = time.monotonic() + QUIET_S, ["?"]
-        while found and time.monotonic() < deadline:
-            found = [f"job {job} is {state}" for job, state in self.slurm.jobs()]
-            found += [f"process {process.pid} is left" for process in _processes(self.folder / "disturbed")]
+    def list_leftovers(self):
+        """List jobs and processes of the soak that are still there after a while."""
+        deadline, leftovers = time.monotonic() + QUIET_S, ["?"]
+        while leftovers and time.monotonic() < deadline:
+            leftovers = [f"job {job} is {state}" for job, state in self.slurm.jobs()]
+            leftovers += [f"process {process.pid} is left" for process in _list_processes(self.folder / "disturbed")]
             time.sleep(LOOK_S)
-        return found
+        return leftovers
 
 
-def _grid(points):
+def _make_grid(points):
+    """Make the grid of a study of at least ``points`` points."""
     repeats = -(-points // (len(EPOCHS) * len(RANKS)))
     return {"benchmark": "nt3", "scaling": "weak", "epochs": EPOCHS, "gpus": RANKS, "loader": "npy", "repeats": repeats}
 
 
-def _made(project):
-    return Path(paths.study_folder(project.root / "results" / "virtual", "soak"))
+def _get_study_folder(project):
+    """Return the results folder of the study in a copy of the project."""
+    return Path(paths.locate_study(project.root / "results" / "virtual", "soak"))
 
 
-def _processes(folder):
-    """The processes that work in a folder or below."""
+def _list_processes(folder):
+    """Yield the processes whose working directory is a folder or below it."""
     for process in psutil.process_iter(["cwd"]):
         if folder in Path(process.info["cwd"] or "/", "below").parents:
             yield process
 
 
-def records(runs):
-    """The names of the runs' records, as in the tables."""
-    return [paths.record("", run.directory).lstrip("/") for run in runs]
+def list_records(runs):
+    """List the names of the runs' records, as in the tables."""
+    return [paths.locate_record("", run.directory).lstrip("/") for run in runs]
 
 
-def what_is_wrong(expected, runs, trained):
-    """What is wrong with the records, a list of texts.
+def list_problems(expected, runs, trained):
+    """List what is wrong with the records.
 
     expected: the records' names. runs: the table of all runs. trained: what the ranks noted, in any order.
     """
     counts = collections.Counter(runs["record"])
     wrong = [f"{name}: recorded {counts[name]} times" for name in expected if counts[name] != 1]
     wrong += [f"{name}: recorded, though it is no point" for name in counts if name not in set(expected)]
-    whole = trainings(trained)
+    whole = list_trainings(trained)
     for run in runs.itertuples():
         name = str(Path(run.record).parent)
         begun, ended = run.started_wall_ns, run.started_wall_ns + run.runtime_s * 1e9
@@ -271,28 +274,28 @@ class Training:
     ended: int
 
 
-def trainings(trained):
-    """{run: every `Training` that came to its end}. A requeued job has the same id, so an end is of the last begin."""
-    begun, found = {}, collections.defaultdict(list)
+def list_trainings(trained):
+    """List {run: finished trainings}; a requeued job has the same id, so an end belongs to the last begin."""
+    begun, by_run = {}, collections.defaultdict(list)
     for note in sorted(trained, key=lambda note: note["wall_ns"]):
         run, rank = note["run"].split("results/virtual/")[-1], note["rank"]
         key = (run, note["job"], rank)
         if note["kind"] == "begin":
             begun[key] = note["wall_ns"]
         else:
-            found[run].append(Training(rank, begun.pop(key), note["wall_ns"]))
-    return dict(found)
+            by_run[run].append(Training(rank, begun.pop(key), note["wall_ns"]))
+    return dict(by_run)
 
 
-def wrong_tables(made, reference):
-    """Tables that are not those of the undisturbed study but for what is measured. Both are folders."""
+def list_wrong_tables(made, reference):
+    """List differences from the undisturbed study's tables, but in what is measured. Both are folders."""
     wrong = []
     for path in sorted(reference.rglob("*.csv")):
         mine = made / path.relative_to(reference)
         if not mine.exists():
             wrong.append(f"{path.name} is missing")
             continue
-        ours, theirs = (_compared(each) for each in (mine, path))
+        ours, theirs = (_read_comparable(each) for each in (mine, path))
         if list(ours.columns) != list(theirs.columns) or len(ours) != len(theirs):
             wrong.append(f"{path.name} has {len(ours)} rows, the undisturbed one {len(theirs)}, or other columns")
             continue
@@ -300,30 +303,31 @@ def wrong_tables(made, reference):
     return wrong
 
 
-def _compared(path):
+def _read_comparable(path):
+    """Read the columns of a table that do not depend on measurements."""
     table = pd.read_csv(path) if path.read_text().strip() else pd.DataFrame()
     table = table[[name for name in table if not (is_measured(name) or name in NOT_COMPARED | DERIVED)]]
     return table.sort_values(list(table.columns)[:1]).reset_index(drop=True) if len(table.columns) else table
 
 
-def soaked(soak):
-    """Do it; the table's row."""
+def run_soak(soak):
+    """Run the soak, undisturbed and under strikes, and check it; returns the table's row."""
     begun = time.monotonic()
-    reference = soak.undisturbed()
-    project, runs = soak.study("disturbed")
-    soak.disturbed(project, runs)
+    reference = soak.run_undisturbed()
+    project, runs = soak.make_study("disturbed")
+    soak.run_disturbed(project, runs)
     soak.run_to_the_end(project, runs)
     notes = [json.loads(line) for line in soak.trained.read_text().splitlines()]
-    table = pd.read_csv(_made(project) / "runs.csv")
-    wrong = what_is_wrong(records(runs), table, notes) + soak.left()
+    table = pd.read_csv(_get_study_folder(project) / "runs.csv")
+    wrong = list_problems(list_records(runs), table, notes) + soak.list_leftovers()
     lost = table[table["status"] != "ok"]
     for record in lost["record"]:  # recorded as lost, twice struck: the user deletes the folder and starts again
         shutil.rmtree((project.root / "results" / "virtual" / record).parent)
     if len(lost):
         soak.run_to_the_end(project, runs)
-    wrong += wrong_tables(_made(project), reference)
+    wrong += list_wrong_tables(_get_study_folder(project), reference)
     hits = collections.Counter(each["strike"] for each in soak.strikes if each["hit"])
-    whole = trainings(notes)
+    whole = list_trainings(notes)
     return {
         "points": len(runs), "seed": soak.seed, "strikes": sum(hits.values()),
         "missed": sum(not each["hit"] for each in soak.strikes),
@@ -332,26 +336,26 @@ def soaked(soak):
         "trained_to_the_end": sum(not each.rank for all_of_it in whole.values() for each in all_of_it),
         "outcome": "FAIL" if wrong else "pass",
         "wrong": "; ".join(wrong)[:2000], "minutes": round((time.monotonic() - begun) / 60, 1),
-        "commit": commits.current(), "host": platform.node(),
+        "commit": commits.describe_commit(), "host": platform.node(),
     }  # fmt: skip
 
 
-def write(row):
-    """The row takes the place of one of the same points and seed."""
+def write_row(row):
+    """Write a row into the table, in place of one of the same points and seed."""
     rows = pd.read_csv(TABLE, keep_default_na=False).to_dict("records") if TABLE.exists() else []
     rows = [each for each in rows if (each["points"], each["seed"]) != (row["points"], row["seed"])] + [row]
-    with written_aside(TABLE) as aside:
+    with write_aside(TABLE) as aside:
         pd.DataFrame(sorted(rows, key=lambda each: (each["points"], each["seed"])), columns=list(row)).to_csv(
             aside, index=False
         )
 
 
-def options(arguments=None):
-    """The command line, parsed."""
+def parse_options(arguments=None):
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=number_types.count, default=300, help="at least so many")
+    parser.add_argument("--points", type=number_types.parse_count, default=300, help="at least so many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=number_types.count, default=4, help="in the queue at a time")
+    parser.add_argument("--jobs", type=number_types.parse_count, default=4, help="in the queue at a time")
     parser.add_argument("--pause-s", type=float, default=20, help="mean time between two strikes")
     parser.add_argument("--training-s", type=float, default=3, help="time that the stand-in for training takes")
     parser.add_argument("--kinds", nargs="+", choices=sorted(STRIKES), default=sorted(STRIKES), help="of strikes")
@@ -360,16 +364,16 @@ def options(arguments=None):
 
 def main():
     """Read the command line and do it."""
-    given = options()
-    signals.handle(signals.leave, signals.TERMINATING)  # so that it ends what it started
-    folder = Path(tempfile.gettempdir()).resolve() / f"soak-{given.points}-{given.seed}"
-    soak = Soak(folder, given.points, given.seed, given)
+    parsed = parse_options()
+    signals.set_handlers(signals.exit_on_signal, signals.TERMINATING)  # so that it ends what it started
+    folder = Path(tempfile.gettempdir()).resolve() / f"soak-{parsed.points}-{parsed.seed}"
+    soak = Soak(folder, parsed.points, parsed.seed, parsed)
     try:
         soak.slurm.start()
-        row = soaked(soak)
+        row = run_soak(soak)
     finally:
         soak.stop()
-    write(row)
+    write_row(row)
     print("\n" + "\n".join(f"{name}: {value}" for name, value in row.items()))
     if row["outcome"] == "pass":
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What strikes a study on a real Slurm; one registered function each.
+"""The strikes against a study on a real Slurm; one registered function each.
 
 A strike gets the field (``slurm``, a `VirtualSlurm`; ``snakemake``, the running process) and a source of chance. It
 returns what was done and how it is undone (None: by itself), or None if there was nothing to strike. What undoes it
@@ -14,15 +14,15 @@ from study.core.registry import Registry
 STRIKES = Registry("strike")
 
 
-def _running_job(field, chance):
-    """The id of a running job of the study, or None."""
+def _choose_running_job(field, chance):
+    """Choose a running job of the study; returns its id, or None."""
     jobs = [job for job, state in field.slurm.jobs() if state == "RUNNING"]
     return chance.choice(jobs) if jobs else None
 
 
 @STRIKES.register("slurmd killed")
-def slurmd_killed(field, chance):
-    """Its jobs' processes go on. If it stays away for long, Slurm requeues the jobs on another node meanwhile."""
+def kill_slurmd(field, chance):
+    """Kill a node's slurmd: its jobs' processes go on; if it stays away, Slurm requeues them elsewhere meanwhile."""
     node = chance.choice(field.slurm.nodes)
     if not field.slurm.signal_daemon(node):
         return None
@@ -30,18 +30,19 @@ def slurmd_killed(field, chance):
 
 
 @STRIKES.register("node down")
-def node_down(field, chance):
-    """The node's jobs are killed and requeued."""
-    return _node_state(field, chance, "DOWN")
+def take_node_down(field, chance):
+    """Take a node down: its jobs are killed and requeued."""
+    return _set_node_state(field, chance, "DOWN")
 
 
 @STRIKES.register("node drained")
-def node_drained(field, chance):
-    """The node's jobs go on, no other starts."""
-    return _node_state(field, chance, "DRAIN")
+def drain_node(field, chance):
+    """Drain a node: its jobs go on, no other starts."""
+    return _set_node_state(field, chance, "DRAIN")
 
 
-def _node_state(field, chance, state):
+def _set_node_state(field, chance, state):
+    """Set the state of a random node; its undoing resumes it."""
     node = chance.choice(field.slurm.nodes)
 
     def set_state(to):
@@ -54,41 +55,42 @@ def _node_state(field, chance, state):
 
 
 @STRIKES.register("job cancelled")
-def job_cancelled(field, chance):
-    """Snakemake submits it again."""
-    return _with_job(field, chance, "scancel")
+def cancel_job(field, chance):
+    """Cancel a job: Snakemake submits it again."""
+    return _command_job(field, chance, "scancel")
 
 
 @STRIKES.register("job requeued")
-def job_requeued(field, chance):
-    """Slurm starts it again under the same id."""
-    return _with_job(field, chance, "scontrol", "requeue")
+def requeue_job(field, chance):
+    """Requeue a job: Slurm starts it again under the same id."""
+    return _command_job(field, chance, "scontrol", "requeue")
 
 
-def _with_job(field, chance, *command):
-    job = _running_job(field, chance)
+def _command_job(field, chance, *command):
+    """Give a command of Slurm for a running job."""
+    job = _choose_running_job(field, chance)
     return (f"job {job}", None) if job and field.slurm.ask(*command, job) is not None else None
 
 
 @STRIKES.register("jobs preempted")
-def jobs_preempted(field, chance):
-    """A more urgent job wants a whole node, whose jobs are requeued."""
+def preempt_jobs(field, chance):
+    """Preempt jobs: a more urgent job takes a whole node, whose jobs are requeued."""
     node = chance.choice(field.slurm.nodes)
     line = ["sbatch", "--partition", "urgent", "--exclusive", "--nodelist", node, "--output", "/dev/null"]
     return (node, None) if field.slurm.ask(*line, "--wrap", "sleep 3") is not None else None
 
 
 @STRIKES.register("slurmctld killed")
-def slurmctld_killed(field, _):
-    """No command of Slurm answers until it is started again."""
+def kill_slurmctld(field, _):
+    """Kill slurmctld: no command of Slurm answers until it is started again."""
     if not field.slurm.signal_daemon("slurmctld"):
         return None
     return "slurmctld", functools.partial(field.slurm.start_daemon, "slurmctld")
 
 
 @STRIKES.register("Snakemake killed")
-def snakemake_killed(field, _):
-    """With all that it started on this machine; its jobs go on."""
+def kill_snakemake(field, _):
+    """Kill Snakemake with all that it started on this machine; its jobs go on."""
     if field.snakemake.poll() is not None:
         return None
     os.killpg(field.snakemake.pid, signal.SIGKILL)

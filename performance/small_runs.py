@@ -3,7 +3,7 @@
 import shutil
 
 from ratios import SEED
-from whole_runs import planned
+from whole_runs import plan_run
 
 from study.experiment import inputs
 from study.launch import launch
@@ -13,14 +13,14 @@ NT3 = {"nt3": {"source": "synthetic", "train_samples": 400, "test_samples": 100,
 POINT = {"scaling": "weak", "epochs": 4, "gpus": 2, "batch_size": 20}
 
 
-def define(benchmark, folder, on, datasets, **keys):
-    """The definition of a run of the benchmark on machine ``on``, its files made where they are not there."""
-    run, _ = planned(folder, datasets, {"benchmark": benchmark, **POINT, **keys})
-    return inputs.define(run, on, str(folder))
+def define_run(benchmark, folder, on, datasets, **keys):
+    """Define a run of the benchmark on machine ``on``, and make its missing files."""
+    run, _ = plan_run(folder, datasets, {"benchmark": benchmark, **POINT, **keys})
+    return inputs.define_run(run, on, str(folder))
 
 
-def record_of(run, folder):
-    """The record of a run that this launches."""
+def record_run(run, folder):
+    """Launch a run and make its record; exits if the run fails."""
     shutil.rmtree(folder, ignore_errors=True)
     launch.launch(run, folder, time_limit_s=600)
     record = renewal.make(folder)

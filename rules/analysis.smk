@@ -37,8 +37,8 @@ rule collect_records:
         study=STUDY.name,
         machine=MACHINE["name"],
         data=DATA,
-        rows=lambda wildcards: as_json(table_inputs.beside_records(STUDY.runs, STUDY.loading, MACHINE)),
-        code=code_version.step_code("collect_records"),
+        rows=lambda wildcards: to_json(table_inputs.collect_other_inputs(STUDY.runs, STUDY.loading, MACHINE)),
+        code=code_version.digest_step_code("collect_records"),
     message:
         "Collect {config[study]}'s records on {config[machine]}"
     shell:

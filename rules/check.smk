@@ -21,9 +21,9 @@ rule check_references:
         results=lambda wildcards, output: Path(output[0]).parents[4],
         folder=lambda wildcards, output: Path(output[0]).parent,
         measured=lambda wildcards: stamp(PLAN.measured),
-        accepted=lambda wildcards: stamp([references.path_of(MACHINE["name"], STUDY.name)]),
+        accepted=lambda wildcards: stamp([references.build_path(MACHINE["name"], STUDY.name)]),
         declared=[str(each) for each in STUDY.references],
-        code=code_version.step_code("check"),
+        code=code_version.digest_step_code("check"),
     message:
         "Compare {config[study]} on {config[machine]} with its performance references"
     shell:

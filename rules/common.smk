@@ -17,7 +17,7 @@ from study.core.errors import StudyError
 
 # A `StudyError` becomes Snakemake's error here, not in the library: it would print the library's lines as a traceback.
 try:
-    isolation.require()  # before the imports below, of which a foreign package would fail
+    isolation.require_isolation()  # before the imports below, of which a foreign package would fail
 except StudyError as error:
     raise WorkflowError("\n".join(error.lines)) from None
 
@@ -25,31 +25,31 @@ from study.core import paths
 from study.data.images.formats import FORMATS
 from study.experiment import inputs
 from study.machines import launchers
-from study.workflow import asked, snakemake_internals
-from study.workflow.timed import TIMED_RULES, TimedPlan, as_json
+from study.workflow import request, snakemake_internals
+from study.workflow.timed_plan import TIMED_RULES, TimedPlan, to_json
 
-CLONE = snakemake_internals.folder(workflow).parent
+CLONE = snakemake_internals.get_rules_folder(workflow).parent
 # A batch job's Snakemake trains or measures: it reads two rules, and imports nothing for the others.
-IS_JOB = snakemake_internals.is_job_of(workflow, TIMED_RULES, CLONE / "Snakefile", sys.argv[1:])
+IS_JOB = snakemake_internals.is_job_process(workflow, TIMED_RULES, CLONE / "Snakefile", sys.argv[1:])
 
 try:
-    asked.check_library(CLONE)
-    asked.correct(config, workflow)
+    request.check_library(CLONE)
+    request.correct_config(config, workflow)
     if IS_JOB:
-        PLAN = TimedPlan(asked.load(config, workflow), config, workflow)
+        PLAN = TimedPlan(request.load_request(config, workflow), config, workflow)
     else:
         from study.workflow import start
-        from study.workflow.planned import Plan
+        from study.workflow.workflow_plan import Plan
 
-        PLAN = Plan(asked.load(config, workflow), config, workflow)
-        start.show(PLAN)
+        PLAN = Plan(request.load_request(config, workflow), config, workflow)
+        start.show_plan(PLAN)
 except StudyError as error:
     raise WorkflowError("\n".join(error.lines)) from None
 
 STUDY, MACHINE, DATA, RESULTS, OF_STUDY = PLAN.study, PLAN.machine, PLAN.data, PLAN.results, PLAN.folder
 ENVIRONMENT = f"{paths.ROOT}/envs/study.yaml"
-RUN = paths.run_folder(RESULTS, "{benchmark}/{dataset}/{point}")
-LOADING = paths.loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
+RUN = paths.locate_run(RESULTS, "{benchmark}/{dataset}/{point}")
+LOADING = paths.locate_loading(RESULTS, "{benchmark}/{dataset}/{measurement}")
 
 
 wildcard_constraints:
@@ -64,17 +64,17 @@ wildcard_constraints:
 
 onstart:
     try:
-        start.before_jobs(PLAN, config)
+        start.prepare_jobs(PLAN, config)
     except StudyError as error:
         raise WorkflowError("\n".join(error.lines)) from None
 
 
 onsuccess:
-    start.after_success(PLAN)
+    start.report_disturbed_blocks(PLAN)
 
 
 onerror:
-    start.after_error(PLAN)
+    start.cancel_batch_jobs(PLAN)
 
 
 if snakemake_internals.is_module(workflow):

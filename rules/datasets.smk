@@ -18,12 +18,12 @@ rule fetch_dataset:
         # No param: other studies share the file. The step reads the server from the study, since it may have a secret.
         study=STUDY.name,
     params:
-        definition=lambda wildcards: as_json(PLAN.dataset_of(wildcards).definition),
-        version=lambda wildcards: PLAN.dataset_of(wildcards).generator_version,
-        checksum=lambda wildcards: PLAN.dataset_of(wildcards).checksum(
-            DATA, PLAN.dataset_of(wildcards).file_named(wildcards.name)
+        definition=lambda wildcards: to_json(PLAN.get_dataset(wildcards).definition),
+        version=lambda wildcards: PLAN.get_dataset(wildcards).generator_version,
+        checksum=lambda wildcards: PLAN.get_dataset(wildcards).locate_checksum(
+            DATA, PLAN.get_dataset(wildcards).find_file(wildcards.name)
         ),
-        file=lambda wildcards: PLAN.dataset_of(wildcards).file_named(wildcards.name),
+        file=lambda wildcards: PLAN.get_dataset(wildcards).find_file(wildcards.name),
     message:
         "Fetch {wildcards.benchmark} {wildcards.name}, dataset {wildcards.dataset}"
     shell:
@@ -34,7 +34,7 @@ rule fetch_dataset:
 
 rule convert_dataset:
     input:
-        lambda wildcards: PLAN.conversion_inputs(wildcards),
+        lambda wildcards: PLAN.list_conversion_inputs(wildcards),
     output:
         matrix=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.npy",
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.json",
@@ -46,11 +46,11 @@ rule convert_dataset:
         ENVIRONMENT
     resources:
         # No param: that a file has a checksum now does not convert it again.
-        checksum=lambda wildcards: PLAN.dataset_of(wildcards).checksum(DATA, wildcards.file),
+        checksum=lambda wildcards: PLAN.get_dataset(wildcards).locate_checksum(DATA, wildcards.file),
     params:
         # With the token of the file's state, if the file is another than that of the first conversion.
-        expected=lambda wildcards: inputs.expected_options(PLAN.dataset_of(wildcards), wildcards.file, DATA),
-        form=lambda wildcards: as_json(PLAN.dataset_of(wildcards).spec["files"][wildcards.file]),
+        expected=lambda wildcards: inputs.build_shape_options(PLAN.get_dataset(wildcards), wildcards.file, DATA),
+        form=lambda wildcards: to_json(PLAN.get_dataset(wildcards).spec["files"][wildcards.file]),
     message:
         "Convert {wildcards.benchmark} {wildcards.file}, dataset {wildcards.dataset}"
     shell:
@@ -60,7 +60,7 @@ rule convert_dataset:
 
 rule convert_images:
     input:
-        lambda wildcards: PLAN.conversion_inputs(wildcards, wildcards.format),
+        lambda wildcards: PLAN.list_conversion_inputs(wildcards, wildcards.format),
     output:
         folder=directory(f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}"),
         sidecar=f"{DATA}/converted/{{benchmark}}/{{dataset}}/{{file}}.{{format}}.json",
@@ -71,10 +71,10 @@ rule convert_images:
     conda:
         ENVIRONMENT
     params:
-        source=lambda wildcards: as_json(
-            inputs.image_param(PLAN.dataset_of(wildcards), DATA, wildcards.file, wildcards.format)
+        source=lambda wildcards: to_json(
+            inputs.build_image_param(PLAN.get_dataset(wildcards), DATA, wildcards.file, wildcards.format)
         ),
-        images=lambda wildcards: as_json(inputs.image_options(PLAN.dataset_of(wildcards), wildcards.file)),
+        images=lambda wildcards: to_json(inputs.build_image_options(PLAN.get_dataset(wildcards), wildcards.file)),
     message:
         "Convert {wildcards.benchmark} {wildcards.file} to {wildcards.format}, dataset {wildcards.dataset}"
     shell:
@@ -84,7 +84,7 @@ rule convert_images:
 
 rule fit_scalers:
     input:
-        lambda wildcards: PLAN.scaling_inputs(wildcards),
+        lambda wildcards: PLAN.list_scaling_inputs(wildcards),
     output:
         scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
         sidecar=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.json",
@@ -95,7 +95,7 @@ rule fit_scalers:
     conda:
         ENVIRONMENT
     params:
-        files=lambda wildcards: as_json(inputs.scaler_files(PLAN.dataset_of(wildcards), DATA)),
+        files=lambda wildcards: to_json(inputs.list_scaler_files(PLAN.get_dataset(wildcards), DATA)),
     message:
         "Fit the scalers of {wildcards.benchmark}, dataset {wildcards.dataset}"
     shell:
@@ -105,7 +105,7 @@ rule fit_scalers:
 
 rule scale_file:
     input:
-        unpack(lambda wildcards: PLAN.file_to_scale(wildcards)),
+        unpack(lambda wildcards: PLAN.get_file_to_scale(wildcards)),
         scalers=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.npz",
         fitted_on=f"{DATA}/scaled/{{benchmark}}/{{dataset}}/scalers.json",
     output:
@@ -134,7 +134,7 @@ for storage_name, storage_folder in storage.list_folders(MACHINE).items():
         name:
             f"copy_to_{storage_name}"
         input:
-            lambda wildcards, folder=storage_folder: PLAN.to_copy(folder, wildcards.path),
+            lambda wildcards, folder=storage_folder: PLAN.list_files_to_copy(folder, wildcards.path),
         output:
             f"{storage_folder}/{{path}}",
         wildcard_constraints:
@@ -150,7 +150,7 @@ for storage_name, storage_folder in storage.list_folders(MACHINE).items():
         name:
             f"copy_folder_to_{storage_name}"
         input:
-            lambda wildcards, folder=storage_folder: PLAN.to_copy(folder, wildcards.path),
+            lambda wildcards, folder=storage_folder: PLAN.list_files_to_copy(folder, wildcards.path),
         output:
             directory(f"{storage_folder}/{{path}}"),
         wildcard_constraints:
@@ -170,7 +170,7 @@ for striped_folder, stripes in PLAN.striped.items():
         name:
             f"stripe_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
-            lambda wildcards, folder=striped_folder: PLAN.to_copy(folder, wildcards.path),
+            lambda wildcards, folder=striped_folder: PLAN.list_files_to_copy(folder, wildcards.path),
         output:
             f"{striped_folder}/{{path}}",
         wildcard_constraints:
@@ -189,7 +189,7 @@ for striped_folder, stripes in PLAN.striped.items():
         name:
             f"stripe_folder_{stripes}_{list(PLAN.striped).index(striped_folder)}"
         input:
-            lambda wildcards, folder=striped_folder: PLAN.to_copy(folder, wildcards.path),
+            lambda wildcards, folder=striped_folder: PLAN.list_files_to_copy(folder, wildcards.path),
         output:
             directory(f"{striped_folder}/{{path}}"),
         wildcard_constraints:

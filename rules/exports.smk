@@ -5,7 +5,7 @@ from study.core import code_version
 
 rule make_export:
     input:
-        lambda wildcards: PLAN.exported(wildcards),
+        lambda wildcards: PLAN.list_export_inputs(wildcards),
     output:
         directory(f"{OF_STUDY}/exports/{{export}}"),
     log:
@@ -17,7 +17,7 @@ rule make_export:
         ENVIRONMENT
     params:
         study=STUDY.name,
-        code=code_version.step_code("make_export", "study.contrib.exports"),
+        code=code_version.digest_step_code("make_export", "study.contrib.exports"),
     message:
         "Export {wildcards.export}"
     shell:

@@ -3,24 +3,24 @@
 
 rule measure_loading:
     input:
-        lambda wildcards: PLAN.loading_inputs(wildcards),
+        lambda wildcards: PLAN.list_loading_inputs(wildcards),
     output:
         LOADING,
     log:
         f"{RESULTS}/logs/loading/{{benchmark}}/{{dataset}}/{{measurement}}.log",
     retries: PLAN.retries
     group:
-        lambda wildcards: PLAN.group_of(PLAN.limits.of_a_load())
+        lambda wildcards: PLAN.name_group(PLAN.limits.get_load_limit())
     conda:
         ENVIRONMENT
     threads: PLAN.timed_threads
     resources:
-        **PLAN.loading_resources(),
+        **PLAN.make_loading_resources(),
     params:
-        files=lambda wildcards: as_json(inputs.loading_files(PLAN.measurement_of(wildcards), DATA)),
-        loaders=lambda wildcards: PLAN.measurement_of(wildcards).loaders,
-        page_caches=lambda wildcards: PLAN.measurement_of(wildcards).page_caches,
-        repeats=lambda wildcards: PLAN.measurement_of(wildcards).repeats,
+        files=lambda wildcards: to_json(inputs.describe_loading_files(PLAN.get_measurement(wildcards), DATA)),
+        loaders=lambda wildcards: PLAN.get_measurement(wildcards).loaders,
+        page_caches=lambda wildcards: PLAN.get_measurement(wildcards).page_caches,
+        repeats=lambda wildcards: PLAN.get_measurement(wildcards).repeats,
         machine=MACHINE["name"],
         on_a_node=launchers.make_node_prefix(MACHINE),
     message:

@@ -26,10 +26,10 @@ rule recommend:
         machine=MACHINE["name"],
         results=lambda wildcards, output: Path(output[0]).parents[5],
         folder=lambda wildcards, output: Path(output[0]).parent,
-        records=lambda wildcards: stamp(PLAN.records(STUDY.runs)),
-        goal=lambda wildcards: as_json(dataclasses.asdict(goals.load(wildcards.goal))),
-        mechanisms=lambda wildcards: as_json(mechanisms.declared()),
-        code=code_version.step_code("recommend"),
+        records=lambda wildcards: stamp(PLAN.list_records(STUDY.runs)),
+        goal=lambda wildcards: to_json(dataclasses.asdict(goals.load(wildcards.goal))),
+        mechanisms=lambda wildcards: to_json(mechanisms.declared()),
+        code=code_version.digest_step_code("recommend"),
     message:
         "Recommend a rank count for the goal {wildcards.goal}"
     shell:

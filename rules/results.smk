@@ -8,7 +8,7 @@ from study.experiment import run_order
 from study.records import table_inputs
 from study.records.stamp import stamp
 from study.report import sources
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.findings import declaration
 from study.report.page import files as page_files
 from study.report.tables import TABLES
@@ -17,9 +17,9 @@ from study.report.tables.declared import load_declarations
 
 rule make_table:
     input:
-        unpack(lambda wildcards: PLAN.made_from(sources.of_table, wildcards.table)),
+        unpack(lambda wildcards: PLAN.list_result_inputs(sources.select_table_sources, wildcards.table)),
         updated=ancient(PLAN.updated),
-        published=paths.published(paths.ROOT),
+        published=paths.list_published_files(paths.ROOT),
     output:
         csv=f"{OF_STUDY}/tables/{{table}}.csv",
         markdown=f"{OF_STUDY}/tables/{{table}}.md",
@@ -38,11 +38,11 @@ rule make_table:
     params:
         study=STUDY.name,
         caption=lambda wildcards: TABLES[wildcards.table].look_for,
-        rows=lambda wildcards: PLAN.rows_of(sources.of_table, wildcards.table),
+        rows=lambda wildcards: PLAN.describe_rows(sources.select_table_sources, wildcards.table),
         paper=lambda wildcards: PLAN.paper_workloads,
         declared=lambda wildcards: PLAN.paper_values,
-        declaration=lambda wildcards: as_json(load_declarations().get(wildcards.table)),
-        code=code_version.step_code("make_table"),
+        declaration=lambda wildcards: to_json(load_declarations().get(wildcards.table)),
+        code=code_version.digest_step_code("make_table"),
     message:
         "Table {wildcards.table}"
     shell:
@@ -52,15 +52,15 @@ rule make_table:
 
 rule make_figure:
     input:
-        unpack(lambda wildcards: PLAN.made_from(sources.of_figure, wildcards.figure)),
+        unpack(lambda wildcards: PLAN.list_result_inputs(sources.select_figure_sources, wildcards.figure)),
         updated=ancient(PLAN.updated),
-        published=paths.published(paths.ROOT),
+        published=paths.list_published_files(paths.ROOT),
     output:
         svg=report(
             f"{OF_STUDY}/figures/{{figure}}.svg",
             category="Figures",
             caption="report/result.rst",
-            labels=lambda wildcards: {"name": wildcards.figure, "shows": describe(wildcards.figure).title},
+            labels=lambda wildcards: {"name": wildcards.figure, "shows": load_description(wildcards.figure).title},
         ),
         pdf=f"{OF_STUDY}/figures/{{figure}}.pdf",
     log:
@@ -70,11 +70,11 @@ rule make_figure:
         ENVIRONMENT
     params:
         study=STUDY.name,
-        caption=lambda wildcards: describe(wildcards.figure).caption,
-        rows=lambda wildcards: PLAN.rows_of(sources.of_figure, wildcards.figure),
-        description=lambda wildcards: as_json(dataclasses.asdict(describe(wildcards.figure))),
-        declaration=lambda wildcards: as_json(load_declarations().get(describe(wildcards.figure).kind)),  # of its table
-        code=code_version.step_code("make_figure"),
+        caption=lambda wildcards: load_description(wildcards.figure).caption,
+        rows=lambda wildcards: PLAN.describe_rows(sources.select_figure_sources, wildcards.figure),
+        description=lambda wildcards: to_json(dataclasses.asdict(load_description(wildcards.figure))),
+        declaration=lambda wildcards: to_json(load_declarations().get(load_description(wildcards.figure).kind)),  # of its table
+        code=code_version.digest_step_code("make_figure"),
     message:
         "Figure {wildcards.figure}"
     shell:
@@ -84,7 +84,7 @@ rule make_figure:
 
 rule make_findings:
     input:
-        lambda wildcards: PLAN.outcomes(PLAN.of_findings.runs),
+        lambda wildcards: PLAN.list_outcomes(PLAN.of_findings.runs),
         ancient(PLAN.updated),
     output:
         json=f"{OF_STUDY}/findings.json",
@@ -96,11 +96,11 @@ rule make_findings:
         ENVIRONMENT
     params:
         study=STUDY.name,
-        declared=lambda wildcards: as_json({name: declaration.content(name) for name in STUDY.findings}),
+        declared=lambda wildcards: to_json({name: declaration.read_content(name) for name in STUDY.findings}),
         # What the study makes: a finding names a figure or table only if it is there.
         shown=[*STUDY.tables, *STUDY.figures],
-        rows=lambda wildcards: as_json(table_inputs.beside_records(PLAN.of_findings.runs, (), MACHINE)),
-        code=code_version.step_code("make_findings"),
+        rows=lambda wildcards: to_json(table_inputs.collect_other_inputs(PLAN.of_findings.runs, (), MACHINE)),
+        code=code_version.digest_step_code("make_findings"),
     message:
         "The findings of {config[study]} on {config[machine]}"
     shell:
@@ -110,7 +110,7 @@ rule make_findings:
 
 rule show_early:
     input:
-        lambda wildcards: PLAN.outcomes(PLAN.until(int(wildcards.block))),
+        lambda wildcards: PLAN.list_outcomes(PLAN.list_runs_until(int(wildcards.block))),
     output:
         f"{OF_STUDY}/logs/shown_after_block_{{block}}",
     log:
@@ -153,11 +153,11 @@ rule make_report:
         study=STUDY.name,
         machine=MACHINE["name"],
         descriptions=lambda wildcards: [STUDY.description, MACHINE["description"]],
-        figures=lambda wildcards: as_json([dataclasses.asdict(describe(figure)) for figure in STUDY.figures]),
+        figures=lambda wildcards: to_json([dataclasses.asdict(load_description(figure)) for figure in STUDY.figures]),
         # What is shown if it is there.
-        optional=lambda wildcards: stamp(page_files.optional(OF_STUDY)),
-        templates=page_files.digest(),
-        code=code_version.step_code("make_report"),
+        optional=lambda wildcards: stamp(page_files.list_optional_files(OF_STUDY)),
+        templates=page_files.compute_templates_digest(),
+        code=code_version.digest_step_code("make_report"),
     message:
         "The report, one page: {output}"
     shell:

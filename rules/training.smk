@@ -4,15 +4,15 @@
 
 rule train:
     input:
-        # Neither times nor what Snakemake noted decide whether a finished run trains again: see study.experiment.finished.
-        lambda wildcards: PLAN.run_inputs(wildcards),
+        # Neither times nor what Snakemake noted decide whether a finished run trains again: see study.experiment.finished_runs.
+        lambda wildcards: PLAN.list_run_inputs(wildcards),
     output:
         # The outcome is not removed before its job: another Snakemake may have made it meanwhile.
         update(f"{RUN}/outcome.json"),
     log:
         # Why a run could not be started. Its own train.log is a result, which Snakemake must not remove.
         f"{RESULTS}/logs/train/{{benchmark}}/{{dataset}}/{{point}}.log",
-    priority: lambda wildcards: PLAN.priorities[PLAN.run_of(wildcards).directory]
+    priority: lambda wildcards: PLAN.priorities[PLAN.get_run(wildcards).directory]
     retries: PLAN.retries
     group:
         PLAN.group
@@ -20,10 +20,10 @@ rule train:
         ENVIRONMENT
     threads: PLAN.timed_threads
     resources:
-        **PLAN.resources(),
+        **PLAN.make_resources(),
     params:
         # All that the run needs, without defaults.
-        definition=lambda wildcards: PLAN.definition(wildcards),
+        definition=lambda wildcards: PLAN.define_run_as_json(wildcards),
     message:
         "Train {wildcards.benchmark}: {wildcards.point}"
     shell:

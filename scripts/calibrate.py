@@ -10,9 +10,9 @@ from study.instruments import calibration
 
 
 def main() -> None:
-    """Read the command line, say that it is ready, wait for a line, and do it."""
+    """Print that the process is ready, wait for a line, then time the rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=number_types.count, required=True)
+    parser.add_argument("--rounds", type=number_types.parse_count, required=True)
     arguments = parser.parse_args()
     calibration.run_once()  # the first round also maps memory and starts the library's threads
     print("ready", flush=True)

@@ -20,21 +20,22 @@ LIMITED = set[str]()  # frameworks whose threads are limited, which they take be
 
 
 def main() -> None:
-    """Read, check and write."""
+    """Check the models on standard input and print the list of reasons."""
     cases = json.load(sys.stdin)
-    found = [_checked(case) for case in cases]
-    print(f"{MARK}{json.dumps(found)}")
+    refusals = [_check_case(case) for case in cases]
+    print(f"{MARK}{json.dumps(refusals)}")
 
 
-def _checked(case: dict) -> str | dict[str, str] | None:
-    run = inputs.taken_over(case["definition"])
-    if why := backends.missing(run.framework):
+def _check_case(case: dict) -> str | dict[str, str] | None:
+    """Why a benchmark's model is refused, None if it is not; {"failed": reason} if its own code fails."""
+    run = inputs.from_param(case["definition"])
+    if why := backends.explain_missing(run.framework):
         return {"failed": why}
     try:
         if run.framework not in LIMITED:
-            backends.of_run(run).limit_threads(1)
+            backends.get_backend(run.framework).limit_threads(1)
             LIMITED.add(run.framework)
-        return model_check.refusal(run, case["shape"])
+        return model_check.explain_refusal(run, case["shape"])
     except StudyError as error:
         return {"failed": str(error)}
     except Exception as error:  # of the user's own code

@@ -26,7 +26,7 @@ from study.machines import remote
 
 
 def main() -> Any:
-    """Replace what is changed, and run."""
+    """Run Horovod's launcher with the changes above."""
     from horovod.runner import gloo_run, launch
     from horovod.runner.http import http_server
     from horovod.runner.util import network
@@ -37,26 +37,26 @@ def main() -> Any:
         del sys.argv[1:3]
     launch.gloo_built = lambda verbose=False: True
     launch._check_all_hosts_ssh_successful = lambda *_, **__: True
-    gloo_run._slot_info_to_command_fn = lambda command, env: lambda slot: _rank_command(command, slot, interfaces)
-    gloo_run.get_remote_command = _through_remote
-    gloo_run.launch_gloo = _listening_at_its_address(gloo_run.launch_gloo, http_server, network.find_port)
+    gloo_run._slot_info_to_command_fn = lambda command, env: lambda slot: _build_rank_command(command, slot, interfaces)
+    gloo_run.get_remote_command = _build_remote_command
+    gloo_run.launch_gloo = _make_listening_launch(gloo_run.launch_gloo, http_server, network.find_port)
     resolve = network.resolve_host_address
     network.resolve_host_address = lambda host: re.sub(r"^127\..*", "127.0.0.1", resolve(host))
     return launch.run_commandline()
 
 
-def _listening_at_its_address(launch_gloo: Any, http_server: Any, find_port: Any) -> Any:
-    """``launch_gloo``, with a rendezvous server that listens at the address that the ranks are told."""
+def _make_listening_launch(launch_gloo: Any, http_server: Any, find_port: Any) -> Any:
+    """``launch_gloo`` with a rendezvous server that listens only at the address given to the ranks."""
 
-    def launched(*arguments: Any) -> Any:
+    def launch_at_address(*arguments: Any) -> Any:
         address = arguments[-1]  # server_ip: of the interface between the hosts, 127.0.0.1 on one host
         http_server.find_port = lambda make: find_port(lambda anywhere: make((address, anywhere[1])))
         return launch_gloo(*arguments)
 
-    return launched
+    return launch_at_address
 
 
-def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
+def _build_rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     """The shell command of one rank. command: begins with Horovod's settings that are the same for all ranks."""
     from horovod.runner import gloo_run
 
@@ -67,7 +67,7 @@ def _rank_command(command: str, slot: Any, interfaces: dict[str, str]) -> str:
     return f"env {own} {command}"
 
 
-def _through_remote(local_command: str, host: str, **_: Any) -> str:
+def _build_remote_command(local_command: str, host: str, **_: Any) -> str:
     """The shell command that runs ``local_command``, one quoted word, on ``host``.
 
     The shell stays as its parent: horovodrun ends the children of what it started, and would else end ssh itself.

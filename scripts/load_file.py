@@ -12,19 +12,19 @@ import time
 import zlib
 
 from study.core.errors import exit_with_message
-from study.data.loaders import LOADERS, import_for, load, touch
+from study.data.loaders import LOADERS, import_modules, load_matrix, touch_pages
 from study.instruments.counters import read_peak_memory_mb
 
 
 def main() -> None:
-    """Load the file, and print what it took."""
+    """Load the file and print time, memory and checksum."""
     loader, path, sidecar, form = sys.argv[1:]
-    import_for(loader)
+    import_modules(loader)
     imported_mb = read_peak_memory_mb()
     begun = time.perf_counter()
-    matrix = load(loader, path, sidecar, json.loads(form))
+    matrix = load_matrix(loader, path, sidecar, json.loads(form))
     if LOADERS[loader].is_mapped:
-        touch(matrix)
+        touch_pages(matrix)
     seconds = time.perf_counter() - begun
     peak_mb = read_peak_memory_mb()
     # Row by row: arrays that differ only in memory order have the same checksum.

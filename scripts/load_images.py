@@ -14,10 +14,10 @@ from study.core.errors import exit_with_message
 
 
 def main() -> None:
-    """Read the images, and print what it took."""
+    """Read and decode the images and print times, memory and checksum."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes on its own build
     format_name, folder, page_cache, model = sys.argv[1:]
-    print(json.dumps(image_timing.measure(format_name, folder, page_cache, json.loads(model))))
+    print(json.dumps(image_timing.measure_loading(format_name, folder, page_cache, json.loads(model))))
 
 
 if __name__ == "__main__":

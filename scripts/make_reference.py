@@ -4,17 +4,17 @@ from study.commands.reference import describe_command_lines
 from study.core.errors import exit_with_message
 from study.core.files import write_text
 from study.core.paths import ROOT
-from study.experiment.reference import grid_keys
+from study.experiment.reference import render_grid_keys
 from study.report import editor_schemas, reference
 
 PAGES = {
-    "grid-keys.md": grid_keys,
-    "studies.md": reference.studies,
-    "machines.md": reference.machines,
-    "benchmarks.md": reference.benchmarks,
-    "figures.md": reference.figures,
-    "columns.md": reference.columns,
-    "findings.md": reference.findings,
+    "grid-keys.md": render_grid_keys,
+    "studies.md": reference.make_studies_page,
+    "machines.md": reference.make_machines_page,
+    "benchmarks.md": reference.make_benchmarks_page,
+    "figures.md": reference.make_figures_page,
+    "columns.md": reference.make_columns_page,
+    "findings.md": reference.make_findings_page,
     "command-lines.md": describe_command_lines,
 }
 
@@ -24,9 +24,9 @@ def main() -> None:
     for name, page in PAGES.items():
         write_text(ROOT / "docs" / "reference" / name, page())
     for kind in editor_schemas.SCHEMAS:
-        write_text(editor_schemas.path(kind), editor_schemas.text(kind))
-        for file in editor_schemas.files(kind):
-            if (text := editor_schemas.with_schema(file, kind)) != file.read_text(encoding="utf-8"):
+        write_text(editor_schemas.find_path(kind), editor_schemas.make_text(kind))
+        for file in editor_schemas.list_files(kind):
+            if (text := editor_schemas.add_schema_line(file, kind)) != file.read_text(encoding="utf-8"):
                 write_text(file, text)
 
 

@@ -6,7 +6,7 @@ STARTED = time.time_ns(), time.monotonic_ns()  # before the imports: they belong
 
 from study.core import cores  # noqa: E402
 
-cores.limit()  # before the program, which inherits it
+cores.limit_cores()  # before the program, which inherits it
 
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -24,7 +24,7 @@ from study.training.program import Program  # noqa: E402
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run one process of the run in the folder on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     folder = parser.parse_args().folder

@@ -21,15 +21,15 @@ LOOK_S = 0.02
 
 
 def main() -> int:
-    """Read the command line and do it; returns the exit code of the first process that failed, else 0."""
+    """Start the program on the command line as often as told; returns the exit code of the first failed one, else 0."""
     number, program = int(sys.argv[1]), sys.argv[2:]
     started: list[subprocess.Popen[bytes]] = []
-    came: list[int] = []  # signals; an exception from a handler could lose a process that is being started
-    signals.handle(lambda number, _: came.append(number))
+    arrived_signals: list[int] = []  # signals; an exception from a handler could lose a process that is being started
+    signals.set_handlers(lambda number, _: arrived_signals.append(number))
     copies: list[threading.Thread] = []
     try:
         for rank in range(number):
-            if came:
+            if arrived_signals:
                 break
             variables = {**os.environ, "RANK": str(rank)}
             process = subprocess.Popen(program, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -39,16 +39,16 @@ def main() -> int:
                 ("stderr", process.stderr, sys.stderr),
             ):
                 prefix = f"[{rank}]<{name}>:".encode()
-                copies.append(_copied(cast(IO[bytes], stream), target.buffer, prefix))
-        return _waited(started, came)
+                copies.append(_start_copying(cast(IO[bytes], stream), target.buffer, prefix))
+        return _wait_for_processes(started, arrived_signals)
     finally:
-        _end(started)
+        _end_processes(started)
         for copy in copies:
             copy.join(GRACE_S)
 
 
-def _copied(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Thread:
-    """A thread that copies each line with a prefix."""
+def _start_copying(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Thread:
+    """Start a thread that copies each line of a stream with a prefix, and return it."""
 
     def copy() -> None:
         for line in source:
@@ -61,10 +61,10 @@ def _copied(source: IO[bytes], target: IO[bytes], prefix: bytes) -> threading.Th
     return thread
 
 
-def _waited(started: list[subprocess.Popen[bytes]], came: list[int]) -> int:
-    """Wait until all have ended, or one has failed, or a signal has come; returns the exit code."""
+def _wait_for_processes(started: list[subprocess.Popen[bytes]], arrived_signals: list[int]) -> int:
+    """Wait until all processes have ended, one has failed or a signal has arrived; returns the exit code."""
     running = dict(enumerate(started))
-    while running and not came:
+    while running and not arrived_signals:
         for rank, process in list(running.items()):
             code = process.poll()
             if code is None:
@@ -78,11 +78,11 @@ def _waited(started: list[subprocess.Popen[bytes]], came: list[int]) -> int:
                 )
                 return code if code > 0 else 128 - code
         time.sleep(LOOK_S)
-    return 128 + came[0] if came else 0
+    return 128 + arrived_signals[0] if arrived_signals else 0
 
 
-def _end(started: list[subprocess.Popen[bytes]]) -> None:
-    """End those that still run."""
+def _end_processes(started: list[subprocess.Popen[bytes]]) -> None:
+    """End the processes that still run."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE_S
         for process in started:

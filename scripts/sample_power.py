@@ -17,11 +17,11 @@ from study.instruments.power.readings import SENSORS
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Sample the sensors on the command line until standard input is closed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sensor", nargs="*", default=[], choices=list(SENSORS))
     parser.add_argument("--model", type=json.loads, help="idle_w and peak_w, as JSON, for a modelled power")
-    parser.add_argument("--rate-hz", type=number_types.rate, default=10)
+    parser.add_argument("--rate-hz", type=number_types.parse_rate, default=10)
     parser.add_argument("--output", required=True, help="the CSV file of readings")
     parser.add_argument("--background", help="the CSV file of what else uses the host")
     parser.add_argument("--all-cores", action="store_true", help="not only those of the process that starts it")
@@ -29,12 +29,12 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; the sampler ends after them
         signal.signal(number, signal.SIG_IGN)
     if arguments.all_cores:
-        cores.use_all()
+        cores.use_all_cores()
     devices, reasons = sensors.find_devices(arguments.sensor, arguments.model)
-    told = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
+    described_devices = [{"sensor": device.sensor, "kind": device.kind, "device": device.name} for device in devices]
 
     def announce():
-        print(json.dumps({"devices": told, "reasons": reasons}), flush=True)
+        print(json.dumps({"devices": described_devices, "reasons": reasons}), flush=True)
         sys.stdout.close()
 
     run = os.environ.get(background.VARIABLE)

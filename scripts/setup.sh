@@ -272,7 +272,7 @@ install_horovod() {
 }
 
 # nproc knows no quota of a control group; the library, which is installed by now, does.
-allowed_cores() { in_venv -c 'from study.core import cores; print(cores.threads())' 2>/dev/null || nproc; }
+allowed_cores() { in_venv -c 'from study.core import cores; print(cores.count_threads())' 2>/dev/null || nproc; }
 
 # build_horovod CACHE [pytorch]: from its sources with our changes. ccache, where it is on PATH, is found by Horovod.
 build_horovod() (

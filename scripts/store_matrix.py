@@ -14,10 +14,10 @@ from study.data import formats, matrix_file
 
 
 def main() -> None:
-    """Store the matrix, and print what it took."""
+    """Store the matrix and print time and size."""
     format_name, source, path = sys.argv[1:]
     importlib.import_module(formats.FORMATS[format_name].module)  # imports do not count as storing
-    matrix = matrix_file.load(source)
+    matrix = matrix_file.read_matrix(source)
     begun = time.perf_counter()
     formats.FORMATS[format_name].write(matrix, path)
     seconds = time.perf_counter() - begun

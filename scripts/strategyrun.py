@@ -15,7 +15,7 @@ from study.machines.run_layout import list_roles
 
 
 def main() -> None:
-    """Exits with the exit code of the run."""
+    """Run all processes and exit with the run's exit code."""
     strategy, workers, servers, spots, folder, *program = sys.argv[1:]
     sys.exit(run_all(list_roles(strategy, int(workers), int(servers)), Path(folder), program, from_text(spots)))
 

@@ -6,7 +6,7 @@ STARTED = time.time_ns(), time.monotonic_ns()  # before the imports: they belong
 
 from study.core import cores  # noqa: E402
 
-cores.limit()  # before the other imports, which take processor time
+cores.limit_cores()  # before the other imports, which take processor time
 
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -21,29 +21,30 @@ import functools  # noqa: E402
 
 from study import backends  # noqa: E402
 from study.communication import roles  # noqa: E402
-from study.core.files import written_aside  # noqa: E402
+from study.core.files import write_aside  # noqa: E402
 from study.experiment.definition import RunDefinition  # noqa: E402
 from study.experiment.ensemble import is_ensemble  # noqa: E402
 from study.instruments import heartbeats  # noqa: E402
-from study.training.job import Enter, Job  # noqa: E402
+from study.training.job import CreateJob, Job  # noqa: E402
 from study.training.rank import run_rank  # noqa: E402
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run one process of the training run in the folder on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the run's directory, holding run.yaml")
     with SAMPLING or sampling.NOT_SAMPLED:
-        _run(parser.parse_args().folder)
+        _run_process(parser.parse_args().folder)
 
 
-def _run(folder: Path) -> None:
+def _run_process(folder: Path) -> None:
+    """Run this process of the run in ``folder``, profiled if the run asks for it."""
     heartbeat = heartbeats.start_heartbeat(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
-    backend = backends.of_run(run)
-    if backend.serve(run, folder, STARTED, heartbeat):
+    backend = backends.get_backend(run.framework)
+    if backend.serve_unless_rank(run, folder, STARTED, heartbeat):
         return
-    enter, process_sets = _kind_of_job(run)
+    create_job, process_sets = _choose_job(run)
     train = functools.partial(
         run_rank,
         run,
@@ -51,7 +52,7 @@ def _run(folder: Path) -> None:
         STARTED,
         functools.partial(backend.connect, run, static_sets=process_sets),
         heartbeat,
-        enter=enter,
+        create_job=create_job,
     )
     if run["profile"] is not True:  # else with the framework's own profiler, or with none
         train()
@@ -60,17 +61,17 @@ def _run(folder: Path) -> None:
 
     recorder = profiler.SingleThreadProfile()  # on every rank, so that all are equally slow; one profile is kept
     if recorder.runcall(train) == 0:
-        with written_aside(folder / "profile.pstats") as aside:
+        with write_aside(folder / "profile.pstats") as aside:
             recorder.dump_stats(aside)
 
 
-def _kind_of_job(run: RunDefinition) -> tuple[Enter, list[tuple[int, ...]]]:
-    """How a rank enters its job, and the process sets of the run."""
+def _choose_job(run: RunDefinition) -> tuple[CreateJob, list[tuple[int, ...]]]:
+    """(What creates a rank's job, the process sets of the run)."""
     if not is_ensemble(run.parameters):
-        return Job.enter, []
+        return Job.create, []
     from study.ensembles import members  # imported late: other runs start earlier without it
 
-    return members.enter, members.process_sets(run)
+    return members.join_ensemble, members.list_process_sets(run)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def main():
     )
     run = dataclasses.replace(run, derived=derived)
     folder = Path(os.environ["STUDY_RUN_FOLDER"])
-    rank = run_rank(run, folder, STARTED, functools.partial(backends.of_run(run).connect, run, static_sets=[]))
+    rank = run_rank(
+        run, folder, STARTED, functools.partial(backends.get_backend(run.framework).connect, run, static_sets=[])
+    )
     tell(folder, rank)
 
 

@@ -2,4 +2,4 @@
 
 from study.core import isolation
 
-isolation.require_for_scripts()  # here, since whatever a script imports next may already be a foreign package
+isolation.require_isolation_of_scripts()  # here, since whatever a script imports next may already be a foreign package

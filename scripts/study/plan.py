@@ -1,4 +1,4 @@
-"""The plan of a study on a machine, shown before anything starts."""
+"""The plan of a study on a machine, shown before anything starts, and the checks that refuse it."""
 
 import collections
 import re
@@ -11,18 +11,18 @@ from typing import Any
 from study.compare import arms, noise_of_runs, reference_check, references, tuner
 from study.compare.noise_of_runs import Noise
 from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
-from study.core import checked, cores
+from study.core import cores, validation
 from study.core.errors import StudyError, StudyErrors
 from study.core.files import (
-    changed_since_read,
-    noted_checksum,
+    find_changed_since_read,
+    find_replaced_since_read,
+    has_changed,
+    read_checksum_file,
     read_json,
-    replaced_since_read,
-    was_changed,
 )
 from study.core.registry import submodule
-from study.core.statistics import planned_difference
-from study.core.wording import counted
+from study.core.statistics import plan_detectable_ratio
+from study.core.wording import format_count
 from study.experiment import inputs, programs, published_times, schemas
 from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
@@ -43,7 +43,7 @@ OF_LATER_EPOCHS = {"time_per_epoch_steady_s", "first_epoch_excess_s", arms.SPEED
 Machine = dict[str, Any]  # a machine's file with its name, see `study.machines.machine`
 
 
-def summary(
+def summarize(
     study: Study,
     machine: Machine,
     components: dict[str, int],
@@ -52,14 +52,16 @@ def summary(
     chooser: str = "",
     noise: Noise = noise_of_runs.ASSUMED,
 ) -> str:
-    """A few lines: runs by benchmark and scaling, the largest run, and what the machine would refuse.
+    """Summarize a study's plan in lines: runs by benchmark and scaling, jobs, warnings, the machine's refusals.
 
     components: of Snakemake's groups, which pack small runs into one batch job; see `study.machines.queues`. limits:
     of the runs; None for those without finished repeats. expected: lines of `study.prediction.forecast`. chooser: who
     chose the study, such as "--config chose it". noise: for the power of its comparisons.
     """
     limits = limits or Limits(study.runs, NO_FOLDER, machine)
-    lines = [f"Study {study.name} on machine {machine['name']}: {counted(len(study.runs), 'run')}. {study.description}"]
+    lines = [
+        f"Study {study.name} on machine {machine['name']}: {format_count(len(study.runs), 'run')}. {study.description}"
+    ]
     if chooser:
         lines.append(f"  {chooser}; another study: --config study=NAME (docs/studies.md lists them)")
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
@@ -70,167 +72,172 @@ def summary(
         loaders = dict.fromkeys(run["loader"] for run in planned if run.kind != command.KIND)
         loaded = f", loaders {', '.join(loaders)}" if loaders else ""
         lines.append(
-            f"  {benchmark} {scaling} scaling: {counted(len(planned), 'run')} on {_ranks_named(ranks)}"
-            f"{loaded}{_staged(planned)}{_expected_failures(planned)}"
+            f"  {benchmark} {scaling} scaling: {format_count(len(planned), 'run')} on {_format_ranks(ranks)}"
+            f"{loaded}{_describe_staging(planned)}{_describe_expected_failures(planned)}"
         )
-    lines += _parts(study)
+    lines += _list_parts(study)
     for entry in study.loading:
         lines.append(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
     if study.runs and (most := attempts.further(machine)):
-        lines.append(f"  {attempts.announced(most)}")
-    lines += _batch_jobs(study, machine, components, limits)
-    lines += _too_long(study, machine, limits)
-    lines += _crowded(study, machine)
-    lines += _without_verdict(study)
-    lines += [f"  Warning: {line}" for line in programs.undivided(study.runs)]
+        lines.append(f"  {attempts.describe_further_attempts(most)}")
+    lines += _describe_batch_jobs(study, machine, components, limits)
+    lines += _warn_of_long_runs(study, machine, limits)
+    lines += _warn_of_shared_cores(study, machine)
+    lines += _warn_of_missing_verdicts(study)
+    lines += [f"  Warning: {line}" for line in programs.warn_of_undivided_samples(study.runs)]
     in_turn = "" if "scheduler" not in machine else IN_TURN
-    lines += [f"  {line}" for line in [*tuner.power(study, noise), *_power_of_findings(study, noise, in_turn)]]
+    lines += [
+        f"  {line}"
+        for line in [*tuner.describe_power(study, noise), *_describe_power_of_findings(study, noise, in_turn)]
+    ]
     lines += expected
-    refusals = refused(study, machine, components, limits)
+    refusals = list_refusals(study, machine, components, limits)
     if refusals:
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
     return "\n".join(lines)
 
 
-def _parts(study: Study) -> list[str]:
-    """The runs of each part of the study, such as a paper's figures."""
-    lines, seen = [], set[tuple[Any, ...]]()
+def _list_parts(study: Study) -> list[str]:
+    """List the number of runs of each part of the study, such as a paper's figures."""
+    lines, earlier_keys = [], set[tuple[Any, ...]]()
     for part, runs in study.parts.items():
         keys = {run.key for run in runs}
-        again = len(keys & seen)
-        told = f" ({again} of them in an earlier part)" if again else ""
-        lines.append(f"  {part}: {counted(len(keys), 'run')}{told}{_expected_failures(list(runs))}")
-        seen |= keys
+        repeated = len(keys & earlier_keys)
+        overlap = f" ({repeated} of them in an earlier part)" if repeated else ""
+        lines.append(f"  {part}: {format_count(len(keys), 'run')}{overlap}{_describe_expected_failures(list(runs))}")
+        earlier_keys |= keys
     return lines
 
 
-def timed(study: Study, limits: Limits) -> list[Timed]:
-    """Each timed job, as far as its batch job is concerned: each run, and each loading measurement."""
-    return [*map(limits.of, study.runs), *(limits.of_a_load() for _ in study.loading)]
+def list_timed_jobs(study: Study, limits: Limits) -> list[Timed]:
+    """List the timed jobs, each run and each loading measurement, with what their batch jobs need."""
+    return [*map(limits.get_limit, study.runs), *(limits.get_load_limit() for _ in study.loading)]
 
 
-def _batch_jobs(study: Study, machine: Machine, components: dict[str, int], limits: Limits) -> list[str]:
-    """The batch jobs that the study needs; empty for a machine without a batch system."""
+def _describe_batch_jobs(study: Study, machine: Machine, components: dict[str, int], limits: Limits) -> list[str]:
+    """Describe the batch jobs that the study needs; empty for a machine without a batch system."""
     if "scheduler" not in machine:
         return []
     modes: dict[str, list[Timed]] = {}
     for run in study.runs:
-        modes.setdefault(run["scaling"], []).append(limits.of(run))
+        modes.setdefault(run["scaling"], []).append(limits.get_limit(run))
     if study.loading:
-        modes["loading"] = [limits.of_a_load()] * len(study.loading)
-    hours = {mode: _own_node_hours(each, machine) for mode, each in modes.items()}
-    every = timed(study, limits)
-    jobs = queues.list_jobs(every, machine, components)
+        modes["loading"] = [limits.get_load_limit()] * len(study.loading)
+    hours = {mode: _sum_own_node_hours(each, machine) for mode, each in modes.items()}
+    timed_jobs = list_timed_jobs(study, limits)
+    jobs = queues.list_jobs(timed_jobs, machine, components)
     total = queues.sum_node_hours(jobs)
-    told = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
-    idle = total - sum(hours.values())
+    hours_by_mode = ", ".join(f"{mode} {each:,.0f}" for mode, each in hours.items())
+    idle_hours = total - sum(hours.values())
     lines = [
-        f"  {machine['scheduler']}: {counted(len(jobs), 'job')} of {_minutes(jobs)}; "
-        f"if every run took its whole time limit, {total:,.0f} node-hours ({told}"
-        + (f", idle nodes {idle:,.0f})" if idle > 0.5 else ")")
+        f"  {machine['scheduler']}: {format_count(len(jobs), 'job')} of {_format_minutes(jobs)}; "
+        f"if every run took its whole time limit, {total:,.0f} node-hours ({hours_by_mode}"
+        + (f", idle nodes {idle_hours:,.0f})" if idle_hours > 0.5 else ")")
     ]
-    lines += _known(study, machine, limits)
-    small = [each for each in every if queues.count_runs_per_job(each, machine, components) > 1]
+    lines += _describe_walltimes(study, machine, limits)
+    small = [each for each in timed_jobs if queues.count_runs_per_job(each, machine, components) > 1]
     if small:
         packed, alone = queues.list_jobs(small, machine, components), queues.list_jobs(small, machine, {})
         lines.append(
-            f"  packed: {len(small)} of them share {counted(len(packed), 'job')}, {queues.sum_node_hours(packed):,.0f} "
+            f"  packed: {len(small)} of them share {format_count(len(packed), 'job')}, "
+            f"{queues.sum_node_hours(packed):,.0f} "
             f"node-hours; each alone in the smallest job that the queue takes: {len(alone)} jobs, "
             f"{queues.sum_node_hours(alone):,.0f} node-hours; change it with {queues.format_components(components)}"
         )
     return lines
 
 
-def _own_node_hours(each: Iterable[Timed], machine: Machine) -> float:
-    """Of the runs' own nodes, without those that are idle in a packed job."""
-    return queues.sum_node_hours((launchers.count_nodes(one.ranks, machine), one.minutes) for one in each)
+def _sum_own_node_hours(jobs: Iterable[Timed], machine: Machine) -> float:
+    """Sum the node-hours of the runs' own nodes, without nodes that are idle in a packed job."""
+    return queues.sum_node_hours((launchers.count_nodes(job.ranks, machine), job.minutes) for job in jobs)
 
 
-def _minutes(jobs: Iterable[tuple[int, int]]) -> str:
+def _format_minutes(jobs: Iterable[tuple[int, int]]) -> str:
+    """Format the minutes of jobs, (nodes, minutes) each, or their range."""
     minutes = sorted({each for _, each in jobs})
     return f"{minutes[0]} minutes" if len(minutes) == 1 else f"{minutes[0]} to {minutes[-1]} minutes"
 
 
-def _known(study: Study, machine: Machine, limits: Limits) -> list[str]:
-    """Where the runs' time limits come from, and what the runs with published times would take by these."""
-    found = [limits.of(run) for run in study.runs]
-    sources = collections.Counter(each.source for each in found)
+def _describe_walltimes(study: Study, machine: Machine, limits: Limits) -> list[str]:
+    """Describe the sources of the runs' time limits, and the node-hours of runs with published times."""
+    run_limits = [limits.get_limit(run) for run in study.runs]
+    sources = collections.Counter(each.source for each in run_limits)
     if list(sources) in ([], [MACHINE]):
         return []
-    told = ", ".join(f"{source} for {counted(number, 'run')}" for source, number in sources.most_common())
-    lines = [f"  walltimes by {told}"]
-    published = [(run, seconds) for run in study.runs if (seconds := published_times.runtime_s(run, machine))]
+    source_counts = ", ".join(f"{source} for {format_count(number, 'run')}" for source, number in sources.most_common())
+    lines = [f"  walltimes by {source_counts}"]
+    published = [(run, seconds) for run in study.runs if (seconds := published_times.estimate_runtime_s(run, machine))]
     if published:
         hours = (
-            sum(launchers.count_nodes(run.processes_on(machine), machine) * seconds for run, seconds in published)
+            sum(launchers.count_nodes(run.count_processes(machine), machine) * seconds for run, seconds in published)
             / 3600
         )
         lines.append(
-            f"  by the paper's times, {counted(len(published), 'run')} "
+            f"  by the paper's times, {format_count(len(published), 'run')} "
             f"({', '.join(dict.fromkeys(run['benchmark'] for run, _ in published))}) would use {hours:,.0f} node-hours"
         )
     return lines
 
 
-def _too_long(study: Study, machine: Machine, limits: Limits) -> list[str]:
-    """Warnings of runs that train longer than the machine lets them, by the papers' times per epoch on it."""
+def _warn_of_long_runs(study: Study, machine: Machine, limits: Limits) -> list[str]:
+    """Warn of runs that train longer than their time limit, by the papers' times per epoch on the machine."""
     never: list[tuple[PlannedRun, float]] = []
     limited: list[tuple[PlannedRun, float]] = []
     for run in study.runs:
-        seconds = published_times.training_s(run, machine)
-        if seconds is None or seconds <= limits.of(run).limit_s:
+        seconds = published_times.estimate_training_s(run, machine)
+        if seconds is None or seconds <= limits.get_limit(run).limit_s:
             continue
-        may = _longest_s(run, machine)
-        (never if seconds > may else limited).append((run, seconds))
+        longest_s = _find_longest_s(run, machine)
+        (never if seconds > longest_s else limited).append((run, seconds))
     lines = []
     if never:
-        most = max(_longest_s(run, machine) for run, _ in never)
+        most = max(_find_longest_s(run, machine) for run, _ in never)
         lines.append(
-            f"{_by_published_times(never)}; the queue lets a run of these sizes take {most / 3600:.1f} h at most "
+            f"{_describe_long_runs(never)}; the queue lets a run of these sizes take {most / 3600:.1f} h at most "
             "(queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout"
         )
     if limited:
         longest = max(seconds for _, seconds in limited)
         lines.append(
-            f"{_by_published_times(limited)}; time_limit_s is {machine['time_limit_s']}: raise it in "
+            f"{_describe_long_runs(limited)}; time_limit_s is {machine['time_limit_s']}: raise it in "
             f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or they end as timeout"
         )
     return [f"  Warning: {line}" for line in lines]
 
 
-def _longest_s(run: PlannedRun, machine: Machine) -> float:
-    """The longest time limit (s) of a run in a job of its own size."""
-    nodes = max(launchers.count_nodes(run.processes_on(machine), machine), queues.get_smallest_nodes(machine))
+def _find_longest_s(run: PlannedRun, machine: Machine) -> float:
+    """Find the longest time limit (s) that the queue allows a run in a job of its own size."""
+    nodes = max(launchers.count_nodes(run.count_processes(machine), machine), queues.get_smallest_nodes(machine))
     return queues.find_longest_s(nodes, machine)
 
 
-def _crowded(study: Study, machine: Machine) -> list[str]:
-    """A warning of runs whose processes on this host have fewer cores than they should; records call it oversubscribed.
+def _warn_of_shared_cores(study: Study, machine: Machine) -> list[str]:
+    """Warn of runs whose processes on this host have fewer cores than they should: they will be oversubscribed.
 
     Elsewhere a batch system gives each rank its cores, or the hosts are asked when the run starts.
     """
     if not host_capabilities.starts_ranks_here(machine):
         return []
-    usable = cores.usable()
+    usable = cores.count_usable_cores()
     needed = [(run.gpus, number) for run in study.runs
               if (number := host_capabilities.count_cores_needed(run.parameters, machine)) > usable]  # fmt: skip
     if not needed:
         return []
-    ranks = _ranks_named(sorted({gpus for gpus, _ in needed}))
+    ranks = _format_ranks(sorted({gpus for gpus, _ in needed}))
     return [
-        f"  Warning: {counted(len(needed), 'run')} on {ranks} share cores: with cores_per_rank: "
+        f"  Warning: {format_count(len(needed), 'run')} on {ranks} share cores: with cores_per_rank: "
         f"{machine['cores_per_rank']} they need up to {max(number for _, number in needed)}, and this machine has "
         f"{usable:g}; such runs are marked oversubscribed and enter no finding: leave these numbers out of gpus, or "
         f"write gpus: {AVAILABLE}"
     ]
 
 
-def _without_verdict(study: Study) -> list[str]:
-    """Warnings of arms that cannot have a verdict, or of which `make tune` can pick none."""
+def _warn_of_missing_verdicts(study: Study) -> list[str]:
+    """Warn of arms that cannot have a verdict, or of which `make tune` can pick none."""
     compared = [(run, arm) for run in study.runs for arm in run.arms if arm.switches]
     few = [arm for arm, blocks in collections.Counter((arm.baseline, arm.name) for _, arm in compared).items()
            if blocks < LEAST_BLOCKS]  # fmt: skip
@@ -238,79 +245,84 @@ def _without_verdict(study: Study) -> list[str]:
     lines = []
     if few:
         lines.append(
-            f"{counted(len(few), 'arm')} of tuning with fewer than {LEAST_BLOCKS} repeats: the table gives no verdict "
-            "for fewer; set repeats in the grid"
+            f"{format_count(len(few), 'arm')} of tuning with fewer than {LEAST_BLOCKS} repeats: the table gives no "
+            "verdict for fewer; set repeats in the grid"
         )
     if short:
         lines.append(
-            f"{counted(len(short), 'arm')} of tuning with one epoch a rank: throughput is that of the epochs after the "
-            "first; set epochs to 2 or more"
+            f"{format_count(len(short), 'arm')} of tuning with one epoch a rank: throughput is that of the epochs "
+            "after the first; set epochs to 2 or more"
         )
-    if study.screening_blocks and (why := tuner.unanswerable(study)):
+    if study.screening_blocks and (why := tuner.explain_too_few_blocks(study)):
         lines.append(why)
     return [f"  Warning: {line}" for line in lines]
 
 
-def _power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
-    """Which difference the findings of the study see with 80 % probability. in_turn: a further condition."""
-    blocks = min((run.repeat for run in _last_repeats(study)), default=0)
+def _describe_power_of_findings(study: Study, noise: Noise, in_turn: str) -> list[str]:
+    """Describe the difference that the study's findings detect with 80 % probability. in_turn: a further condition."""
+    blocks = min((run.repeat for run in _list_last_repeats(study)), default=0)
     if not study.findings or blocks < LEAST_BLOCKS:
         return []
-    least = planned_difference(noise.deviation, blocks, 0.05)
+    least = plan_detectable_ratio(noise.deviation, blocks, 0.05)
     return [
         f"findings: with {blocks} blocks, {in_turn}if runs of a block differ by {noise.words}, a difference of "
         f"{100 * (least - 1):.2g} % is found with probability 0.8; repeats added later change no verdict"
     ]
 
 
-def without_value(study: Study) -> list[str]:
-    """Findings whose quantity some of their runs cannot have, since it needs a second epoch."""
+def list_findings_without_value(study: Study) -> list[str]:
+    """List findings whose quantity some of their runs cannot have, since it needs a second epoch."""
     lines = []
-    for finding in map(declaration.load, study.findings):
-        compared = [run for runs in declaration.arms(finding, study).values() for run in runs]
+    for finding in map(declaration.load_finding, study.findings):
+        compared = [run for runs in declaration.select_arms(finding, study).values() for run in runs]
         short = sum(run.epochs_per_rank < 2 for run in compared)
         quantities = [finding.quantity, *([finding.along] if finding.along else [])]
         columns = OF_LATER_EPOCHS.intersection(name for each in quantities for name in each.columns)
         if short and columns:
             lines.append(
-                f"finding {finding.name}: {short} of {counted(len(compared), 'run')} can have no {min(columns)}, which "
+                f"finding {finding.name}: {short} of {format_count(len(compared), 'run')} can have no {min(columns)}, "
+                "which "
                 "is that of the epochs after the first: set epochs so that each rank trains two or more, or compare "
                 "another quantity"
             )
     return lines
 
 
-def _last_repeats(study: Study) -> list[PlannedRun]:
-    """The last repeat of each point that a finding may compare."""
+def _list_last_repeats(study: Study) -> list[PlannedRun]:
+    """List the last repeat of each point that a finding may compare."""
     last = {run.point: run for run in sorted(study.runs, key=lambda run: run.repeat)}
     return [run for run in last.values() if run.repeat >= LEAST_BLOCKS]
 
 
-def _by_published_times(runs: list[tuple[PlannedRun, float]]) -> str:
-    """How many runs, which points, and how long the longest trains."""
+def _describe_long_runs(runs: list[tuple[PlannedRun, float]]) -> str:
+    """Describe runs that are too long: how many, which points, how long the longest trains."""
     ranks: dict[str, set[int]] = {}
     for run, _ in runs:
         ranks.setdefault(f"{run['benchmark']} {run['scaling']} scaling", set()).add(run.gpus)
-    points = "; ".join(f"{kind} on {_ranks_named(sorted(counts))}" for kind, counts in ranks.items())
+    points = "; ".join(f"{kind} on {_format_ranks(sorted(counts))}" for kind, counts in ranks.items())
     return (
         f"{len(runs)} runs ({points}) are too long: by the published times per epoch, training alone takes up to "
         f"{max(seconds for _, seconds in runs) / 3600:.1f} h"
     )
 
 
-def _staged(runs: list[PlannedRun]) -> str:
+def _describe_staging(runs: list[PlannedRun]) -> str:
+    """Describe the ways of staging of runs; empty without staging."""
     ways = dict.fromkeys(run["staging"] for run in runs)
     return "" if list(ways) == ["none"] else f", staging {', '.join(ways)}"
 
 
-def _expected_failures(runs: list[PlannedRun]) -> str:
+def _describe_expected_failures(runs: list[PlannedRun]) -> str:
+    """Say how many runs may fail; empty if none."""
     number = sum(run.may_fail is not None for run in runs)
     return f"; {number} may fail" if number else ""
 
 
-def refused(study: Study, machine: Machine, components: dict[str, int], limits: Limits | None = None) -> list[str]:
-    """Reasons why some of the study's points cannot run on the machine, or cannot be started here, one per line."""
-    every = timed(study, limits or Limits(study.runs, NO_FOLDER, machine))
+def list_refusals(
+    study: Study, machine: Machine, components: dict[str, int], limits: Limits | None = None
+) -> list[str]:
+    """List the reasons why points of the study cannot run on the machine, or cannot be started here."""
+    timed_jobs = list_timed_jobs(study, limits or Limits(study.runs, NO_FOLDER, machine))
     where = f"config/machines/{machine['name']}.yaml"
     program = find_submit_program(machine)
     lines: list[str] = []
@@ -323,60 +335,60 @@ def refused(study: Study, machine: Machine, components: dict[str, int], limits: 
     lines += [f"{where}: {line}" for line in storage.list_refusals((run["storage"] for run in study.runs), machine)]
     if no_stripes := storage.refuse_stripes((run["lustre_stripes"] for run in study.runs), machine):
         lines.append(f"{where}: {no_stripes}")
-    outside = host_capabilities.refuse_outside_laboratory(machine)
-    if outside:
-        lines.append(f"{where}: {outside}")
+    laboratory_refusal = host_capabilities.refuse_outside_laboratory(machine)
+    if laboratory_refusal:
+        lines.append(f"{where}: {laboratory_refusal}")
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
-        if unlimited := host_capabilities.refuse_rate(rate, machine):
-            lines.append(f"config/studies/{study.name}.yaml: {unlimited}")
-    if untold := attempts.refusal(machine):
-        lines.append(f"{where}: {untold}")
-    lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refused_values(study, machine)]
-    lines += [f"{where}: {line}" for line in _too_few_gpus(study, machine)]
-    return lines + _refused_sizes(every, machine, components)
+        if rate_refusal := host_capabilities.refuse_rate(rate, machine):
+            lines.append(f"config/studies/{study.name}.yaml: {rate_refusal}")
+    if attempts_refusal := attempts.refusal(machine):
+        lines.append(f"{where}: {attempts_refusal}")
+    lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refuse_values(study, machine)]
+    lines += [f"{where}: {line}" for line in _refuse_shared_gpus(study, machine)]
+    return lines + _refuse_sizes(timed_jobs, machine, components)
 
 
-def _too_few_gpus(study: Study, machine: Machine) -> list[str]:
-    """Why ranks would share GPUs of this host, of which each is to have its own; nothing where none can be counted."""
-    carried = host_capabilities.find_capacity(machine)
-    if carried is None or carried.shared != host_capabilities.GPUS:
+def _refuse_shared_gpus(study: Study, machine: Machine) -> list[str]:
+    """Refuse rank counts above the number of this host's GPUs; empty where GPUs are shared or cannot be counted."""
+    capacity = host_capabilities.find_capacity(machine)
+    if capacity is None or capacity.shared != host_capabilities.GPUS:
         return []
-    too_many = {run.gpus for run in study.runs if run.gpus > carried.ranks}
-    ranks = sorted(each for each in too_many if launchers.refuse_ranks(each, machine) is None)
+    too_many = {run.gpus for run in study.runs if run.gpus > capacity.ranks}
+    ranks = sorted(count for count in too_many if launchers.refuse_ranks(count, machine) is None)
     if not ranks:
         return []
     return [
-        f"gpus_per_rank: {machine['gpus_per_rank']}: CUDA shows fewer GPUs here than {_ranks_named(ranks)} need; leave "
-        f"these numbers out of gpus, or write gpus: {AVAILABLE}"
+        f"gpus_per_rank: {machine['gpus_per_rank']}: CUDA shows fewer GPUs here than {_format_ranks(ranks)} need; "
+        f"leave these numbers out of gpus, or write gpus: {AVAILABLE}"
     ]
 
 
-def _refused_sizes(every: list[Timed], machine: Machine, components: dict[str, int]) -> list[str]:
-    """Rank counts that the machine does not have, and jobs that its queue does not take."""
+def _refuse_sizes(timed_jobs: list[Timed], machine: Machine, components: dict[str, int]) -> list[str]:
+    """Refuse rank counts that the machine does not have, and jobs that its queue does not take."""
     where, lines = f"config/machines/{machine['name']}.yaml", list[str]()
-    for each in sorted(set(every), key=lambda each: (each.ranks, each.limit_s)):
-        too_many = launchers.refuse_ranks(each.ranks, machine)
-        if too_many:
+    for each in sorted(set(timed_jobs), key=lambda each: (each.ranks, each.limit_s)):
+        ranks_refusal = launchers.refuse_ranks(each.ranks, machine)
+        if ranks_refusal:
             keys = "hosts" if machine.get("hosts") else "ranks_per_node, nodes"
-            lines.append(f"{where}: {keys}: {too_many}")
-        elif broken := queues.refuse_run(each, machine, components):
-            lines.append(f"{where}: {broken}")
-    better = queues.advise_components(every, machine, components)
+            lines.append(f"{where}: {keys}: {ranks_refusal}")
+        elif queue_refusal := queues.refuse_run(each, machine, components):
+            lines.append(f"{where}: {queue_refusal}")
+    better = queues.advise_components(timed_jobs, machine, components)
     if better != components:
-        shown = queues.format_components(better)
-        lines.append(f"runs that are too small for a batch job can share one: give {shown}, or leave this option out")
+        option = queues.format_components(better)
+        lines.append(f"runs that are too small for a batch job can share one: give {option}, or leave this option out")
     return list(dict.fromkeys(lines))
 
 
-def _refused_values(study: Study, machine: Machine) -> list[str]:
-    """Values of grid keys that the machine cannot have, one line per key and reason."""
-    found: collections.Counter[tuple[str, str]] = collections.Counter()
+def _refuse_values(study: Study, machine: Machine) -> list[str]:
+    """Refuse values of grid keys that the machine cannot have, one line per key and reason."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for run in study.runs:
-        on = launchers.with_library(run["allreduce_library"], machine)
+        machine_with_library = launchers.with_library(run["allreduce_library"], machine)
         for name, parameter in PARAMETERS.items():
-            if parameter.refuse_on and (reason := parameter.refuse_on(run, on)):
-                found[name, reason] += 1
-    return [f"{name} ({counted(number, 'run')}): {reason}" for (name, reason), number in found.items()]
+            if parameter.refuse_on and (reason := parameter.refuse_on(run, machine_with_library)):
+                counts[name, reason] += 1
+    return [f"{name} ({format_count(number, 'run')}): {reason}" for (name, reason), number in counts.items()]
 
 
 def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
@@ -384,7 +396,7 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
     if "scheduler" not in machine:
         return
     account = variables.get("STUDY_ACCOUNT")
-    if account and not re.fullmatch(checked.named_schema("config")["properties"]["account"]["pattern"], account):
+    if account and not re.fullmatch(validation.read_schema("config")["properties"]["account"]["pattern"], account):
         raise StudyError(f"STUDY_ACCOUNT: {account!r} is no account; it has letters, digits, '_', '.' and '-' only")
     if not account:
         raise StudyError(
@@ -397,16 +409,16 @@ def check_account(machine: Machine, variables: Mapping[str, str]) -> None:
 def check_results(study: Study) -> None:
     """Raise `StudyError` for a table, figure, finding or export that is unknown, or for which the study has nothing."""
     for name in study.tables:
-        sources.of_table(study, name)
+        sources.select_table_sources(study, name)
     for name in study.figures:
-        sources.of_figure(study, name)
-    sources.of_findings(study)
+        sources.select_figure_sources(study, name)
+    sources.select_finding_sources(study)
     if study.exports:
-        load_exports(study).check(study)
+        load_exports(study).check_exports(study)
 
 
 def load_exports(study: Study) -> ModuleType:
-    """The package `contrib.exports`, loaded by its name: all else works without contrib/.
+    """Load the package `contrib.exports` by its name: all else works without contrib/.
 
     Raises `StudyError` where contrib/ was deleted.
     """
@@ -419,9 +431,9 @@ def load_exports(study: Study) -> ModuleType:
     return exports
 
 
-def check_made(paths: Iterable[str]) -> None:
+def check_unchanged(paths: Iterable[str]) -> None:
     """Raise `StudyErrors` for tables, figures and other results that were changed after they were made."""
-    changed = [path for path in paths if was_changed(path)]
+    changed = [path for path in paths if has_changed(path)]
     if changed:
         raise StudyErrors(
             f"{path}: was changed after it was made; delete it to have it made again (a copy may have any other name)"
@@ -429,14 +441,14 @@ def check_made(paths: Iterable[str]) -> None:
         )
 
 
-def check_read(paths: Iterable[str], made: str) -> bool:
-    """Whether a sealed file has another content than when ``made`` was made of it, such as one of a backup.
+def has_replaced_inputs(paths: Iterable[str], result: str) -> bool:
+    """True if a sealed file has another content than when ``result`` was made of it, such as one of a backup.
 
     Raises:
-        StudyErrors: for those that are damaged and were written after ``made`` began to be made of them; Snakemake
-            would not read them again, as they may be older than ``made``.
+        StudyErrors: for damaged files that were written after ``result`` began to be made of them; Snakemake would
+            not read them again, as they may be older than ``result``.
     """
-    changed, wrong = changed_since_read(paths, made), []
+    changed, wrong = find_changed_since_read(paths, result), []
     for path in changed:
         try:
             read_json(path)
@@ -444,7 +456,7 @@ def check_read(paths: Iterable[str], made: str) -> bool:
             wrong.append(str(error))
     if wrong:
         raise StudyErrors(wrong)
-    return bool(changed and replaced_since_read(changed, made))
+    return bool(changed and find_replaced_since_read(changed, result))
 
 
 def check_references(study: Study) -> None:
@@ -454,16 +466,16 @@ def check_references(study: Study) -> None:
     """
     for index, reference in enumerate(study.references):
         place = f"config/studies/{study.name}.yaml: references[{index}]"
-        keys = schemas.separating() if reference.of == "runs" else reference_check.LOAD_KEYS
+        keys = schemas.list_separating_keys() if reference.of == "runs" else reference_check.LOAD_KEYS
         reference_check.require_known(reference.quantity, reference_check.QUANTITIES[reference.of], place)
-        if reference.calibrated and references.calibrated_unit(reference.quantity) is None:
+        if reference.calibrated and references.find_calibrated_unit(reference.quantity) is None:
             raise StudyError(
                 f"{place}.relative_to: {reference.quantity} is neither a time nor a rate, so the time of a calibration "
                 "says nothing about it; leave relative_to out"
             )
         for key in reference.point:
             reference_check.require_known(key, keys, place)
-        if not reference_check.selected(reference, study):
+        if not reference_check.select_points(reference, study):
             raise StudyError(f"{place}.point: no point of the study that gives timings has these values")
 
 
@@ -485,15 +497,16 @@ def check_files(study: Study) -> None:
 
 
 def _check_images(study: Study, dataset: Dataset) -> None:
+    """Raise `StudyError` for an ``image_files`` dataset whose files are missing or cannot be used."""
     for name in dataset.files:
         where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
         if set("{}") & set(file):
             raise StudyError(f"{where}: {file}: Snakemake takes braces for its own; give the files another name")
-        found = inputs.image_files(dataset, "", name)
-        if not found or not all(Path(path).exists() for path in found):
+        images = inputs.list_image_files(dataset, "", name)
+        if not images or not all(Path(path).exists() for path in images):
             raise StudyError(f"{where}: there is nothing at {file} (relative paths are taken from {Path.cwd()})")
         try:
-            inputs.image_source(dataset, "", name).check()
+            inputs.describe_image_source(dataset, "", name).check()
         except StudyError as error:
             raise StudyError(f"{where}: {error}") from None
 
@@ -519,22 +532,22 @@ def check_times(paths: Iterable[str | Path], now_s: float) -> None:
 
 
 def check_storage(study: Study, machine: Machine) -> None:
-    """Raise `StudyError` for runs from a storage that the machine's file does not have, or that cannot use it."""
+    """Raise `StudyError` for runs whose storage is not in the machine's file, or that cannot use it."""
     for name in dict.fromkeys(run["storage"] for run in study.runs):
         try:
             storage.choose_data_dir(name, machine, "")
         except StudyError as error:
             raise StudyError(f"config/studies/{study.name}.yaml: {error}") from None
     for run in study.runs:
-        if run["storage"] in storage.list_node_folders(machine) and (why := _not_on_nodes(run)):
+        if run["storage"] in storage.list_node_folders(machine) and (reason := _explain_shared_storage(run)):
             raise StudyError(
                 f"config/studies/{study.name}.yaml: {run.dataset.benchmark}: storage: {run['storage']} is on each node "
-                f"(storage_on_nodes in config/machines/{machine['name']}.yaml): {why}"
+                f"(storage_on_nodes in config/machines/{machine['name']}.yaml): {reason}"
             )
 
 
-def _not_on_nodes(run: PlannedRun) -> str | None:
-    """Why a run cannot copy its files to a storage on each node, or None."""
+def _explain_shared_storage(run: PlannedRun) -> str | None:
+    """Say why a run needs a storage that nodes share; None if it can copy its files to one on each node."""
     if run["staging"] != "none":
         return f"the run copies its files there by itself, without staging: {run['staging']}; use staging: none"
     if run["strategy"] == "parameter_server":
@@ -546,11 +559,11 @@ def _not_on_nodes(run: PlannedRun) -> str | None:
     return None
 
 
-def unverified_downloads(study: Study) -> list[str]:
-    """A line for each dataset with a file that is downloaded while its SHA-256 is not known."""
+def list_unverified_downloads(study: Study) -> list[str]:
+    """List a line for each dataset with a download whose SHA-256 is not known."""
     lines = []
     for dataset in study.datasets.values():
-        unknown = [name for name, known in dataset.origin.get("checksums", {}).items() if "sha256" not in known]
+        unknown = [name for name, checksums in dataset.origin.get("checksums", {}).items() if "sha256" not in checksums]
         if unknown:
             lines.append(
                 f"dataset {dataset.key}: a download of {', '.join(unknown)} is not verified, since checksums has no "
@@ -566,21 +579,22 @@ def check_downloads(study: Study, data_dir: str) -> None:
     """
     for dataset in study.datasets.values():
         for name, expected in dataset.origin.get("checksums", {}).items():
-            file, noted = Path(dataset.raw(data_dir, name)), Path(dataset.checksum(data_dir, name))
+            file, noted = Path(dataset.locate_raw(data_dir, name)), Path(dataset.locate_checksum(data_dir, name))
             if not file.is_file():
                 continue
-            found: dict[str, Any] = {"bytes": file.stat().st_size}
-            if first := noted_checksum(noted):
-                found["sha256"] = first
-            for kind in found:
-                if kind in expected and found[kind] != expected[kind]:
+            actual: dict[str, Any] = {"bytes": file.stat().st_size}
+            if first := read_checksum_file(noted):
+                actual["sha256"] = first
+            for kind in actual:
+                if kind in expected and actual[kind] != expected[kind]:
                     raise StudyError(
                         f"config/studies/{study.name}.yaml: datasets.{dataset.key}.checksums.{name}: {file} has {kind} "
-                        f"{found[kind]}, not {expected[kind]}: delete the file and {noted} to download it again, or "
+                        f"{actual[kind]}, not {expected[kind]}: delete the file and {noted} to download it again, or "
                         "correct the value"
                     )
 
 
-def _ranks_named(numbers: Iterable[int]) -> str:
+def _format_ranks(numbers: Iterable[int]) -> str:
+    """Format rank counts as ``1, 2, 4 ranks``."""
     *others, last = map(str, numbers)
-    return ", ".join([*others, counted(last, "rank")])
+    return ", ".join([*others, format_count(last, "rank")])

@@ -62,9 +62,9 @@ def _made():
     sys.path.insert(0, str(ROOT / "performance"))
     import commits
 
-    host = provenance.collect()["host"]
+    host = provenance.collect_provenance()["host"]
     machine = f"{host['cpu']}, {host['cores_allowed']} cores, {host['system']}"
-    return {"commit": commits.current(), "date": str(date.today()), "machine": machine}
+    return {"commit": commits.describe_commit(), "date": str(date.today()), "machine": machine}
 
 
 def _rows(stats):

@@ -95,10 +95,10 @@ def test_a_figure_over_time_of_a_clock_that_is_set(tmp_path, step_s):
 
 
 def selected_untraced(tmp_path, row):
-    from study.report.figures.description import describe
-    from study.report.figures.timeline import select
+    from study.report.figures.description import load_description
+    from study.report.figures.timeline import select_timeline
 
-    return select(describe("sc18_figure3_4"), pd.DataFrame([row]), "test", tmp_path, traced=False)
+    return select_timeline(load_description("sc18_figure3_4"), pd.DataFrame([row]), "test", tmp_path, traced=False)
 
 
 @pytest.mark.case("figure-launch", source="our own", right="seconds since the launch, by the launching host's clock")
@@ -145,7 +145,7 @@ def test_a_run_that_hangs_after_its_clock_was_set_back(tmp_path):
     log += [edge("train", "begin", rank, 41 + rank / 10, step_s=-30) for rank in (0, 1)]
     log += [edge("train", "end", 0, 50, step_s=-30)]
     (tmp_path / "phases.jsonl").write_text("".join(json.dumps(each) + "\n" for each in log))
-    found = failure.described(tmp_path, "hang", "no heartbeat")
+    found = failure.describe_failure(tmp_path, "hang", "no heartbeat")
     assert (found["phase"], found["rank"]) == ("train", 1)
     assert phases.find_last_phase(log[:6]) == ("train", 1)
 
@@ -195,5 +195,5 @@ def test_times_of_steps_while_the_clock_is_set(monkeypatch, step_s):
     history = pd.DataFrame(rows)
     assert history["compute_per_step_s"].dropna().tolist() == pytest.approx([0.05] * (2 if step_s else 3))
     assert history["input_wait_per_step_s"].dropna().tolist() == pytest.approx([0.01] * (2 if step_s else 3))
-    assert steps.step_times() == {"median_s": pytest.approx(0.1), "p95_s": pytest.approx(0.1),
+    assert steps.summarize_step_times() == {"median_s": pytest.approx(0.1), "p95_s": pytest.approx(0.1),
                                   "jitter": pytest.approx(0, abs=1e-9)}  # fmt: skip

@@ -37,7 +37,9 @@ def test_keras_settings_of_the_home_steer_no_run(tmp_path, settings):
     (tmp_path / ".keras" / "keras.json").write_text(json.dumps(settings))
     shell = {**os.environ, "HOME": str(tmp_path), "KERAS_HOME": str(tmp_path / ".keras"), "TF_CPP_MIN_LOG_LEVEL": "2"}
     line = [sys.executable, "-c", SETTINGS]
-    done = subprocess.run(line, env=environment.measuring(shell), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        line, env=environment.build_measuring_environment(shell), capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["channels_last", "float32", "1e-07", "channels_last", "float32"]
 
 
@@ -65,12 +67,12 @@ def test_a_clone_that_is_reached_through_a_link(tmp_path):
 @pytest.mark.parametrize(("typed", "name"), [("2024_11", "2024_11"), ("'2024_11'", "2024_11"), ("007", "007")])
 def test_a_study_whose_name_looks_like_a_number(typed, name):
     made = parse_config([f"study={typed}"])
-    config = configuration.as_meant({"study": "laptop", **made}, [], [f"study={typed}"], made)
+    config = configuration.restore_typed_values({"study": "laptop", **made}, [], [f"study={typed}"], made)
     assert config["study"] == name
 
 
 @pytest.mark.case("underscore-in-number", source="our own", right="refused: 1_0 is no plain number")
 def test_a_number_of_nodes_with_an_underscore():
     with pytest.raises(argparse.ArgumentTypeError) as told:
-        number_types.count("1_0")
+        number_types.parse_count("1_0")
     assert str(told.value) == "'1_0' must be an integer, at least 1"

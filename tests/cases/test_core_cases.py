@@ -30,14 +30,14 @@ def host(tmp_path, monkeypatch):
             folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
             folder.mkdir(parents=True)
             (folder / "thread_siblings_list").write_text(of + "\n")
-        return cores.facts(tmp_path)
+        return cores.describe_host(tmp_path)
 
     return build
 
 
 def oversubscribed(facts, ranks=2):
     run = define(expand(scaling="weak", gpus=ranks)[0])
-    return record._oversubscribed(run, {"host": {"name": "n", **facts}}, {})
+    return record._is_oversubscribed(run, {"host": {"name": "n", **facts}}, {})
 
 
 @pytest.mark.case("cpu-quota", source="moby/moby#42356, rstudio/keras3#721", right="oversubscribed, 0.5 cores")
@@ -68,16 +68,18 @@ def test_a_container_sees_its_own_group_at_the_mount(host, group, root):
 @pytest.mark.case("hyper-threads-side-by-side", source="open-mpi/hwloc, our own", right="CPUs 0 and 2")
 def test_ranks_get_cores_of_their_own_where_hyper_threads_are_neighbours(host, tmp_path):
     host("0::/", V2, {}, cpus=range(4), siblings={0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"})
-    of_ranks = [binding.own_cores(cores.by_core(2, tmp_path), 1, rank, 2) for rank in (0, 1)]
+    of_ranks = [binding.choose_own_cores(cores.order_cpus_by_core(2, tmp_path), 1, rank, 2) for rank in (0, 1)]
     assert of_ranks == [[0], [2]]
-    assert cores.by_core(4, tmp_path) == [0, 1, 2, 3], "with more threads than cores, those of a core stay together"
+    assert cores.order_cpus_by_core(4, tmp_path) == [0, 1, 2, 3], (
+        "with more threads than cores, those of a core stay together"
+    )
 
 
 @pytest.mark.case("no-topology", source="google/gvisor, our own", right="logical CPUs")
 def test_without_a_topology_logical_cpus_count(host, tmp_path):
     facts = host("0::/", V2, {}, cpus=range(3), siblings={0: "0"})
     assert facts["physical_cores_allowed"] is None
-    assert cores.by_core(2, tmp_path) == [0, 1, 2]
+    assert cores.order_cpus_by_core(2, tmp_path) == [0, 1, 2]
 
 
 @pytest.mark.case("removed-group", source="kernel cgroup-v2.rst ((deleted) paths), our own", right="1 core")
@@ -112,7 +114,7 @@ def test_without_limits_nothing_changes(host):
 
 def test_threads_fit_the_quota(host, tmp_path):
     host("0::/", V2, {"cpu.max": "150000 100000"}, cpus=range(8))
-    assert (cores.threads(tmp_path), cores.usable(tmp_path)) == (1, 1.5)
+    assert (cores.count_threads(tmp_path), cores.count_usable_cores(tmp_path)) == (1, 1.5)
 
 
 @pytest.mark.case("service-node", source="our own", right="not oversubscribed")
@@ -120,5 +122,5 @@ def test_cores_of_a_service_node_are_not_the_ranks_cores():
     run = define(expand(scaling="weak", gpus=2)[0])
     run.machine.update(launcher="aprun", scheduler="cobalt", cores_per_rank=64)
     facts = {"host": {"name": "mom1", "cores_allowed": 16, "physical_cores_allowed": None, "cpu_quota_cores": None}}
-    found = [record._oversubscribed(run, facts, {"ranks": [{"cores_usable": each}] * 2}) for each in (64, 32)]
+    found = [record._is_oversubscribed(run, facts, {"ranks": [{"cores_usable": each}] * 2}) for each in (64, 32)]
     assert found == [False, True]

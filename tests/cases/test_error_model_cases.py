@@ -19,20 +19,20 @@ from study import plan
 from study.commands.steps import make_findings
 from study.compare import estimates, first_verdicts, noise_of_runs, reference_check, tuner
 from study.core.statistics import (
-    all_pairs,
-    independent_number,
-    picked_and_confirmed,
-    ratio_of_means,
-    sample_of_logarithms,
-    student,
+    compare_paired_means,
+    compute_all_pairs_quantile,
+    compute_confirmation_probability,
+    compute_t_quantile,
+    count_independent,
+    summarize_logarithms,
 )
-from study.core.wording import significant
+from study.core.wording import format_significant
 from study.experiment import expansion
 from study.machines import machine
 from study.records import table_inputs
 from study.records.tidy import arms_text
 from study.report import sources
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.figures.kinds import KINDS as FIGURES
 from study.report.figures.kinds import Inputs
 from study.report.findings import outcome
@@ -121,7 +121,7 @@ def test_arms_that_do_not_change_along_give_no_verdict():
     found = compared("follows", values + rng.normal(0, 0.1, (6, 3)), "abc", values)
     assert (found.low, found.high) == (-math.inf, math.inf)
     finding = declared(kind="follows", along={"column": "load_s"})
-    verdict, sentence = outcome._stated(finding, found, None)
+    verdict, sentence = outcome._write_verdict(finding, found, None)
     assert verdict == "not_enough_runs" and "load_s cannot be shown to change along the values of loader" in sentence
 
 
@@ -166,7 +166,7 @@ def test_the_best_of_equals_is_not_told_apart(number, blocks):
     differences = values[..., None] - values[..., None, :]
     own = differences.var(axis=1, ddof=1)
     common = own.sum(axis=(1, 2)) / (number * (number - 1))
-    half = all_pairs(number, (number - 1) * (blocks - 1), 0.05) * np.sqrt(
+    half = compute_all_pairs_quantile(number, (number - 1) * (blocks - 1), 0.05) * np.sqrt(
         np.maximum(own, common[:, None, None]) / blocks
     )
     told = (np.abs(differences.mean(axis=1)) > half).any(axis=(1, 2)).mean()
@@ -174,7 +174,7 @@ def test_the_best_of_equals_is_not_told_apart(number, blocks):
 
 
 def test_all_pairs_of_two_is_student_s_t():
-    assert all_pairs(2, 4, 0.05) == pytest.approx(student(4, 0.025), rel=1e-4)
+    assert compute_all_pairs_quantile(2, 4, 0.05) == pytest.approx(compute_t_quantile(4, 0.025), rel=1e-4)
 
 
 @pytest.mark.case("mean-against-others-interval", source="sharkdp/hyperfine #523", right="5 %")
@@ -200,8 +200,8 @@ def test_looking_again_does_not_change_a_verdict():
         verdicts = set()
         for blocks in (3, 6, 10):
             there = runs[runs["block"] <= blocks]
-            found = outcome.outcome(finding, study, there, first)
-            first = outcome.seen([found], there, {})["test"]
+            found = outcome.judge_finding(finding, study, there, first)
+            first = outcome.add_first_verdicts([found], there, {})["test"]
             verdicts.add(found.low > 0 or found.high < 0)
         wrong += True in verdicts
         assert len(verdicts) == 1 and "14 runs (added after a verdict was seen)" in found.sentence
@@ -216,27 +216,25 @@ def test_repeats_added_to_an_uncertain_check_do_not_enter():
 
     accepted = {
         each.key: each
-        for each in reference_check.accept(
+        for each in reference_check.accept_series(
             [reference_check.Series("runtime_s", "p", "s", [10.0, 10.1, 10.2], None, 0.02)], {}
         )
     }
     early = [series([10.1, 10.3, 10.5])]
-    table = reference_check.compare(early, accepted)
+    table = reference_check.compare_series(early, accepted)
     assert table["verdict"].iloc[0] == reference_check.UNCERTAIN
-    noted = reference_check.seen(early, table, {})
-    later = reference_check.first_seen([series([10.1, 10.3, 10.5, 12.0, 12.1, 12.0, 12.1])], noted)
-    again = reference_check.compare(later, accepted)
+    noted = reference_check.add_first_verdicts(early, table, {})
+    later = reference_check.drop_later_repeats([series([10.1, 10.3, 10.5, 12.0, 12.1, 12.0, 12.1])], noted)
+    again = reference_check.compare_series(later, accepted)
     assert again["repeats"].iloc[0] == 3 and again["verdict"].iloc[0] == reference_check.UNCERTAIN
     assert again["reason"].iloc[0] == reference_check.ADDED_LATER
 
 
 @pytest.mark.case("runs-that-were-trained-again", source="our own", right="a new verdict")
 def test_runs_that_were_trained_again_give_a_new_verdict(tmp_path):
-    assert first_verdicts.is_standing(["a", "b"], ["a", "b", "c"])
-    assert not first_verdicts.is_standing(["a", "b"], ["a", "b"]) and not first_verdicts.is_standing(
-        ["a", "b"], ["b", "c", "d"]
-    )
-    assert not first_verdicts.is_standing(None, ["a"])
+    cases = ((["a", "b"], "abc", [2]), (["a", "b"], "ab", []), (["a", "b"], "bcd", []), (None, "a", []))
+    for first, now, later in cases:
+        assert first_verdicts.find_later_runs(first, dict(enumerate(now))) == later
     first_verdicts.write(tmp_path, "findings", {"x": ["a"]})
     assert first_verdicts.read(tmp_path, "findings") == {"x": ["a"]} and first_verdicts.read(tmp_path, "check") == {}
 
@@ -246,18 +244,18 @@ def test_runs_that_were_trained_again_give_a_new_verdict(tmp_path):
     ("low", "high", "verdict"), [(1.0004, 1.04, "yes"), (0.9996, 1.04, "no"), (1 + 1e-9, 1.04, "yes")]
 )
 def test_the_printed_interval_agrees_with_the_verdict(low, high, verdict):
-    found = outcome._stated(declared(kind="ratio"), Estimate(1.02, low, high, 6, True), None)
+    found = outcome._write_verdict(declared(kind="ratio"), Estimate(1.02, low, high, 6, True), None)
     printed = float(found[1].split("interval ")[1].split(" to ")[0])
     assert found[0] == verdict and (printed > 1) == (low > 1) and (printed < 1) == (low < 1)
 
 
 @pytest.mark.case("rounding-within", source="GoogleChrome/lighthouse-ci #31", right="0.9896 is below 0.99")
 def test_margins_and_bounds_are_visible_too():
-    _, sentence = outcome._stated(declared(kind="ratio", within=1), Estimate(1.0, 0.9896, 1.0096, 6, True), None)
+    _, sentence = outcome._write_verdict(declared(kind="ratio", within=1), Estimate(1.0, 0.9896, 1.0096, 6, True), None)
     assert "0.9896 to 1.01" not in sentence and "interval 0.9896 to 1.0096" in sentence.replace("1.00960", "1.0096")
-    _, sentence = outcome._stated(declared(), Estimate(99.96, 99.951, 99.9996, 6, True), None)
+    _, sentence = outcome._write_verdict(declared(), Estimate(99.96, 99.951, 99.9996, 6, True), None)
     assert "100 %" not in sentence
-    assert significant(-0.00001, (0,)) == "-1e-05" and significant(1234.9, (1235,)) == "1234.9"
+    assert format_significant(-0.00001, (0,)) == "-1e-05" and format_significant(1234.9, (1235,)) == "1234.9"
 
 
 @pytest.mark.case("rounding-in-tables", source="our own", right="1.00004 and 0.05")
@@ -271,7 +269,7 @@ def test_tables_show_on_which_side_of_no_effect_an_interval_ends():
 def test_a_reduction_of_a_share_says_of_what():
     study = study_of(GRID)
     runs = rows(study, lambda run: 10.0, load_s=lambda run: 2.0 if run["loader"] == "chunked" else 4.0)
-    found = outcome.outcome(declared(quantity={"column": "load_s", "share_of": "runtime_s"}), study, runs)
+    found = outcome.judge_finding(declared(quantity={"column": "load_s", "share_of": "runtime_s"}), study, runs)
     assert found.unit == "% of the share" and "Shorter by 50 % of the share" in found.sentence
 
 
@@ -286,7 +284,7 @@ def test_findings_of_equivalence_leave_out_the_first_epoch():
     from study.report.findings import declaration
 
     for name in ("jpeg_files", "lmdb"):
-        assert declaration.load(f"{name}_as_fast_as_tfrecord").quantity.column == "steady_samples_per_s"
+        assert declaration.load_finding(f"{name}_as_fast_as_tfrecord").quantity.column == "steady_samples_per_s"
 
 
 @pytest.mark.case("tables-coverage", source="MikkoParkkola/mcp-gateway #615", right="95 %")
@@ -301,7 +299,7 @@ def test_plus_or_minus_of_three_repeats_holds():
 
 @pytest.mark.case("tune-power", source="keras-team/keras-tuner #1018", right="37 % and 76 %")
 def test_the_power_of_a_design_is_that_of_simulated_studies():
-    found = [picked_and_confirmed(math.log(1.05), 0.02, 5, blocks, blocks, 0.05) for blocks in (3, 5)]
+    found = [compute_confirmation_probability(math.log(1.05), 0.02, 5, blocks, blocks, 0.05) for blocks in (3, 5)]
     rng, simulated = np.random.default_rng(18), []
     for blocks in (3, 5):
         means = 0.02 * rng.standard_normal((20_000, 6)) / math.sqrt(blocks)  # of the baseline and five arms
@@ -311,14 +309,14 @@ def test_the_power_of_a_design_is_that_of_simulated_studies():
         simulated.append(picked * missed(pairs + math.log(1.05))[0])
     assert found == pytest.approx(simulated, abs=0.02)
     assert found == pytest.approx([0.37, 0.76], abs=0.03)
-    assert picked_and_confirmed(0.0, 0.02, 5, 3, 3, 0.05) <= 0.025
+    assert compute_confirmation_probability(0.0, 0.02, 5, 3, 3, 0.05) <= 0.025
 
 
 def test_fieller_without_noise_below_is_student_s_t():
-    found = ratio_of_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 0.025)
-    half = student(2, 0.025) / math.sqrt(3)
+    found = compare_paired_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 0.025)
+    half = compute_t_quantile(2, 0.025) / math.sqrt(3)
     assert found == pytest.approx((2, 2 - half, 2 + half))
-    assert all(map(math.isnan, ratio_of_means([1.0, 2.0], [0.0, 0.0], 0.025)))
+    assert all(map(math.isnan, compare_paired_means([1.0, 2.0], [0.0, 0.0], 0.025)))
 
 
 def autocorrelated(rng, rho, shape):
@@ -334,7 +332,7 @@ def missed(values, truth=0.0):
     """The share of 95 % intervals of the mean, by as many blocks as they are worth, that miss it; and by t as it is."""
     n = values.shape[1]
     found = []
-    for worth in (independent_number(values), np.full(len(values), n)):
+    for worth in (count_independent(values), np.full(len(values), n)):
         quantiles = special.stdtrit(worth - 1, 0.975)
         half = quantiles * values.std(axis=1, ddof=1) / np.sqrt(worth)
         found.append(float((np.abs(values.mean(axis=1) - truth) > half).mean()))
@@ -371,24 +369,26 @@ def test_a_ratio_and_a_slope_count_only_what_their_blocks_are_worth():
     values = np.exp(np.stack([series, 0 * series], axis=1))
     ratio = estimates.estimate_ratio(*(arm(values[:, place], place, 2) for place in (0, 1)), VALUE)
     assert ratio.blocks == 10 and ratio.worth == 3
-    half = student(2, 0.025) * ratio.deviation / math.sqrt(3)
+    half = compute_t_quantile(2, 0.025) * ratio.deviation / math.sqrt(3)
     assert math.log(ratio.high / ratio.value) == pytest.approx(half)
     found = compared("trend", 100 + 100 * np.stack([0 * series, series], axis=1), [1, 2])
-    assert (found.high - found.low) / 2 == pytest.approx(100 * student(2, 0.025) * series.std(ddof=1) / math.sqrt(3))
+    assert (found.high - found.low) / 2 == pytest.approx(
+        100 * compute_t_quantile(2, 0.025) * series.std(ddof=1) / math.sqrt(3)
+    )
     shuffled = series[[0, 5, 2, 9, 1, 7, 3, 8, 4, 6]]
-    assert float(independent_number(shuffled)) == 10 and float(independent_number(np.full(10, 0.1))) == 10
+    assert float(count_independent(shuffled)) == 10 and float(count_independent(np.full(10, 0.1))) == 10
 
 
 @pytest.mark.case("gains-of-sharing", source="keras-team/keras-tuner #1018", right="at most 5 % of tables")
 def test_a_gain_of_sharing_is_adjusted_over_the_rows_of_its_table():
-    from study.core.statistics import p_value
+    from study.core.statistics import compute_p_value
     from study.report.tables import ensembles
 
     rng, told, alone = np.random.default_rng(14), 0, 0
     for _ in range(STUDIES):
-        ps = [p_value(sample_of_logarithms(rng.normal(0, 0.02, 4))) for _ in range(8)]
+        ps = [compute_p_value(summarize_logarithms(rng.normal(0, 0.02, 4))) for _ in range(8)]
         gains = pd.DataFrame({f"{gain}{end}": ps for gain in ("time", "cpu") for end in ("_p", "_gain")})
-        told += bool(ensembles._judged(gains)["time_verdict"].ne(ensembles.NO_DIFFERENCE).any())
+        told += bool(ensembles._add_verdicts(gains)["time_verdict"].ne(ensembles.NO_DIFFERENCE).any())
         alone += min(ps) < 0.05
     assert told / STUDIES <= MOST and alone / STUDIES > 0.2
 
@@ -397,7 +397,7 @@ def tuned_study(blocks):
     content = copy.deepcopy(STUDY)
     content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv",
                         "repeats": blocks, "tuning": {"xla": {"xla": True}, "same": {"control": 1}}}]  # fmt: skip
-    return expansion.expand("test", content, "test.yaml")
+    return expansion.expand_study("test", content, "test.yaml")
 
 
 def tuned_runs(study, step):
@@ -421,16 +421,18 @@ def test_blocks_added_to_a_tuner_s_answer_do_not_enter():
         return 0.1 * math.exp((noise[block] if arm == "xla" else 0) - 0.0001 * (arm == "xla")) / (1.2 if faster else 1)
 
     runs = tuned_runs(first, step)
-    before = tuner.answers(first, runs)
+    before = tuner.answer_baselines(first, runs)
     assert before[0].verdict == tuner.KEEP
-    noted = tuner.seen(before, runs, {})
-    assert tuner.answers(more, runs, noted)[0].verdict == tuner.KEEP, "also while the added ones are not there yet"
-    assert tuner.needed(more, runs, noted) == []
+    noted = tuner.add_first_verdicts(before, runs, {})
+    assert tuner.answer_baselines(more, runs, noted)[0].verdict == tuner.KEEP, (
+        "also while the added ones are not there yet"
+    )
+    assert tuner.list_needed_runs(more, runs, noted) == []
     added = tuned_runs(more, step)
     known = dict(zip(runs["record"], runs["started_wall_ns"], strict=True))
     added["started_wall_ns"] = [known.get(record, 100 + place) for place, record in enumerate(added["record"])]
-    (after,) = tuner.answers(more, added, noted)
-    (fresh,) = tuner.answers(more, added)
+    (after,) = tuner.answer_baselines(more, added, noted)
+    (fresh,) = tuner.answer_baselines(more, added)
     assert (after.verdict, after.held_out, after.added) == (tuner.KEEP, (4, 5, 6), 12)
     assert fresh.verdict == tuner.TURN
     assert "12 runs added after this verdict was seen: left out" in sentences(after)
@@ -442,7 +444,7 @@ def test_repeats_added_to_a_table_with_a_verdict_do_not_enter():
     runs = tuned_runs(study, lambda arm, block: 0.1 / (1.1 if arm == "xla" and block > 3 else 1) + 0.0001 * block)
     early = runs[runs["block"] <= 3]
     table = TABLES["tuning"].make(early, pd.DataFrame())
-    noted = first_verdicts.add_verdicts(early, table.judged(TABLES["tuning"].verdicts), {})
+    noted = first_verdicts.add_verdicts(early, table.list_judged_records(TABLES["tuning"].verdicts), {})
     assert len(noted) == 3, "the baseline and two arms"
     kept, late = first_verdicts.drop_later_runs(runs, noted)
     assert (set(kept["block"]), late) == ({1, 2, 3}, 15)
@@ -462,9 +464,9 @@ def test_the_command_for_findings_notes_first_verdicts(tmp_path, monkeypatch):
     study = study_of({**GRID, "repeats": 6})
     runs = rows(study, lambda run: 10.0 + (run["loader"] == "chunked" and run.repeat > 3) + 0.01 * run.repeat)
     study = dataclasses.replace(study, findings=("test",))
-    monkeypatch.setattr(outcome, "load", lambda name: declared())
-    monkeypatch.setattr(expansion, "load_planned", lambda name: study)
-    monkeypatch.setattr(sources, "of_findings", lambda study: SimpleNamespace(runs=study.runs))
+    monkeypatch.setattr(outcome, "load_finding", lambda name: declared())
+    monkeypatch.setattr(expansion, "load_planned_study", lambda name: study)
+    monkeypatch.setattr(sources, "select_finding_sources", lambda study: SimpleNamespace(runs=study.runs))
     folder = tmp_path / "local" / "studies" / "test"
     folder.mkdir(parents=True)
     files = [f"--{form}={folder}/findings.{form}" for form in ("json", "markdown")]
@@ -491,10 +493,10 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
          "runtime_s": 100 / gpus * drift[block] * math.exp(rng.normal(0, 0.05))}
         for gpus in (1, 2, 4, 8) for block in range(12)
     ])  # fmt: skip
-    found = noise_of_runs.within_blocks(runs)
+    found = noise_of_runs.estimate_noise(runs)
     assert found.deviation == pytest.approx(0.05, rel=0.3) and found.runs == 48
-    assert noise_of_runs.within_blocks(runs[runs["block"] < 2]) == noise_of_runs.ASSUMED
-    assert noise_of_runs.within_blocks(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
+    assert noise_of_runs.estimate_noise(runs[runs["block"] < 2]) == noise_of_runs.ASSUMED
+    assert noise_of_runs.estimate_noise(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
 
 
 @pytest.mark.case("power-in-the-plan", source="keras-team/keras-tuner #1018", right="80 % of simulated studies")
@@ -502,7 +504,7 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
 def test_the_plan_names_the_difference_that_its_findings_find(blocks, noise):
     study = dataclasses.replace(study_of({**GRID, "repeats": blocks}), findings=("test",))
     measured = noise_of_runs.Noise(noise, 30)
-    told = plan.summary(study, machine.load("local"), {}, noise=measured)
+    told = plan.summarize(study, machine.load("local"), {}, noise=measured)
     (line,) = [line for line in told.splitlines() if line.startswith("  findings: ")]
     assert f"with {blocks} blocks, if runs of a block differ by {100 * noise:.0f} % (measured in 30 runs)" in line
     least = 1 + float(line.split("a difference of ")[1].split(" %")[0]) / 100
@@ -520,7 +522,7 @@ def test_the_figure_of_a_table_with_a_verdict_shows_its_runs(tmp_path):
     early = runs[runs["block"] <= 3]
     first_verdicts.write(folder, "table_tuning", first_verdicts.add_verdicts(early, list(early["record"]), {}))
     inputs = Inputs(runs, pd.DataFrame(), "test", tmp_path / "local")
-    FIGURES["tuning"].draw(describe("tuning"), inputs, tmp_path / "f.svg", tmp_path / "f.pdf")
+    FIGURES["tuning"].draw(load_description("tuning"), inputs, tmp_path / "f.svg", tmp_path / "f.pdf")
     drawn = (tmp_path / "f.svg").read_text()
     assert "3 blocks" in drawn and "6 blocks" not in drawn
 
@@ -533,6 +535,6 @@ def test_equal_counts_of_epochs_are_no_certainty(blocks, verdict):
     epochs = {"epochs_to_target": lambda run: 3.0 if run["loader"] == "chunked" else 4.0,
               "target_reached": lambda run: True}  # fmt: skip
     runs = rows(study, lambda run: 1.0, **epochs)
-    found = outcome.outcome(declared(quantity={"column": "epochs_to_target"}), study, runs)
+    found = outcome.judge_finding(declared(quantity={"column": "epochs_to_target"}), study, runs)
     assert found.verdict == verdict
     assert ("a verdict without any scatter needs 6 blocks" in found.sentence) == (verdict != "yes")

@@ -6,11 +6,11 @@ import itertools
 import pytest
 from examples import expand
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.data.images import synthetic
 from study.experiment import expansion, inputs
-from study.experiment.datasets import dataset
+from study.experiment.datasets import build_dataset
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine, storage
 from study.report import sources
@@ -70,12 +70,12 @@ def changed(**keys):
 @pytest.mark.case("dataset-forgotten-in-the-grid", source="our own", right="refused: the runs would be of other data")
 def test_a_dataset_that_no_grid_uses_is_refused():
     with pytest.raises(StudyError) as told:
-        expansion.expand("t", STUDY, "t.yaml")
+        expansion.expand_study("t", STUDY, "t.yaml")
     assert str(told.value).startswith(
         "t.yaml: datasets.mine: no grid or loading measurement uses it; give one dataset:"
     )
     loading = [{"benchmark": "nt3", "dataset": "mine", "loader": "npy", "repeats": 1}]
-    expansion.expand("t", changed(loading=loading), "t.yaml")
+    expansion.expand_study("t", changed(loading=loading), "t.yaml")
 
 
 @pytest.mark.case("members-forgotten-in-the-grid", source="our own", right="refused")
@@ -83,14 +83,16 @@ def test_a_list_of_members_that_no_grid_uses_is_refused():
     grid = {**STUDY["runs"][0], "ensemble": 2, "learning_rate_scaling": "none", "dataset": "mine"}
     content = changed(runs=[STUDY["runs"][0], grid], members={"two": [{}, {"seed": 3}]})
     with pytest.raises(StudyError, match="members.two: no grid uses it; give one members: two"):
-        expansion.expand("t", content, "t.yaml")
+        expansion.expand_study("t", content, "t.yaml")
 
 
 @pytest.mark.case("further-results-unread", source="our own", right="refused")
 def test_further_results_that_nothing_shows_are_refused():
     del (content := changed())["datasets"]["mine"]
-    study = expansion.expand("t", {**content, "further_results": [{"machine": "theta", "study": "smoke"}]}, "t.yaml")
-    sources.check_further(expansion.expand("t", content, "t.yaml"))
+    study = expansion.expand_study(
+        "t", {**content, "further_results": [{"machine": "theta", "study": "smoke"}]}, "t.yaml"
+    )
+    sources.check_further(expansion.expand_study("t", content, "t.yaml"))
     with pytest.raises(StudyError, match="further_results: no table or figure of the study shows them"):
         sources.check_further(study)
 
@@ -118,7 +120,7 @@ SOURCES = {
 
 def keys():
     """(source, layout, key) of every key that the schema has for a source."""
-    schema = checked.named_schema("studies")["$defs"]
+    schema = validation.read_schema("studies")["$defs"]
     for source, (_, required) in SOURCES.items():
         own = {*schema[f"{source}_dataset"]["properties"], *required}
         for key, layout in itertools.product(sorted(own), LAYOUTS if source == "image_files" else (None,)):
@@ -130,17 +132,21 @@ def keys():
 def made_of(found):
     """All that a dataset's keys decide: what is fetched, made or read, its conversion, the input and the target."""
     if found.spec.get("model", {}).get("channels") is None:
-        conversion = [(file, inputs.expected_options(found, file), found.raw("data", file)) for file in found.files]
+        conversion = [
+            (file, inputs.build_shape_options(found, file), found.locate_raw("data", file)) for file in found.files
+        ]
         drawn = found.definition if found.definition["source"] == "synthetic" else None
     else:
         conversion = [
-            (inputs.image_source(found, "data", file).as_param if found.definition["source"] == "image_files" else None,
-             inputs.image_options(found, file)) for file in found.files
+            (inputs.describe_image_source(found, "data", file).as_param
+             if found.definition["source"] == "image_files" else None,
+             inputs.build_image_options(found, file)) for file in found.files
         ]  # fmt: skip
         drawn = None
         if found.definition["source"] == "synthetic_images":
             drawn = [
-                synthetic.of_dataset(found.definition, found.spec["model"], split, "") for split in ("train", "test")
+                synthetic.describe_images(found.definition, found.spec["model"], split, "")
+                for split in ("train", "test")
             ]
     return repr((conversion, drawn, found.spec["model"], found.shape, found.origin, found.target))
 
@@ -157,7 +163,7 @@ def test_each_key_of_a_dataset_has_an_effect_or_is_refused(source, layout, key):
     for value in VALUES[key]:
         definition = {name: each for name, each in {**base, key: value}.items() if each is not None}
         try:
-            found.append(made_of(dataset("x", definition, "t.yaml")))
+            found.append(made_of(build_dataset("x", definition, "t.yaml")))
         except StudyError as error:
             assert f"datasets.x.{key}: has no effect with layout: {layout}" in str(error)
             return
@@ -215,7 +221,7 @@ def test_momentum_of_an_optimizer_that_takes_none_is_refused(monkeypatch):
     spec = {**configuration.load_named("benchmarks", "nt3"), "optimizer": "adam", "momentum": 0.9}
     monkeypatch.setattr(configuration, "load_named", lambda *_: copy.deepcopy(spec))
     with pytest.raises(StudyError) as told:
-        dataset("nt3", {"source": "url"}, "t.yaml")
+        build_dataset("nt3", {"source": "url"}, "t.yaml")
     assert "config/benchmarks/nt3.yaml: momentum: optimizer: adam does not take it" in str(told.value)
 
 
@@ -236,7 +242,7 @@ def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, name):
     monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
     definition = {"source": "image_files", "layout": "folder", "train": "a", "test": "b"}
     with pytest.raises(StudyError) as told:
-        dataset(name, definition if name == "lenet" else STUDY["datasets"]["nt3"] | {"benchmark": name}, "t.yaml")
+        build_dataset(name, definition if name == "lenet" else STUDY["datasets"]["nt3"] | {"benchmark": name}, "t.yaml")
     assert str(told.value) == (
         f"config/benchmarks/{name}.yaml: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
         f"scripts/study/workloads/{name}/__init__.py); leave it out"
@@ -246,5 +252,5 @@ def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, name):
 def test_the_benchmark_that_joins_tables_has_its_shares(monkeypatch):
     spec = {**configuration.load_named("benchmarks", "p1b3"), "unmatched_at_most": {"responses": 0.1}}
     monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
-    found = dataset("p1b3", STUDY["datasets"]["nt3"] | {"benchmark": "p1b3"}, "t.yaml")
+    found = build_dataset("p1b3", STUDY["datasets"]["nt3"] | {"benchmark": "p1b3"}, "t.yaml")
     assert found.spec["unmatched_at_most"] == {"responses": 0.1}

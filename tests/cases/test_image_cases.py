@@ -38,7 +38,7 @@ def records(path, labels):
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for label in labels:
-            writer.write(image_codec.example(jpeg(DRAWN[:8, :8]), label))
+            writer.write(image_codec.make_example(jpeg(DRAWN[:8, :8]), label))
 
 
 def labels(layout, path, first_label=None):
@@ -184,7 +184,7 @@ def test_a_folder_where_files_are_expected_and_a_file_where_a_folder_is(tmp_path
 def test_png_of_16_bits():
     held = io.BytesIO()
     Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 4096).astype(np.uint16)).save(held, "PNG")
-    message = refusal(conversion.decoded, held.getvalue(), "a/0.png", 1, image_codec)
+    message = refusal(conversion.decode_image, held.getvalue(), "a/0.png", 1, image_codec)
     assert message.startswith("a/0.png: has 16 bits per channel, of which only the upper 8 would be used")
 
 
@@ -250,7 +250,7 @@ def damaged(kind, good):
                                   "second half of one byte", "cut and ended", "no end"])  # fmt: skip
 @pytest.mark.parametrize("how", [{}, {"progressive": True}, {"optimize": True}, {"restart_marker_blocks": 4}], ids=str)
 def test_jpegs_that_lost_a_part_of_the_picture(kind, how):
-    message = refusal(conversion.decoded, damaged(kind, jpeg(**how)), "a/0.jpg", 3, image_codec)
+    message = refusal(conversion.decode_image, damaged(kind, jpeg(**how)), "a/0.jpg", 3, image_codec)
     assert message.startswith("a/0.jpg: cannot be decoded")
 
 
@@ -258,14 +258,14 @@ def test_jpegs_that_lost_a_part_of_the_picture(kind, how):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_what_follows_the_picture_is_harmless(progressive):
     good = jpeg(progressive=progressive)
-    expected = conversion.decoded(good, "x", 3, image_codec).numpy()
+    expected = conversion.decode_image(good, "x", 3, image_codec).numpy()
     for content in (
         good + bytes(50),
         good + good[:200],
         good[:-2] + bytes(99) + good[-2:],
         good[:-2] + b"\0" + good[-2:],
     ):
-        assert np.array_equal(conversion.decoded(content, "x", 3, image_codec).numpy(), expected)
+        assert np.array_equal(conversion.decode_image(content, "x", 3, image_codec).numpy(), expected)
 
 
 @pytest.mark.case("png-without-end", source="our own", right="refused; a damaged comment is harmless")
@@ -275,26 +275,28 @@ def test_damaged_png():
     flipped = bytearray(good)
     flipped[end - 6] ^= 1
     for content in (good[:end], good[: end - 9], bytes(flipped)):
-        assert "cannot be decoded" in refusal(conversion.decoded, content, "x", 3, image_codec)
+        assert "cannot be decoded" in refusal(conversion.decode_image, content, "x", 3, image_codec)
     comment = struct.pack(">I4s", 3, b"tEXt") + b"abc" + b"\0\0\0\0"
-    assert np.array_equal(conversion.decoded(good[:end] + comment + good[end:] + b"x", "x", 3, image_codec), DRAWN)
+    assert np.array_equal(conversion.decode_image(good[:end] + comment + good[end:] + b"x", "x", 3, image_codec), DRAWN)
 
 
 @pytest.mark.case("jpeg-cmyk", source="nothings/stb PR #427; pytorch/vision #6538", right="colours as PIL has them")
 def test_jpeg_in_cmyk():
     held = io.BytesIO()
     Image.new("RGB", (16, 16), (200, 40, 90)).convert("CMYK").save(held, "JPEG", quality=95)
-    found = np.asarray(conversion.decoded(held.getvalue(), "x", 3, image_codec))[8, 8].astype(int)
+    found = np.asarray(conversion.decode_image(held.getvalue(), "x", 3, image_codec))[8, 8].astype(int)
     expected = np.array(Image.open(io.BytesIO(held.getvalue())).convert("RGB").getpixel((8, 8)))
     assert np.abs(found - expected).max() <= 6
-    assert "neither JPEG nor PNG" in refusal(conversion.decoded, gzip.compress(held.getvalue()), "x", 3, image_codec)
+    assert "neither JPEG nor PNG" in refusal(
+        conversion.decode_image, gzip.compress(held.getvalue()), "x", 3, image_codec
+    )
 
 
 @pytest.mark.case("png-palette-to-grey", source="tensorflow/tensorflow #28256, #55550", right="PIL's luminance")
 def test_palette_png_as_grey():
     held, grey = io.BytesIO(), Image.fromarray(DRAWN).quantize(16)
     grey.save(held, "PNG")
-    found = np.asarray(conversion.decoded(held.getvalue(), "x", 1, image_codec))[..., 0].astype(int)
+    found = np.asarray(conversion.decode_image(held.getvalue(), "x", 1, image_codec))[..., 0].astype(int)
     expected = np.asarray(grey.convert("RGB").convert("L")).astype(int)
     assert np.abs(found - expected).max() <= 1
 
@@ -303,7 +305,7 @@ def test_palette_png_as_grey():
 def test_exif_orientation_is_not_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
-    found = conversion.decoded(jpeg(DRAWN[:16, :32], exif=exif), "x", 3, image_codec).shape
+    found = conversion.decode_image(jpeg(DRAWN[:16, :32], exif=exif), "x", 3, image_codec).shape
     assert found == (16, 32, 3)
 
 
@@ -377,7 +379,7 @@ def opened(tmp_path, layout, classes=3):
         source = Source(layout, str(tmp_path / file))
         conversion.convert(source, "memory", *paths[file].values(), Options(classes, 3, 8), image_codec)
     model = {**spec["model"], "classes": classes, "image_size": 8, "resize": 8}
-    return workloads.get("lenet", {**spec, "model": model}).open(paths, "memory", 1)
+    return workloads.load_workload("lenet", {**spec, "model": model}).open(paths, "memory", 1)
 
 
 @pytest.mark.case("test-class-without-training-images", source="our own", right="refused: class 2")

@@ -18,7 +18,7 @@ from project import wait_for
 from study.core import files, locks
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.launch import own_name, run_directory
+from study.launch import host_names, run_directory
 from study.machines import guard, host_check, machine_lock, probe, remote
 
 HOLD = """
@@ -213,7 +213,7 @@ def test_nobody_else_says_how_long_a_run_of_this_user_takes(squatter, elsewhere)
         squatter("listens", f"{machine_lock._make_name()}:1:999999999999999")
         squatter("binds", f"{machine_lock._make_name()}:2:999999999999999")
         for _ in range(3):
-            assert locks.claim(machine_lock._make_name(), "3:1") == (locks.Lock.TAKEN, [])
+            assert locks.claim_name(machine_lock._make_name(), "3:1") == (locks.Lock.TAKEN, [])
             assert machine_lock._read_holder_by_name()["pid"] == other.pid
 
 
@@ -221,7 +221,7 @@ def test_a_run_is_waited_for_although_others_fill_the_queue_of_its_name(monkeypa
     """Every user can connect, so that nobody learns any more from the kernel whose the name is."""
     monkeypatch.setattr(locks, "WAITING", 2)
     name = f"test-full-{os.getpid()}"
-    state, held = locks.claim(name, "1:1")
+    state, held = locks.claim_name(name, "1:1")
     assert state is locks.Lock.HELD
     with contextlib.ExitStack() as stack:
         for each in map(stack.enter_context, held):
@@ -231,7 +231,7 @@ def test_a_run_is_waited_for_although_others_fill_the_queue_of_its_name(monkeypa
                     filling.setblocking(False)
                     filling.connect(each.getsockname())
         assert locks.read_note(name) == "1:1"
-        assert locks.claim(name, "2:2") == (locks.Lock.TAKEN, [])
+        assert locks.claim_name(name, "2:2") == (locks.Lock.TAKEN, [])
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_the_lock_of_a_listed_host_is_held_through_a_real_ssh(sshd, monkeypatch)
     daemon = psutil.Process(int((sshd / "pid").read_text()))
     with machine_lock.hold_lock_on("there", "mine", 10) as held:
         with open(sshd / "locks" / machine_lock.NAME) as file:
-            assert locks.attempt(file.fileno()) is locks.Lock.TAKEN
+            assert locks.try_lock(file.fileno()) is locks.Lock.TAKEN
         note = json.loads((sshd / "locks" / machine_lock.NAME).read_text())
         assert note["purpose"] == f"mine, started on {socket.gethostname()}"
         kill(daemon.children(recursive=True))  # the link is lost
@@ -363,7 +363,7 @@ def no_flock(request, monkeypatch):
 @pytest.mark.case("no-flock", source="tox-dev/filelock#67, python-poetry/poetry#8825", right="goes on, with a warning")
 def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("STUDY_LOCKS", str(tmp_path / "locks"))
-    with run_directory.alone_in(tmp_path / "run"), machine_lock.hold_lock("mine", 10) as held:
+    with run_directory.lock_folder(tmp_path / "run"), machine_lock.hold_lock("mine", 10) as held:
         files.write_text(tmp_path / "run" / "file", "whole")
     assert held.as_dict()["held"] is True, "by the name in the kernel"
     said = capsys.readouterr().err
@@ -372,17 +372,17 @@ def test_without_locks_runs_go_on(no_flock, tmp_path, capsys, monkeypatch):
 
 def test_a_lock_that_another_process_holds_is_not_missing(tmp_path):
     with open(tmp_path / "a", "w") as one, open(tmp_path / "a", "w") as other:
-        assert locks.attempt(one.fileno()) is locks.Lock.HELD
-        assert locks.attempt(other.fileno()) is locks.Lock.TAKEN
+        assert locks.try_lock(one.fileno()) is locks.Lock.HELD
+        assert locks.try_lock(other.fileno()) is locks.Lock.TAKEN
 
 
 @pytest.mark.case("hostname-unresolvable", source="horovod/horovod#2852", right="runs on loopback, or one line")
 def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch):
     name = "gpu-4711.invalid"
     monkeypatch.setattr(socket, "gethostname", lambda: name)
-    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
+    monkeypatch.setattr(host_names.probe, "is_own_name", lambda _: False)
     try:
-        with own_name.made_known() as before:
+        with host_names.make_names_known() as before:
             found = subprocess.run([*before, "getent", "hosts", name], capture_output=True, text=True).stdout
     except StudyError as error:  # where nothing may be mounted
         found = str(error)
@@ -395,22 +395,22 @@ def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch):
 
 
 def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
-    monkeypatch.setattr(own_name.probe, "is_own_name", lambda _: False)
-    monkeypatch.setattr(own_name, "_works", lambda _: False)
+    monkeypatch.setattr(host_names.probe, "is_own_name", lambda _: False)
+    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: False)
     words = "does not resolve to an address of this host, and Gloo needs it: put '127.0.0.1"
-    with pytest.raises(StudyError, match=words), own_name.made_known():
+    with pytest.raises(StudyError, match=words), host_names.make_names_known():
         pass
 
 
 def test_localhost_that_does_not_resolve_is_refused_in_the_plan_or_made_known(monkeypatch):
-    monkeypatch.setattr(own_name.probe, "is_own_name", lambda name: name != "localhost")
+    monkeypatch.setattr(host_names.probe, "is_own_name", lambda name: name != "localhost")
     written = []
-    monkeypatch.setattr(own_name, "_with_hosts", lambda hosts: written.append(hosts.read_text()) or [])
-    monkeypatch.setattr(own_name, "_works", lambda _: True)
-    assert own_name.why_not() == []
+    monkeypatch.setattr(host_names, "_make_mount_command", lambda hosts: written.append(hosts.read_text()) or [])
+    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: True)
+    assert host_names.list_name_problems() == []
     assert [line for line in written[0].splitlines() if "localhost" in line] == ["127.0.0.1 localhost"]
-    monkeypatch.setattr(own_name, "_works", lambda _: False)
-    (why,) = own_name.why_not()
+    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: False)
+    (why,) = host_names.list_name_problems()
     assert why.startswith("localhost does not resolve") and "put '127.0.0.1 localhost' into /etc/hosts" in why
 
 
@@ -427,18 +427,18 @@ def test_a_name_of_an_address_that_this_host_does_not_have_is_not_its_own(monkey
 def test_an_old_entry_of_the_own_name_does_not_count(monkeypatch, tmp_path):
     old = tmp_path / "hosts"
     old.write_text("127.0.0.1 localhost\n203.0.113.7 here here.example.org  # the network at home\n")
-    monkeypatch.setattr(own_name, "HOSTS", old)
+    monkeypatch.setattr(host_names, "HOSTS", old)
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    monkeypatch.setattr(own_name.probe, "is_own_name", lambda name: name == "localhost")
-    monkeypatch.setattr(own_name, "_works", lambda _: True)
-    with own_name.made_known() as before:
+    monkeypatch.setattr(host_names.probe, "is_own_name", lambda name: name == "localhost")
+    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: True)
+    with host_names.make_names_known() as before:
         (hosts,) = [word.split("--bind ")[1].split()[0] for word in before if "--bind" in word]
         assert Path(hosts).read_text() == "127.0.0.1 localhost\n127.0.0.1 localhost here\n"
 
 
 def test_a_name_that_resolves_changes_no_launch_line(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
-    with own_name.made_known() as before:
+    with host_names.make_names_known() as before:
         assert before == []
 
 

@@ -17,13 +17,13 @@ from study import workloads
 from study.backends.tensorflow import devices, model_state, own_models, parameter_server
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.local_replica import LocalReplica
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import metric_names
 from study.instruments import phases
 from study.launch import variables
-from study.launch.failure import failure_of
+from study.launch.failure import diagnose_failure
 from study.machines.run_layout import list_roles
 from study.training import rank
 from study.workloads.nt3 import tensorflow as nt3
@@ -65,13 +65,13 @@ def launched(data, tmp_path_factory):
             sys.executable, Path(__file__).with_name("ranks_of_models.py"), *words]  # fmt: skip
     own = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2",
            "PYTHONPATH": str(ROOT / "scripts")}  # fmt: skip
-    of_run = variables.of_run(defined, folders[name], 300)
+    of_run = variables.define_run_variables(defined, folders[name], 300)
     done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=900,
                           env={**os.environ, **of_run, **own})  # fmt: skip
     said = (done.stdout + done.stderr).splitlines()
     assert done.returncode, "the last run should fail"
     (folders[name] / "phases.jsonl").write_text("")
-    failure = failure_of(folders[name], done.returncode, None, said)
+    failure = diagnose_failure(folders[name], done.returncode, None, said)
     found = {each: folder / "metrics.json" for each, folder in folders.items() if each != name}
     assert [each for each, path in found.items() if not path.exists()] == [], "\n".join(said[-40:])
     return {each: json.loads(path.read_text()) for each, path in found.items()} | {name: failure}
@@ -126,12 +126,12 @@ def test_an_embedding_with_several_backward_passes(launched):
 def test_an_own_step_is_refused_where_its_key_would_not_hold(point):
     run = define(expand(**{**POINT, "gpus": 2, **point})[0])
     with pytest.raises(StudyError, match="has a train_step of its own"):
-        own_models.check(MODELS["own_step"](SHAPE), run)
+        own_models.check_model(MODELS["own_step"](SHAPE), run)
 
 
 def built(build, monkeypatch, metrics=None, **point):
     """The compiled model of NT3's benchmark with another network."""
-    benchmark = workloads.with_model("nt3", define(expand(gpus=1)[0]).benchmark)
+    benchmark = workloads.load_benchmark("nt3", define(expand(gpus=1)[0]).benchmark)
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
     if metrics:
         monkeypatch.setattr(nt3.Benchmark, "metrics", lambda self: metrics())
@@ -193,8 +193,10 @@ def test_a_metric_with_the_name_of_a_column_is_refused(name, monkeypatch):
 
     with pytest.raises(StudyError, match=f"metrics: '{name}' "):
         built(heads, monkeypatch, lambda: ["accuracy", keras.metrics.MeanMetricWrapper(lambda y, p: p, name=name)])
-    assert metric_names.refusal("precision_metric") is None
-    assert not any(map(metric_names.refusal, ("accuracy", "mae", "auc", "auc_1", "recall", "f1_score", "r2", "loss")))
+    assert metric_names.explain_refusal("precision_metric") is None
+    assert not any(
+        map(metric_names.explain_refusal, ("accuracy", "mae", "auc", "auc_1", "recall", "f1_score", "r2", "loss"))
+    )
 
 
 @pytest.mark.case("auc-parameter-server", source="tensorflow/tensorflow #43645", right="auc, whatever else was made")
@@ -314,15 +316,15 @@ def test_what_else_is_refused(monkeypatch):
 @pytest.mark.parametrize("name", ["base", "images"])
 def test_a_benchmark_with_the_name_of_a_shared_module_is_refused(name):
     with pytest.raises(StudyError, match="no complete class (Benchmark|Workload)"):
-        workloads.get(name, {})
+        workloads.load_workload(name, {})
 
 
 @pytest.mark.case("file-named-like-a-key-of-a-dataset", source="our own", right="refused with the key")
 @pytest.mark.parametrize("name", ["source", "target_quality", "checksums"])
 def test_a_file_with_the_name_of_a_key_is_refused(name):
-    files = checked.named_schema("benchmarks")["properties"]["files"]["propertyNames"]
-    assert not checked.VALIDATOR(files).is_valid(name)
-    assert checked.VALIDATOR(files).is_valid("train")
+    files = validation.read_schema("benchmarks")["properties"]["files"]["propertyNames"]
+    assert not validation.VALIDATOR(files).is_valid(name)
+    assert validation.VALIDATOR(files).is_valid("train")
 
 
 @pytest.mark.slow
@@ -369,7 +371,7 @@ def test_sparse_gradients_of_a_parameter_server_are_told(monkeypatch, make, is_s
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: make(shape))
     servers = {"strategy": "parameter_server", "servers": 1, "learning_rate_scaling": "none"}
     (planned,) = expand(**{**POINT, "sharding": "none"}, gpus=2, **servers)
-    twin = LocalReplica(workloads.with_model("nt3", planned.spec), define(planned), SHAPE)
+    twin = LocalReplica(workloads.load_benchmark("nt3", planned.spec), define(planned), SHAPE)
     found = twin.has_sparse_gradients()
     assert found == is_sparse
 
@@ -381,7 +383,7 @@ def test_the_chief_tells_of_sparse_gradients_for_its_workers():
     chief = object.__new__(parameter_server.Chief)
     chief._run, chief._roles = define(planned), list_roles("parameter_server", 2, 1)
     chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)}, lost=set())
-    chief._place = SimpleNamespace(local_ranks=lambda processes: [0, 1])
+    chief._place = SimpleNamespace(list_local_ranks=lambda processes: [0, 1])
     chief._traffic = SimpleNamespace(mean=lambda number: {})
     ranks, _ = chief.collect({"sparse_gradients": True})
     assert [(each["rank"], each["sparse_gradients"]) for each in ranks] == [(0, True), (1, True)]

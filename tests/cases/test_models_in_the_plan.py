@@ -25,7 +25,7 @@ STEP = "does not apply the gradients of all its weights through self.optimizer"
 def judged(name, monkeypatch, **point):
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: getattr(models_to_judge, name)(shape))
     (planned,) = expand(**{**POINT, **point})
-    return model_check.refusal(define(planned), planned.dataset.shape)
+    return model_check.explain_refusal(define(planned), planned.dataset.shape)
 
 
 @pytest.mark.case("models-that-keep-promises", source="our own", right="not refused")
@@ -112,21 +112,21 @@ def is_not_refused(name):
     (planned,) = expand(**POINT)
     run = define(planned)
     run = type(run)(**{**vars(run), "benchmark": {**run.benchmark, **spec, "name": name}})
-    assert model_check.refusal(run, {"features": shape or 0}) is None
+    assert model_check.explain_refusal(run, {"features": shape or 0}) is None
 
 
 @pytest.mark.case("metrics-that-differ-in-case", source="our own", right="refused")
 def test_metrics_that_differ_in_their_case_only_are_refused():
     with pytest.raises(StudyError, match="'AUC' and 'auc' differ in their case only"):
-        metric_names.check(["accuracy", "AUC", "auc"])
-    metric_names.check(["auc", "auc"])  # of training and validation
+        metric_names.check_metric_names(["accuracy", "AUC", "auc"])
+    metric_names.check_metric_names(["auc", "auc"])  # of training and validation
 
 
 @pytest.mark.case("files-that-differ-in-case", source="our own", right="refused")
 @pytest.mark.parametrize("kind", ["studies", "machines", "benchmarks"])
 def test_names_of_files_that_differ_in_their_case_only_are_refused(kind, tmp_path, monkeypatch):
     (tmp_path / "config" / kind).mkdir(parents=True)
-    known = next(iter(configuration.files(kind)))
+    known = next(iter(configuration.list_files(kind)))
     (tmp_path / "config" / kind / f"{known.upper()}.yaml").write_text("description: other\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StudyError, match="differ in their case only"):

@@ -12,7 +12,7 @@ from study.backends.tensorflow import image_codec
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data.conversion import convert
-from study.data.loaders import LOADERS, TRAINING_LOADERS, check_columns, load
+from study.data.loaders import LOADERS, TRAINING_LOADERS, check_columns, load_matrix
 from study.data.tabular import Form
 from study.workloads.base import Table
 
@@ -24,7 +24,7 @@ LINES = "".join(f"{row % 2}," + ",".join(f"{row * k / 7:.3f}" for k in range(9))
 def converted(folder, content, spec=NT3, name="data.csv"):
     path = folder / name
     path.write_bytes(content)
-    convert(path, folder / "m.npy", folder / "m.json", Form.of(spec))
+    convert(path, folder / "m.npy", folder / "m.json", Form.from_spec(spec))
     return np.load(folder / "m.npy")
 
 
@@ -34,7 +34,7 @@ def differing(folder, matrix, spec=NT3, name="data.csv"):
     return [
         loader
         for loader, path in paths.items()
-        if load(loader, path, folder / "m.json", spec).tobytes() != matrix.tobytes()
+        if load_matrix(loader, path, folder / "m.json", spec).tobytes() != matrix.tobytes()
     ]
 
 
@@ -145,7 +145,7 @@ def test_semicolons_and_decimal_commas(tmp_path):
 def p1b3():
     spec = configuration.load_named("benchmarks", "p1b3")
     spec["model"]["feature_subsample"] = 20
-    benchmark = workloads.get("p1b3", spec)
+    benchmark = workloads.load_workload("p1b3", spec)
     shape = {"train_samples": 600, "test_samples": 60, "features": 30}
     return benchmark, {f: b"".join(benchmark.synthetic_blocks(f, shape, 1)).decode() for f in spec["files"]}
 
@@ -214,7 +214,7 @@ def test_keys_without_a_row_are_counted_and_refused_above_a_share(p1b3, tmp_path
 @pytest.mark.parametrize("strange", ["luad", "LUAD ", "KIRC"])
 @pytest.mark.case("p1b2-classes-of-test", source="our own", right="refused")
 def test_a_class_of_test_that_train_lacks(strange):
-    benchmark = workloads.get("p1b2", configuration.load_named("benchmarks", "p1b2"))
+    benchmark = workloads.load_workload("p1b2", configuration.load_named("benchmarks", "p1b2"))
     numbers = np.array([[0, 1], [1, 2]], np.float32)
     train, test = Table(numbers, [["BRCA", "LUAD"]]), Table(numbers, [["BRCA", strange]])
     with pytest.raises(StudyError, match=f"test: 1 classes have no sample in train \\('{strange}'"):

@@ -90,7 +90,7 @@ def test_runs_that_miss_the_target_fail_the_check_of_its_time(local, missed):
         "at_least": 0.95,
         "why": "a test",
     }
-    study = expansion.expand("test", content, "test.yaml")
+    study = expansion.expand_study("test", content, "test.yaml")
     facts = {"times": [0.75] * 4, "more_edges": tuple(quality.TRAIN)}
     local.started = itertools.repeat(quality.STARTED)
     local.runs(study, [20.0] * 8, validation=[*quality.LEARNT], **facts)
@@ -116,7 +116,7 @@ def to_target(reached, repeats=8):
         return (50.0 if run["loader"] == "chunked" else 100.0) + 0.1 * run.repeat if has(run) else None
 
     runs = rows(study, lambda run: 1.0, launch_to_target_s=seconds, target_reached=has)
-    return outcome.outcome(declared(quantity={"column": "launch_to_target_s"}), study, runs)
+    return outcome.judge_finding(declared(quantity={"column": "launch_to_target_s"}), study, runs)
 
 
 @pytest.mark.case("survivors-to-target-in-a-finding", source="mlcommons/training_policies #361", right="no verdict")
@@ -138,7 +138,7 @@ def with_failures(where, kind="oom", message="no memory", repeats=8):
         failure_kind=[kind if each else None for each in failed],
         failure_message=[message if each else None for each in failed],
     )
-    return outcome.outcome(declared(), study, runs)
+    return outcome.judge_finding(declared(), study, runs)
 
 
 @pytest.mark.case("one-crash-in-the-faster-arm", source="our own", right="no verdict: 1 of 8 runs")
@@ -167,7 +167,9 @@ def test_failures_that_do_not_speak_against_an_arm_leave_its_verdict(failing):
 
 def of_arms(seconds=lambda run: 8.0 if run["loader"] == "chunked" else 10.0, repeats=6, **more):
     study = study_of({**GRID, "repeats": repeats})
-    return outcome.outcome(declared(), study, rows(study, lambda run: seconds(run) * (1 + 0.001 * run.repeat), **more))
+    return outcome.judge_finding(
+        declared(), study, rows(study, lambda run: seconds(run) * (1 + 0.001 * run.repeat), **more)
+    )
 
 
 def per_arm(one, other):
@@ -254,14 +256,14 @@ def timed(starts_s, seconds=(75.0, 100.0), **more):
 @pytest.mark.case("runs-at-once", source="mlco2/codecarbon #96, #544, #681", right="no verdict: at the same time")
 def test_runs_that_were_on_one_host_at_once_are_not_paired():
     study, runs = timed([2000.0 + 0.1 * place for place in range(6)])
-    found = outcome.outcome(declared(), study, runs)
+    found = outcome.judge_finding(declared(), study, runs)
     assert (found.verdict, found.blocks) == ("not_enough_runs", 0)
     study, runs = timed([2000.0 + 110 * place for place in range(6)])
-    assert outcome.outcome(declared(), study, runs).verdict == "yes"
+    assert outcome.judge_finding(declared(), study, runs).verdict == "yes"
     beside = runs.iloc[:1].assign(
         record="runs/another/record.json", started_wall_ns=runs["started_wall_ns"].iloc[2] + S
     )
-    found = outcome.outcome(declared(), study, pd.concat([runs, beside]))
+    found = outcome.judge_finding(declared(), study, pd.concat([runs, beside]))
     assert found.verdict == "not_enough_runs", "also beside a run of another point"
     assert "another run was on its host at the same time" in [each["reason"] for each in found.left_out]
 
@@ -279,13 +281,13 @@ def test_blocks_that_overlap_are_unpaired():
 def test_the_energy_of_a_node_that_two_runs_share_is_neither_s(make_run_in):
     runs = make_run_in([2000, 2010])
     shared = runs.assign(energy_job_j=30000.0, node_energy_j=30000.0, power_source="measured")
-    from study.records.power import without_shared
+    from study.records.power import drop_shared_power
 
-    found = without_shared(shared)
+    found = drop_shared_power(shared)
     assert found[["energy_job_j", "node_energy_j"]].isna().all(axis=None)
     assert "at the same time" in found["power_reason"].iloc[0]
     alone = make_run_in([3000, 3100]).assign(energy_job_j=30000.0, power_source="measured")
-    assert without_shared(alone)["energy_job_j"].tolist() == [30000.0] * 2
+    assert drop_shared_power(alone)["energy_job_j"].tolist() == [30000.0] * 2
 
 
 @pytest.fixture
@@ -306,9 +308,9 @@ def test_a_wall_clock_that_is_set_between_blocks_does_not_order_them():
     at = [100.0 * place for place in range(12)]
     set_back = [each - 600 * (place >= 6) for place, each in enumerate(at)]
     study, runs = timed(set_back, started_monotonic_ns=at)
-    found = outcome.outcome(declared(), study, runs.assign(boot_id="b"))
+    found = outcome.judge_finding(declared(), study, runs.assign(boot_id="b"))
     assert (found.verdict, round(found.estimate)) == ("yes", 25)
-    by_wall = outcome.outcome(declared(), study, runs.drop(columns="started_monotonic_ns"))
+    by_wall = outcome.judge_finding(declared(), study, runs.drop(columns="started_monotonic_ns"))
     assert by_wall.verdict == "not_enough_runs"
     assert "by their clocks" in by_wall.sentence or "at the same time" in by_wall.left_out[0]["reason"]
 
@@ -344,7 +346,7 @@ def tuned(**more):
     content = copy.deepcopy(STUDY)
     content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv",
                         "repeats": 8, "tuning": {"xla": {"xla": True}}}]  # fmt: skip
-    study = expansion.expand("test", content, "test.yaml")
+    study = expansion.expand_study("test", content, "test.yaml")
     rng = np.random.default_rng(3)
     found = []
     for place, run in enumerate(sorted(study.runs, key=lambda run: run.repeat)):
@@ -354,7 +356,7 @@ def tuned(**more):
                       "record": f"runs/{run.directory}/record.json", "time_per_step_s": seconds,
                       **{name: value(arm, run) for name, value in more.items()}})  # fmt: skip
     runs = pd.DataFrame(found)
-    (answer,) = tuner.answers(study, runs)
+    (answer,) = tuner.answer_baselines(study, runs)
     return answer, " | ".join(sentences(answer)), TABLES["tuning"].make(runs, pd.DataFrame()).frame.iloc[0]
 
 
@@ -423,7 +425,7 @@ def test_an_estimate_of_fewer_than_half_of_the_blocks_has_no_verdict():
         runs = rows(study, lambda run: (8.0 if run["loader"] == "chunked" else 10.0) * (1 + 0.001 * run.repeat))
         planned = sorted(study.runs, key=lambda run: run.repeat)
         lacks = [run.repeat <= crowded and run["loader"] == "chunked" for run in planned]
-        return outcome.outcome(declared(), study, runs.assign(oversubscribed=lacks))
+        return outcome.judge_finding(declared(), study, runs.assign(oversubscribed=lacks))
 
     assert (found(5).verdict, found(5).estimate) == ("not_enough_runs", None)
     assert "only 3 of 8 blocks can be compared" in found(5).sentence
@@ -435,11 +437,11 @@ def test_a_check_of_the_few_runs_that_have_a_value_has_no_verdict():
     frame = pd.DataFrame({"point": "p", "status": "ok", "energy_job_j": [None] * 6 + [1.0, 1.1, 1.05, 1.02],
                           "record": [f"runs/{place}" for place in range(10)], "started_wall_ns": range(10),
                           "code": "c", "code_is_current": True, "power_source": "measured"})  # fmt: skip
-    series = reference_check._series(
+    series = reference_check._make_series(
         reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame
     )
     assert (series.problem, series.reason) == (reference_check.NOT_ENOUGH, "6 of 10 finished runs have no value")
-    series = reference_check._series(
+    series = reference_check._make_series(
         reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame.iloc[2:]
     )
     assert series.problem is None
@@ -478,9 +480,9 @@ def test_a_reference_of_other_hardware_is_not_compared():
         return reference_check.Series("runtime_s", "p", "s", values, None, 0.02, code="c", records="r", **more)
 
     old = series([10.0, 10.1, 10.2], hardware="Xeon, 8 cores")
-    accepted = {each.key: each for each in reference_check.accept([old], {})}
-    found = reference_check.compare([series([20.0, 20.1, 20.2], hardware="Xeon, 4 cores")], accepted)
+    accepted = {each.key: each for each in reference_check.accept_series([old], {})}
+    found = reference_check.compare_series([series([20.0, 20.1, 20.2], hardware="Xeon, 4 cores")], accepted)
     assert found["verdict"].tolist() == [reference_check.OTHER_HARDWARE]
     for same in ("Xeon, 8 cores", None):
-        found = reference_check.compare([series([20.0, 20.1, 20.2], hardware=same)], accepted)
+        found = reference_check.compare_series([series([20.0, 20.1, 20.2], hardware=same)], accepted)
         assert found["verdict"].tolist() == [reference_check.REGRESSION]

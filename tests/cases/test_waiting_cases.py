@@ -134,20 +134,20 @@ def test_a_full_disk_makes_no_job_wait_for_ever(polls, monkeypatch, tmp_path, st
 def test_a_site_s_wrapper_whose_child_hangs_is_not_waited_for():
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
-        commands.run(["sh", "-c", "sleep 60; echo late"], 0.2)
+        commands.run_program(["sh", "-c", "sleep 60; echo late"], 0.2)
     assert time.monotonic() - began < 5
 
 
 def test_a_program_reads_the_text_that_it_is_given_and_nothing_without():
     counted = ["wc", "-c"]
-    assert commands.run(counted, 5, text="a" * 100_000).stdout.split() == ["100000"], "more than a pipe holds"
-    assert commands.run(counted, 5).stdout.split() == ["0"]
+    assert commands.run_program(counted, 5, text="a" * 100_000).stdout.split() == ["100000"], "more than a pipe holds"
+    assert commands.run_program(counted, 5).stdout.split() == ["0"]
 
 
 def test_children_of_a_program_with_input_are_ended(tmp_path):
     child = f"sleep 60 & echo $! > {tmp_path}/pid; cat; wait"
     with pytest.raises(subprocess.TimeoutExpired):
-        commands.run(["sh", "-c", child], 1, text="cases")
+        commands.run_program(["sh", "-c", child], 1, text="cases")
     assert ends_by_number(tmp_path / "pid")
 
 
@@ -157,7 +157,7 @@ def test_what_a_model_starts_does_not_outlive_the_check_of_models(tmp_path, monk
     monkeypatch.setattr(model_checks, "SCRIPTS", tmp_path)
     monkeypatch.setattr(model_checks, "LIMIT_S", 0.5)
     began = time.monotonic()
-    found = model_checks._asked([{"definition": {}, "shape": {}}], {})
+    found = model_checks._run_checks([{"definition": {}, "shape": {}}], {})
     assert found == ([], "building them took over 0.5 s")
     assert time.monotonic() - began < 5
     assert ends_by_number(tmp_path / "pid")
@@ -274,9 +274,9 @@ def test_queue_rules_that_say_two_things_or_none_are_refused(queue, words):
 def test_the_order_of_hosts_outlives_the_run_s_definition(monkeypatch):
     slots = {"z": 1, "a": 2, "m": 1}
     there = {**machine.load("local"), "hosts": slots, "nodes": 3, "ranks_per_node": 2}
-    definition = inputs.define(expand(gpus=2)[0], there, "data")
-    text = json.dumps(inputs.handed_over(definition), sort_keys=True)  # as the rules pass it on
-    found = run_layout.place_ranks(2, dict(inputs.taken_over(json.loads(text)).machine["hosts"]))
+    definition = inputs.define_run(expand(gpus=2)[0], there, "data")
+    text = json.dumps(inputs.to_param(definition), sort_keys=True)  # as the rules pass it on
+    found = run_layout.place_ranks(2, dict(inputs.from_param(json.loads(text)).machine["hosts"]))
     assert found == {"z": 1, "a": 1} and list(found) == ["z", "a"]
 
 

@@ -21,7 +21,7 @@ from study.data.tabular import Form
 from study.experiment import expansion, inputs
 from study.instruments import phases
 from study.machines import machine
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 SYNTHETIC = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 2, "gpus": 2, "loader": "npy"}
@@ -54,8 +54,8 @@ class Place:
         data = changes.pop("data", {})
         point = {**POINT, **self.point, **changes}
         content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [point], "tables": []}
-        (run,) = expansion.expand("faults", content, "faults").runs
-        run = inputs.define(run, on, str(self.data)).as_dict()
+        (run,) = expansion.expand_study("faults", content, "faults").runs
+        run = inputs.define_run(run, on, str(self.data)).as_dict()
         run["data"] |= data
         return run
 
@@ -172,11 +172,11 @@ def make_data(folder):
     """The synthetic files that all faults' runs read, raw and converted."""
     spec = configuration.load_named("benchmarks", "nt3")
     content = {"description": "", "datasets": {"nt3": SYNTHETIC}, "runs": [POINT], "tables": []}
-    (run,) = expansion.expand("faults", content, "faults").runs
+    (run,) = expansion.expand_study("faults", content, "faults").runs
     for file, form in spec["files"].items():
-        raw, matrix = run.dataset.raw(folder, file), run.dataset.converted(folder, file)
-        generate(raw, "nt3", spec, SYNTHETIC, file)
-        convert(raw, matrix, inputs.sidecar(matrix), Form.of(form))
+        raw, matrix = run.dataset.locate_raw(folder, file), run.dataset.locate_converted(folder, file)
+        generate_file(raw, "nt3", spec, SYNTHETIC, file)
+        convert(raw, matrix, inputs.locate_sidecar(matrix), Form.from_spec(form))
     return folder
 
 

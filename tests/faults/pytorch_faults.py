@@ -33,7 +33,7 @@ QUICK = (run_faults.rank_hangs_in_training, artefact_faults.diverging, network_f
 
 def _choose(place):
     """Let all runs of the place train with PyTorch."""
-    if reason := backends.missing("pytorch"):
+    if reason := backends.explain_missing("pytorch"):
         raise NotHere(reason)
     place.point = DDP
 

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 from battlefield import MADE, RUN
 
-from study.core import checked, fields
+from study.core import fields, validation
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.launch.run_directory import RUN_FILES
@@ -15,7 +15,7 @@ from study.records.record import read_record, verify
 
 # Columns of what is measured, by the ends of their names: they differ from run to run.
 UNITS = re.compile(r"_(s|ns|w|j|js)$|_per_s$|_per_j$|per_ci95|_per_step$|_read_mb$|_read_ci95_mb$|peak_memory")
-OF_OTHERS = {each.column for each in fields.section("background").fields}  # how busy the hosts were by chance
+OF_OTHERS = {each.column for each in fields.find_section("background").fields}  # how busy the hosts were by chance
 NOT_COMPARED = {"session", "started_wall_ns", "started_monotonic_ns", "overlapped"} | OF_OTHERS
 MEASURED = {"load_share", "cpu_busy", "cpu_limited", "step_time_jitter",
             "flop_utilisation", "flop_per_s_per_rank", "power_gap_s", "timeline_lost"}  # fmt: skip
@@ -119,7 +119,7 @@ def _wrong_files(field, everything=False):
         try:
             if not of_run & field.struck:
                 content = read_json(outcome)
-                checked.check(content, "outcome", str(outcome))
+                validation.validate(content, "outcome", str(outcome))
                 verify(outcome.parent, content["files"])
             if record.exists() and (everything or record not in field.struck):
                 read_record(record)

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import yaml
 from readers import NOTHING_TO_COMPARE, Reader, reader
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.machines import machine
 
 SHIPPED = configuration.CONFIG
@@ -30,7 +30,7 @@ class OfConfiguration(Reader):
     def prepare(self, folder):
         root = folder / "project"
         shutil.copytree(SHIPPED, root / "config")
-        checked.ROOT, configuration.CONFIG = root, root / "config"
+        validation.ROOT, configuration.CONFIG = root, root / "config"
         os.chdir(root)
         return root / "config" / self.file
 
@@ -47,7 +47,7 @@ class Parsed(OfConfiguration):
     schema = {"type": "object"}
 
     def read(self, path):
-        return repr(checked.load(path, self.schema))
+        return repr(validation.load_valid_yaml(path, self.schema))
 
     def expect(self, path):
         return repr(damage.yaml_content(path))
@@ -103,7 +103,7 @@ class Settings(OfConfiguration):
     file = "config.yaml"
 
     def read(self, path):
-        return configuration.settings()
+        return configuration.load_settings()
 
     def expect(self, path):
         return damage.yaml_content(path)

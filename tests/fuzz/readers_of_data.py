@@ -37,12 +37,12 @@ FORMS = {
 
 def independent(path, spec):
     """The matrix by Python's own means: a line's values apart, each the nearest float64, then float32."""
-    form, text = Form.of(spec), path.read_bytes().decode("ascii")
+    form, text = Form.from_spec(spec), path.read_bytes().decode("ascii")
     lines = [line.removesuffix("\r") for line in text.split("\n")[:-1]]
     rows = [line.split(SEPARATORS[spec.get("separator", "comma")]) for line in lines]
     names = rows.pop(0) if form.header else list(range(len(rows[0])))
     assert len({*names}) == len(names) and {len(row) for row in rows} == {len(names)}
-    numbers = form.numbers(names)
+    numbers = form.select_numbers(names)
     known = []
     for code, allowed in zip(form.codes, form.values, strict=True):
         found = [row[names.index(code)] for row in rows]
@@ -82,12 +82,12 @@ class Dataset(Reader):
 
     def read(self, path):
         matrix, sidecar = path.with_name("out.npy"), path.with_name("out.json")
-        convert(path, matrix, sidecar, Form.of(self.spec))
+        convert(path, matrix, sidecar, Form.from_spec(self.spec))
         found = bits(np.load(matrix))
         for name in RAW_LOADERS:
-            same = bits(loaders.load(name, path, sidecar, self.spec))
+            same = bits(loaders.load_matrix(name, path, sidecar, self.spec))
             assert same == found, f"the loader {name} gives {same}, the conversion {found}"
-        assert bits(loaders.load("npy", matrix, sidecar, self.spec)) == found
+        assert bits(loaders.load_matrix("npy", matrix, sidecar, self.spec)) == found
         return found
 
     def expect(self, path):
@@ -136,8 +136,8 @@ class OtherKind(Reader):
         return damage.cut(content, (b"\0", b"\xff", b"PK\x05\x06", b"PK\x01\x02")) | st.sampled_from(more)
 
     def read(self, path):
-        kind = file_kinds.kind_of(path)
-        assert file_kinds.instead_or_bytes(path)
+        kind = file_kinds.recognize_file(path)
+        assert file_kinds.describe_file(path)
         return path.read_bytes() != self.whole or "Excel" in kind.name
 
     def expect(self, path):
@@ -153,14 +153,14 @@ class ChangedTable(Dataset):
     def prepare(self, folder):
         path = super().prepare(folder)
         self.sidecar = path.with_name("out.json")
-        convert(path, path.with_name("out.npy"), self.sidecar, Form.of(self.spec))
+        convert(path, path.with_name("out.npy"), self.sidecar, Form.from_spec(self.spec))
         return path
 
     def read(self, path):
         refused, found = None, set()
         for name in RAW_LOADERS:
             try:
-                found.add(bits(loaders.load(name, path, self.sidecar, self.spec)))
+                found.add(bits(loaders.load_matrix(name, path, self.sidecar, self.spec)))
             except StudyError as error:
                 assert path.name in str(error), error
                 refused = error
@@ -196,9 +196,9 @@ class Numbers(Reader):
 
     def read(self, path):
         matrix, sidecar = path.with_name("out.npy"), path.with_name("out.json")
-        convert(path, matrix, sidecar, Form.of({"header": False}))
+        convert(path, matrix, sidecar, Form.from_spec({"header": False}))
         found = bits(np.load(matrix))
-        assert bits(loaders.load("parallel", path, sidecar, {"header": False})) == found
+        assert bits(loaders.load_matrix("parallel", path, sidecar, {"header": False})) == found
         return found
 
     def expect(self, path):

@@ -51,10 +51,10 @@ class Layout(Entry):
     def read(self, path):
         found = []
         for image in Source(self.layout, str(self.source(path))).images(image_codec):
-            pixels = conversion.decoded(image.content, image.where, 3, image_codec)
+            pixels = conversion.decode_image(image.content, image.where, 3, image_codec)
             if not 0 <= image.label < 10:
                 raise StudyError(f"{image.where}: its class is {image.label}")  # as a conversion says
-            found.append([image.label, image_codec.fit(pixels, 8).numpy().tobytes().hex()[:64]])
+            found.append([image.label, image_codec.fit_square(pixels, 8).numpy().tobytes().hex()[:64]])
         if not found:
             raise StudyError(f"{self.source(path)}: has 0 images")  # likewise
         return found
@@ -107,7 +107,12 @@ class UserRecords(Layout):
                 feature["image/encoded"].bytes_list.value,
                 feature["image/class/label"].int64_list.value,
             )
-            found.append([label - 1, image_codec.fit(image_codec.decode(content, 3), 8).numpy().tobytes().hex()[:64]])
+            found.append(
+                [
+                    label - 1,
+                    image_codec.fit_square(image_codec.decode_tensor(content, 3), 8).numpy().tobytes().hex()[:64],
+                ]
+            )
         return found
 
 
@@ -176,7 +181,7 @@ class Idx(Layout):
         return [
             [
                 labels[n],
-                image_codec.fit(_tensor(pixels[n]), 8).numpy().tobytes().hex()[:64],
+                image_codec.fit_square(_tensor(pixels[n]), 8).numpy().tobytes().hex()[:64],
             ]
             for n in range(number)
         ]

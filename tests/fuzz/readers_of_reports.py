@@ -12,13 +12,13 @@ from readers import Reader, reader
 from readers_of_runs import PartOfARun, number, rows_of
 
 from study.compare import arms, likeness
-from study.contrib.readers import imports
+from study.contrib.readers import series_files
 from study.core import paths
 from study.core.files import write_json
 from study.experiment.study import PlannedRun  # noqa: F401  its imports are slow
 from study.records import record, tidy
 from study.report import terminal
-from study.report.page.links import Records
+from study.report.page.links import RecordLinks
 
 sys.path.insert(0, str(Path(paths.ROOT) / "scripts"))
 
@@ -49,9 +49,9 @@ class Runs(PartOfARun):
         terminal.print_failures(path, "results")
         if frame.empty:
             return None
-        Records(frame, pd.DataFrame())
+        RecordLinks(frame, pd.DataFrame())
         for text in frame.get("arms", []):
-            arms.parts(text)
+            arms.parse_arms(text)
         if "steering" in frame:
             likeness._differs_in_steering(frame)
         return [[float(value) for value in frame[name]] for name in READ if name in frame and name != "gpus"]
@@ -75,7 +75,7 @@ class OfPoints(Reader):
         return folder / self.file
 
     def read(self, path):
-        found = imports.read_any([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
+        found = series_files.read_series_files([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
         for each in found:
             model = each.model()
             low, median, high = model.interval(np.array([64.0])) if model else ([1.0], [1.0], [1.0])

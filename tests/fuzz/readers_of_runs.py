@@ -230,7 +230,7 @@ class Phases(PartOfARun):
 
     def read(self, path):
         found = self.record(path)
-        failure.described(self.folder, "hang", "a test")
+        failure.describe_failure(self.folder, "hang", "a test")
         return found["phases"].get("load", {}).get("rank_0_s")
 
     def expect(self, path):
@@ -330,8 +330,8 @@ class EventsOfAProgram(Reader):
         log.edge("startup", "begin", (START, 0))
         progress = events.Progress(log, (START, 0))
         for line in path.read_bytes().split(b"\n"):
-            if (event := events.parsed(line, is_marked=False)) and events.rank_of(event, 0) == 0:
-                progress.take(event, events.moment(event))
+            if (event := events.parse_event(line, is_marked=False)) and events.get_rank(event, 0) == 0:
+                progress.take(event, events.get_moment(event))
         return
 
     def names(self, path):

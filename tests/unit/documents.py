@@ -11,7 +11,7 @@ from tracked import tracked
 
 from study.commands.main import VERBS
 from study.commands.options import Step
-from study.core import checked, fields
+from study.core import fields, validation
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import expansion, schemas
@@ -122,7 +122,7 @@ def vocabulary():
     for name in tracked("Makefile", "Snakefile", "pyproject.toml", "rules/*.smk", "*.sh", "envs/*"):
         texts += [re.sub(r"(^|\s)#.*", "", line) for line in read(name).splitlines()]
     texts += [read(name).split("\n")[0] for name in tracked("config/*.csv", "performance/*.csv")]
-    texts += [*fields.columns(), *fields.columns(fields.OF_LOADS)]
+    texts += [*fields.list_columns(), *fields.list_columns(fields.LOAD_FILES)]
     texts += [part for name in existing() for part in (name.split("/")[-1], name.split("/")[-1].split(".")[0])]
     texts += [*PARAMETERS, *TABLES, *_figures()]
     return {word for text in texts for word in (*WORD.findall(text), *FILE.findall(text))}
@@ -130,12 +130,12 @@ def vocabulary():
 
 @functools.cache
 def _column_patterns():
-    return [re.compile(pattern.strip("^$")) for pattern in fields.patterns()]
+    return [re.compile(pattern.strip("^$")) for pattern in fields.list_column_patterns()]
 
 
 @functools.cache
 def _figures():
-    return {name for file in description.files() for name in yaml.safe_load(file.read_text())["figures"]}
+    return {name for file in description.list_figure_files() for name in yaml.safe_load(file.read_text())["figures"]}
 
 
 @functools.cache
@@ -214,7 +214,11 @@ def unknown_pair(key, value):
     if PLACEHOLDER.search(f": {value}") or value == "" or key not in PARAMETERS:
         return [word for word in re.findall(r"[a-z][a-z0-9_]*", value) if "_" in word and not is_known(word)]
     parsed = yaml.safe_load(value)
-    return [] if checked.VALIDATOR(schemas.studies()["$defs"]["grid"]["properties"][key]).is_valid(parsed) else [value]
+    return (
+        []
+        if validation.VALIDATOR(schemas.build_study_schema()["$defs"]["grid"]["properties"][key]).is_valid(parsed)
+        else [value]
+    )
 
 
 def unknown_in_command(line):
@@ -340,20 +344,20 @@ def wrong_in_block(language, text):
 def _wrong_yaml(content):
     try:
         if "runs" in content:
-            checked.check(content, schemas.studies(), "a study")
-            expansion.expand("example", content, "a study")
+            validation.validate(content, schemas.build_study_schema(), "a study")
+            expansion.expand_study("example", content, "a study")
         elif "references" in content:
-            checked.check(content, "references", "references")
+            validation.validate(content, "references", "references")
         elif "sentences" in content:
-            checked.check(content, declaration.schema(), "a finding")
+            validation.validate(content, declaration.make_schema(), "a finding")
         elif "claims" in content:
-            checked.check(content, {**papers.schema(), "required": ["claims"]}, "claims")
+            validation.validate(content, {**papers.schema(), "required": ["claims"]}, "claims")
         elif "minimise" in content:
-            checked.check(content, "goal", "a goal")
+            validation.validate(content, "goal", "a goal")
         else:
             base = machine.load(content.pop("base")) if "base" in content else {}
             base.pop("name", None)
-            checked.check({**base, **content}, machine.make_schema(), "a machine")
+            validation.validate({**base, **content}, machine.make_schema(), "a machine")
     except StudyError as error:
         return [str(error)]
     return []

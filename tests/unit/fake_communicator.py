@@ -36,7 +36,7 @@ class FakeCommunicator(RanksOnly):
         assert all(list(members) == sorted(set(members)) for members in sets)
         self.sets += sets
 
-    def distributed_optimizer(self, optimizer, compression="none", backward_passes=1):
+    def distribute_optimizer(self, optimizer, compression="none", backward_passes=1):
         """The optimizer as it is: there are no other gradients."""
         self._check()
         self.optimizers.append(optimizer)
@@ -92,12 +92,12 @@ class FakeCommunicator(RanksOnly):
         assert all(each.dtype == np.uint8 for each in contents.values())
         return list(contents.values())
 
-    def concurrent_broadcasts(self):
+    def build_concurrent_broadcast(self):
         """The same, one after another."""
         self._check()
         return self.broadcast_bytes
 
-    def allreduce_of(self, size):
+    def build_allreduce(self, size):
         """A hundred megabytes per second, by `clock`. The first one after a gather waits ten seconds for the others."""
         self._check()
 

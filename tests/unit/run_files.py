@@ -8,7 +8,7 @@ import pandas as pd
 import timelines
 from examples import define
 
-from study.core.files import number_or_none, read_json, sha256, write_json, write_sealed
+from study.core.files import read_json, sha256, to_finite_or_none, write_json, write_sealed
 from study.instruments import operations as operation_profile
 from study.instruments.operations import Operation, Profile
 from study.instruments.timeline import read_communication
@@ -89,7 +89,7 @@ def make_run(
         pd.DataFrame(rows).to_csv(folder / "history.csv", index=False)
         ranks = [{"rank": r, "peak_memory_mb": 100.0 + r, "shared_read_mb": 5.0, "storage_read_mb": None,
                   "final_weights_crc32": 7} for r in range(run.gpus)]  # fmt: skip
-        tested = {"loss": number_or_none(loss), "accuracy": 0.75}
+        tested = {"loss": to_finite_or_none(loss), "accuracy": 0.75}
         workload = {
             "train_samples": run.dataset.train_samples,
             "test_samples": shape["test_samples"],

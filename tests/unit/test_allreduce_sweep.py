@@ -4,14 +4,14 @@ import pytest
 from examples import define, expand
 from fake_communicator import FakeCommunicator
 
-from study.communication.allreduce_sweep import FEWEST, MOST, SIZES, sweep
+from study.communication.allreduce_sweep import FEWEST, MOST, SIZES, time_allreduces
 from study.core.errors import StudyError
 from study.records import record
 
 
 def test_each_size_is_repeated_long_enough():
     communicator = FakeCommunicator(size=2)
-    found = sweep(communicator, clock=communicator.clock)
+    found = time_allreduces(communicator, clock=communicator.clock)
     assert [each["bytes"] for each in found] == list(SIZES)
     assert len(found[0]["seconds"]) == MOST
     assert len(found[-1]["seconds"]) == FEWEST
@@ -21,7 +21,7 @@ def test_each_size_is_repeated_long_enough():
 def test_the_slowest_rank_counts():
     communicator = FakeCommunicator(size=2)
     communicator.gathered = [answer for _ in SIZES for answer in ([0.1, 0.2], [[1.0, 4.0], [3.0, 2.0]])]
-    assert sweep(communicator, clock=communicator.clock)[0]["seconds"] == [3.0, 4.0]
+    assert time_allreduces(communicator, clock=communicator.clock)[0]["seconds"] == [3.0, 4.0]
 
 
 def test_bus_bandwidth_is_what_a_ring_sends():

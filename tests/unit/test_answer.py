@@ -24,7 +24,7 @@ def answers(make_recorded, tmp_path):
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
-        return answer.answers(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
+        return answer.answer_workloads(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
 
     return of
 

@@ -7,7 +7,7 @@ import pytest
 from examples import expand
 
 from study.core.errors import StudyError
-from study.experiment import applicable, programs
+from study.experiment import applicability, programs
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.strategy import OF_STRATEGIES
 from study.records import own_keys
@@ -22,7 +22,7 @@ OF_TENSORFLOW = {"training_loop", "xla", "data_format"}
 
 def command(spec=COMMAND, **values):
     """The keys that a run of a command lacks."""
-    return applicable.lacking({"batch_size": 1, **values}, spec)
+    return applicability.find_inapplicable_keys({"batch_size": 1, **values}, spec)
 
 
 def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
@@ -45,9 +45,9 @@ def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
     ],
 )
 def test_our_training_has_the_keys_of_its_framework_and_strategy(framework, strategy, lacks, has):
-    found = applicable.lacking({"framework": framework, "strategy": strategy}, {})
+    found = applicability.find_inapplicable_keys({"framework": framework, "strategy": strategy}, {})
     assert lacks <= found and not has & found
-    assert found <= {*PARAMETERS, *applicable.DERIVED}
+    assert found <= {*PARAMETERS, *applicability.DERIVED}
 
 
 OTHER_VALUES = {"servers": 1, "server_placement": "min_size", "torch_compile": True,
@@ -70,11 +70,11 @@ def test_the_table_of_runs_has_the_keys_of_each_run_only():
     class Command:
         parameters, spec = of_command, COMMAND
 
-    alone, partial = appendix.with_own_keys(pd.DataFrame([of_command]).convert_dtypes(), {"b": Command})
+    alone, partial = appendix.drop_foreign_keys(pd.DataFrame([of_command]).convert_dtypes(), {"b": Command})
     assert not {*OF_TENSORFLOW, "framework", "loader"} & set(alone) and {"gpus", "epochs"} <= set(alone)
     assert partial == []
     frame = pd.DataFrame([{**row, "xla": True}, {**of_command, "xla": False}]).convert_dtypes()
-    mixed, partial = appendix.with_own_keys(frame, {"a": ours, "b": Command})
+    mixed, partial = appendix.drop_foreign_keys(frame, {"a": ours, "b": Command})
     assert mixed["training_loop"].tolist() == ["keras", pd.NA] and mixed["gpus"].notna().all()
     assert "training_loop" in partial, "its default is not shown at first"
     assert "xla" not in partial, "another value than the default is"
@@ -88,14 +88,14 @@ def both():
     of_command = {**ours.parameters, "benchmark": "mine", "batch_size": 1, **dict.fromkeys(programs.WITHOUT, "none")}
     found = []
     for run, spec, per_rank in ((ours.parameters, {}, 20), (of_command, COMMAND, 1)):
-        told = own_keys.of_run(SimpleNamespace(spec=spec), run)
+        told = own_keys.describe_lacking_keys(SimpleNamespace(spec=spec), run)
         place = {"machine": "local", "status": "ok", "record": f"runs/{run['benchmark']}/record.json"}
         found.append({**run, **place, "batch_size_per_rank": per_rank, **told})
     return pd.DataFrame(found)
 
 
 def test_what_is_written_of_a_command_has_no_value_of_a_key_that_it_does_not_have(both, tmp_path):
-    own_keys.emptied(both).to_csv(tmp_path / "runs.csv", index=False)
+    own_keys.empty_lacking_keys(both).to_csv(tmp_path / "runs.csv", index=False)
     written = pd.read_csv(tmp_path / "runs.csv", dtype=str, keep_default_na=False)
     names = ["gpus", "epochs", "loader", "dataset", "batch_size", "batch_size_per_rank", "framework", "xla"]
     assert written.loc[0, names].tolist()[:4] == ["2", "4", "read_csv", both["dataset"][0]]
@@ -105,9 +105,9 @@ def test_what_is_written_of_a_command_has_no_value_of_a_key_that_it_does_not_hav
     read = read_runs(tmp_path / "runs.csv")
     kept = [name for name in both if name not in (own_keys.LACKING, own_keys.REASON)]
     assert read[kept].to_dict("records") == both[kept].to_dict("records"), "readers have what they had"
-    assert own_keys.of_benchmarks(read) == own_keys.of_benchmarks(both) != {}
+    assert own_keys.list_lacking_columns(read) == own_keys.list_lacking_columns(both) != {}
     only_ours = both[:1].drop(columns=own_keys.LACKING)
-    assert own_keys.emptied(only_ours).equals(only_ours)
+    assert own_keys.empty_lacking_keys(only_ours).equals(only_ours)
 
 
 def test_tables_have_no_key_that_their_commands_do_not_have(both):

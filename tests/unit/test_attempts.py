@@ -8,7 +8,7 @@ import pytest
 from examples import STUDY, define
 
 from study import plan
-from study.core import checked, configuration, fields
+from study.core import configuration, fields, validation
 from study.core.errors import StudyError
 from study.core.files import write_sealed
 from study.experiment import earlier_attempts, expansion, identity, inputs
@@ -23,14 +23,14 @@ QUIET, BUSY = 0.01, 0.6  # shares of the cores that others used
 
 
 def used_by(others):
-    nothing = {each.name: None for each in fields.section("background").fields if not each.derived}
+    nothing = {each.name: None for each in fields.find_section("background").fields if not each.derived}
     return {**nothing, "others_cpu_share": others, "busiest_others": "burner 0.60"}
 
 
 @pytest.fixture
 def runs():
     grid = {"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2], "loader": "npy", "epochs": 1, "repeats": 2}
-    return expansion.expand("test", {**STUDY, "runs": [grid]}, "test.yaml").runs
+    return expansion.expand_study("test", {**STUDY, "runs": [grid]}, "test.yaml").runs
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def block(found):
 def again(runs, results, earlier):
     """Do what Snakemake's start does with the blocks that are due; returns the directories."""
     moved = [run.directory for each in attempts.due(runs, results, ONCE) for run in each.runs]
-    attempts.put_aside(moved, results, earlier)
+    attempts.set_aside_attempts(moved, results, earlier)
     return moved
 
 
@@ -90,10 +90,10 @@ def test_attempts_end_and_the_last_one_counts(runs, ended, tmp_path):
     results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
     for run in runs:
         ended(run, BUSY, runtime=1.0)
-    earlier = earlier_attempts.numbers(runs, results)
+    earlier = earlier_attempts.count_earlier_attempts(runs, results)
     assert earlier == {} and len(again(runs, results, earlier)) == 2
     assert attempts.due(runs, results, ONCE) == [], "it is to do, not due"
-    assert earlier_attempts.numbers(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
+    assert earlier_attempts.count_earlier_attempts(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
     for run in runs:
         ended(run, BUSY, runtime=9.0)
     assert attempts.due(runs, results, ONCE) == []
@@ -135,30 +135,32 @@ def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
 
 def test_the_first_attempt_has_the_definition_of_before(runs):
     defined = define(runs[0])
-    assert "attempt" not in inputs.handed_over(defined), "else Snakemake would train finished runs again"
-    later = inputs.taken_over(inputs.handed_over(defined) | {"attempt": 2})
+    assert "attempt" not in inputs.to_param(defined), "else Snakemake would train finished runs again"
+    later = inputs.from_param(inputs.to_param(defined) | {"attempt": 2})
     assert later.attempt == 2 and later.fingerprint == defined.fingerprint
-    assert inputs.taken_over(inputs.handed_over(defined)) == defined
-    assert "attempt" not in identity.point_name(runs[0].parameters, runs[0].spec)
+    assert inputs.from_param(inputs.to_param(defined)) == defined
+    assert "attempt" not in identity.name_point(runs[0].parameters, runs[0].spec)
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True])
 def test_the_number_of_attempts_is_a_whole_number(value):
     settings = {key: each for key, each in machine.load("local").items() if key != "name"}
     with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
-        checked.check({**settings, "repeat_disturbed": value}, "machines", "config/machines/local.yaml")
+        validation.validate({**settings, "repeat_disturbed": value}, "machines", "config/machines/local.yaml")
 
 
 def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path, monkeypatch):
     on = machine.load("local_processes") | ONCE
     study = expansion.Study("test", "a test", {}, tuple(runs))
-    assert not [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
+    assert not [line for line in plan.list_refusals(study, on, {}) if "repeat_disturbed" in line]
     monkeypatch.setattr(background.can_measure_other_load, "__defaults__", (tmp_path,))
-    (line,) = [line for line in plan.refused(study, on, {}) if "repeat_disturbed" in line]
+    (line,) = [line for line in plan.list_refusals(study, on, {}) if "repeat_disturbed" in line]
     assert line.startswith("config/machines/local_processes.yaml: repeat_disturbed: this host does not show")
-    assert "run again at the end, at most 1 time (" in plan.summary(study, on, {})
+    assert "run again at the end, at most 1 time (" in plan.summarize(study, on, {})
     without = {key: value for key, value in on.items() if key != "repeat_disturbed"}
-    assert not [line for line in plan.refused(study, without, {}) if "repeat_disturbed" in line], "nobody asked for it"
+    assert not [line for line in plan.list_refusals(study, without, {}) if "repeat_disturbed" in line], (
+        "nobody asked for it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,27 +176,31 @@ def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, mo
 @pytest.mark.parametrize(("of_machine", "given", "times"), [({}, 0, 0), ({}, 3, 3), (ONCE, 0, 0), (NEVER, 2, 2)])
 def test_a_call_may_ask_for_another_number_than_the_machine(of_machine, given, times):
     on = machine.load("local") | of_machine
-    checked.check({**configuration.settings(), "repeat_disturbed": given}, "config", "--config")
-    asked = earlier_attempts.asked_for(on, {"repeat_disturbed": given})
+    validation.validate({**configuration.load_settings(), "repeat_disturbed": given}, "config", "--config")
+    asked = earlier_attempts.override_further_attempts(on, {"repeat_disturbed": given})
     assert attempts.further(asked) == times
-    assert earlier_attempts.asked_for(on, {}) == on
+    assert earlier_attempts.override_further_attempts(on, {}) == on
     with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
-        checked.check({**configuration.settings(), "repeat_disturbed": 11}, "config", "--config")
+        validation.validate({**configuration.load_settings(), "repeat_disturbed": 11}, "config", "--config")
 
 
 def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):
-    assert not passes.ask_for_another(), "nobody would start it"
+    assert not passes.request_another_pass(), "nobody would start it"
     codes = []
 
     def start(line):
         codes.append(0)
         if len(codes) < 3:
-            assert passes.ask_for_another()
+            assert passes.request_another_pass()
         return 0
 
-    assert passes.all_of(["snakemake"], start) == passes.Ended(0) and len(codes) == 3
-    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() + 4).code == 5, "not after an error"
-    assert passes.all_of(["snakemake"], lambda line: passes.ask_for_another() - 1, most=1) == passes.Ended(0)
+    assert passes.run_passes(["snakemake"], start) == passes.PassesResult(0) and len(codes) == 3
+    assert passes.run_passes(["snakemake"], lambda line: passes.request_another_pass() + 4).code == 5, (
+        "not after an error"
+    )
+    assert passes.run_passes(
+        ["snakemake"], lambda line: passes.request_another_pass() - 1, most_passes=1
+    ) == passes.PassesResult(0)
 
 
 def test_who_starts_snakemake_learns_what_it_planned():
@@ -204,7 +210,7 @@ def test_who_starts_snakemake_learns_what_it_planned():
         passes.note_planned(machine=line[0])
         return 0
 
-    assert passes.all_of(["summit"], start) == passes.Ended(0, {"machine": "summit"})
+    assert passes.run_passes(["summit"], start) == passes.PassesResult(0, {"machine": "summit"})
 
 
 def test_a_study_without_further_attempts_says_nothing_of_them(tmp_path):

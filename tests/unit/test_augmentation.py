@@ -10,12 +10,12 @@ from test_images import expanded
 
 from study.backends.tensorflow import augmentation as tensorflow_augmentation
 from study.backends.tensorflow import image_codec
-from study.backends.tensorflow.input import gatherer
+from study.backends.tensorflow.input import make_gatherer
 from study.core.errors import StudyError
 from study.data.images import augmentation, conversion, formats, source
 from study.data.images.layouts import Source
 from study.data.images.synthetic import Images
-from study.data.order import change_words
+from study.data.order import draw_change_words
 
 ENCODED = [name for name in formats.FORMATS if name != "memory"]
 HEIGHT, WIDTH = 100, 150
@@ -24,7 +24,7 @@ PLACES = np.stack([*np.mgrid[:HEIGHT, :WIDTH], np.zeros((HEIGHT, WIDTH))], axis=
 
 
 def seeds(number):
-    return [tf.constant(each[:2]) for each in augmentation.seeds(change_words(3, 0, number))]
+    return [tf.constant(each[:2]) for each in augmentation.make_seeds(draw_change_words(3, 0, number))]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def seeds(number):
 )
 def test_boxes_have_the_areas_and_shapes_of_their_source(kind, least, widest):
     boxes = augmentation.OF_WHOLE_IMAGES[kind].boxes
-    cut = tf.function(lambda seed: tf.shape(tensorflow_augmentation._cut(tf.constant(PLACES), boxes, seed)))
+    cut = tf.function(lambda seed: tf.shape(tensorflow_augmentation._cut_random_box(tf.constant(PLACES), boxes, seed)))
     sizes = np.array([cut(seed).numpy()[:2] for seed in seeds(400)])
     share, aspect = sizes.prod(axis=1) / (HEIGHT * WIDTH), sizes[:, 1] / sizes[:, 0]
     assert share.min() >= least - 0.02 and share.min() < 0.2 and share.max() > 0.8
@@ -44,7 +44,7 @@ def test_boxes_have_the_areas_and_shapes_of_their_source(kind, least, widest):
 def test_a_box_is_a_piece_of_the_image():
     boxes = augmentation.OF_WHOLE_IMAGES["slim"].boxes
     for seed in seeds(5):
-        piece = tensorflow_augmentation._cut(tf.constant(PLACES), boxes, seed).numpy()
+        piece = tensorflow_augmentation._cut_random_box(tf.constant(PLACES), boxes, seed).numpy()
         top, left, _ = piece[0, 0]
         assert np.array_equal(piece, PLACES[top : top + piece.shape[0], left : left + piece.shape[1]])
 
@@ -75,7 +75,7 @@ def test_colours_change_in_each_order_as_by_hand(order):
     wanted = pixels.astype(float)
     for name in order:
         wanted = by_hand(wanted, name, amounts[name])
-    found = tensorflow_augmentation._recolouring(tf.constant(pixels), order, [tf.constant(0.75)] * 4)()
+    found = tensorflow_augmentation._make_recolouring(tf.constant(pixels), order, [tf.constant(0.75)] * 4)()
     assert found.numpy() == pytest.approx(wanted, abs=2e-5)
     assert sorted(order) == sorted(amounts) and len({*augmentation.ORDERS}) == 4
 
@@ -84,7 +84,7 @@ def test_colours_change_in_each_order_as_by_hand(order):
 def test_each_way_to_scale_a_box_is_drawn_equally_often():
     numbers = tf.random.stateless_uniform([4000], [1, 2])
     drawn = tf.function(
-        lambda number: tensorflow_augmentation._one_of(number, [lambda i=i: tf.constant(i) for i in range(4)])
+        lambda number: tensorflow_augmentation._compute_one_of(number, [lambda i=i: tf.constant(i) for i in range(4)])
     )
     counts = np.bincount([drawn(number).numpy() for number in numbers[:400]], minlength=4)
     assert (abs(counts - 100) < 5 * np.sqrt(75)).all(), counts
@@ -105,13 +105,17 @@ def converted(tmp_path_factory):
 
 def images_of(folder, name, kind, light_from=None, seed=5):
     reader = source.Reader(formats.open_format(name, folder / name, 6))
-    return source.Images(reader, source.Shape(16, 20, 3, 3)).changing(seed, True).augmented(kind, light_from)
+    return (
+        source.Images(reader, source.Shape(16, 20, 3, 3))
+        .change_at_random(seed, True)
+        .change_augmentation(kind, light_from)
+    )
 
 
 def inputs(images, positions, epoch):
     changes = images.changes(np.array(positions), epoch)
     given = [positions, changes] if changes.size else [positions]
-    return gatherer(images)(*(tf.constant(each, tf.int64) for each in given))[0].numpy()
+    return make_gatherer(images)(*(tf.constant(each, tf.int64) for each in given))[0].numpy()
 
 
 @pytest.mark.parametrize("kind", list(augmentation.OF_WHOLE_IMAGES))
@@ -128,7 +132,7 @@ def test_changes_follow_from_seed_epoch_and_sample_alone(converted, kind):
 
 def test_validation_and_training_without_changes_take_the_centre(converted):
     images = images_of(converted, "lmdb", "slim")
-    centre = gatherer(images)(tf.constant([0, 3], tf.int64))[0].numpy()
+    centre = make_gatherer(images)(tf.constant([0, 3], tf.int64))[0].numpy()
     assert np.array_equal(inputs(images_of(converted, "lmdb", "none"), [0, 3], 7), centre)
     assert not np.array_equal(inputs(images, [0, 3], 7), centre)
 

@@ -32,9 +32,9 @@ class Host:
         self.folder, self.now = folder, 100.0
         self.on: dict[int, int] = {}  # {process: the CPU on which it ran last}, where that is told
         self.bound: dict[int, set[int]] = {}  # {process: the CPUs on which it may run}
-        monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
+        monkeypatch.setattr(cores, "list_allowed_cpus", lambda: [0, 1])
         monkeypatch.setattr(background, "CLOCK_S", 60.0)
-        monkeypatch.setattr(cores, "of_process", lambda pid, root: frozenset(self.bound.get(pid, ())))
+        monkeypatch.setattr(cores, "read_cpus_of_process", lambda pid, root: frozenset(self.bound.get(pid, ())))
         self.processes({})
         self.cores([0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0])
 
@@ -523,7 +523,7 @@ BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() <
 
 
 @pytest.mark.slow
-@pytest.mark.timed  # of busy processes of tests beside it, this one's are not the busiest
+@pytest.mark.measure_waits  # of busy processes of tests beside it, this one's are not the busiest
 def test_real_processes_are_told_apart(tmp_path):
     other = tmp_path / "busybody"
     shutil.copy("/bin/sh", other)
@@ -706,7 +706,10 @@ def test_rows_of_machines_with_one_name_are_not_mixed(tmp_path, boot, share):
     reason = None if share else "several machines are named a: whose readings are whose cannot be told; rename one"
     assert (found["background_reason"], disturbance.explain_unknown(found)) == (reason, reason)
     assert disturbance.is_disturbed(found) is (True if share else None)
-    assert set(found) == {each.name for each in fields.section("background").fields} - {"disturbed", "disturbed_by"}
+    assert set(found) == {each.name for each in fields.find_section("background").fields} - {
+        "disturbed",
+        "disturbed_by",
+    }
 
 
 def test_a_run_that_was_watched_in_part_is_not_called_undisturbed(tmp_path):
@@ -812,7 +815,7 @@ def limited():
 
 
 @pytest.mark.slow
-@pytest.mark.timed  # on a busy machine it does not come to its quota
+@pytest.mark.measure_waits  # on a busy machine it does not come to its quota
 def test_a_real_quota_and_a_busy_sibling_are_noticed(limited):
     """The quota stops a busy process for 95 % of the time; a third is asked for, as the machine may be shared."""
     line = [sys.executable, "-c", IN_A_GROUP, *map(str, limited)]
@@ -827,7 +830,7 @@ def test_a_real_quota_and_a_busy_sibling_are_noticed(limited):
 
 
 def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
-    monkeypatch.setattr(cores, "allowed", lambda: [0, 1])
+    monkeypatch.setattr(cores, "list_allowed_cpus", lambda: [0, 1])
     monkeypatch.setattr(disturbance.time, "sleep", lambda _: host.cores([60, 0, 0, 0, 0, 0, 0, 0], [60] + [0] * 7))
     clock = itertools.chain([0.0], itertools.repeat(1.0))
     monkeypatch.setattr(Background.__init__, "__defaults__", (None, cores.ROOT, lambda: next(clock)))

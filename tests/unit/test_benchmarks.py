@@ -15,13 +15,13 @@ from test_training import make_data
 
 from study import workloads
 from study.backends.tensorflow import metrics, seeds
-from study.backends.tensorflow.input import batches
+from study.backends.tensorflow.input import make_batches
 from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.data import feature_scaling
 from study.data.order import EpochOrder
-from study.data.samples import Arrays, Joined, part
+from study.data.samples import Arrays, Joined, select_part
 from study.experiment.expansion import load_study
 from study.instruments import phases
 from study.training import rank
@@ -32,7 +32,7 @@ from study.workloads.p1b3.tensorflow import growth_sign_accuracy
 
 
 def benchmark(name):
-    return workloads.with_model(name, configuration.load_named("benchmarks", name))
+    return workloads.load_benchmark(name, configuration.load_named("benchmarks", name))
 
 
 def dense(*widths):
@@ -56,7 +56,7 @@ def test_parameters_at_full_width(name, shape, parameters):
     with tf.Graph().as_default():  # in which weights have shapes and no values: they would take a gigabyte
         assert made.build_model(shape).count_params() == parameters
     features = 1_000 if name == "p1b3" else shape[0]  # its network has the dose beside them
-    assert operations.parameters(name, made.spec["model"], features) == parameters, "without building it"
+    assert operations.count_parameters(name, made.spec["model"], features) == parameters, "without building it"
     assert f"{parameters:,}" in (ROOT / "docs" / "benchmarks.md").read_text()
 
 
@@ -113,7 +113,7 @@ def array(rows):
 
 def test_max_abs_scaling_is_over_both_sets():
     train, test = array([[1, -4, 0], [2, 2, 0]]), array([[-8, 1, 0]])
-    scaler = feature_scaling.max_abs(train, test)
+    scaler = feature_scaling.fit_max_abs(train, test)
     scaler.apply(train)
     scaler.apply(test)
     assert np.array_equal(train, array([[0.125, -1, 0], [0.25, 0.5, 0]]))
@@ -122,14 +122,14 @@ def test_max_abs_scaling_is_over_both_sets():
 
 def test_min_max_scaling_is_over_both_sets():
     train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, 4, 3]])
-    scaler = feature_scaling.min_max(train, test)
+    scaler = feature_scaling.fit_min_max(train, test)
     scaler.apply(train)
     scaler.apply(test)
     assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
     assert np.array_equal(test, array([[1, 1, 0]]))
 
 
-@pytest.mark.parametrize("fit", [feature_scaling.max_abs, feature_scaling.min_max])
+@pytest.mark.parametrize("fit", [feature_scaling.fit_max_abs, feature_scaling.fit_min_max])
 def test_missing_values_are_refused_where_no_scaling_fills_them(fit):
     """Else the whole column would be NaN, and the run would fail with advice on its learning rate."""
     train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, np.nan, np.nan]])
@@ -139,7 +139,7 @@ def test_missing_values_are_refused_where_no_scaling_fills_them(fit):
 
 def test_missing_values_become_the_mean():
     matrix = array([[1, 7, np.nan], [np.nan, 7, np.nan], [3, 7, np.nan]])
-    feature_scaling.standard(matrix).apply(matrix)
+    feature_scaling.fit_standard(matrix).apply(matrix)
     deviation = np.sqrt(2 / 3)
     assert matrix == pytest.approx(array([[-1 / deviation, 0, 0], [0, 0, 0], [1 / deviation, 0, 0]]))
 
@@ -208,7 +208,7 @@ def test_p1b3_filters_and_splits():
     assert (len(data.train), len(data.validation), len(data.test)) == (20, 2, 1)
     growth = np.concatenate([data.train.y, data.validation.y]).ravel()
     assert sorted(growth) == pytest.approx(sorted(row[3] / 100 for row in training_rows))
-    x, y = next(iter(batches(data.test, 1)))
+    x, y = next(iter(make_batches(data.test, 1)))
     # expression of B:2 (5, 0) and descriptor of 20 (3), standardised over two rows each, then the concentration
     assert x.numpy() == pytest.approx(array([[1, -1, 1, -4.25]]))
     assert y.numpy() == pytest.approx(array([[-0.8]]))
@@ -238,7 +238,7 @@ def test_joining_never_makes_the_whole_matrix():
     values, y = (random.random((10_000, 1), dtype=np.float32) for _ in range(2))
     samples = Joined(values, tables, keys, y)
     joined = np.concatenate([tables[0][keys[0]], tables[1][keys[1]], values], axis=1)
-    found = [x.numpy() for x, _ in batches(samples.rows(slice(100, 400)), 64)]
+    found = [x.numpy() for x, _ in make_batches(samples.rows(slice(100, 400)), 64)]
     assert np.array_equal(np.concatenate(found), joined[100:400])
     held = sum(array.nbytes for array in (values, y, *tables, *keys))
     assert held < joined.nbytes / 8
@@ -247,7 +247,7 @@ def test_joining_never_makes_the_whole_matrix():
 @pytest.mark.parametrize(("samples", "size"), [(100, 3), (7, 7), (64, 2)])
 def test_parts_do_not_overlap_and_are_equally_many(samples, size):
     x = np.arange(samples, dtype=np.float32)
-    parts = [part(Arrays(x, x), rank, size) for rank in range(size)]
+    parts = [select_part(Arrays(x, x), rank, size) for rank in range(size)]
     seen = np.concatenate([each.arrays()[0] for each in parts])
     assert len(set(seen)) == len(seen) == samples // size * size
     assert {len(each) for each in parts} == {samples // size}
@@ -257,7 +257,7 @@ def test_parts_do_not_overlap_and_are_equally_many(samples, size):
 def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():
     samples = Arrays(np.arange(50, dtype=np.float32), np.arange(50, dtype=np.float32))
     order = EpochOrder(seed=7)
-    shuffled = batches(samples, 10, order)
+    shuffled = make_batches(samples, 10, order)
     epochs = []
     for epoch in (0, 1, 0):
         order.set(epoch)
@@ -266,7 +266,7 @@ def test_shuffling_is_anew_every_epoch_and_order_is_kept_without():
     assert epochs[0] != epochs[1]
     assert epochs[0] == epochs[2], "an epoch's order does not depend on what came before it"
     assert shuffled.cardinality() == 5
-    ordered = np.concatenate([x.numpy() for x, _ in batches(samples, 10)])
+    ordered = np.concatenate([x.numpy() for x, _ in make_batches(samples, 10)])
     assert ordered.tolist() == list(range(50))
 
 
@@ -349,7 +349,7 @@ def test_a_last_batch_of_fewer_samples_weighs_less():
     def of_batch(y_true, y_pred):
         return tf.reduce_mean(y_pred)
 
-    (made,) = metrics.made(SimpleNamespace(metrics=lambda: [of_batch]))
+    (made,) = metrics.make_metrics(SimpleNamespace(metrics=lambda: [of_batch]))
     metric = tf_keras.metrics.MeanMetricWrapper(made, made.__name__)
     metric.update_state(tf.zeros((3, 1)), tf.ones((3, 1)))
     metric.update_state(tf.zeros((1, 1)), tf.zeros((1, 1)))

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from study import plan
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.machines import launchers, machine, queues
@@ -36,19 +36,19 @@ def own_config(tmp_path_factory):
     """A copy of config/ that the code reads instead; a text that it has parsed once is not parsed again."""
     root = tmp_path_factory.mktemp("broken")
     shutil.copytree(SHIPPED, root / "config")
-    before = checked.ROOT, configuration.CONFIG, Path.cwd()
-    checked.ROOT, configuration.CONFIG = root, root / "config"
+    before = validation.ROOT, configuration.CONFIG, Path.cwd()
+    validation.ROOT, configuration.CONFIG = root, root / "config"
     os.chdir(root)
     with pytest.MonkeyPatch.context() as patch:
-        parsed = functools.cache(checked._parsed)
+        parsed = functools.cache(validation._parse_once)
 
         def again(*given):
             tree, content = parsed(*given)
             return tree, copy.deepcopy(content)
 
-        patch.setattr(checked, "_parsed", again)
+        patch.setattr(validation, "_parse_once", again)
         yield root / "config"
-    checked.ROOT, configuration.CONFIG, folder = before
+    validation.ROOT, configuration.CONFIG, folder = before
     os.chdir(folder)
 
 
@@ -63,7 +63,7 @@ def use(kind, name):
         for ranks in (1, 6, 384):
             launchers.refuse_ranks(ranks, on) or queues.refuse_run(queues.Timed(ranks, on["time_limit_s"]), on, {})
         queues.advise_components([queues.Timed(ranks, on["time_limit_s"]) for ranks in (1, 384)], on, {})
-        plan.summary(expansion.load_study("smoke"), on, {})
+        plan.summarize(expansion.load_study("smoke"), on, {})
     else:
         expansion.load_study(f"of_{name}")
 

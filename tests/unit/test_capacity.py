@@ -19,7 +19,7 @@ TWO = Capacity(2, "2 cores, 1 for each rank", host_capabilities.CORES)
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(host_capabilities.cores, "usable", lambda: 2.0)
+    monkeypatch.setattr(host_capabilities.cores, "count_usable_cores", lambda: 2.0)
 
 
 @pytest.mark.parametrize(
@@ -52,33 +52,33 @@ def study_on(*counts, **point):
 
 @pytest.mark.parametrize("on", ["local", "local_mpi", "local_processes"])
 def test_the_plan_warns_of_ranks_that_share_cores(two_cores, on):
-    (line,) = plan._crowded(study_on(1, 2, 4, 8), machine(on))
+    (line,) = plan._warn_of_shared_cores(study_on(1, 2, 4, 8), machine(on))
     assert line.startswith(
         "  Warning: 2 runs on 4, 8 ranks share cores: with cores_per_rank: 1 they need up to 8, and "
     )
     assert "this machine has 2; such runs are marked oversubscribed" in line and "\n" not in line
-    assert line in plan.summary(study_on(1, 2, 4, 8), machine(on), {})
-    assert plan._crowded(study_on(1, 2), machine(on)) == []
+    assert line in plan.summarize(study_on(1, 2, 4, 8), machine(on), {})
+    assert plan._warn_of_shared_cores(study_on(1, 2), machine(on)) == []
 
 
 def test_threads_and_servers_need_cores_too(two_cores):
-    assert "on 1 rank share" in plan._crowded(study_on(1, intra_op_threads=3), machine("local"))[0]
+    assert "on 1 rank share" in plan._warn_of_shared_cores(study_on(1, intra_op_threads=3), machine("local"))[0]
     server = study_on(1, strategy="parameter_server", servers=1, loader="npy")
-    assert "need up to 3" in plan._crowded(server, machine("local"))[0], "a chief, a worker and a server"
+    assert "need up to 3" in plan._warn_of_shared_cores(server, machine("local"))[0], "a chief, a worker and a server"
 
 
 def test_cores_of_other_nodes_are_not_judged_here(two_cores):
     for on in (machine("summit"), {**machine("local"), "hosts": {"a": 8}}):
-        assert plan._crowded(study_on(4), on) == []
+        assert plan._warn_of_shared_cores(study_on(4), on) == []
 
 
 def test_ranks_do_not_share_a_gpu_in_silence(monkeypatch):
     monkeypatch.setattr(launchers.nvml, "import_library", lambda: FakeNvml(3))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     on = {**machine("local"), "gpus_per_rank": 1}
-    (line,) = [line for line in plan.refused(study_on(1, 2, 4), on, {}) if "gpus_per_rank" in line]
+    (line,) = [line for line in plan.list_refusals(study_on(1, 2, 4), on, {}) if "gpus_per_rank" in line]
     assert line.startswith("config/machines/local.yaml: gpus_per_rank: 1: CUDA shows fewer GPUs here than 4 ranks need")
-    assert not [line for line in plan.refused(study_on(1, 2), on, {}) if "gpus_per_rank" in line]
+    assert not [line for line in plan.list_refusals(study_on(1, 2), on, {}) if "gpus_per_rank" in line]
 
 
 def candidates(**narrows):

@@ -15,10 +15,11 @@ from study import plan
 from study.commands.analysis import check
 from study.compare import reference_check as checks
 from study.compare import references
-from study.core import checked, code_version, configuration
+from study.compare.estimates import Estimate
+from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
-from study.core.statistics import exact
+from study.core.statistics import make_exact_sample
 from study.experiment import expansion, schemas
 from study.experiment.study import Reference
 from study.instruments import calibration
@@ -30,8 +31,8 @@ STEADY = [10.0, 10.1, 9.9, 10.05]
 
 def study_with(*declared, repeats=4):
     content = {**STUDY, "runs": [{**POINT, "repeats": repeats}], "references": list(declared)}
-    checked.check(content, schemas.studies(), "test.yaml")
-    return expansion.expand("test", content, "test.yaml")
+    validation.validate(content, schemas.build_study_schema(), "test.yaml")
+    return expansion.expand_study("test", content, "test.yaml")
 
 
 RUNTIME = {"quantity": "runtime_s", "high": 0.05}
@@ -43,14 +44,14 @@ class Machine:
     def __init__(self, make_run, folder, monkeypatch, capsys):
         self.make_run, self.results, self.capsys, self.patch = make_run, folder, capsys, monkeypatch
         self.study, self.started = None, itertools.count(1)
-        monkeypatch.setattr(configuration, "own", lambda: folder / "config")
+        monkeypatch.setattr(configuration, "find_own_folder", lambda: folder / "config")
         monkeypatch.setattr(expansion, "load_study", lambda name, on: self.study)
-        monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-        monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
+        monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+        monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
 
     @property
     def file(self):
-        return references.path_of("local", "test")
+        return references.build_path("local", "test")
 
     def runs(self, study, runtimes, calibrations=None, **made):
         """Replace all runs by ones that took so long."""
@@ -161,13 +162,13 @@ def test_further_repeats_are_compared_without_the_reference_s_own(local):
 @pytest.mark.slow
 def test_runs_with_several_versions_of_the_libraries_are_no_repeats(local, monkeypatch):
     local.runs(study_with(RUNTIME), STEADY)
-    frames = checks._runs
+    frames = checks._read_runs
 
     def mixed(*arguments):
         frame = frames(*arguments)
         return frame.assign(packages=["tensorflow 2.15"] * 2 + ["tensorflow 2.18"] * 2)
 
-    monkeypatch.setattr(checks, "_runs", mixed)
+    monkeypatch.setattr(checks, "_read_runs", mixed)
     local.check()
     assert local.row.verdict == "runs with several versions of the libraries"
 
@@ -251,15 +252,15 @@ def test_a_rate_is_multiplied_by_the_calibration():
     """The host is 20 % slower: 1000/s x 0.5 s = 800/s x 0.625 s = 500 samples per calibration."""
     name = "throughput_samples_per_s"
     reference = Reference(name, "runs", {}, True, -0.05, None)
-    then = checks._series(reference, "p", repeats([1000.0, 1010.0, 990.0], 1, 0.5, quantity=name))
-    now = checks._series(reference, "p", repeats([800.0, 792.0, 808.0], 9, 0.625, quantity=name))
+    then = checks._make_series(reference, "p", repeats([1000.0, 1010.0, 990.0], 1, 0.5, quantity=name))
+    now = checks._make_series(reference, "p", repeats([800.0, 792.0, 808.0], 9, 0.625, quantity=name))
     assert (then.values, now.values) == ([500.0, 505.0, 495.0], [500.0, 495.0, 505.0])
-    (own,) = checks.accept([then], {})
-    row = checks.compare([now], {own.key: own}).iloc[0]
+    (own,) = checks.accept_series([then], {})
+    row = checks.compare_series([now], {own.key: own}).iloc[0]
     assert (own.unit, own.value) == ("samples per calibration", pytest.approx(500, rel=1e-4))
     assert (row["ratio"], row["verdict"]) == (pytest.approx(1), "pass")
     other = dataclasses.replace(own, value=2000.0, unit="calibrations")
-    assert checks.compare([now], {own.key: other}).iloc[0]["verdict"] == "reference in another unit"
+    assert checks.compare_series([now], {own.key: other}).iloc[0]["verdict"] == "reference in another unit"
 
 
 @pytest.mark.parametrize(("failed", "verdict"), [(0, "pass"), (2, "pass"), (3, "failures")])
@@ -268,24 +269,24 @@ def test_failures_of_the_reference_s_own_runs_are_none_of_the_later_ones(failed,
     """4 of 10 runs failed when they were accepted: later 0 of 4 and 2 of 6 are no more, and 3 of 7 are."""
     reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
     accepted = repeats([10.0, 10.1, 9.9, 10.05, 9.95, 10.0], 1, failed=4)
-    (own,) = checks.accept([checks._series(reference, "p", accepted)], {})
+    (own,) = checks.accept_series([checks._make_series(reference, "p", accepted)], {})
     assert (own.failed, len(own.failed_runs), len(own.runs)) == (4, 4, 6)
     own = dataclasses.replace(own, failed_runs=None) if by_hand else own
     later = pd.concat([accepted, repeats([10.0, 10.1, 9.9, 10.05], 20, failed=failed)])
-    row = checks.compare([checks._series(reference, "p", later)], {own.key: own}).iloc[0]
+    row = checks.compare_series([checks._make_series(reference, "p", later)], {own.key: own}).iloc[0]
     assert (row["repeats"], row["verdict"]) == (4, verdict)
     if not by_hand:
         assert row["repeats_failed"] == failed
         assert (f"failed in {failed} of {4 + failed} runs" in row["reason"]) == bool(failed)
-    unchanged = checks.compare([checks._series(reference, "p", accepted)], {own.key: own}).iloc[0]
+    unchanged = checks.compare_series([checks._make_series(reference, "p", accepted)], {own.key: own}).iloc[0]
     assert unchanged["verdict"] == "the reference's own runs"
 
 
 def test_repeats_that_are_alike_count_as_fewer_in_a_reference_too():
     """Eight that rise steadily count as 3: of the interval's 90 %, t is 2.920 with 2 degrees of freedom, not 1.895."""
     rising = repeats([10.0, 10.2, 10.4, 10.6, 10.8, 11.0, 11.2, 11.4], 1)
-    series = checks._series(Reference("runtime_s", "runs", {}, False, None, 0.5), "p", rising)
-    (own,) = checks.accept([series], {})
+    series = checks._make_series(Reference("runtime_s", "runs", {}, False, None, 0.5), "p", rising)
+    (own,) = checks.accept_series([series], {})
     logarithms = np.log(series.values)
     half = 2.91999 * logarithms.std(ddof=1) / math.sqrt(3)
     assert (own.repeats, own.worth) == (8, 3)
@@ -296,10 +297,10 @@ def test_repeats_that_are_alike_count_as_fewer_in_a_reference_too():
 def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():
     """None of 4 failed in the reference. Of 5 later ones the host of one was lost: it is told, and 4 are compared."""
     reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
-    (own,) = checks.accept([checks._series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 1))], {})
+    (own,) = checks.accept_series([checks._make_series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 1))], {})
     later = repeats([10.0, 10.1, 9.9, 10.06], 20, failed=1)
     oom, lost = (
-        checks.compare([checks._series(reference, "p", rows)], {own.key: own}).iloc[0]
+        checks.compare_series([checks._make_series(reference, "p", rows)], {own.key: own}).iloc[0]
         for rows in (later, later.assign(failure_kind="host_lost"))
     )
     assert (oom["verdict"], oom["repeats_failed"]) == ("failures", 1)
@@ -310,12 +311,12 @@ def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():
 def test_failures_among_repeats_that_were_added_later_are_a_share_of_all():
     """2 of 10 failed in the reference. After a first verdict of 4 runs, 4 more end well and 2 fail: 2 of 10, not 6."""
     reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
-    (own,) = checks.accept([checks._series(reference, "p", repeats([10.0] * 7 + [10.1], 1, failed=2))], {})
-    first = [checks._series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 20))]
-    looked = checks.seen(first, checks.compare(first, {own.key: own}), {})
+    (own,) = checks.accept_series([checks._make_series(reference, "p", repeats([10.0] * 7 + [10.1], 1, failed=2))], {})
+    first = [checks._make_series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 20))]
+    looked = checks.add_first_verdicts(first, checks.compare_series(first, {own.key: own}), {})
     more = pd.concat([repeats([10.0, 10.1, 9.9, 10.05], 20), repeats([10.0, 9.9, 10.1, 10.2], 30, failed=2)])
-    found = checks.first_seen([checks._series(reference, "p", more)], looked)
-    row = checks.compare(found, {own.key: own}).iloc[0]
+    found = checks.drop_later_repeats([checks._make_series(reference, "p", more)], looked)
+    row = checks.compare_series(found, {own.key: own}).iloc[0]
     assert (row["repeats"], row["verdict"]) == (4, "pass")
     assert row["reason"].startswith("failed in 2 of 10 runs")
 
@@ -363,8 +364,8 @@ def test_the_nearest_point_is_named(local):
 
 def test_a_load_is_not_divided_by_a_calibration(local):
     loading = [{"benchmark": "nt3", "loader": ["read_csv"], "repeats": 3}]
-    local.study = expansion.expand("test", {**STUDY, "loading": loading}, "test.yaml")
-    point = next(iter(checks.points(local.study, "loads")))
+    local.study = expansion.expand_study("test", {**STUDY, "loading": loading}, "test.yaml")
+    point = next(iter(checks.list_points(local.study, "loads")))
     by_hand(local, quantity="load_s", point=point, unit="calibrations", high=0.5)
     with pytest.raises(StudyError, match="unknown unit 'calibrations' of load_s; write s$"):
         local.check()
@@ -423,8 +424,8 @@ def test_measured_and_modelled_power_are_not_averaged(local):
 
 def test_a_quantity_that_a_program_does_not_tell_has_its_reason():
     frame = pd.DataFrame({"program_reason": ["its batch size is not known"] * 2})
-    assert checks._reason("time_per_step_s", frame) == "its batch size is not known"
-    assert checks._reason("runtime_s", frame) is None
+    assert checks._explain_missing_values("time_per_step_s", frame) == "its batch size is not known"
+    assert checks._explain_missing_values("runtime_s", frame) is None
 
 
 def test_a_quantity_of_the_target_has_a_reason(local):
@@ -479,7 +480,7 @@ def test_limits():
         (0.95, 1.04, "pass"), (0.95, 1.06, "uncertain"), (1.06, 1.2, "regression"), (0.8, 0.89, "regression"),
         (0.85, 1.0, "uncertain"),
     ):  # fmt: skip
-        assert checks.verdict(low, high, Limits) == expected
+        assert checks.judge_ratio(Estimate(1.0, low, high), Limits) == expected
 
 
 def simulated(change, rows, worlds=1000, noise=0.02):
@@ -490,10 +491,10 @@ def simulated(change, rows, worlds=1000, noise=0.02):
         for row in range(rows):
             now, then = (np.exp(random.normal(0, noise, 4)) for _ in range(2))
             new = checks.Series("runtime_s", str(row), "s", list(now * change), None, 0.05)
-            (own,) = checks.accept([checks.Series("runtime_s", str(row), "s", list(then), None, 0.05)], {})
+            (own,) = checks.accept_series([checks.Series("runtime_s", str(row), "s", list(then), None, 0.05)], {})
             series.append(new)
             accepted[new.key] = own
-        alarms += (checks.compare(series, accepted)["verdict"] == checks.REGRESSION).any()
+        alarms += (checks.compare_series(series, accepted)["verdict"] == checks.REGRESSION).any()
     return alarms / worlds
 
 
@@ -540,4 +541,4 @@ def test_only_a_study_with_relative_to_is_calibrated():
 
 
 def test_an_exact_value_has_no_interval():
-    assert references.Accepted("runtime_s", "p", 2.0, "s").sample == exact(2.0)
+    assert references.Accepted("runtime_s", "p", 2.0, "s").sample == make_exact_sample(2.0)

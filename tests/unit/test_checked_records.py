@@ -110,7 +110,7 @@ def test_readers_at_the_same_time_keep_what_both_have_checked(path, tmp_path):
     with CheckedRecords(tmp_path) as one, CheckedRecords(tmp_path) as two:
         one.read(path)
         two.read(other)
-    assert all(CheckedRecords(tmp_path).known(each.read_bytes()) for each in (path, other))
+    assert all(CheckedRecords(tmp_path).find_accepted(each.read_bytes()) for each in (path, other))
 
 
 def test_a_run_notes_its_own_record_at_its_end(path, tmp_path, checks, monkeypatch):
@@ -132,4 +132,4 @@ def test_a_note_that_has_grown_too_long_keeps_what_was_read_last(path, tmp_path,
     note.write_text(f"{'0' * 64}\n" * 9)
     monkeypatch.setattr(checked_records, "MOST_BYTES", 99)
     read(path, tmp_path)
-    assert len(note.read_text()) == 65 and CheckedRecords(tmp_path).known(path.read_bytes())
+    assert len(note.read_text()) == 65 and CheckedRecords(tmp_path).find_accepted(path.read_bytes())

@@ -23,7 +23,7 @@ def names(folder):
 
 def test_the_latest_comes_back_as_it_was(tmp_path):
     save(tmp_path, [1, 2, 3])
-    epoch, state, history = checkpoints.latest(tmp_path, LABELS, SHAPES)
+    epoch, state, history = checkpoints.read_latest(tmp_path, LABELS, SHAPES)
     assert (epoch, state["0000 kernel"].tolist(), int(state["0001 step"])) == (3, [[3.0] * 3] * 2, 3)
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert names(tmp_path) == ["epoch-000002.npz", "epoch-000003.npz"]
@@ -35,7 +35,7 @@ def test_when_one_is_due():
 
 
 def test_without_any_there_is_none(tmp_path):
-    assert checkpoints.latest(tmp_path, LABELS, SHAPES) is None
+    assert checkpoints.read_latest(tmp_path, LABELS, SHAPES) is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_without_any_there_is_none(tmp_path):
 )
 def test_another_run_s_is_passed_over(tmp_path, labels, shapes):
     save(tmp_path, [1])
-    assert checkpoints.latest(tmp_path, labels, shapes) is None
+    assert checkpoints.read_latest(tmp_path, labels, shapes) is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "not an archive"])
@@ -60,7 +60,7 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path, damage):
     if damage == "flipped":
         content[content.index(b"array_0.npy") + 150] ^= 0xFF
     path.write_bytes({"cut": content[:-40], "flipped": content, "empty": b"", "not an archive": b"hello"}[damage])
-    assert checkpoints.latest(tmp_path, LABELS, SHAPES)[0] == 1
+    assert checkpoints.read_latest(tmp_path, LABELS, SHAPES)[0] == 1
 
 
 def test_a_disk_that_is_full_is_told_and_leaves_nothing_half(tmp_path, monkeypatch):
@@ -74,12 +74,12 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing_half(tmp_path, monkeypat
     with pytest.raises(OSError, match="No space left"):
         writer.close()
     assert names(tmp_path) == ["epoch-000001.npz"]
-    assert checkpoints.latest(tmp_path, LABELS, SHAPES)[0] == 1
+    assert checkpoints.read_latest(tmp_path, LABELS, SHAPES)[0] == 1
 
 
 def test_each_member_of_an_ensemble_has_a_folder_of_its_own(tmp_path):
-    first, second = (checkpoints.folder_of(tmp_path, number) for number in (0, 1))
+    first, second = (checkpoints.locate_folder(tmp_path, number) for number in (0, 1))
     save(first, [1, 2])
     save(second, [1])
-    assert [checkpoints.latest(each, LABELS)[0] for each in (first, second)] == [2, 1]
-    assert checkpoints.latest(checkpoints.folder_of(tmp_path), LABELS) is None, "they are not the run's"
+    assert [checkpoints.read_latest(each, LABELS)[0] for each in (first, second)] == [2, 1]
+    assert checkpoints.read_latest(checkpoints.locate_folder(tmp_path), LABELS) is None, "they are not the run's"

@@ -90,7 +90,7 @@ def recorded(make_run, tmp_path):
         record = make_record(folder)
         if change_record:
             change_record(record)
-            record = checks.judged(record, Evidence(record, files["metrics"], files["provenance"]))
+            record = checks.add_check_results(record, Evidence(record, files["metrics"], files["provenance"]))
         write_json(folder / "record.json", record)
         (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
         return read_record(folder / "record.json"), row
@@ -115,7 +115,7 @@ def test_a_failed_check_has_a_consequence(recorded, monkeypatch, name):
         empty = CHECKS[name].columns(record)
         assert row["status"] == "ok"
         with monkeypatch.context() as patched:
-            patched.setattr(checks, "emptied", lambda record: [])
+            patched.setattr(checks, "list_emptied_columns", lambda record: [])
             good = recorded(in_files, in_record)[1]
     assert any(good[column] is not None for column in empty), "no value is lost"
     assert {column: row[column] for column in empty} == dict.fromkeys(empty)

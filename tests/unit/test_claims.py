@@ -25,12 +25,12 @@ def made(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         (folder / "new_text.csv").write_text(text)
         (folder / "claims.yaml").write_text(yaml.safe_dump({"table": TABLE, "claims": claims, **content}))
-        for module in (declaration, published, published.published.__wrapped__):
+        for module in (declaration, published, published.read_published.__wrapped__):
             monkeypatch.setitem(getattr(module, "__globals__", vars(module)), "CONFIG", tmp_path)
-        return declaration.declared.__wrapped__("new")
+        return declaration.load_paper.__wrapped__("new")
 
     yield make
-    published.published.cache_clear()
+    published.read_published.cache_clear()
 
 
 def test_every_paper_of_claims_is_found_by_its_file_alone(made):
@@ -40,7 +40,7 @@ def test_every_paper_of_claims_is_found_by_its_file_alone(made):
 
 @pytest.mark.parametrize("paper", declaration.papers())
 def test_every_number_that_a_paper_names_can_be_computed(paper):
-    declared = declaration.declared(paper)
+    declared = declaration.load_paper(paper)
     for claim in declared.claims:
         value = declared.published.range(claim.published, benchmark=claim.benchmark)
         assert claim.published is None or not all(map(math.isnan, value)), claim.quantity
@@ -151,17 +151,17 @@ def test_a_quantity_is_declared_or_a_function_of_the_paper_s_module(made):
 )  # fmt: skip
 def test_a_difference_that_is_only_rounding_is_0(one, other, right):
     expected = pytest.approx(right, rel=1e-6, abs=0, nan_ok=True)
-    assert statistics.difference(one, other) == expected
+    assert statistics.subtract(one, other) == expected
     columns = pd.Series([one, 5.0]), pd.Series([other, 3.0])
-    assert statistics.difference(*columns).tolist() == [expected, 2.0]
-    assert formulas.evaluated("a - b", {"a": one, "b": other}.__getitem__, {}) == expected
+    assert statistics.subtract(*columns).tolist() == [expected, 2.0]
+    assert formulas.evaluate_formula("a - b", {"a": one, "b": other}.__getitem__, {}) == expected
     assert formulas.compute_form("difference", *columns).tolist() == [expected, 2.0]
 
 
 def test_a_formula_runs_no_code():
     for text in ("lambda: 1", "text.__class__", "x if y else z", "'a'.join('b')", "text(*x)", "1 < 2"):
         with pytest.raises(ValueError, match="expected a formula"):
-            formulas.parsed(text)
+            formulas.parse_formula(text)
 
 
 MEASURES = ("runtime_s", "node_power_w", "accuracy")

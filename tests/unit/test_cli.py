@@ -13,7 +13,7 @@ from tracked import ours
 
 from study.commands import main, measurements, options, results, workflow
 from study.commands.results import export
-from study.contrib.exports.archive import workflow_files
+from study.contrib.exports.archive import list_workflow_files
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
 
@@ -83,7 +83,7 @@ def test_a_folder_without_the_workflow_is_refused_with_where_to_go(tmp_path, mon
     (tmp_path / "config").mkdir()
     options.require_workflow(tmp_path)
     with pytest.raises(StudyError, match=r"has no Snakefile; write the one of .*docs/module.md"):
-        workflow.snakemake_line("smoke", None, None, "local", (), [])
+        workflow.build_snakemake_line("smoke", None, None, "local", (), [])
     (tmp_path / "scripts" / "study").mkdir(parents=True)
     with pytest.raises(StudyError, match=r"is another clone than that of this command, .*use .*\.venv/bin/study"):
         options.require_workflow(tmp_path)
@@ -101,16 +101,16 @@ def test_a_verb_that_reads_results_warns_of_an_environment_of_another_lock(invok
 def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").write_text("")
     monkeypatch.chdir(tmp_path)
-    line = workflow.snakemake_line("mine", None, "local", "local", ("keep_versions=true",), ["-n"])[1:]
+    line = workflow.build_snakemake_line("mine", None, "local", "local", ("keep_versions=true",), ["-n"])[1:]
     default = ["--workflow-profile", str(ROOT / "profiles" / "default")]
     pairs = ["--config", "study=mine", "machine=local", "keep_versions=true"]
     assert line == ["--profile", str(ROOT / "profiles" / "local"), *default, "-n", *pairs]
     monkeypatch.chdir(ROOT)
     target = "results/local/studies/smoke/tables/scaling.md"
-    line = workflow.snakemake_line(target, None, None, "summit", (), ["--forcerun", "train"])[1:]
+    line = workflow.build_snakemake_line(target, None, None, "summit", (), ["--forcerun", "train"])[1:]
     assert line == ["--profile", str(ROOT / "profiles" / "summit"), target, "--forcerun", "train"]
     with pytest.raises(StudyError, match="two studies, smoke and laptop"):
-        workflow.snakemake_line("smoke", "laptop", None, "local", (), [])
+        workflow.build_snakemake_line("smoke", "laptop", None, "local", (), [])
 
 
 def test_a_verb_of_contrib_says_that_it_was_deleted(monkeypatch):
@@ -155,7 +155,7 @@ def test_an_export_is_the_same_whenever_it_is_made_and_has_every_checksum(tmp_pa
         made.append(output.read_bytes())
         os.utime(folder / "runs.csv", (1e9, 1e9))
     assert made[0] == made[1]
-    assert f"{4 + len(workflow_files())} files" in capsys.readouterr().out
+    assert f"{4 + len(list_workflow_files())} files" in capsys.readouterr().out
     with tarfile.open(tmp_path / "0.tar.gz") as archive:
         files = {each.name.split("/", 1)[1]: archive.extractfile(each).read() for each in archive.getmembers()}
     sums = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())

@@ -10,8 +10,8 @@ from study.instruments.power.sensors import SENSORS
 
 
 def forget():
-    code_version.digest.cache_clear()
-    code_version._source.cache_clear()
+    code_version.digest_code.cache_clear()
+    code_version._read_source.cache_clear()
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def scripts(tmp_path, monkeypatch):
     ],
 )
 def test_digest(scripts, changed, entries, same):
-    before = code_version.digest(*entries)
+    before = code_version.digest_code(*entries)
     (scripts / changed).write_text((scripts / changed).read_text() + "Z = 1\n")
     forget()
-    assert (code_version.digest(*entries) == before) is same
+    assert (code_version.digest_code(*entries) == before) is same
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_the_code_of_a_run_is_that_of_its_framework_and_workload(scripts, monkey
         (scripts / "study" / name).write_text("")
     for name in ("backends/one", "backends/other", "workloads/wave", "workloads/tide"):
         (scripts / "study" / name / "__init__.py").write_text("")
-    monkeypatch.setattr(code_version, "RUN", ("run.py",))
-    before = code_version.training_code("wave", framework="one")
+    monkeypatch.setattr(code_version, "RUN_ENTRIES", ("run.py",))
+    before = code_version.digest_training_code("wave", framework="one")
     (scripts / "study" / changed).write_text("Z = 1\n")
     forget()
-    assert (code_version.training_code("wave", framework="one") == before) is same
+    assert (code_version.digest_training_code("wave", framework="one") == before) is same
 
 
 @pytest.mark.parametrize("words", ["# a comment\n", "\n\n", '"""A docstring."""\n'])
 def test_words_change_no_digest(scripts, words):
-    before = code_version.digest("run.py")
+    before = code_version.digest_code("run.py")
     (scripts / "study" / "a.py").write_text(words + (scripts / "study" / "a.py").read_text())
     forget()
-    assert code_version.digest("run.py") == before
+    assert code_version.digest_code("run.py") == before
 
 
 @pytest.fixture
@@ -135,7 +135,9 @@ def find():
 
 def codes(loader):
     forget()
-    return code_version.digest("run.py", used=frozenset()), code_version.loader_sensor_code(loader, ["rapl"])
+    return code_version.digest_code("run.py", used=frozenset()), code_version.digest_loader_and_sensors(
+        loader, ["rapl"]
+    )
 
 
 def test_a_new_loader_or_sensor_changes_no_run_s_code(registered):
@@ -145,7 +147,7 @@ def test_a_new_loader_or_sensor_changes_no_run_s_code(registered):
     loaders = registered / "data/loaders.py"
     loaders.write_text(loaders.read_text() + '@_loader("own", reads="raw")\ndef own(path):\n    return slow(path)\n')
     assert codes("slow") == before
-    assert code_version.loader_sensor_code("own", ["own"]) != before[1]
+    assert code_version.digest_loader_and_sensors("own", ["own"]) != before[1]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +178,11 @@ def test_what_loaders_share_is_in_both_codes(registered):
 
 
 def test_without_names_a_digest_covers_all_that_is_registered(registered):
-    before = code_version.digest("run.py")
+    before = code_version.digest_code("run.py")
     path = registered / "instruments/power/sensors/nvml.py"
     path.write_text(path.read_text().replace("return []", "return [1]"))
     forget()
-    assert code_version.digest("run.py") != before
+    assert code_version.digest_code("run.py") != before
 
 
 @pytest.mark.slow
@@ -190,7 +192,7 @@ def test_every_loader_format_and_sensor_is_found_by_how_it_is_registered():
     known = {
         part.registered
         for path in ours((code_version.SCRIPTS / "study").rglob("*.py"))
-        for part in code_version._source(path).parts
+        for part in code_version._read_source(path).parts
         if path.parent.name != "commands"
     }
     assert known == {name for name, each in LOADERS_KNOWN.items() if each.reads != "format"} | {*FORMATS, *SENSORS}
@@ -211,7 +213,7 @@ def covered(*entries, used=None):
     found = {}
     for entry in entries:
         if entry.endswith(".py"):
-            code_version._collect(code_version.SCRIPTS / entry, found, used)
+            code_version._collect_file(code_version.SCRIPTS / entry, found, used)
         else:
             code_version._collect_module(entry, found, used)
     return set(found)
@@ -220,7 +222,7 @@ def covered(*entries, used=None):
 def test_a_run_s_code_is_what_can_change_its_numbers():
     """The training process, the sampler's process with its sensors, and what starts and times the ranks."""
     used = frozenset({"dask", "cray"})
-    found = covered(*code_version.RUN, *NT3, used=used)
+    found = covered(*code_version.RUN_ENTRIES, *NT3, used=used)
     assert "study/instruments/power/sensors/occ.py" not in found
     assert {
         "study/instruments/power/sensors/cray.py",
@@ -236,12 +238,12 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
         "study/workloads/nt3/tensorflow.py",
         "study/workloads/tensorflow.py",
     } <= found
-    assert len(code_version.training_code("nt3", framework="tensorflow")) == 12
+    assert len(code_version.digest_training_code("nt3", framework="tensorflow")) == 12
 
 
 def test_a_run_s_code_is_nothing_else():
     """Neither planning, tables nor declarations, another benchmark's model, nor what judges power readings."""
-    found = covered(*code_version.RUN, *NT3)
+    found = covered(*code_version.RUN_ENTRIES, *NT3)
     for part in ("study/report", "study/records", "study/plan", "study/machines/queues", "study/machines/batch_jobs",
                  "study/machines/batch_systems", "study/experiment/parameter", "study/experiment/study",
                  "study/experiment/expansion", "study/experiment/inputs", "study/workloads/p1b", "study/launch/failure",
@@ -275,5 +277,5 @@ def test_modules_of_each_part_are_covered(scripts):
 
 def test_counts_of_operations_are_in_the_tables_digests_and_not_in_a_run_s():
     assert "study/workloads/p1b3/operations.py" in covered("collect_records.py", used=frozenset({"collect_records"}))
-    found = covered(*code_version.RUN, "study.workloads.nt3")
+    found = covered(*code_version.RUN_ENTRIES, "study.workloads.nt3")
     assert not [name for name in found if name.startswith("study/workloads/") and name.endswith("operations.py")]

@@ -6,7 +6,7 @@ import pytest
 
 from study.core import fields, units
 
-COLUMNS = {name: each.text for name, each in {**fields.columns(), **fields.patterns()}.items()}
+COLUMNS = {name: each.text for name, each in {**fields.list_columns(), **fields.list_column_patterns()}.items()}
 # {names: why they cover no epochs}
 OF_NO_EPOCHS = {
     r"(runtime|other)_s|started_(wall|monotonic)_ns|clock_uncertainty_s|calibration_s": "of the run, or of a clock",
@@ -35,7 +35,7 @@ def told_of(name):
 
 
 def is_of_epochs(name):
-    unit = units.of_column(name) or ""
+    unit = units.find_unit(name) or ""
     return bool(re.fullmatch(r"s|\w+/s", unit)) or "per_step" in name or "per_epoch" in name or name == "cpu_busy"
 
 

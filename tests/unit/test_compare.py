@@ -130,7 +130,7 @@ def of_caches(make_recorded, tmp_path, cold):
         frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine).assign(shared_read_mb=5.0, calibration_s=0.2)
         frame["storage_read_mb"] = [5.0 if run.repeat in repeats else 0.0 for run in runs]
         made.append(frame.assign(record=f"../{machine}/" + frame["record"], calibration_version="1"))
-    return comparison.comparison(pd.concat(made, ignore_index=True), "local").frame.set_index("quantity")
+    return comparison.compare_machines(pd.concat(made, ignore_index=True), "local").frame.set_index("quantity")
 
 
 def test_loads_from_storage_are_not_compared_with_those_from_the_page_cache(make_run, tmp_path):
@@ -169,25 +169,25 @@ def test_runs_of_another_version_are_put_aside_once(make_recorded, tmp_path, mon
         folder = make_recorded(run, load=(2.0,))
     study, results = Study("one", "", {}, runs), tmp_path / "local"
     packages = read_json(folder / "provenance.json")["packages"]
-    monkeypatch.setattr(provenance, "packages", lambda framework: packages)
+    monkeypatch.setattr(provenance, "read_package_versions", lambda framework: packages)
 
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
-    assert versions.put_aside(study, results) == [], "these are of the present version"
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "other")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
-    (name,) = versions.put_aside(study, results)
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
+    assert versions.keep_other_versions(study, results) == [], "these are of the present version"
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "other")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
+    (name,) = versions.keep_other_versions(study, results)
     assert name.startswith("c0de-")
     kept = results / "versions" / name
     table = pd.read_csv(kept / "studies" / "one" / "runs.csv")
     assert table["training_code"].tolist() == ["c0de", "c0de"]
     assert not table["code_is_current"].any()
     assert all((kept / record).exists() for record in table["record"])
-    assert versions.put_aside(study, results) == [name]
+    assert versions.keep_other_versions(study, results) == [name]
 
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
-    monkeypatch.setattr(provenance, "packages", lambda framework: {**packages, "tensorflow": "3"})
-    assert versions.put_aside(study, results) == [name], "other libraries are another version too"
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
+    monkeypatch.setattr(provenance, "read_package_versions", lambda framework: {**packages, "tensorflow": "3"})
+    assert versions.keep_other_versions(study, results) == [name], "other libraries are another version too"
     given = machine_comparison.parse_results(str(kept / "studies" / "one"))
     assert given.name == name

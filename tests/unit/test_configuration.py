@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tracked import ours
 
-from study.core import checked, configuration, paths
+from study.core import configuration, paths, validation
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.machines import machine
@@ -31,12 +31,12 @@ tables: [scaling, icpp2019_table2]
 
 
 OF_FILES = sorted(path.name.split(".")[0] for path in (configuration.CONFIG / "schemas").iterdir())
-SCHEMAS = {"benchmarks": checked.named_schema("benchmarks"), "studies": schemas.studies(),
+SCHEMAS = {"benchmarks": validation.read_schema("benchmarks"), "studies": schemas.build_study_schema(),
            "machines": machine.make_schema()}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "schema", [*map(checked.named_schema, OF_FILES), *SCHEMAS.values(), record.schema(), description.schema()]
+    "schema", [*map(validation.read_schema, OF_FILES), *SCHEMAS.values(), record.schema(), description.make_schema()]
 )
 def test_schemas_are_schemas(schema):
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -74,8 +74,8 @@ def test_a_machine_has_what_its_base_has_but_its_own():
 def machines(tmp_path, monkeypatch):
     """A function that writes a machine's file beside the shipped ones."""
     shutil.copytree(configuration.CONFIG / "machines", tmp_path / "machines")
-    monkeypatch.setattr(checked, "ROOT", tmp_path)
-    checked.named_schema("machines")
+    monkeypatch.setattr(validation, "ROOT", tmp_path)
+    validation.read_schema("machines")
     monkeypatch.setattr(configuration, "CONFIG", tmp_path)
     monkeypatch.chdir(tmp_path)
     return lambda text: (tmp_path / "machines" / "mine.yaml").write_text(text)
@@ -142,7 +142,7 @@ def broken(tmp_path, old, new, text=STUDY, kind="studies"):
     path = tmp_path / "broken.yaml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError) as error:
-        checked.load(path, SCHEMAS[kind])
+        validation.load_valid_yaml(path, SCHEMAS[kind])
     assert "\n" not in str(error.value)
     assert "broken.yaml" in str(error.value)
     return str(error.value)
@@ -198,14 +198,14 @@ def test_a_mistake_in_a_study(tmp_path, old, new, words):
 def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
     (tmp_path / "broken.yaml").write_text(text)
     with pytest.raises(StudyError) as error:
-        checked.read(tmp_path / "broken.yaml")
-    assert str(error.value) == f"{checked.shown(tmp_path / 'broken.yaml')}: {words}"
+        validation.read_yaml_with_tree(tmp_path / "broken.yaml")
+    assert str(error.value) == f"{validation.shorten_path(tmp_path / 'broken.yaml')}: {words}"
 
 
 def test_an_empty_file(tmp_path):
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     with pytest.raises(StudyError, match="empty.yaml: the file is empty"):
-        checked.load(tmp_path / "empty.yaml", SCHEMAS["studies"])
+        validation.load_valid_yaml(tmp_path / "empty.yaml", SCHEMAS["studies"])
 
 
 def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):
@@ -222,13 +222,13 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_the_config_file_itself():
     content = yaml.safe_load((configuration.CONFIG / "config.yaml").read_text())
-    checked.check(content, "config", "config/config.yaml")
+    validation.validate(content, "config", "config/config.yaml")
     with pytest.raises(StudyError, match="did you mean 'machine'"):
-        checked.check({**content, "machin": "x"}, "config", "--config")
+        validation.validate({**content, "machin": "x"}, "config", "--config")
     with pytest.raises(StudyError, match="^--config: study: '../x': expected a name of letters, digits and _"):
-        checked.check({**content, "study": "../x"}, "config", "--config")
+        validation.validate({**content, "study": "../x"}, "config", "--config")
     with pytest.raises(StudyError, match="^--config: data_dir: '~/x': expected a folder; no braces in its path"):
-        checked.check({**content, "data_dir": "~/x"}, "config", "--config")
+        validation.validate({**content, "data_dir": "~/x"}, "config", "--config")
 
 
 def test_no_pattern_of_a_user_s_file_is_shown():
@@ -240,7 +240,7 @@ def test_no_pattern_of_a_user_s_file_is_shown():
             yield from (each for part in node for each in patterns(part))
 
     for name in ("config", "studies", "machines", "benchmarks", "figures", "findings"):
-        found = list(patterns(checked.named_schema(name)))
+        found = list(patterns(validation.read_schema(name)))
         assert found and [each for each in found if not {"x-expected", "description"} & set(each)] == []
 
 
@@ -262,12 +262,12 @@ def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch
     (own / "mine.yaml").write_text("base: local\ndescription: mine\n")
     (own / "local.yaml").write_text((configuration.CONFIG / "machines" / "local_mpi.yaml").read_text())
     (tmp_path / "config" / "config.yaml").write_text("study: s\nmachine: m\ndata_dir: d\nresults_dir: r\n")
-    everywhere = set(configuration.files("machines"))
+    everywhere = set(configuration.list_files("machines"))
     monkeypatch.chdir(tmp_path)
-    assert set(configuration.files("machines")) == {*everywhere, "mine"}
-    assert configuration.files("machines")["local"] == own / "local.yaml"
-    assert configuration.settings()["study"] == "s"
-    assert configuration.own() == tmp_path / "config"
+    assert set(configuration.list_files("machines")) == {*everywhere, "mine"}
+    assert configuration.list_files("machines")["local"] == own / "local.yaml"
+    assert configuration.load_settings()["study"] == "s"
+    assert configuration.find_own_folder() == tmp_path / "config"
     with pytest.raises(StudyError, match="^config/machines/mine.yaml: base: local has a base itself"):
         machine.load("mine")
 
@@ -276,12 +276,12 @@ def test_the_study_of_a_machine(tmp_path, monkeypatch):
     """Its own or its base's; without one, and for a machine whose file is elsewhere, the default study."""
     papers = {"summit": "icpp2019", "theta": "icpp2019_theta", "theta_flat": "sc18_flat"}
     for name in (*papers, "theta_debug", "local", "local_mpi", "perlmutter", "polaris", "not here"):
-        assert configuration.study_of(name)[0] == papers.get(name, "laptop")
+        assert configuration.choose_default_study(name)[0] == papers.get(name, "laptop")
     machines = tmp_path / "config" / "machines"
     machines.mkdir(parents=True)
     (machines / "mine.yaml").write_text("base: summit\ndescription: mine\n")
     (machines / "wrong.yaml").write_text("base: summit\ndescription: mine\nstudy: icpp2020\n")
     monkeypatch.chdir(tmp_path)
-    assert configuration.study_of("mine") == ("icpp2019", "config/machines/mine.yaml chose it")
+    assert configuration.choose_default_study("mine") == ("icpp2019", "config/machines/mine.yaml chose it")
     with pytest.raises(StudyError, match="wrong.yaml: study: there is no config/studies/icpp2020.yaml; did you mean"):
-        configuration.study_of("wrong")
+        configuration.choose_default_study("wrong")

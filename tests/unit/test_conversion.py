@@ -16,11 +16,11 @@ from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import conversion, loaders, text_table
 from study.data.conversion import convert
-from study.data.loaders import LOADERS, TRAINING_LOADERS, load
+from study.data.loaders import LOADERS, TRAINING_LOADERS, load_matrix
 from study.data.tabular import Form
 
 SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
-FORM = Form.of(SPEC)
+FORM = Form.from_spec(SPEC)
 GOOD = "0,1.5,2\n1,-3,4e-3\n0,5.25,6\n"
 
 
@@ -141,7 +141,7 @@ def test_another_shape_than_expected(tmp_path, expected, words):
 
 
 NAMED_SPEC = {"header": True, "codes": [{"column": "type"}], "drop": ["case"]}
-NAMED = Form.of(NAMED_SPEC)
+NAMED = Form.from_spec(NAMED_SPEC)
 NAMED_TEXT = "case,type,a,b\nc1,lung,1,2.5\nc2,breast,3,4\nc3,lung,-5,6e2\n"
 
 
@@ -158,11 +158,11 @@ def test_names_categories_and_left_out_columns(tmp_path):
 )
 def test_columns_of_a_table_without_a_header_are_left_out_by_their_numbers(tmp_path, loader, choice, columns):
     spec = {**SPEC, **choice}
-    matrix, _ = converted(tmp_path, "0,1.5,2,3\n1,-3,4e-3,4\n", Form.of(spec))
+    matrix, _ = converted(tmp_path, "0,1.5,2,3\n1,-3,4e-3,4\n", Form.from_spec(spec))
     whole = np.array([[0, 1.5, 2, 3], [1, -3, 4e-3, 4]], dtype=np.float32)
     assert np.array_equal(matrix, whole[:, columns])
     path = tmp_path / ("m.npy" if LOADERS[loader].reads != "raw" else "data.csv")
-    assert load(loader, path, tmp_path / "m.json", spec).tobytes() == matrix.tobytes()
+    assert load_matrix(loader, path, tmp_path / "m.json", spec).tobytes() == matrix.tobytes()
 
 
 @pytest.mark.parametrize("by", PARSERS)
@@ -176,7 +176,7 @@ def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, by):
 
 
 def test_kept_columns_missing_values_and_tabs(tmp_path):
-    form = Form.of(
+    form = Form.from_spec(
         {"header": True, "separator": "tab", "codes": [{"column": "id"}], "keep": ["b"], "missing": ["na", ""]}
     )
     matrix, sidecar = converted(tmp_path, "id\tunit\ta\tb\n7\tm\tx\tna\n8\t\ty\t2\n9\t-\tz\t\n", form)
@@ -212,17 +212,17 @@ def test_faults_in_named_files(tmp_path, text, words):
 def test_loaders_read_named_files_alike(tmp_path, loader):
     matrix, _ = converted(tmp_path, NAMED_TEXT, NAMED)
     path = tmp_path / ("m.npy" if LOADERS[loader].reads != "raw" else "data.csv")
-    assert load(loader, path, tmp_path / "m.json", NAMED_SPEC).tobytes() == matrix.tobytes()
+    assert load_matrix(loader, path, tmp_path / "m.json", NAMED_SPEC).tobytes() == matrix.tobytes()
 
 
 def test_a_file_that_changed_after_its_conversion_is_refused(tmp_path):
     converted(tmp_path, NAMED_TEXT, NAMED)
     (tmp_path / "data.csv").write_text(NAMED_TEXT.replace("breast", "kidney"))  # as long
     with pytest.raises(StudyError, match="column type: 'kidney' is not one of its 2 known values; was it changed"):
-        load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
+        load_matrix("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
     (tmp_path / "data.csv").write_text(NAMED_TEXT + "c4,lung,1,2\n")
     with pytest.raises(StudyError, match="bytes were converted|were converted; was it changed"):
-        load("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
+        load_matrix("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
 
 
 @pytest.mark.parametrize("loader", ["read_csv", "parallel"])
@@ -230,7 +230,7 @@ def test_a_label_that_changed_after_the_conversion(tmp_path, loader):
     converted(tmp_path, GOOD)
     (tmp_path / "data.csv").write_text(GOOD.replace("1,-3", "x,-3"))
     with pytest.raises(StudyError, match="('[0x]' is not one of its 2 known values|to float: 'x'); was it changed"):
-        load(loader, tmp_path / "data.csv", tmp_path / "m.json", SPEC)
+        load_matrix(loader, tmp_path / "data.csv", tmp_path / "m.json", SPEC)
 
 
 def test_a_missing_file(tmp_path):
@@ -285,7 +285,9 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
     matrix, _ = converted(folder, content)
     assert matrix[:, 1:].tobytes() == right.tobytes()
     for name in TRAINING_LOADERS:
-        loaded = load(name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC)
+        loaded = load_matrix(
+            name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC
+        )
         assert loaded.dtype == np.float32
         assert loaded.tobytes() == matrix.tobytes(), name
 
@@ -324,20 +326,20 @@ def test_any_text_has_one_value_in_all_loaders_or_is_refused(tmp_path_factory, d
         right = [[value_of(cell, words) for cell in row] for row in rows]
     if any(value is None for row in right for value in row):
         with pytest.raises(StudyError, match="data.csv"):
-            converted(folder, text, Form.of(spec))
+            converted(folder, text, Form.from_spec(spec))
         return
-    matrix, _ = converted(folder, text, Form.of(spec))
+    matrix, _ = converted(folder, text, Form.from_spec(spec))
     assert np.array_equal(matrix, np.array(right, np.float32), equal_nan=True)
     assert np.array_equal(np.signbit(matrix[matrix == 0]), np.signbit(np.array(right, np.float32)[matrix == 0]))
     for name in TRAINING_LOADERS:
         path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
-        assert load(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
+        assert load_matrix(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
 
 
 @pytest.mark.parametrize("by", PARSERS)
 def test_a_number_that_means_a_missing_value_means_it_in_every_spelling(tmp_path, monkeypatch, by):
     parse_by(by, monkeypatch)
-    form = Form.of({"header": True, "codes": [{"column": "t"}], "missing": ["-999", "na"]})
+    form = Form.from_spec({"header": True, "codes": [{"column": "t"}], "missing": ["-999", "na"]})
     matrix, sidecar = converted(tmp_path, "t,a\nx,-999\ny,-999.0\nx,-9.99e2\nx,na\nx,999\n", form)
     assert np.array_equal(matrix[:, 1], np.array([np.nan] * 4 + [999], np.float32), equal_nan=True)
     assert sidecar["missing_values"] == 4
@@ -365,10 +367,10 @@ def test_plain_numbers_are_read_exactly_by_candle_s_own_call(tmp_path_factory, r
     has_zero_with_sign = any(re.match(r"-0(?!\.)", cell.strip()) for row in rows for cell in row)
     assert sidecar["has_plain_numbers"] == (not has_zero_with_sign)
     if sidecar["has_plain_numbers"]:
-        assert dataclasses.replace(FORM, has_plain_numbers=True).reading_options() == {"header": None}
+        assert dataclasses.replace(FORM, has_plain_numbers=True).build_reading_options() == {"header": None}
         assert pd.read_csv(folder / "data.csv", header=None)[[1, 2, 3]].to_numpy(float).tobytes() == right.tobytes()
     for name in ("read_csv", "chunked", "dask", "dask_dataframe"):
-        assert load(name, folder / "data.csv", folder / "m.json", SPEC).tobytes() == matrix.tobytes(), name
+        assert load_matrix(name, folder / "data.csv", folder / "m.json", SPEC).tobytes() == matrix.tobytes(), name
 
 
 @pytest.mark.parametrize(
@@ -382,8 +384,8 @@ def test_numbers_that_are_not_plain(tmp_path, cell, place):
 
 def test_texts_that_look_like_long_numbers_only_cost_time(tmp_path):
     spec = {"header": True, "codes": [{"column": "t"}]}
-    assert converted(tmp_path, "t,e9\nBRCA1e,1.5\nLate,2e5\n", Form.of(spec))[1]["has_plain_numbers"]
-    assert not converted(tmp_path, "t,a\nTCGA-0e12,1.5\n", Form.of(spec))[1]["has_plain_numbers"]
+    assert converted(tmp_path, "t,e9\nBRCA1e,1.5\nLate,2e5\n", Form.from_spec(spec))[1]["has_plain_numbers"]
+    assert not converted(tmp_path, "t,a\nTCGA-0e12,1.5\n", Form.from_spec(spec))[1]["has_plain_numbers"]
 
 
 # A file that begins with a bracket is refused as JSON.
@@ -399,11 +401,11 @@ def test_all_loaders_give_the_same_categories(tmp_path_factory, names, header):
     folder = tmp_path_factory.mktemp("names")
     spec = {"header": header, "codes": [{"column": "type" if header else 0}]}
     text = ("type,a\n" if header else "") + "".join(f"{name},{index}\n" for index, name in enumerate(names))
-    matrix, sidecar = converted(folder, text, Form.of(spec))
+    matrix, sidecar = converted(folder, text, Form.from_spec(spec))
     assert [sidecar["codes"][0]["values"][int(code)] for code in matrix[:, 0]] == names
     for name in TRAINING_LOADERS:
         path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
-        assert load(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
+        assert load_matrix(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
 
 
 CELLS = ["0", "1", "2.5", "-1e3"]
@@ -438,7 +440,7 @@ def test_all_parsers_take_and_refuse_the_same(tmp_path_factory, data):
             patch.setattr(text_table, "BLOCK_BYTES", 8)
             parse_by(by, patch)
             try:
-                matrix, sidecar = converted(tmp_path_factory.mktemp("either"), text, Form.of(spec))
+                matrix, sidecar = converted(tmp_path_factory.mktemp("either"), text, Form.from_spec(spec))
                 found.append((matrix.tobytes(), sidecar))
             except StudyError:
                 found.append("refused")
@@ -457,7 +459,8 @@ from study.data.conversion import convert
 from study.data.tabular import Form
 from study.instruments.counters import read_peak_memory_mb
 before = read_peak_memory_mb()
-convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, Form.of({SPEC!r}))
+form = Form.from_spec({SPEC!r})
+convert({str(tmp_path / "big.csv")!r}, {str(tmp_path / "m.npy")!r}, {str(tmp_path / "m.json")!r}, form)
 print(read_peak_memory_mb() - before)
 """
     row = ",".join(["1", *["1.25"] * 9_999]) + "\n"
@@ -490,6 +493,6 @@ def test_kept_columns_stand_in_the_order_of_the_list(tmp_path, loader):
     spec = {"header": True, "keep": ["b", "a"]}
     path, matrix, sidecar = (tmp_path / name for name in ("source.csv", "matrix.npy", "matrix.json"))
     path.write_text("a,b\n1,2\n3,4.5\n")
-    convert(path, matrix, sidecar, Form.of(spec))
-    found = loaders.load(loader, matrix if loader == "npy" else path, sidecar, spec)
+    convert(path, matrix, sidecar, Form.from_spec(spec))
+    found = loaders.load_matrix(loader, matrix if loader == "npy" else path, sidecar, spec)
     assert np.array(found[:]).tolist() == [[2.0, 1.0], [4.5, 3.0]]

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from snakemake.cli import parse_config
 
-from study.core import checked, configuration, core_schema
+from study.core import configuration, core_schema, validation
 from study.core.errors import StudyError
-from study.core.files import parsed_json, read_json, write_json
+from study.core.files import parse_json, read_json, write_json
 
 # The table of https://yaml.org/spec/1.2.2/#1032-tag-resolution, written down a second time.
 SPECIFIED = [
@@ -61,7 +61,7 @@ def test_every_scalar_is_read_by_the_core_schema_or_refused(tmp_path_factory, te
     file = tmp_path_factory.getbasetemp() / "scalar.yaml"
     file.write_text(f"key: {text}\n", encoding="utf-8")
     try:
-        found = checked.load_yaml(file)["key"]
+        found = validation.read_yaml(file)["key"]
     except StudyError as error:
         assert "line 1: key: " in str(error)
         return
@@ -82,7 +82,7 @@ def test_what_yaml_1_1_has_as_another_value_is_refused(tmp_path_factory, text):
     except (yaml.YAMLError, ValueError, OverflowError):
         return
     try:
-        found = checked.load_yaml(file)["key"]
+        found = validation.read_yaml(file)["key"]
     except StudyError:
         return
     assert same(found, once) or (isinstance(once, str) and isinstance(found, int | float))
@@ -103,8 +103,8 @@ CONTENTS = st.recursive(
 def test_what_is_written_as_yaml_is_read_back(tmp_path_factory, content, unicode):
     file = tmp_path_factory.getbasetemp() / "written.yaml"
     try:
-        file.write_text(core_schema.dumped(content, allow_unicode=unicode), encoding="utf-8")
-        found = checked.load_yaml(file)
+        file.write_text(core_schema.dump_yaml(content, allow_unicode=unicode), encoding="utf-8")
+        found = validation.read_yaml(file)
     except StudyError as error:
         assert "control" in str(error) or "character" in str(error)  # YAML has no way to write some
         return
@@ -127,7 +127,7 @@ def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):
     """Texts are taken as they were typed, whatever Snakemake makes of them; others as in a file."""
     made = parse_config([f"account={text}", f"keep_versions={text}"])
     typed = [f"account={text}", f"keep_versions={text}"]
-    found = configuration.as_meant({"account": made["account"]}, [], typed[:1], made)
+    found = configuration.restore_typed_values({"account": made["account"]}, [], typed[:1], made)
     assert found == {"account": text.strip("'\"")}
     file = tmp_path_factory.getbasetemp() / "config.yaml"
     file.write_text(f"keep_versions: {text}\n", encoding="utf-8")
@@ -135,8 +135,10 @@ def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):
         return
     outcomes = []
     for read in (
-        lambda: configuration.as_meant({"keep_versions": made["keep_versions"]}, [], typed[1:], made)["keep_versions"],
-        lambda: checked.load_yaml(file)["keep_versions"],
+        lambda: configuration.restore_typed_values({"keep_versions": made["keep_versions"]}, [], typed[1:], made)[
+            "keep_versions"
+        ],
+        lambda: validation.read_yaml(file)["keep_versions"],
     ):
         try:
             outcomes.append(repr(read()))
@@ -158,13 +160,13 @@ INVISIBLE = {
 def test_blanks_that_are_none_are_refused(tmp_path, text):
     (tmp_path / "a.yaml").write_text(f"{text}\n", encoding="utf-8")
     with pytest.raises(StudyError, match=re.escape(INVISIBLE[text])):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize("text", ["«\u00a0mot\u00a0»", "'10\u00a0'", "5\u00a0%"])
 def test_blanks_that_belong_to_a_text_are_read(tmp_path, text):
     (tmp_path / "a.yaml").write_text(f"key: {text}\n", encoding="utf-8")
-    assert checked.load_yaml(tmp_path / "a.yaml") == {"key": text.strip("'")}
+    assert validation.read_yaml(tmp_path / "a.yaml") == {"key": text.strip("'")}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_blanks_that_belong_to_a_text_are_read(tmp_path, text):
 def test_a_file_in_another_encoding_is_named(tmp_path, content, words):
     (tmp_path / "a.yaml").write_bytes(content)
     with pytest.raises(StudyError, match=words):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
 
 
 REFUSED = {
@@ -217,43 +219,43 @@ READ = {"1e-3": 0.001, "1E3": 1000.0, "1.0e3": 1000.0, "-.5": -0.5, ".5": 0.5, "
 def test_what_is_ambiguous_is_refused_with_the_remedy(tmp_path, text):
     (tmp_path / "a.yaml").write_text(f"key: {text}\n")
     with pytest.raises(StudyError, match=re.escape(REFUSED[text])):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text(f"# \nlist:\n- of: [1, {text}]\n")
     with pytest.raises(StudyError, match=r"a\.yaml: line 3: list\[0\]\.of\[1\]: "):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize("text", READ)
 def test_what_is_read(tmp_path, text):
     (tmp_path / "a.yaml").write_text(f"key: {text}\n")
-    assert same(checked.load_yaml(tmp_path / "a.yaml")["key"], READ[text])
+    assert same(validation.read_yaml(tmp_path / "a.yaml")["key"], READ[text])
 
 
 @pytest.mark.parametrize("key", ["010", "1.0", "yes", "null", "~", "2024-01-01", "1e3", "0o7", "true", "1_0", "08"])
 def test_keys_are_texts(tmp_path, key):
     (tmp_path / "a.yaml").write_text(f"{key}: 1\n")
     with pytest.raises(StudyError, match=re.escape(f"line 1: the key {key} is not a text; put it in quotes")):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text(f"'{key}': 1\n")
-    assert checked.load_yaml(tmp_path / "a.yaml") == {key: 1}
+    assert validation.read_yaml(tmp_path / "a.yaml") == {key: 1}
 
 
 def test_large_files_are_read_alike(tmp_path):
     """Which PyYAML's own parser reads, not the one in C."""
-    filler = "# " + "x" * checked.SURELY_SHALLOW + "\n"
+    filler = "# " + "x" * validation.SURELY_SHALLOW + "\n"
     (tmp_path / "a.yaml").write_text(filler + "key: 010\n")
     with pytest.raises(StudyError, match="line 2: key: 010 is 8 in YAML 1.1"):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text(filler + "a: 1e-3\nb: 0o10\nc: -.5\n")
-    assert checked.load_yaml(tmp_path / "a.yaml") == {"a": 0.001, "b": 8, "c": -0.5}
+    assert validation.read_yaml(tmp_path / "a.yaml") == {"a": 0.001, "b": 8, "c": -0.5}
 
 
 def test_a_merge_key_keeps_its_meaning(tmp_path):
     (tmp_path / "a.yaml").write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n'<<': 4\n")
-    assert checked.load_yaml(tmp_path / "a.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "<<": 4}
+    assert validation.read_yaml(tmp_path / "a.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "<<": 4}
     (tmp_path / "a.yaml").write_text("a: &a {x: 010}\nb: {<<: *a}\n")
     with pytest.raises(StudyError, match="line 1: a.x: 010 is 8"):
-        checked.load_yaml(tmp_path / "a.yaml")
+        validation.read_yaml(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_a_merge_key_keeps_its_meaning(tmp_path):
 def test_a_number_in_the_place_of_a_text_is_shown_as_written(tmp_path, text, words):
     (tmp_path / "a.yaml").write_text(text + "machine: m\ndata_dir: d\nresults_dir: r\n")
     with pytest.raises(StudyError, match=words):
-        checked.load(tmp_path / "a.yaml", "config")
+        validation.load_valid_yaml(tmp_path / "a.yaml", "config")
 
 
 @pytest.mark.parametrize(
@@ -272,12 +274,12 @@ def test_a_number_in_the_place_of_a_text_is_shown_as_written(tmp_path, text, wor
 )
 def test_json_is_refused_where_its_value_would_change(text):
     with pytest.raises(ValueError):
-        parsed_json(text)
+        parse_json(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-0.0", "0e5", "1e-300", "5e-324", "1.5", "12345678901234567890"])
 def test_other_numbers_of_json_are_read(text):
-    assert same(parsed_json(text), json.loads(text))
+    assert same(parse_json(text), json.loads(text))
 
 
 @pytest.mark.parametrize(
@@ -287,4 +289,4 @@ def test_other_numbers_of_json_are_read(text):
      ("batch-size", ["batch_size"], "batch_size"), ("STRONG", ["strong", "weak"], "strong")],
 )  # fmt: skip
 def test_capitals_dashes_and_blanks_do_not_hide_what_was_meant(word, known, meant):
-    assert checked.nearest(word, known) == f"; did you mean '{meant}'?"
+    assert validation.suggest_nearest(word, known) == f"; did you mean '{meant}'?"

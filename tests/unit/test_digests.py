@@ -10,7 +10,7 @@ from study.core import digests
 
 @pytest.mark.parametrize("begin", ["7e6820030182", "123456789012", "000000000000", "1234567890e1", "7e682003018212345"])
 def test_a_digest_that_is_a_number_begins_with_a_letter(begin):
-    found = digests.short(begin + "a" * 52)
+    found = digests.shorten_digest(begin + "a" * 52)
     assert len(found) == 12 and not digests.NUMBER_LIKE.fullmatch(found)
     assert found[1:] == begin[1:12] and found[0] == digests.LETTERS[int(begin[0])]
     (read,) = pd.read_csv(io.StringIO(f"code\n{found}\n"))["code"]
@@ -19,9 +19,9 @@ def test_a_digest_that_is_a_number_begins_with_a_letter(begin):
 
 @pytest.mark.parametrize("other", ["a23456789012", "1e2e34567890", "e12345678901", "12345678901e", "12345678901f"])
 def test_any_other_is_as_it_is(other):
-    assert digests.short(other + "0" * 52) == other
+    assert digests.shorten_digest(other + "0" * 52) == other
     assert pd.read_csv(io.StringIO(f"code\n{other}\n"))["code"].tolist() == [other]
 
 
 def test_one_digit_in_two_hundred_is_told_apart():
-    assert digests.short("1" * 64) != digests.short("2" + "1" * 63)
+    assert digests.shorten_digest("1" * 64) != digests.shorten_digest("2" + "1" * 63)

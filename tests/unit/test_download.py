@@ -17,7 +17,7 @@ import requests
 from examples import STUDY, define, expand
 
 from study import plan
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import download
@@ -225,7 +225,7 @@ def test_secrets_in_an_address_are_in_no_message(http_server, tmp_path, capfd, h
     ],
 )
 def test_a_query_stays_at_the_end_of_an_address(server, url):
-    assert download.file_url(server, "P1B1/a.csv") == url
+    assert download.build_file_url(server, "P1B1/a.csv") == url
 
 
 def test_a_wrong_address_is_refused_without_its_secret():
@@ -236,7 +236,7 @@ def test_a_wrong_address_is_refused_without_its_secret():
 
 def test_an_address_that_cannot_be_taken_apart_is_refused_without_its_secret():
     with pytest.raises(StudyError, match=r"^http://\[h/x is no address") as error:
-        download.file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")
+        download.build_file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")
     assert SECRET not in str(error.value)
 
 
@@ -269,16 +269,16 @@ def test_a_file_of_unknown_sha256_is_said_to_be_unverified(http_server, tmp_path
     for known, words in (({}, "not verified: no sha256"), ({"sha256": SHA256}, "as declared")):
         download.fetch(tmp_path / "train.csv", f"{http_server[0]}/nt_train2.csv", tmp_path / "noted", known)
         assert f"SHA-256 {SHA256}, {words}" in capfd.readouterr().out
-    (line,) = plan.unverified_downloads(of_candle(checksums={"train": {"sha256": SHA256}, "test": {"bytes": 7}}))
+    (line,) = plan.list_unverified_downloads(of_candle(checksums={"train": {"sha256": SHA256}, "test": {"bytes": 7}}))
     assert "dataset nt3: a download of test is not verified" in line
     known = {"sha256": SHA256}
-    assert plan.unverified_downloads(of_candle(checksums={"train": known, "test": known})) == []
+    assert plan.list_unverified_downloads(of_candle(checksums={"train": known, "test": known})) == []
 
 
 def test_a_study_s_checksums_go_before_the_benchmark_s():
     content = STUDY | {"datasets": {"p1b2": {"source": "url", "checksums": {"train": {"bytes": 7}}}}}
     content["runs"] = [{"benchmark": "p1b2", "scaling": "weak", "gpus": 1, "loader": "read_csv"}]
-    (dataset,) = expansion.expand("test", content, "test.yaml").datasets.values()
+    (dataset,) = expansion.expand_study("test", content, "test.yaml").datasets.values()
     assert dataset.origin == {"checksums": {"train": {"bytes": 7}, "test": {"bytes": 56690533}}}
 
 
@@ -286,8 +286,8 @@ def of_candle(**origin):
     """A study of NT3's own files."""
     content = STUDY | {"datasets": {"nt3": {"source": "url", **origin}}}
     content["runs"] = [{"benchmark": "nt3", "scaling": "weak", "gpus": 1, "loader": "read_csv"}]
-    checked.check(content, schemas.studies(), "test")
-    return expansion.expand("test", content, "test.yaml")
+    validation.validate(content, schemas.build_study_schema(), "test")
+    return expansion.expand_study("test", content, "test.yaml")
 
 
 def test_the_server_and_checksums_are_no_part_of_the_run():
@@ -303,7 +303,10 @@ def test_a_download_of_before_the_checksum_was_given_is_refused_by_the_plan(tmp_
     study = of_candle(checksums={"train": {"bytes": len(CONTENT), "sha256": "0" * 64}})
     plan.check_downloads(study, str(tmp_path))
     (dataset,) = study.datasets.values()
-    file, noted = Path(dataset.raw(str(tmp_path), "train")), Path(dataset.checksum(str(tmp_path), "train"))
+    file, noted = (
+        Path(dataset.locate_raw(str(tmp_path), "train")),
+        Path(dataset.locate_checksum(str(tmp_path), "train")),
+    )
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)
     plan.check_downloads(study, str(tmp_path))

@@ -10,7 +10,7 @@ from study.backends.tensorflow import devices
 from study.core.errors import StudyError
 from study.data.order import EpochOrder, OrdersByRank
 from study.experiment import identity, learning_rate
-from study.experiment.parameters import PARAMETERS, is_observed, observing
+from study.experiment.parameters import PARAMETERS, is_observed, list_observing_keys
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
@@ -22,7 +22,7 @@ def test_derived_values_are_those_of_real_ranks():
             assert getattr(emulated, name) == getattr(real, name)
         assert define(emulated).derived.seed == define(real).derived.seed
         assert define(emulated).derived.nodes == define(emulated).ranks == 1
-    assert learning_rate.scaled(define(emulated), define(emulated).emulated_ranks) == pytest.approx(0.004)
+    assert learning_rate.scale_rate(define(emulated), define(emulated).emulated_ranks) == pytest.approx(0.004)
 
 
 def test_base_learning_rate_replaces_the_benchmark_s():
@@ -30,7 +30,7 @@ def test_base_learning_rate_replaces_the_benchmark_s():
     (whole,), (decimal,) = (expand(gpus=4, scaling="weak", loader="npy", base_learning_rate=rate) for rate in (1, 1.0))
     assert whole.directory == decimal.directory
     assert "base_learning_rate~1.0" in whole.directory
-    assert learning_rate.scaled(define(whole), 4) == 4.0
+    assert learning_rate.scale_rate(define(whole), 4) == 4.0
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_emulated_runs_give_no_timings():
     assert is_observed(usual, None) and not is_observed(emulated, None)
     assert is_observed(emulated, "emulated_ranks")
     runs = pd.DataFrame([usual.parameters, emulated.parameters])
-    assert kinds.selected(runs, kinds.gives_timings).emulated_ranks.tolist() == [1]
-    assert kinds.selected(runs[:0], kinds.gives_timings).columns.tolist() == runs.columns.tolist()
+    assert kinds.select_runs(runs, kinds.gives_timings).emulated_ranks.tolist() == [1]
+    assert kinds.select_runs(runs[:0], kinds.gives_timings).columns.tolist() == runs.columns.tolist()
 
 
 def test_finished_runs_keep_their_names():
     (usual,) = expand(gpus=1)
-    assert "emulated_ranks" not in identity.differing(usual.parameters)
-    assert all(PARAMETERS[name].has_default for name in observing())
+    assert "emulated_ranks" not in identity.select_differing(usual.parameters)
+    assert all(PARAMETERS[name].has_default for name in list_observing_keys())
 
 
 def test_each_rank_has_its_own_order():

@@ -16,11 +16,11 @@ import yaml
 from fake_communicator import ThreadedCommunicator
 
 from study.backends.tensorflow.backend import BACKEND
-from study.backends.tensorflow.gradient_averaging import averaging_of
+from study.backends.tensorflow.gradient_averaging import get_averaging
 from study.backends.tensorflow.horovod import Horovod
-from study.backends.tensorflow.input import batches, gatherer
+from study.backends.tensorflow.input import make_batches, make_gatherer
 from study.communication import mpi
-from study.communication.alone import Alone
+from study.communication.single_rank import SingleRank
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
@@ -31,8 +31,8 @@ from study.ensembles.order import Block, Order
 from study.ensembles.sharing import WAYS, Place
 from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
-from study.experiment.ensemble import members_of
-from study.experiment.expansion import expand
+from study.experiment.ensemble import list_members
+from study.experiment.expansion import expand_study
 from study.experiment.parameters import PARAMETERS
 from study.instruments import counters
 from study.training import rank
@@ -63,14 +63,14 @@ def planned(**changed):
     named, lists = changed.get("members"), content.pop("members")
     if named is not None:
         content["members"] = {named: lists[named]} if named in lists else lists
-    return expand("test", content, "test.yaml").runs
+    return expand_study("test", content, "test.yaml").runs
 
 
 def test_members_are_part_of_a_run():
     (run,) = planned(members="rates", input_sharing="all_shared")
     assert run.gpus == 2
     assert run.trained_ranks == 1
-    first, second = members_of(run.parameters)
+    first, second = list_members(run.parameters)
     assert (first.seed, first.learning_rate, first.batch_size) == (0, 0.1, None)
     assert (second.seed, second.batch_size, second.model) == (7, 10, {"l2": 0.1})
     assert json.loads(run["members"])[0] == {"learning_rate": 0.1}, "what they are, not what the list is called"
@@ -130,7 +130,7 @@ def test_broadcasts_by_mpi_are_refused_where_there_is_none():
     for supported, enabled, words in ((None, False, "talk over Gloo"), (False, True, "Some MPI 1.0 is not built for")):
         ranks._hvd = SimpleNamespace(mpi_enabled=lambda: enabled, mpi_threads_supported=lambda: supported)  # noqa: B023
         with pytest.raises(StudyError, match=f"input_sharing: concurrent_broadcast needs .*{words}"):
-            ranks.concurrent_broadcasts()
+            ranks.build_concurrent_broadcast()
     with pytest.raises(StudyError, match=r"knows Open MPI only, and this is Some MPI 1.0; use multi_broadcast"):
         mpi.Broadcasts(ctypes.CDLL("libm.so.6"), "Some MPI 1.0")
 
@@ -150,7 +150,7 @@ def test_the_order_is_that_of_an_ordinary_run():
 @pytest.mark.parametrize("readers", [1, 2, 3])
 def test_rounds_give_each_block_to_one_reader(readers, most):
     order = Order(5, SAMPLES, 8, EPOCHS, is_shuffled=True, most_blocks=most)
-    rounds = list(order.rounds(readers))
+    rounds = list(order.iterate_rounds(readers))
     assert [block.number for block in itertools.chain(*rounds)] == list(range(most or 14))
     assert all(block.place % readers == reader for blocks in rounds for reader, block in enumerate(blocks))
     assert sum(order.own_blocks(reader, readers) for reader in range(readers)) == order.blocks == (most or 14)
@@ -164,11 +164,11 @@ def streams(
 ):  # fmt: skip
     """The streams of all ranks, made together as ranks make theirs."""
     way = WAYS[sharing]
-    sets = [each for each in dict.fromkeys(way.process_sets(ranks, readers)) if 1 < len(each) < ranks]
+    sets = [each for each in dict.fromkeys(way.list_process_sets(ranks, readers)) if 1 < len(each) < ranks]
     order = order(Order(3, len(source), block, EPOCHS, is_shuffled=True))
 
     def make(communicator):
-        form = Form.of(BACKEND.block_form(source, order))
+        form = Form.of(BACKEND.describe_blocks(source, order))
         shared = way(Place(communicator, BACKEND, source, readers, order, form, capacity))
         return Stream(shared, passed_over=passed_over[communicator.rank])
 
@@ -198,8 +198,8 @@ def each_in_a_thread(work, items):
 
 def taken(stream, compute=lambda: None, epochs=EPOCHS):
     """All that a member gets: its batches of all epochs. compute: done after each."""
-    with stream.flowing():
-        dataset, found = batches(stream, BATCH), []
+    with stream.share_in_background():
+        dataset, found = make_batches(stream, BATCH), []
         for batch in itertools.chain(*itertools.repeat(dataset, epochs)):
             found.append(tuple(array.numpy() for array in batch))
             compute()
@@ -246,7 +246,7 @@ def test_all_members_get_the_same_batches_in_every_way(sharing, ranks, readers, 
     batches = each_in_a_thread(taken, found)
     for of_member in batches:
         assert_right(of_member)
-    measured = [each.measures() for each in found]
+    measured = [each.get_measurements() for each in found]
     epochs = EPOCHS * SAMPLES * (ranks if sharing == "duplicated" else 1)
     assert sum(each["samples_preprocessed"] for each in measured) == epochs
     every = EPOCHS * SOURCE_BYTES
@@ -271,7 +271,7 @@ def test_members_that_resume_get_the_batches_of_the_epochs_that_they_need(sharin
     batches = each_in_a_thread(lambda each: taken(each[0], epochs=EPOCHS - each[1]), work)
     for epoch, of_member in zip(resumed, batches, strict=True):
         assert_right(of_member, 8 * epoch)
-    made = sum(each.measures()["samples_preprocessed"] for each in found)
+    made = sum(each.get_measurements()["samples_preprocessed"] for each in found)
     assert made == (EPOCHS - first) * SAMPLES * (2 if sharing == "duplicated" else 1)
 
 
@@ -282,13 +282,13 @@ def test_a_member_that_ends_early_goes_on_sharing_and_makes_no_samples_that_nobo
     def some(stream):
         if stream is second:
             return taken(stream)
-        with stream.flowing():
-            return [next(iter(batches(stream, BATCH)))]
+        with stream.share_in_background():
+            return [next(iter(make_batches(stream, BATCH)))]
 
     _, every = each_in_a_thread(some, [first, second])
     assert len(every) == len(expected())
     if sharing == "duplicated":
-        preprocessed = [each.measures()["samples_preprocessed"] for each in (first, second)]
+        preprocessed = [each.get_measurements()["samples_preprocessed"] for each in (first, second)]
         assert preprocessed[0] < EPOCHS * SAMPLES / 2 < preprocessed[1] == EPOCHS * SAMPLES
 
 
@@ -297,14 +297,14 @@ def test_tensorflows_service_gives_each_member_as_many_samples():
     for got in each_in_a_thread(taken, found):
         assert sum(len(x) for x, _ in got) == EPOCHS * SAMPLES
         assert all(np.array_equal(y, x[:, :2] * 3) for x, y in got)
-    assert found[0].measures()["samples_preprocessed"] >= EPOCHS * SAMPLES
-    assert found[1].measures()["received_bytes"] == EPOCHS * SOURCE_BYTES
+    assert found[0].get_measurements()["samples_preprocessed"] >= EPOCHS * SAMPLES
+    assert found[1].get_measurements()["received_bytes"] == EPOCHS * SOURCE_BYTES
 
 
 def rings(slots=1):
     """The rings of two ranks of a node, both of which read; the first one writes blocks of one sample."""
     form = Form((np.dtype(np.float32),), ((2,),))
-    memory = mmap.mmap(-1, ring.size(form, slots, 1, 2))
+    memory = mmap.mmap(-1, ring.compute_size_bytes(form, slots, 1, 2))
     return [ring.Ring(memory, form, slots, [1] * 9, (2, 1, own)) for own in (0, 1)]
 
 
@@ -343,9 +343,9 @@ class Damaged(Arrays):
         return super().batch(chosen)
 
 
-@gatherer.register
+@make_gatherer.register
 def _of_damaged(samples: Damaged):
-    return gatherer.dispatch(SampleSource)(samples)
+    return make_gatherer.dispatch(SampleSource)(samples)
 
 
 def test_what_a_reader_cannot_read_ends_all_members():
@@ -364,7 +364,7 @@ def test_what_a_reader_cannot_read_ends_all_members():
 def test_a_slow_member_holds_no_more_than_its_buffer():
     found = streams("shared_memory", 2, 1, 5, capacity=2)
     each_in_a_thread(taken, found)
-    memory, block_bytes = [each.measures()["memory_bytes"] for each in found], 5 * SOURCE_BYTES // SAMPLES
+    memory, block_bytes = [each.get_measurements()["memory_bytes"] for each in found], 5 * SOURCE_BYTES // SAMPLES
     assert memory[1] == block_bytes, "shared memory counts once, and the block that the member has copied"
     assert memory[0] < 1.5 * 2 * block_bytes + 200 + block_bytes
 
@@ -375,29 +375,29 @@ def test_shared_memory_of_four_members_is_hardly_more_than_one_has():
     found = streams("shared_memory", 4, 1, samples, capacity=blocks)
     each_in_a_thread(taken, found)
     of_one = (blocks + 1) * samples * SOURCE_BYTES // SAMPLES
-    assert of_one < sum(each.measures()["memory_bytes"] for each in found) <= 1.3 * of_one
+    assert of_one < sum(each.get_measurements()["memory_bytes"] for each in found) <= 1.3 * of_one
 
 
 @pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1), ("tf_data_service", 1)])
 def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers, monkeypatch):
-    monkeypatch.setattr(consumption, "PEAK", (3, 8))  # ends within an epoch of eight batches
+    monkeypatch.setattr(consumption, "PEAK_BATCHES", (3, 8))  # ends within an epoch of eight batches
 
     class Run(dict):
         derived = SimpleNamespace(batch_size_per_rank=BATCH)
         learning_rate = 0.1
 
     run = Run(measure="peak_throughput", compute="measured")
-    found = streams(sharing, 2, readers, 4, order=lambda order: consumption.limited(order, run))
+    found = streams(sharing, 2, readers, 4, order=lambda order: consumption.limit_order(order, run))
 
     def peak(stream):
-        with stream.flowing():
-            trainer = SimpleNamespace(batches=lambda samples: batches(samples, run.derived.batch_size_per_rank))
-            return consumption.take(trainer, stream, run).rates["peak_samples_per_s"]
+        with stream.share_in_background():
+            trainer = SimpleNamespace(batches=lambda samples: make_batches(samples, run.derived.batch_size_per_rank))
+            return consumption.take_batches(trainer, stream, run).rates["peak_samples_per_s"]
 
     assert all(rate > 0 for rate in each_in_a_thread(peak, found))
     assert [each.batches_taken for each in found] == [11, 11]
     if sharing != "tf_data_service":
-        made = sum(each.measures()["samples_preprocessed"] for each in found)
+        made = sum(each.get_measurements()["samples_preprocessed"] for each in found)
         assert made == SAMPLES + 6 * 4, "no more than the eleven batches need"
 
 
@@ -408,13 +408,13 @@ def test_the_rate_of_steps_is_that_of_whole_batches(monkeypatch):
     def step(x, y):
         clock[0] += 1.0 if len(x) == BATCH else 30.0
 
-    monkeypatch.setattr(consumption, "COMPUTE", (2, 7))
+    monkeypatch.setattr(consumption, "COMPUTE_BATCHES", (2, 7))
     monkeypatch.setattr(
         consumption, "time", SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=time.monotonic_ns)
     )
     run = SimpleNamespace(derived=SimpleNamespace(batch_size_per_rank=BATCH), learning_rate=0.1)
     trainer = SimpleNamespace(batches=lambda _: [(np.zeros((size, 1)), None) for size in sizes], step=step)
-    found = consumption._compute(trainer, SimpleNamespace(is_ready=True), run)
+    found = consumption._measure_compute_rate(trainer, SimpleNamespace(is_ready=True), run)
     assert found.rates == {"compute_samples_per_s": BATCH}
 
 
@@ -439,8 +439,8 @@ def test_a_core_limit_takes_the_first_cores(monkeypatch):
     monkeypatch.setattr(cores, "limited", None)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 3, 9})
     monkeypatch.setattr("os.sched_setaffinity", lambda _, cores: kept.append(cores))
-    cores.limit({cores.VARIABLE: "2"})
-    cores.limit({})
+    cores.limit_cores({cores.VARIABLE: "2"})
+    cores.limit_cores({})
     assert kept == [[3, 5]]
     assert cores.limited.cores == {3, 5}
     assert 0 < cores.limited.before_s < time.process_time()
@@ -474,7 +474,7 @@ def test_the_time_of_a_thread_is_known_on_each_kernel(tmp_path, monkeypatch, sta
 def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
     """One thread stays on the first core, the other one may use a core that the process is not kept on."""
     ready, end = threading.Barrier(3), threading.Event()
-    times, first = {}, cores.allowed()[0]
+    times, first = {}, cores.list_allowed_cpus()[0]
 
     def work(name, kept):
         if kept:
@@ -489,20 +489,20 @@ def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
     for thread in threads:
         thread.start()
     ready.wait(WAIT_S)
-    limits = (), {first}, cores.allowed()
+    limits = (), {first}, cores.list_allowed_cpus()
     nowhere, on_first, everywhere = (
         counters.sum_other_cores_cpu_s(cores.Limited(frozenset(each), 0.5)) for each in limits
     )
     end.set()
     assert everywhere == 0.5, "what was used before"
     assert nowhere >= 0.5 + times["kept"] + times["free"]
-    if len(cores.allowed()) > 1:
+    if len(cores.list_allowed_cpus()) > 1:
         assert 0.5 + times["free"] <= on_first < nowhere - 0.04
 
 
 def test_a_core_limit_above_the_cores_is_refused():
     with pytest.raises(StudyError, match="core_limit: 10000 is more than the"):
-        rank._check_cores(SimpleNamespace(parameters={"core_limit": 10_000}))
+        rank._check_core_limit(SimpleNamespace(parameters={"core_limit": 10_000}))
 
 
 def test_a_member_observes_its_gradients_under_a_loss_scale_too():
@@ -512,7 +512,7 @@ def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     optimizer, weight, seen = keras.optimizers.SGD(0.5), tf.Variable(3.0), []
     scaled = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic=False, initial_scale=8)
     (communicator,) = ThreadedCommunicator.several(1)
-    averaging_of(Alone(communicator)).observe_gradients(scaled, seen.append)
+    get_averaging(SingleRank(communicator)).observe_gradients(scaled, seen.append)
     scaled.minimize(lambda: 2 * weight, [weight])
     (own,) = seen
     assert [float(each) for each in own] == [2 * 8]

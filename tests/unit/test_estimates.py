@@ -62,8 +62,7 @@ def test_losses_of_unlike_blocks_are_not_compared(column):
     one = losses([1.1, 1.3, 9.0], **{column: ["a", "a", "b"]})
     other = losses([1.0, 1.0, 1.0], **{column: "a"})
     assert estimates.estimate_difference(one, other, "loss").value == pytest.approx(0.2)
-    differences, left_out = estimates.compute_differences(one, other, "loss")
-    assert (list(differences.index), list(left_out)) == ([1, 2], [3])
+    assert list(estimates.estimate_difference(one, other, "loss").left_out) == [3]
     both = [each.assign(**{column: ["a", "a", "b"]}) for each in (one, other)]
     assert estimates.estimate_difference(*both, "loss").value == pytest.approx(8.4 / 3), "alike within each block"
 
@@ -78,10 +77,14 @@ def test_arms_that_may_differ_and_hosts_leave_no_loss_out():
     assert math.isnan(estimates.estimate_difference(elsewhere, other, "loss").value), "other hardware in one host"
 
 
-def test_a_block_of_two_sessions_is_unpaired():
-    """The second arm came weeks later, and with it one more repeat of both."""
-    one, other = arm([2.0, 2.0], [1, 9], ["first", "later"]), arm([1.0, 1.0], [8, 10], "later")
-    assert estimates.estimate_ratio(one, other, "runtime_s").pairing == estimates.UNPAIRED
+def test_a_block_of_two_sessions_is_left_out():
+    """The second arm came weeks later, and with it one more repeat of both; without that, there is nothing else."""
+    one, other = arm([2.0, 3.0], [1, 9], ["first", "later"]), arm([1.0, 1.0], [8, 10], "later")
+    found = estimates.estimate_ratio(one, other, "runtime_s")
+    assert (found.value, found.blocks, found.possible, found.pairing) == (pytest.approx(3), 1, 2, estimates.PAIRED)
+    assert found.unlike == "1: its block was interrupted: runs of two starts of the workflow"
+    alone = estimates.estimate_ratio(one.iloc[:1], other.iloc[:1], "runtime_s")
+    assert (alone.value, alone.pairing, alone.unlike) == (pytest.approx(2), estimates.UNPAIRED, None)
 
 
 def test_a_block_of_which_another_study_ran_some_runs_again_is_left_out():
@@ -125,7 +128,7 @@ class Watched(pd.DataFrame):
 
 def test_a_comparison_reads_the_declared_columns_only():
     """So that the others, which `estimates.estimate_ratio` leaves behind, change no number."""
-    others = {**dict.fromkeys(fields.columns(), 1.0), "steering": "{}", "hosts": "a", "machine": "local"}
+    others = {**dict.fromkeys(fields.list_columns(), 1.0), "steering": "{}", "hosts": "a", "machine": "local"}
     runs = []
     for starts, records in (([1, 4, 5], "abc"), ([2, 3, 6], "def")):
         made = arm([2.0, 2.0, 2.0], starts).assign(record=list(records))
@@ -138,3 +141,21 @@ def test_a_comparison_reads_the_declared_columns_only():
     overlap.mark_overlapping_runs(Watched(runs[0]))
     own = {"block_compared", "block", "index"}  # names of the index
     assert Watched.asked and Watched.asked - own <= set(likeness.READ)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "side", "is_within"),
+    [(0.8, 0.89, -1, False), (0.95, 1.04, 0, True), (0.95, 1.06, 0, False), (1.06, 1.2, 1, False)],
+)
+def test_an_interval_is_on_one_side_of_limits_or_within_them(low, high, side, is_within):
+    estimate = estimates.Estimate(1.0, low, high)
+    assert (estimate.find_side(0.9, 1.05), estimate.is_within(0.9, 1.05)) == (side, is_within)
+
+
+def test_a_verdict_needs_half_of_the_possible_blocks():
+    """Three of six blocks of both arms succeeded, or of seven."""
+    for blocks, is_enough in ((6, True), (7, False)):
+        one, other = (arm([2.0] * blocks, range(first, 2 * blocks, 2)) for first in (0, 1))
+        one.loc[3:, "status"] = "failed"
+        found = estimates.estimate_ratio(one, other, "runtime_s")
+        assert (found.blocks, found.possible, found.has_enough_blocks) == (3, blocks, is_enough)

@@ -14,7 +14,7 @@ import yaml
 from examples import STUDY, expand
 
 from study.commands.results import export, trace
-from study.contrib.exports import EXPORTS, declared, mlflow
+from study.contrib.exports import EXPORTS, mlflow, study_exports
 from study.core import archive
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -45,7 +45,7 @@ def trained(make_run):
 @pytest.fixture
 def study(make_recorded, tmp_path):
     """The results of a study: two runs that succeeded, one that failed, and a finding."""
-    runs = expansion.expand("one", {**STUDY, "runs": [GRID]}, "one.yaml").runs
+    runs = expansion.expand_study("one", {**STUDY, "runs": [GRID]}, "one.yaml").runs
     for place, run in enumerate(runs):
         folder = make_recorded(run, status="failed" if place == 2 else "ok", started=(BEGIN_S + 100 * place) * 10**9)
     folder = tmp_path / "local" / "studies" / "one"
@@ -62,9 +62,9 @@ def files_of(folder):
 
 def test_mlflow_has_each_run_once_with_its_measured_numbers(study, tmp_path):
     store, results = tmp_path / "mlruns", tmp_path / "local"
-    experiment, number = mlflow.write(study, results, store)
+    experiment, number = mlflow.write_experiment(study, results, store)
     before = files_of(store)
-    assert mlflow.write(study, results, store) == (experiment, number) and files_of(store) == before
+    assert mlflow.write_experiment(study, results, store) == (experiment, number) and files_of(store) == before
     meta = yaml.safe_load((experiment / "meta.yaml").read_text())
     assert (meta["name"], meta["experiment_id"]) == ("local/one", experiment.name)
     runs = {
@@ -89,20 +89,20 @@ def test_mlflow_has_each_run_once_with_its_measured_numbers(study, tmp_path):
 
 def test_mlflow_forgets_runs_that_the_study_no_longer_has_and_no_others(study, tmp_path):
     store = tmp_path / "mlruns"
-    experiment, _ = mlflow.write(study, tmp_path / "local", store)
+    experiment, _ = mlflow.write_experiment(study, tmp_path / "local", store)
     (experiment / "own" / "tags").mkdir(parents=True)
     read_runs(study / "runs.csv").iloc[:1].to_csv(study / "runs.csv", index=False)
-    assert mlflow.write(study, tmp_path / "local", store) == (experiment, 2)
+    assert mlflow.write_experiment(study, tmp_path / "local", store) == (experiment, 2)
     assert len(list(experiment.iterdir())) == 2 + len(["own", "meta.yaml"])
 
 
 def test_an_export_of_runs_has_a_file_for_each_and_says_why_not(make_run, tmp_path):
     """A run that failed before its first phase has none; of one that succeeded, a damaged file is an error."""
-    planned = expansion.expand("one", {**STUDY, "runs": [GRID]}, "one.yaml")
+    planned = expansion.expand_study("one", {**STUDY, "runs": [GRID]}, "one.yaml")
     folders = [make_run(run, status="failed" if place else "ok") for place, run in enumerate(planned.runs)]
     (folders[2] / "phases.jsonl").write_text("")
-    lines = list(declared.write("perfetto", planned, tmp_path / "local", tmp_path / "made"))
-    table = pd.read_csv(tmp_path / "made" / declared.INDEX, keep_default_na=False)
+    lines = list(study_exports.write_export("perfetto", planned, tmp_path / "local", tmp_path / "made"))
+    table = pd.read_csv(tmp_path / "made" / study_exports.INDEX, keep_default_na=False)
     assert table["record"].tolist() == [f"runs/{run.directory}/record.json" for run in planned.runs]
     assert [(tmp_path / "made" / file).is_file() for file in table["file"]] == [True, True, False]
     assert table["file"][2] == "" and "no rank has begun a phase" in table["absent"][2]
@@ -110,7 +110,7 @@ def test_an_export_of_runs_has_a_file_for_each_and_says_why_not(make_run, tmp_pa
     assert lines[0].startswith(f"left out: {table['record'][2]}: ") and lines[1].endswith("2 files, and index.csv")
     (folders[0] / "phases.jsonl").write_text("")
     with pytest.raises(StudyError, match="no rank has begun a phase"):
-        list(declared.write("perfetto", planned, tmp_path / "local", tmp_path / "made"))
+        list(study_exports.write_export("perfetto", planned, tmp_path / "local", tmp_path / "made"))
 
 
 def test_exports_that_cannot_be_made_are_refused():
@@ -120,7 +120,7 @@ def test_exports_that_cannot_be_made_are_refused():
         ({**loads, "exports": ["perfetto"]}, "one.yaml: exports: perfetto needs runs; the study has none"),
     ):
         with pytest.raises(StudyError, match=message):
-            declared.check(expansion.expand("one", {**STUDY, **changed}, "one.yaml"))
+            study_exports.check_exports(expansion.expand_study("one", {**STUDY, **changed}, "one.yaml"))
 
 
 def test_the_command_offers_exports_that_there_are():
@@ -145,7 +145,7 @@ def test_the_archive_has_the_results_the_runs_and_the_workflow_with_their_checks
 
 def test_no_name_forges_a_checksum(tmp_path):
     names = ["a b", "a\\n", "a\n" + "0" * 64 + "  a b"]
-    archive.write(tmp_path / "x.tar.gz", "x", dict.fromkeys(names, b"content"))
+    archive.write_archive(tmp_path / "x.tar.gz", "x", dict.fromkeys(names, b"content"))
     shutil.unpack_archive(tmp_path / "x.tar.gz", tmp_path, filter="data")
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", archive.CHECKSUMS], cwd=tmp_path / "x", capture_output=True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.launch.failure import failure_of
+from study.launch.failure import diagnose_failure
 
 USER_CODE = """Traceback (most recent call last):
   File "/s/train.py", line 60, in <module>
@@ -104,7 +104,7 @@ def of_rank(rank, text):
 )  # fmt: skip
 @pytest.mark.parametrize("before", [[], of_rank(1, "epoch 1/2: 0.6 s, loss 0.69\nINFO: tensorflow: ready")])
 def test_the_cause_of_an_error_of_several_lines(tmp_path, text, message, before):
-    found = failure_of(tmp_path, 1, None, [*before, *of_rank(1, text), "Process 1 exit with status code 1."])
+    found = diagnose_failure(tmp_path, 1, None, [*before, *of_rank(1, text), "Process 1 exit with status code 1."])
     assert (found["kind"], found["rank"], found["message"]) == ("error", 1, message)
 
 
@@ -115,20 +115,20 @@ def test_the_first_cause_is_not_a_followers(tmp_path, order, ended, follower):
     """Rank 0 hears of rank 1's error, and may end or be printed before it."""
     texts = {0: follower, 1: USER_CODE}
     lines = [line for rank in order for line in of_rank(rank, texts[rank])]
-    found = failure_of(tmp_path, 1, None, [*lines, ended])
+    found = diagnose_failure(tmp_path, 1, None, [*lines, ended])
     assert found["rank"] == 1
     assert found["message"].startswith("ValueError: IndexedSlices")
 
 
 def test_an_error_that_a_rank_tells_comes_first(tmp_path):
     lines = [*of_rank(0, FOLLOWER), *of_rank(1, "error: no room")]
-    assert failure_of(tmp_path, 1, None, lines)["message"] == "error: no room"
+    assert diagnose_failure(tmp_path, 1, None, lines)["message"] == "error: no room"
 
 
 def test_ranks_whose_lines_are_mixed(tmp_path):
     one, other = of_rank(0, CHAIN), of_rank(1, FOLLOWER)
     lines = [line for pair in zip(one, other, strict=False) for line in pair] + other[len(one) :]
-    assert failure_of(tmp_path, 1, None, lines)["message"].startswith("KeyError: 'site'; then RuntimeError")
+    assert diagnose_failure(tmp_path, 1, None, lines)["message"].startswith("KeyError: 'site'; then RuntimeError")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_rank_that_a_launcher_of_a_job_names(tmp_path, line):
     """The chief tells only that it lost the process."""
     (tmp_path / "phases.jsonl").write_text("")
     lines = ["[1,0]<stderr>:error: another worker has ended: worker 0 (process 2)", line]
-    found = failure_of(tmp_path, 137, None, lines)
+    found = diagnose_failure(tmp_path, 137, None, lines)
     assert (found["kind"], found["rank"], found["message"]) == ("killed", 2, line)
 
 
@@ -152,11 +152,11 @@ def test_the_kernel_s_kill_for_want_of_memory_is_told_from_a_user_s(tmp_path):
     line = (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=17020.18. Some of the step tasks have been OOM Killed."
     )
-    assert failure_of(tmp_path, 137, None, ["0: epoch 1", line])["kind"] == "oom"
+    assert diagnose_failure(tmp_path, 137, None, ["0: epoch 1", line])["kind"] == "oom"
     lines = ["[1]<stdout>:epoch 1", "Process 1 exit with status code 137."]
-    assert failure_of(tmp_path, 1, None, lines, 0)["kind"] == "killed"
-    found = failure_of(tmp_path, 1, None, lines, 2)
+    assert diagnose_failure(tmp_path, 1, None, lines, 0)["kind"] == "killed"
+    found = diagnose_failure(tmp_path, 1, None, lines, 2)
     assert (found["kind"], found["rank"]) == ("oom", 1)
     told = "out of memory: the kernel ended 2 processes of this host meanwhile; exit code 137"
     assert found["message"] == told
-    assert failure_of(tmp_path, 1, None, ["ValueError: shapes differ"], 2)["kind"] == "error", "it was not killed"
+    assert diagnose_failure(tmp_path, 1, None, ["ValueError: shapes differ"], 2)["kind"] == "error", "it was not killed"

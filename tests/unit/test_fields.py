@@ -7,18 +7,25 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import fields
+from study.core import fields, validation
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.ensembles import members_table
 from study.records import record, tidy
 from study.records.record import read_record
 from study.report import reference
-from study.report.page.tables import meaning
+from study.report.page.tables import get_meaning
 
 BEFORE = "      time_per_epoch_s: {type: amount,"
 LINE = "      first_batch_s: {type: amount, meaning: of the first batch, empty: if not timed}\n"
-CACHED = (fields.sections, fields.columns, fields.patterns, record.schema, record._fits)
+CACHED = (
+    fields.load_sections,
+    fields.list_columns,
+    fields.list_column_patterns,
+    fields.metrics_schema,
+    record.schema,
+    record._fits,
+)
 
 
 @pytest.fixture
@@ -68,10 +75,10 @@ def test_one_line_adds_a_field(finished, declare, tmp_path):
     made = table(run, results)
     assert made["first_batch_s"].to_list() == [2]
     made.to_csv(tmp_path / "runs.csv", index=False)
-    for read in (tidy.read_runs(tmp_path / "runs.csv"), tidy.typed(made)):
+    for read in (tidy.read_runs(tmp_path / "runs.csv"), tidy.set_column_types(made)):
         assert read["first_batch_s"].dtype == float
-    assert "| `first_batch_s` | number | s | of the first batch; empty if not timed |" in reference.columns()
-    assert meaning("first_batch_s") == "of the first batch; empty if not timed"
+    assert "| `first_batch_s` | number | s | of the first batch; empty if not timed |" in reference.make_columns_page()
+    assert get_meaning("first_batch_s") == "of the first batch; empty if not timed"
     changed["training"]["first_batch_s"] = -1
     write_json(path, changed)
     with pytest.raises(StudyError, match="training.first_batch_s: -1 is less than the minimum of 0"):
@@ -100,7 +107,7 @@ def test_declared_types_are_those_that_a_reader_of_csv_gives(finished, tmp_path)
     made = table(run, results)
     made.to_csv(tmp_path / "runs.csv", index=False)
     read = tidy.read_runs(tmp_path / "runs.csv")
-    pd.testing.assert_frame_equal(read[list(made)], tidy.typed(made))
+    pd.testing.assert_frame_equal(read[list(made)], tidy.set_column_types(made))
 
 
 @pytest.mark.parametrize("code", ["012345678901", "1234567e8901", "nan"])
@@ -122,14 +129,14 @@ def test_a_value_of_another_type_is_refused_with_its_line(finished, tmp_path):
 def test_missing_values_make_integers_floats_and_booleans_objects():
     frame = pd.DataFrame({"nodes": [1, None], "block": [1, 2], "overlapped": [True, None], "git_dirty": [True, False],
                           "session": ["7", None], "gpus": [1, 2], "mine": [1, 2]})  # fmt: skip
-    found = tidy.typed(frame)
+    found = tidy.set_column_types(frame)
     assert found.dtypes.astype(str).to_dict() == {
         "nodes": "float64", "block": "int64", "overlapped": "object", "git_dirty": "bool", "session": "object",
         "gpus": "int64", "mine": "int64",
     }  # fmt: skip
 
 
-FILES = (fields.OF_RUNS, fields.OF_LOADS, fields.OF_EPOCHS, fields.OF_MEMBERS)
+FILES = (fields.RUN_FILES, fields.LOAD_FILES, fields.EPOCH_FILES, fields.MEMBER_FILES)
 
 
 def test_every_declaration_is_of_a_file():
@@ -141,10 +148,24 @@ def test_a_row_of_members_has_the_declared_columns():
               "parameters": 12, "quality": {"accuracy": 0.9}, "samples_preprocessed": 4,
               "received_bytes": 0}  # fmt: skip
     rank = {"rank": 0, "host": "a", "member": member, "final_weights_crc32": 7, "initial_weights_crc32": 8}
-    assert set(members_table._row(rank, 2.0, None)) - {"accuracy"} == set(fields.columns(fields.OF_MEMBERS))
+    assert set(members_table._make_row(rank, 2.0, None)) - {"accuracy"} == set(fields.list_columns(fields.MEMBER_FILES))
 
 
 def test_columns_have_different_names():
     for files in FILES:
-        names = [each.column for section in fields.sections(files) for each in section.fields if each.column]
+        names = [each.column for section in fields.load_sections(files) for each in section.fields if each.column]
         assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "name", ["peak_memory_mb", "shared_read_mb", "tcp_sent_bytes", "cpu_busy", "input_wait_per_step_s"]
+)
+def test_what_a_rank_measures_is_checked_by_its_declaration(name):
+    process = fields.metrics_schema()["$defs"]["process"]
+    for value, is_valid in ((1.5, True), (None, True), (-1, False), ("1", False), (True, False)):
+        given = {"peak_memory_mb": 1.0, name: value}
+        if is_valid:
+            validation.validate(given, process, "metrics.json")
+        else:
+            with pytest.raises(StudyError, match=name):
+                validation.validate(given, process, "metrics.json")

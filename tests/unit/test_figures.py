@@ -15,17 +15,25 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from study.commands.steps import make_figure
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import Study
 from study.report import sources
 from study.report.figures import description, style
-from study.report.figures.description import columns, describe, draws, draws_targets, figures, filters, schema
-from study.report.figures.drawing import draw, write
-from study.report.figures.selection import select
-from study.report.figures.style import readable, set_value_axis
+from study.report.figures.description import (
+    describe_filters,
+    has_targets,
+    is_drawn,
+    list_identifying_columns,
+    load_description,
+    load_figures,
+    make_schema,
+)
+from study.report.figures.drawing import draw, write_figure
+from study.report.figures.selection import select_points
+from study.report.figures.style import select_readable_ticks, set_value_axis
 
 REASON = "no power sensor is configured for machine local"
 DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default}
@@ -60,7 +68,7 @@ def failed(kind="oom", **changes):
 
 def any_runs(name, counts=(1, 2, 4), repeats=2):
     """Runs that a figure needs: every value of its filters, batch sizes and batch scalings."""
-    filters = describe(name).runs
+    filters = load_description(name).runs
     axes = {**filters, "gpus": counts, "repeat": range(1, repeats + 1)}
     axes |= {"batch_scaling": ("linear", "square_root", "cubic_root")} if filters.get("scaling") == ["batch"] else {}
     axes |= {"batch_size": (20, 40)} if filters.get("loader") == ["read_csv"] else {}
@@ -69,7 +77,7 @@ def any_runs(name, counts=(1, 2, 4), repeats=2):
 
 
 def selected(figure, *changes):
-    return select(describe(f"icpp2019_{figure}"), made_up(*changes), "test")
+    return select_points(load_description(f"icpp2019_{figure}"), made_up(*changes), "test")
 
 
 def panel(data, title):
@@ -89,13 +97,13 @@ def crosses(axes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in figures() if describe(name).kind == "points"])
+@pytest.mark.parametrize("name", [name for name in load_figures() if load_description(name).kind == "points"])
 def test_every_figure_draws(name, tmp_path):
-    data = select(describe(name), any_runs(name), "tiny")
-    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    data = select_points(load_description(name), any_runs(name), "tiny")
+    write_figure(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     svg = (tmp_path / "f.svg").read_text()
     assert f">{data.title}</text>" in svg
-    benchmark, *others = describe(name).runs.get("benchmark", [RUN["benchmark"]])
+    benchmark, *others = load_description(name).runs.get("benchmark", [RUN["benchmark"]])
     benchmark = f"{1 + len(others)} different" if others else benchmark
     texts = " ".join(re.findall(r">([^<]*)</text>", svg))  # a heading above one panel has several lines
     assert f"study tiny, machine local, benchmark {benchmark}, dataset candle" in texts
@@ -111,7 +119,7 @@ def test_every_figure_draws(name, tmp_path):
 )
 def test_no_text_runs_into_another(name, counts):
     name = f"icpp2019_{name}"
-    figure = draw(select(describe(name), any_runs(name, counts), "test"))
+    figure = draw(select_points(load_description(name), any_runs(name, counts), "test"))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     panels = [axes.get_tightbbox(canvas.get_renderer()) for axes in figure.axes]  # with their labels and legends
@@ -189,7 +197,7 @@ def test_measured_and_modelled_power_have_no_mean():
 )
 def test_measured_and_modelled_power_are_not_compared(value, measured, modelled):
     """Neither the repeats of a point, nor two points."""
-    figure = describe("icpp2019_figure11_13")
+    figure = load_description("icpp2019_figure11_13")
     (energy,) = [each for each in figure.panels if each["title"].startswith("Energy")]
     base = {} if value == "spread_pct" else {"relative_to": {"loader": "read_csv"}}
     figure = dataclasses.replace(figure, panels=({**energy, "value": value, **base},))
@@ -199,7 +207,7 @@ def test_measured_and_modelled_power_are_not_compared(value, measured, modelled)
         rows = [{**place, "energy_per_gpu_j": 2.0, "power_source": "measured"} for place in places]
         rows += [{**place, "energy_per_gpu_j": 6.0, "loader": "chunked", "power_source": source}
                  for place, source in zip(places, sources, strict=True)]  # fmt: skip
-        lines = select(figure, made_up(*rows), "test").panels[0].lines
+        lines = select_points(figure, made_up(*rows), "test").panels[0].lines
         return [line.mean[0] for line in lines if "chunked" in line.label] or [math.nan]
 
     assert drawn("measured", "measured") == pytest.approx([measured])
@@ -301,7 +309,7 @@ def test_the_one_published_accuracy_of_p1b3():
 
 
 def test_published_values_stand_only_beside_the_same_quantity():
-    panels = [each for name in figures() for each in describe(name).panels if "published" in each]
+    panels = [each for name in load_figures() for each in load_description(name).panels if "published" in each]
     assert panels
     of_ratios = {
         "throughput_over_one_worker_pct": "change_pct",
@@ -363,7 +371,7 @@ def test_a_reason_for_any_other_quantity():
     assert panel(data, "Accuracy").reason == "no run of this study has it"
     assert panel(data, "Performance").reason is None
     without = made_up({}).drop(columns="accuracy")
-    assert panel(select(describe("icpp2019_figure6"), without, "test"), "Accuracy").reason is not None
+    assert panel(select_points(load_description("icpp2019_figure6"), without, "test"), "Accuracy").reason is not None
 
 
 def test_x_ticks_are_the_gpu_counts():
@@ -385,9 +393,9 @@ def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
 
 
 def test_readable_keeps_all_that_fit():
-    assert readable([1, 2, 4], 1.0) == [1, 2, 4]
-    assert readable([8], 1.0) == [8]
-    assert readable([1, 1000, 1001, 1002], 0.1)[-1] == 1002
+    assert select_readable_ticks([1, 2, 4], 1.0) == [1, 2, 4]
+    assert select_readable_ticks([8], 1.0) == [8]
+    assert select_readable_ticks([1, 1000, 1001, 1002], 0.1)[-1] == 1002
 
 
 def test_value_axes():
@@ -409,7 +417,7 @@ def test_value_axes():
 def test_lines_of_a_panel_differ_in_marker_dashes_and_lightness():
     data = selected("figure6", *({"batch_size": size} for size in (20, 40, 60)))
     lines = panel(data, "Performance").lines
-    looks = [style.line_style(line.series, line.quantity, 3) for line in lines]
+    looks = [style.make_line_style(line.series, line.quantity, 3) for line in lines]
     assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(lines)
     grey = [np.dot(matplotlib.colors.to_rgb(colour), [0.3, 0.59, 0.11]) for colour in style.COLOURS[:3]]
     assert min(abs(one - other) for one, other in itertools.combinations(grey, 2)) > 0.2
@@ -436,7 +444,9 @@ def test_a_mean_of_the_repeats_that_did_not_fail_is_said_to_be():
 def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
     for folder, size in (("a", 10), ("b", 20)):
         monkeypatch.setitem(matplotlib.rcParams, "font.size", size)  # a user's own style must not matter
-        write(draw, selected("figure6", {}, failed(gpus=2)), tmp_path / folder / "f.svg", tmp_path / folder / "f.pdf")
+        write_figure(
+            draw, selected("figure6", {}, failed(gpus=2)), tmp_path / folder / "f.svg", tmp_path / folder / "f.pdf"
+        )
     for form in ("svg", "pdf"):
         assert (tmp_path / "a" / f"f.{form}").read_bytes() == (tmp_path / "b" / f"f.{form}").read_bytes()
     assert b"CreationDate" not in (tmp_path / "a" / "f.pdf").read_bytes()
@@ -452,37 +462,37 @@ def test_both_files_or_none(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Figure, "savefig", fail_with_pdf)
     with pytest.raises(OSError, match="disk full"):
-        write(draw, selected("figure6", {}), tmp_path / "f.svg", tmp_path / "f.pdf")
+        write_figure(draw, selected("figure6", {}), tmp_path / "f.svg", tmp_path / "f.pdf")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_figure():
     with pytest.raises(StudyError, match="no figure 'icpp2019_figure7' in config/figures.yaml, .*; did you mean"):
-        describe("icpp2019_figure7")
+        load_description("icpp2019_figure7")
 
 
 @pytest.mark.parametrize("runs", [pd.DataFrame(), made_up({"loader": "npy"}), made_up({"trace": True})])
 def test_no_runs_for_a_figure(runs):
     words = "figure icpp2019_figure11_13 needs runs with benchmark nt3, scaling strong, loader read_csv or chunked"
     with pytest.raises(StudyError, match=words):
-        select(describe("icpp2019_figure11_13"), runs, "test")
+        select_points(load_description("icpp2019_figure11_13"), runs, "test")
 
 
 def test_a_figure_of_the_time_to_a_target_reads_targets():
-    figure = describe("icpp2019_figure6")
-    assert not draws_targets(figure)
+    figure = load_description("icpp2019_figure6")
+    assert not has_targets(figure)
     panels = ({**figure.panels[0], "quantities": {"launch_to_target_s": "to the target"}},)
-    assert draws_targets(dataclasses.replace(figure, panels=panels))
+    assert has_targets(dataclasses.replace(figure, panels=panels))
 
 
 def test_planning():
-    figure10 = describe("icpp2019_figure10")
-    assert filters(figure10) == " with benchmark p1b3, scaling batch, loader read_csv"
+    figure10 = load_description("icpp2019_figure10")
+    assert describe_filters(figure10) == " with benchmark p1b3, scaling batch, loader read_csv"
     fitting = {**DEFAULTS, "benchmark": "p1b3", "scaling": "batch", "loader": "read_csv"}
-    assert draws(figure10, fitting)
-    assert not draws(figure10, {**fitting, "loader": "npy"})
-    assert not draws(figure10, {**fitting, "scaling": "weak"})
-    assert not draws(figure10, {**fitting, "trace": True})
+    assert is_drawn(figure10, fitting)
+    assert not is_drawn(figure10, {**fitting, "loader": "npy"})
+    assert not is_drawn(figure10, {**fitting, "scaling": "weak"})
+    assert not is_drawn(figure10, {**fitting, "trace": True})
 
 
 @pytest.mark.parametrize(
@@ -494,11 +504,11 @@ def test_planning():
 )  # fmt: skip
 def test_published_values_that_are_not_there(changes, words, monkeypatch):
     """Named before anything runs, for each figure of the study."""
-    figure = figures()["icpp2019_figure6"]
+    figure = load_figures()["icpp2019_figure6"]
     panel = {**figure["panels"][2], "published": [{**figure["panels"][2]["published"][0], **changes}]}
-    monkeypatch.setattr(description, "figures", lambda: {"mine": {**figure, "panels": [panel]}})
+    monkeypatch.setattr(description, "load_figures", lambda: {"mine": {**figure, "panels": [panel]}})
     with pytest.raises(StudyError, match="figures: figure mine: published: .*" + re.escape(words)):
-        sources.of_figure(Study("s", "", {}, (), (), (), ("mine",)), "mine")
+        sources.select_figure_sources(Study("s", "", {}, (), (), (), ("mine",)), "mine")
 
 
 @pytest.mark.parametrize(
@@ -512,7 +522,7 @@ def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
     text = (configuration.CONFIG / "papers" / "icpp2019" / "figures.yaml").read_text()
     (tmp_path / "figures.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError, match=words):
-        checked.load(tmp_path / "figures.yaml", schema())
+        validation.load_valid_yaml(tmp_path / "figures.yaml", make_schema())
 
 
 @pytest.fixture
@@ -523,7 +533,7 @@ def run_script(make_recorded, tmp_path, monkeypatch):
         for planned, facts in runs:
             make_recorded(planned, **facts)
         study = Study("tiny", "a test", {}, tuple(planned for planned, _ in runs))
-        monkeypatch.setattr(expansion, "load_planned", {"tiny": study}.__getitem__)
+        monkeypatch.setattr(expansion, "load_planned_study", {"tiny": study}.__getitem__)
         made = tmp_path / "local" / "studies" / "tiny" / "figures"
         outputs = ["--svg", str(made / "f.svg"), "--pdf", str(made / "f.pdf")]
         monkeypatch.setattr(sys, "argv", ["make_figure.py", "--figure", name, "--study", "tiny", *outputs])
@@ -550,5 +560,5 @@ def test_the_script_without_any_run(run_script):
 
 def test_every_grid_parameter_tells_experiments_apart():
     """One that were missing here would be averaged over in silence."""
-    assert set(columns()) == set(PARAMETERS) - {"gpus", "repeat", *observing()}
-    assert observing() == ["trace", "profile", "allreduce_sweep", "emulated_ranks", "measure", "compute"]
+    assert set(list_identifying_columns()) == set(PARAMETERS) - {"gpus", "repeat", *list_observing_keys()}
+    assert list_observing_keys() == ["trace", "profile", "allreduce_sweep", "emulated_ranks", "measure", "compute"]

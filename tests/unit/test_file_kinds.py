@@ -42,9 +42,9 @@ def _npy():
 
 def _record():
     """One record of a TFRecord file, framed by hand."""
-    body, masked = image_codec.example(IMAGE, 1), []
+    body, masked = image_codec.make_example(IMAGE, 1), []
     for part in (struct.pack("<Q", len(body)), body):
-        found = file_kinds.crc32c(part)
+        found = file_kinds.compute_crc32c(part)
         masked.append(struct.pack("<I", ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF))
     return struct.pack("<Q", len(body)) + masked[0] + body + masked[1]
 
@@ -146,7 +146,7 @@ FILES = {
 
 
 def as_table(folder, path):
-    form = Form.of({"header": False, "codes": [{"column": 0, "values": [0, 1]}]})
+    form = Form.from_spec({"header": False, "codes": [{"column": 0, "values": [0, 1]}]})
     convert(path, folder / "m.npy", folder / "m.json", form)
 
 
@@ -155,7 +155,7 @@ def as_images(layout):
 
 
 def as_one_image(folder, path):
-    conversion.decoded(path.read_bytes(), str(path), 3, image_codec)
+    conversion.decode_image(path.read_bytes(), str(path), 3, image_codec)
 
 
 def as_stored_lmdb(folder, path):
@@ -171,7 +171,7 @@ INPUTS = {
     "table": as_table, "image": as_one_image, "timeline": lambda folder, path: summarize_timeline(path),
     "stored lmdb": as_stored_lmdb,
     **{layout: as_images(layout) for layout in ("tfrecord", "mnist", "cifar10", "folder")},
-    **{f"format {name}": lambda folder, path, name=name: formats.read(name, path) for name in formats.FORMATS},
+    **{f"format {name}": lambda folder, path, name=name: formats.read_matrix(name, path) for name in formats.FORMATS},
 }  # fmt: skip
 # What an input reads of its own kind, or tells as damaged.
 OWN = {
@@ -211,4 +211,4 @@ def test_every_kind_as_every_input(tmp_path, given):
 def test_first_bytes_cut_off_anywhere_are_looked_at_without_an_error(name):
     for content in FILES[name]:
         for size in range(min(len(content), 300)):
-            file_kinds.kind_of_bytes(content[:size])
+            file_kinds.recognize_bytes(content[:size])

@@ -11,24 +11,24 @@ import pytest
 from study import plan
 from study.core.errors import StudyError
 from study.core.files import (
-    changed_since_read,
+    find_changed_since_read,
+    find_replaced_since_read,
+    has_changed,
     read_json,
-    replaced_since_read,
-    seal_at_end,
-    seal_of,
+    read_seal,
+    read_seal_at_end,
     sha256,
-    was_changed,
+    write_aside,
     write_json,
     write_sealed,
     write_text,
-    written_aside,
-    written_with_checksum,
+    write_with_checksum,
 )
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path):
     target = tmp_path / "new" / "file"
-    with written_aside(target) as aside:
+    with write_aside(target) as aside:
         aside.write_text("half")
         assert not target.exists()
     assert target.read_text() == "half"
@@ -36,7 +36,7 @@ def test_a_file_appears_only_when_it_is_whole(tmp_path):
 
 def test_an_error_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     write_text(tmp_path / "file", "old")
-    with pytest.raises(RuntimeError), written_aside(tmp_path / "file") as aside:
+    with pytest.raises(RuntimeError), write_aside(tmp_path / "file") as aside:
         aside.write_text("new")
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -58,8 +58,8 @@ def test_sha256_is_the_standard_one(tmp_path):
 def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path):
     code = f"""
 import os
-from study.core.files import written_aside
-with written_aside({str(tmp_path / "file")!r}) as aside:
+from study.core.files import write_aside
+with write_aside({str(tmp_path / "file")!r}) as aside:
     aside.write_text("half")
     os.kill(os.getpid(), 9)
 """
@@ -73,7 +73,7 @@ with written_aside({str(tmp_path / "file")!r}) as aside:
 
 
 def test_a_writer_at_work_is_left_alone(tmp_path):
-    with written_aside(tmp_path / "file") as aside:
+    with write_aside(tmp_path / "file") as aside:
         aside.write_text("first")
         other = aside.with_name(f".file.{os.getpid() + 1}.part")
         aside.rename(other)  # as if it were another process's
@@ -102,17 +102,17 @@ def test_the_checksum_of_a_sealed_file_is_found_without_reading_it_whole(tmp_pat
         {"checksums": {"checksum": "f" * 64}, "text": '\n  "checksum": "0"\n}', "n": [1] * 99},
     )
     write_sealed(path, value)
-    seal = seal_of(path)
-    assert seal is not None and seal_at_end(path) == seal
+    seal = read_seal(path)
+    assert seal is not None and read_seal_at_end(path) == seal
     whole = json.loads(path.read_text())
     for other in (json.dumps(whole), json.dumps({"checksum": whole["checksum"], **value}, indent=2)):
         path.write_text(other)
-        assert seal_at_end(path) == seal
+        assert read_seal_at_end(path) == seal
     path.write_text(json.dumps({"inner": {"checksum": "f" * 64}}, indent=1) + "\n")
-    assert seal_at_end(path) is None and seal_at_end(tmp_path / "absent") is None
+    assert read_seal_at_end(path) is None and read_seal_at_end(tmp_path / "absent") is None
     write_sealed(path, value)
     monkeypatch.setattr("study.core.files.json.loads", None)
-    assert seal_at_end(path) == seal, "nothing is parsed"
+    assert read_seal_at_end(path) == seal, "nothing is parsed"
 
 
 def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):
@@ -123,18 +123,18 @@ def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):
 def test_what_was_changed_while_it_was_read_is_found(tmp_path):
     """Snakemake dates its outputs when their job ends, so they are newer than what was changed meanwhile."""
     made, before, after = (tmp_path / name for name in ("runs.csv", "before.json", "after.json"))
-    assert changed_since_read([before], made) == []
+    assert find_changed_since_read([before], made) == []
     before.touch()
     begun_ns = before.stat().st_ctime_ns + 1
-    with written_with_checksum(made, begun_ns) as aside:
+    with write_with_checksum(made, begun_ns) as aside:
         aside.write_text("1")
     after.touch()
     os.utime(after, ns=(begun_ns + 1, begun_ns + 1))
     assert made.stat().st_mtime_ns > begun_ns + 1
-    assert changed_since_read([before, after, tmp_path / "missing"], made) == [after]
-    with written_with_checksum(made) as aside:
+    assert find_changed_since_read([before, after, tmp_path / "missing"], made) == [after]
+    with write_with_checksum(made) as aside:
         aside.write_text("1")
-    assert changed_since_read([before, after], made) == []
+    assert find_changed_since_read([before, after], made) == []
 
 
 def test_a_file_that_an_older_one_replaced_is_found(tmp_path):
@@ -144,7 +144,7 @@ def test_a_file_that_an_older_one_replaced_is_found(tmp_path):
     backup = record.read_bytes()
     os.utime(record, (1, 1))
     write_sealed(record, {"value": 2})
-    with written_with_checksum(made, time.time_ns(), {record: seal_of(record)}) as aside:
+    with write_with_checksum(made, time.time_ns(), {record: read_seal(record)}) as aside:
         aside.write_text("1")
     time.sleep(0.01)  # file systems date changes by the kernel's clock, which ticks each 4 ms
 
@@ -152,27 +152,27 @@ def test_a_file_that_an_older_one_replaced_is_found(tmp_path):
         path.with_name("aside").write_bytes(content)
         os.utime(path.with_name("aside"), (1, 1))
         path.with_name("aside").rename(path)
-        return replaced_since_read(changed_since_read([record, other], made), made)
+        return find_replaced_since_read(find_changed_since_read([record, other], made), made)
 
     assert put(record, record.read_bytes()) == []
     assert put(other, backup) == []
-    assert not plan.check_read([str(record), str(other)], str(made))
+    assert not plan.has_replaced_inputs([str(record), str(other)], str(made))
     assert put(record, backup) == [record]
-    assert plan.check_read([str(record), str(other)], str(made))
+    assert plan.has_replaced_inputs([str(record), str(other)], str(made))
     write_sealed(record, {"value": 3})
-    assert plan.check_read([str(record), str(other)], str(made)), "of a new time"
+    assert plan.has_replaced_inputs([str(record), str(other)], str(made)), "of a new time"
 
 
 def test_a_change_of_a_file_with_a_checksum_beside_it_is_noticed(tmp_path):
     path = tmp_path / "table.csv"
-    assert not was_changed(path)
+    assert not has_changed(path)
     write_text(path, "1,2")
-    assert not was_changed(path), "it has no checksum"
+    assert not has_changed(path), "it has no checksum"
     for text in ("1,2", "1,3"):
-        with written_with_checksum(path) as aside:
+        with write_with_checksum(path) as aside:
             aside.write_text(text)
-        assert path.read_text() == text and not was_changed(path)
+        assert path.read_text() == text and not has_changed(path)
     path.write_text("1,4")
-    assert was_changed(path)
+    assert has_changed(path)
     path.unlink()
-    assert not was_changed(path)
+    assert not has_changed(path)

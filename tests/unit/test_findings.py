@@ -15,7 +15,7 @@ from tracked import ours
 
 from study import plan
 from study.commands.results import findings as show_findings
-from study.core import checked, code_version, configuration
+from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion, progress
@@ -49,12 +49,12 @@ GRID = {**NT3, "gpus": 1, "loader": ["read_csv", "chunked"], "repeats": 3}
 
 def declared(**changes):
     content = copy.deepcopy(FASTER) | changes
-    checked.check(content, declaration.schema(), "config/findings/test.yaml")
-    return declaration._declared("test", content)
+    validation.validate(content, declaration.make_schema(), "config/findings/test.yaml")
+    return declaration._make_finding("test", content)
 
 
 def study_of(*grids):
-    return expansion.expand("test", {**copy.deepcopy(STUDY), "runs": list(grids)}, "config/studies/test.yaml")
+    return expansion.expand_study("test", {**copy.deepcopy(STUDY), "runs": list(grids)}, "config/studies/test.yaml")
 
 
 def rows(study, times, **more):
@@ -78,7 +78,7 @@ def shorter_by(share, drift=(1.0, 2.0, 3.0), noise=(0.0, 0.0, 0.0)):
 def test_a_reduction_is_paired_within_blocks():
     """A drift of the machine by a factor of three does not enter."""
     study = study_of(GRID)
-    found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
+    found = outcome.judge_finding(declared(), study, rows(study, shorter_by(0.25)))
     assert (found.verdict, found.unit, found.blocks, found.runs) == ("yes", "%", 3, 6)
     assert (found.estimate, found.low, found.high) == pytest.approx((25, 25, 25))
     assert found.sentence == "Shorter by 25 % (95 % interval 25 to 25 %, 3 blocks)."
@@ -95,7 +95,7 @@ def test_blocks_that_count_as_fewer_are_told():
     study = study_of(GRID | {"repeats": 6})
     growing, mixed = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05), (0.03, 0.0, 0.05, 0.01, 0.04, 0.02)
     alike, unlike = (
-        outcome.outcome(declared(), study, rows(study, shorter_by(0.25, (1.0,) * 6, noise)))
+        outcome.judge_finding(declared(), study, rows(study, shorter_by(0.25, (1.0,) * 6, noise)))
         for noise in (growing, mixed)
     )
     assert (alike.blocks, alike.blocks_worth) == (6, 3)
@@ -116,7 +116,7 @@ def test_blocks_that_count_as_fewer_are_told():
 def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
     """The interval is Student's t with two degrees of freedom, 4.3027, on the logarithms of the three ratios."""
     study = study_of(GRID)
-    found = outcome.outcome(declared(), study, rows(study, shorter_by(share, noise=(-noise, 0.0, noise))))
+    found = outcome.judge_finding(declared(), study, rows(study, shorter_by(share, noise=(-noise, 0.0, noise))))
     assert (found.verdict, found.blocks) == (verdict, 3)
     assert found.sentence.startswith(words)
     ratios = np.log([1 - share + noise, 1 - share, 1 - share - noise])
@@ -138,14 +138,14 @@ def test_the_verdict_follows_from_the_interval(share, noise, verdict, words):
 def test_no_effect_is_claimed_only_by_an_interval_within_the_margin(share, noise, verdict, words, kind):
     study = study_of(GRID)
     runs = rows(study, shorter_by(share, noise=(-noise, 0.0, noise)))
-    found = outcome.outcome(declared(kind=kind, within=1), study, runs)
+    found = outcome.judge_finding(declared(kind=kind, within=1), study, runs)
     assert found.verdict == verdict
     assert found.sentence.startswith(words)
 
 
 def test_two_blocks_are_not_enough():
     study = study_of({**GRID, "repeats": 2})
-    found = outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))
+    found = outcome.judge_finding(declared(), study, rows(study, shorter_by(0.25)))
     assert (found.verdict, found.blocks) == ("not_enough_runs", 2)
     assert found.sentence == "It cannot be told (2 of at least 3 complete blocks)."
 
@@ -153,10 +153,10 @@ def test_two_blocks_are_not_enough():
 def test_a_ratio_has_no_percent():
     study = study_of(GRID)
     runs = rows(study, lambda run: run.repeat * (2.0 if run["loader"] == "chunked" else 1.0))
-    found = outcome.outcome(declared(kind="ratio"), study, runs)
+    found = outcome.judge_finding(declared(kind="ratio"), study, runs)
     assert (found.verdict, found.unit, found.estimate) == ("yes", "1", pytest.approx(2))
     assert found.sentence == "Shorter by 2 (95 % interval 2 to 2, 3 blocks)."
-    assert outcome.outcome(declared(kind="ratio", claim="below"), study, runs).verdict == "opposite"
+    assert outcome.judge_finding(declared(kind="ratio", claim="below"), study, runs).verdict == "opposite"
 
 
 def test_a_trend_is_the_slope_per_doubling():
@@ -169,12 +169,12 @@ def test_a_trend_is_the_slope_per_doubling():
     )
     share = {1: 0.10, 2: 0.13, 4: 0.16}
     runs = rows(study, lambda run: 10.0 * run.repeat, load_s=lambda run: 10.0 * run.repeat * share[run.gpus])
-    found = outcome.outcome(finding, study, runs)
+    found = outcome.judge_finding(finding, study, runs)
     assert (found.verdict, found.unit) == ("yes", "percentage points per doubling")
     assert (found.estimate, found.low, found.high) == pytest.approx((3, 3, 3))
     assert found.sentence == "Shorter by 3 percentage points (95 % interval 3 to 3 percentage points, 3 blocks)."
     assert found.quantity == "change of load_s / runtime_s per doubling of gpus"
-    falling = outcome.outcome(finding, study, runs.assign(load_s=runs["runtime_s"] - runs["load_s"]))
+    falling = outcome.judge_finding(finding, study, runs.assign(load_s=runs["runtime_s"] - runs["load_s"]))
     assert (falling.verdict, falling.estimate) == ("opposite", pytest.approx(-3))
     assert falling.sentence.startswith("Longer by 3 percentage points"), "the opposite is told by its size"
 
@@ -203,11 +203,11 @@ def test_one_quantity_follows_another_within_blocks():
         broadcast_s=lambda run: 0.9 * late[run["straggler_loads"]] + 0.5 * run.repeat,
         broadcast_fastest_s=lambda run: 0.2 * run.repeat,
     )
-    found = outcome.outcome(declared(**FOLLOWS), study, runs)
+    found = outcome.judge_finding(declared(**FOLLOWS), study, runs)
     assert (found.verdict, found.unit, found.estimate) == ("yes", "s per s", pytest.approx(0.9))
     assert found.sentence == "Shorter by 0.9 s (95 % interval 0.9 to 0.9 s, 3 blocks)."
     assert found.quantity == "change of broadcast_s - broadcast_fastest_s per unit of load_s - load_fastest_s"
-    same = outcome.outcome(declared(**FOLLOWS), study, runs.assign(load_s=2.0))
+    same = outcome.judge_finding(declared(**FOLLOWS), study, runs.assign(load_s=2.0))
     assert (same.verdict, same.estimate) == ("not_enough_runs", None), "the loading never differs"
 
 
@@ -238,7 +238,7 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     runs = changed(runs, 3, oversubscribed=True, runtime_s=900.0)
     runs = changed(runs, 5, resumed_after_epoch=2, runtime_s=math.nan)
     runs = changed(runs, 7, runtime_s=0.0)
-    found = outcome.outcome(declared(), study, runs)
+    found = outcome.judge_finding(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs) == ("yes", 4, 8)
     assert found.estimate == pytest.approx(30)
     reasons = {each["record"]: each["reason"] for each in found.left_out}
@@ -264,10 +264,10 @@ def test_runs_without_a_value_are_left_out_with_the_column_that_is_empty():
     """Of a quantity of several columns, the empty ones."""
     study = study_of(GRID)
     runs = rows(study, shorter_by(0.25), time_per_epoch_steady_s=lambda run: math.nan)
-    found = outcome.outcome(declared(quantity={"column": "time_per_epoch_steady_s"}), study, runs)
+    found = outcome.judge_finding(declared(quantity={"column": "time_per_epoch_steady_s"}), study, runs)
     assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
     shared = {"column": "time_per_epoch_steady_s", "share_of": "runtime_s"}
-    found = outcome.outcome(declared(quantity=shared), study, runs)
+    found = outcome.judge_finding(declared(quantity=shared), study, runs)
     assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
 
 
@@ -286,8 +286,8 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
     points = {"benchmark": "nt3", "gpus": [1, 2]} if epochs > 1 else FASTER["points"]
     study = study_of({**GRID, "epochs": epochs, "gpus": ranks, "loader": "read_csv" if epochs > 1 else GRID["loader"]})
     found = declared(quantity={"column": column}, points=points)
-    monkeypatch.setattr(declaration, "load", lambda name: found)
-    lines = plan.without_value(dataclasses.replace(study, findings=("test",)))
+    monkeypatch.setattr(declaration, "load_finding", lambda name: found)
+    lines = plan.list_findings_without_value(dataclasses.replace(study, findings=("test",)))
     start = f"finding test: {short} of 6 runs can have no {column}, which is that of the epochs after the first"
     assert [line.split(":")[0] for line in lines] == (["finding test"] if short else [])
     assert not short or lines[0].startswith(start)
@@ -298,14 +298,14 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
 )
 def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition):
     study = dataclasses.replace(study_of(GRID), findings=("test",))
-    told = plan.summary(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
+    told = plan.summarize(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
     assert f"findings: with 3 blocks, {condition}" in told
 
 
 def test_if_every_run_failed_there_is_no_verdict():
     study = study_of(GRID)
     runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
-    found = outcome.outcome(declared(), study, runs)
+    found = outcome.judge_finding(declared(), study, runs)
     assert (found.verdict, found.blocks, found.runs, found.estimate) == ("not_enough_runs", 0, 0, None)
     assert found.sentence.endswith("Left out: 6 runs (failed).")
 
@@ -313,7 +313,7 @@ def test_if_every_run_failed_there_is_no_verdict():
 def test_an_interrupted_block_is_left_out_and_the_others_count():
     study = study_of({**GRID, "repeats": 4})
     runs = rows(study, lambda run: 0.7 if run["loader"] == "chunked" else 1.0)
-    found = outcome.outcome(declared(), study, runs.assign(session=["a"] * 3 + ["b"] * 5))
+    found = outcome.judge_finding(declared(), study, runs.assign(session=["a"] * 3 + ["b"] * 5))
     assert (found.verdict, found.blocks, len(found.left_out)) == ("yes", 3, 2)
     assert "its block was interrupted" in found.left_out[0]["reason"]
 
@@ -322,7 +322,7 @@ def test_an_arm_that_was_added_later_has_no_verdict():
     study = study_of(GRID)
     runs = rows(study, shorter_by(0.25)).sort_values("record")
     runs["started_wall_ns"] = range(len(runs))
-    found = outcome.outcome(declared(), study, runs)
+    found = outcome.judge_finding(declared(), study, runs)
     assert (found.verdict, found.low) == ("not_enough_runs", None)
     assert found.estimate == pytest.approx(25)
     assert "the 3 blocks did not run one after the other, as batch jobs do with --jobs 1" in found.sentence
@@ -336,18 +336,18 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
         folder = make_run(run, runtime=8.0 if run["loader"] == "chunked" else 10.0, started=place,
                           status="failed" if run["loader"] == "npy" else "ok")  # fmt: skip
         write_json(folder / "record.json", make_record(folder))
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
-    monkeypatch.setattr(outcome, "load", lambda name: declared())
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
+    monkeypatch.setattr(outcome, "load_finding", lambda name: declared())
     object.__setattr__(study, "findings", ("test",))
     runs, _ = gather(study, tmp_path / "local", lambda run: run["loader"] != "npy", uses_loading=False)
-    found = outcome.outcomes(study, runs)
-    content = outcome.as_json(study, "local", found)
-    checked.check(content, "study_findings", "findings.json")
+    found = outcome.judge_findings(study, runs)
+    content = outcome.to_json(study, "local", found)
+    validation.validate(content, "study_findings", "findings.json")
     (one,) = content["findings"]
     assert (one["verdict"], one["estimate"]) == ("yes", pytest.approx(20))
     assert all((tmp_path / "local" / record).is_file() for record in one["records"])
-    page = outcome.markdown(study, "local", found)
+    page = outcome.to_markdown(study, "local", found)
     assert "**Yes.** Shorter by 20 %" in page and one["records"][0] in page
     folder = tmp_path / "local" / "studies" / "test"
     write_json(folder / "findings.json", content)
@@ -390,10 +390,10 @@ def test_a_study_none_of_whose_runs_succeeded_has_failed(rows, words):
 def test_a_verdict_without_an_interval_is_refused(verdict):
     """By the schema of findings.json, whatever the code does."""
     study = study_of(GRID)
-    content = outcome.as_json(study, "local", [outcome.outcome(declared(), study, rows(study, shorter_by(0.25)))])
+    content = outcome.to_json(study, "local", [outcome.judge_finding(declared(), study, rows(study, shorter_by(0.25)))])
     content["findings"][0] |= {"verdict": verdict, "low": None}
     with pytest.raises(StudyError, match="low: None is not of type 'number'"):
-        checked.check(content, "study_findings", "findings.json")
+        validation.validate(content, "study_findings", "findings.json")
 
 
 # Declarations
@@ -401,25 +401,31 @@ def test_a_verdict_without_an_interval_is_refused(verdict):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_findings_are_valid(name):
-    declaration.load(name)
+    declaration.load_finding(name)
 
 
 @pytest.mark.parametrize("study", ["laptop", "sc18_laptop", "pittman2018_laptop"])
 def test_findings_of_two_cores_compare_no_more_than_two_ranks(study):
     """More are oversubscribed on two cores, and enter no finding."""
     study = expansion.load_study(study, LOCAL)
-    compared = [runs for name in study.findings for runs in declaration.arms(declaration.load(name), study).values()]
+    compared = [
+        runs
+        for name in study.findings
+        for runs in declaration.select_arms(declaration.load_finding(name), study).values()
+    ]
     assert compared and max(run.gpus for runs in compared for run in runs) <= 2
 
 
 def test_the_default_study_has_runs_for_its_findings():
     study = expansion.load_study("laptop", LOCAL)
     for name in study.findings:
-        for runs in declaration.arms(declaration.load(name), study).values():
+        for runs in declaration.select_arms(declaration.load_finding(name), study).values():
             assert len(runs) >= outcome.LEAST_BLOCKS
-    assert all(declaration.load(name).table in study.tables for name in study.findings)
-    assert all(declaration.load(name).figure in study.figures for name in study.findings)
-    assert {run.directory for run in sources.of_findings(study).runs} <= {run.directory for run in study.runs}
+    assert all(declaration.load_finding(name).table in study.tables for name in study.findings)
+    assert all(declaration.load_finding(name).figure in study.figures for name in study.findings)
+    assert {run.directory for run in sources.select_finding_sources(study).runs} <= {
+        run.directory for run in study.runs
+    }
 
 
 @pytest.mark.parametrize(
@@ -462,7 +468,7 @@ def test_a_broken_declaration_is_refused(changes, words):
     ],
 )  # fmt: skip
 def test_a_study_without_the_runs_is_refused_at_planning(findings, words):
-    study = expansion.expand("test", {**copy.deepcopy(STUDY), "runs": [GRID], "findings": findings}, "test.yaml")
+    study = expansion.expand_study("test", {**copy.deepcopy(STUDY), "runs": [GRID], "findings": findings}, "test.yaml")
     with pytest.raises(StudyError, match=words):
         plan.check_results(study)
 
@@ -470,13 +476,13 @@ def test_a_study_without_the_runs_is_refused_at_planning(findings, words):
 def test_arms_that_differ_in_another_key_are_refused():
     study = study_of({**GRID, "gpus": [1, 2]})
     with pytest.raises(StudyError, match=r"findings: test: its runs differ in gpus \(1, 2\); give gpus under points"):
-        declaration.arms(declared(), study)
+        declaration.select_arms(declared(), study)
 
 
 def test_traced_runs_are_no_arm_unless_they_are_meant():
     study = study_of(GRID, {**NT3, "gpus": 2, "trace": True, "straggler_loads": [0, 4]})
-    assert [run["trace"] for runs in declaration.arms(declared(), study).values() for run in runs] == [False] * 6
-    assert [len(runs) for runs in declaration.arms(declared(**FOLLOWS), study).values()] == [1, 1]
+    assert [run["trace"] for runs in declaration.select_arms(declared(), study).values() for run in runs] == [False] * 6
+    assert [len(runs) for runs in declaration.select_arms(declared(**FOLLOWS), study).values()] == [1, 1]
 
 
 # Progress

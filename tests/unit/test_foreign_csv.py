@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from study.core.foreign_csv import UNCLEAR, marks_at_fault, number, read_foreign_csv
+from study.core.foreign_csv import UNCLEAR, explain_unclear_marks, parse_number, read_foreign_csv
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from study.core.foreign_csv import UNCLEAR, marks_at_fault, number, read_foreign
     ],
 )
 def test_a_number_has_one_meaning_or_none(text, decimal, value):
-    found = number(text, decimal)
+    found = parse_number(text, decimal)
     assert np.isnan(found) if value is None else found == value
 
 
@@ -42,8 +42,8 @@ def test_a_number_has_one_meaning_or_none(text, decimal, value):
     ],
 )
 def test_marks_that_are_at_fault_are_told(text, decimal, told):
-    assert told in marks_at_fault(text, decimal)
-    assert bool(told) == bool(marks_at_fault(text, decimal))
+    assert told in explain_unclear_marks(text, decimal)
+    assert bool(told) == bool(explain_unclear_marks(text, decimal))
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_marks_that_are_at_fault_are_told(text, decimal, told):
 )
 def test_points_of_a_file_with_semicolons_may_divide_thousands(tmp_path, cells, values):
     (tmp_path / "a.csv").write_text("".join(f"{line}\n" for line in ("ranks;runtime_s", *(f"1;{x}" for x in cells))))
-    found = read_foreign_csv(tmp_path / "a.csv", "").numbers("runtime_s")
+    found = read_foreign_csv(tmp_path / "a.csv", "").convert_column("runtime_s")
     assert found == pytest.approx([np.nan if value is None else value for value in values], nan_ok=True)

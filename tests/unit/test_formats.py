@@ -13,7 +13,7 @@ from study.data.conversion import convert
 from study.data.tabular import Form
 from study.records import tidy
 from study.report.figures import drawing, formats_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.tables import TABLES
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
@@ -26,7 +26,7 @@ def test_the_same_matrix_comes_back(tmp_path, name, shape):
     matrix[0, 0] = np.nan
     path = tmp_path / f"matrix.{name}"
     formats.FORMATS[name].write(matrix, path)
-    found = formats.read(name, path)
+    found = formats.read_matrix(name, path)
     assert (found.dtype, found.shape) == (np.float32, shape)
     assert found.tobytes() == matrix.tobytes()
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "one file, whose size can be told"
@@ -37,7 +37,7 @@ def test_lmdb_has_room_for_a_million_small_rows(tmp_path):
     """Each needs more for its key than for its value."""
     matrix = np.arange(1_000_000, dtype=np.float32)[:, None]
     formats.FORMATS["lmdb"].write(matrix, tmp_path / "m")
-    assert formats.read("lmdb", tmp_path / "m").tobytes() == matrix.tobytes()
+    assert formats.read_matrix("lmdb", tmp_path / "m").tobytes() == matrix.tobytes()
 
 
 def test_what_could_not_be_stored_whole_is_not_loaded_later(tmp_path, monkeypatch):
@@ -47,8 +47,8 @@ def test_what_could_not_be_stored_whole_is_not_loaded_later(tmp_path, monkeypatc
         path.write_bytes(b"a part")
         return {**loader_timing.FAILED, "message": "no room"}
 
-    monkeypatch.setattr(loader_timing, "_in_new_process", failing)
-    sample = loader_timing._load("lmdb", {"raw": "raw.csv", "npy": "m.npy"}, "warm", tmp_path)
+    monkeypatch.setattr(loader_timing, "_run_in_new_process", failing)
+    sample = loader_timing._time_load("lmdb", {"raw": "raw.csv", "npy": "m.npy"}, "warm", tmp_path)
     assert (sample["status"], sample["message"]) == ("failed", "no room")
     assert list(tmp_path.iterdir()) == []
 
@@ -57,7 +57,7 @@ def test_what_could_not_be_stored_whole_is_not_loaded_later(tmp_path, monkeypatc
 def test_what_is_no_file_of_the_format(tmp_path, name):
     (tmp_path / "m").write_bytes(b"nothing of the kind" * 100)
     with pytest.raises(StudyError, match=f"m: cannot be read as {name}"):
-        formats.read(name, tmp_path / "m")
+        formats.read_matrix(name, tmp_path / "m")
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +65,13 @@ def measured(tmp_path_factory):
     """A loading measurement of a small file, collected; with a format whose file cannot be written."""
     folder = tmp_path_factory.mktemp("formats")
     (folder / "raw.csv").write_text("0,1.5,2\n1,-3,4\n" * 50)
-    convert(folder / "raw.csv", folder / "m.npy", folder / "m.json", Form.of(FORM))
+    convert(folder / "raw.csv", folder / "m.npy", folder / "m.json", Form.from_spec(FORM))
     paths = {"raw": folder / "raw.csv", "npy": folder / "m.npy", "sidecar": folder / "m.json"}
     files = {"train": {**{name: str(path) for name, path in paths.items()}, "form": FORM}}
     labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
-    loader_timing.measure(files, ["npy", "mapped", "hdf5", "lmdb"], ["warm"], 2, labels, folder / "loading.json")
+    loader_timing.measure_loading(
+        files, ["npy", "mapped", "hdf5", "lmdb"], ["warm"], 2, labels, folder / "loading.json"
+    )
     return folder
 
 
@@ -87,7 +89,7 @@ def test_a_matrix_is_stored_in_its_format_before_it_is_loaded(measured):
 
 @pytest.mark.slow
 def test_the_table(measured):
-    frame = tidy.loading_frame([measured / "loading.json"], code_version.loading_code(), measured)
+    frame = tidy.loading_frame([measured / "loading.json"], code_version.digest_loading_code(), measured)
     table = TABLES["formats"].make(pd.DataFrame(), frame)
     assert table.frame["format"].tolist() == ["npy", "hdf5", "lmdb"]
     assert table.frame["matrix_mb"].tolist() == [pytest.approx(100 * 3 * 4 / 1e6)] * 3
@@ -115,10 +117,11 @@ def loads():
 
 @pytest.mark.slow
 def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
-    data = formats_drawing.select(describe("formats"), loads(), "tiny")
-    assert data.frame["format"].tolist() == ["npy", "hdf5", "parquet"] * 2
-    assert set(data.frame["file"]) == {"train"}
-    drawing.write(formats_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    data = formats_drawing.select(load_description("formats"), loads(), "tiny")
+    ((_, frame),) = data.panels
+    assert frame["format"].tolist() == ["npy", "hdf5", "parquet"] * 2
+    assert set(frame["file"]) == {"train"}
+    drawing.write_figure(formats_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     svg = (tmp_path / "f.svg").read_text()
     for words in ("Formats of the converted files", "study tiny", "nt3 train, 1,000 x 60,484", "p1b3 train, 1,000 x 4"):
         assert words in svg
@@ -130,7 +133,7 @@ def test_the_figure_shows_each_benchmark_s_largest_file(tmp_path):
 
 def test_a_figure_without_a_format():
     with pytest.raises(StudyError, match="formats: no format was loaded"):
-        formats_drawing.select(describe("formats"), loads().query("loader == 'read_csv'"), "tiny")
+        formats_drawing.select(load_description("formats"), loads().query("loader == 'read_csv'"), "tiny")
 
 
 def test_images_have_a_table_of_their_own():

@@ -19,9 +19,9 @@ import pytest
 import readers
 
 from study.compare import first_verdicts, likeness
-from study.core import checked, csv_files
+from study.core import csv_files, validation
 from study.core.errors import StudyError
-from study.core.files import parsed_json
+from study.core.files import parse_json
 from study.data import feature_scaling, formats, loaders, matrix_file, source_state
 from study.experiment import autotuning
 from study.instruments import phases, profiler
@@ -79,7 +79,7 @@ def test_damaged_images_are_refused_or_read_as_they_stand(tmp_path):
 )
 def test_json_that_readers_understand_differently_is_refused(text):
     with pytest.raises((ValueError, RecursionError)):
-        parsed_json(text)
+        parse_json(text)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_json_that_readers_understand_differently_is_refused(text):
 def test_yaml_that_explodes_or_lies_about_its_types_is_refused(tmp_path, text):
     (tmp_path / "fault.yaml").write_bytes(text)
     with pytest.raises(StudyError, match="fault.yaml"):
-        checked.load_yaml(tmp_path / "fault.yaml")
+        validation.read_yaml(tmp_path / "fault.yaml")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_line_of_a_run_s_phases_that_is_no_edge_is_refused(tmp_path, line):
 def test_a_log_of_autotuning_that_lacks_a_number_is_refused(tmp_path, log):
     (tmp_path / autotuning.LOG).write_text(log, newline="")
     with pytest.raises(StudyError, match="autotune.csv"):
-        autotuning.summary(tmp_path)
+        autotuning.summarize_log(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"s\x00\x00\x00\x00", b"{0", b"i\x01\x00\x00\x00"])
@@ -192,7 +192,7 @@ def test_a_header_that_promises_terabytes_takes_no_memory(tmp_path):
     assert len(promise) == len(whole) and promise != whole
     (tmp_path / "x.npy").write_bytes(promise)
     with pytest.raises(StudyError, match="x.npy: is no whole converted matrix"):
-        matrix_file.load(tmp_path / "x.npy")
+        matrix_file.read_matrix(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("begin", [b"[{", b"{{", b"{''"])
@@ -203,11 +203,11 @@ def test_a_header_whose_brackets_or_quotes_do_not_close_is_refused(tmp_path, beg
     assert len(broken) == len(whole)
     (tmp_path / "x.npy").write_bytes(broken)
     with pytest.raises(StudyError, match="x.npy: is no whole converted matrix"):
-        matrix_file.load(tmp_path / "x.npy")
+        matrix_file.read_matrix(tmp_path / "x.npy")
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("a.npy", broken)
     with pytest.raises(StudyError, match="x.npz: is no whole archive of arrays"):
-        matrix_file.arrays(tmp_path / "x.npz")
+        matrix_file.read_arrays(tmp_path / "x.npz")
 
 
 def test_scalers_of_other_lengths_or_types_are_refused(tmp_path):
@@ -219,7 +219,7 @@ def test_scalers_of_other_lengths_or_types_are_refused(tmp_path):
         path = tmp_path / f"{name}.npz"
         np.savez(path, **{"train.divide": np.ones(3, np.float32), "train.subtract": array})
         with pytest.raises(StudyError, match=f"{name}.npz: has no scaler of train"):
-            feature_scaling.saved(path, "train")
+            feature_scaling.load_scaler(path, "train")
 
 
 def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
@@ -232,7 +232,7 @@ def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
         transaction.put(b"%010d" % 0, np.ones(3, np.float32).tobytes())
         transaction.put(b"%010d" % 1, np.float32(7).tobytes())
     with pytest.raises(StudyError, match="x.lmdb"):
-        formats.read("lmdb", tmp_path / "x.lmdb")
+        formats.read_matrix("lmdb", tmp_path / "x.lmdb")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"n": "abc"}', '{"n": [1]}', '{"n": [], "n": []}'])
@@ -266,7 +266,7 @@ def test_a_sidecar_with_a_damaged_note_is_converted_again(tmp_path, note):
     source, sidecar = tmp_path / "x.csv", tmp_path / "x.json"
     source.write_text("1,2.5\n3,4.5\n")
     sidecar.write_text(f'{{"shape": [2, 2], "source": {{"bytes": 12, "sha256": "0"}}, "read": {note}}}')
-    assert source_state.token([str(source)], sidecar) is None
+    assert source_state.choose_token([str(source)], sidecar) is None
 
 
 def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
@@ -274,8 +274,8 @@ def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
     from study.data.tabular import Form
 
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5\n")
-    convert(tmp_path / "x.csv", tmp_path / "x.npy", tmp_path / "x.json", Form.of({"header": False}))
+    convert(tmp_path / "x.csv", tmp_path / "x.npy", tmp_path / "x.json", Form.from_spec({"header": False}))
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5,\n")
     for name in (name for name in loaders.TRAINING_LOADERS if loaders.LOADERS[name].reads == "raw"):
         with pytest.raises(StudyError, match="x.csv: has 13 bytes, 12 were converted"):
-            loaders.load(name, tmp_path / "x.csv", tmp_path / "x.json", {"header": False})
+            loaders.load_matrix(name, tmp_path / "x.csv", tmp_path / "x.json", {"header": False})

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracked import ours
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import datasets, expansion, identity, inputs, run_order, schemas
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import scaled_batch_size
+from study.experiment.study import scale_batch_size
 from study.launch import model_checks
 from study.machines import machine
 
@@ -34,15 +34,15 @@ BASE = {
 def study(**changes):
     content = copy.deepcopy(BASE)
     content["runs"][0].update(changes)
-    return expansion.expand("test", content, "test.yaml")
+    return expansion.expand_study("test", content, "test.yaml")
 
 
 def test_synthetic_data_of_another_generator_are_another_dataset():
     """Finished runs keep the data that they trained on."""
-    first, second = (datasets.dataset(name, SYNTHETIC, "test.yaml") for name in ("p1b2", "nt3"))
+    first, second = (datasets.build_dataset(name, SYNTHETIC, "test.yaml") for name in ("p1b2", "nt3"))
     assert (first.generator_version, first.id) == (1, "synthetic-100-20x60-seed1"), "as before versions had names"
     assert (second.generator_version, second.id) == (2, "synthetic-100-20x60-seed1-v2")
-    assert datasets.dataset("nt3", {"source": "url"}, "test.yaml").generator_version == 1
+    assert datasets.build_dataset("nt3", {"source": "url"}, "test.yaml").generator_version == 1
 
 
 def test_a_grid_is_the_product_of_its_axes_and_repeats():
@@ -59,7 +59,7 @@ def test_epochs_a_rank(scaling, expected):
 def test_equal_points_of_two_grids_are_one_run():
     content = copy.deepcopy(BASE)
     content["runs"].append({**content["runs"][0], "gpus": [2, 8]})
-    runs = expansion.expand("test", content, "test.yaml").runs
+    runs = expansion.expand_study("test", content, "test.yaml").runs
     assert sorted({run.gpus for run in runs}) == [1, 2, 4, 8]
     assert len(runs) == 4 * 2
 
@@ -70,7 +70,7 @@ def test_defaults_come_from_the_benchmark():
     content["runs"] = [
         {"benchmark": "nt3", "scaling": scaling, "gpus": 1, "loader": "npy"} for scaling in ("strong", "weak")
     ]
-    strong, weak = expansion.expand("test", content, "test.yaml").runs
+    strong, weak = expansion.expand_study("test", content, "test.yaml").runs
     assert (strong.parameters["epochs"], weak.parameters["epochs"]) == (384, 8)
     assert strong.parameters["batch_size"] == 20
 
@@ -88,13 +88,13 @@ def test_defaults_come_from_the_benchmark():
     ],
 )
 def test_batch_scaling(batch, gpus, scaling, expected):
-    assert scaled_batch_size(batch, gpus, scaling) == expected
+    assert scale_batch_size(batch, gpus, scaling) == expected
 
 
 @given(batch=st.integers(1, 10_000), gpus=st.integers(1, 10_000))
 def test_batch_scaling_roots_are_floors(batch, gpus):
     for scaling, power in (("square_root", 2), ("cubic_root", 3)):
-        scaled = scaled_batch_size(batch, gpus, scaling)
+        scaled = scale_batch_size(batch, gpus, scaling)
         assert scaled**power <= batch**power * gpus < (scaled + 1) ** power
         assert math.isclose(scaled, batch * gpus ** (1 / power), rel_tol=1e-6, abs_tol=1)
 
@@ -176,7 +176,7 @@ REFUSED = {
 def test_a_study_that_cannot_run_is_refused(case):
     content, message = REFUSED[case]
     with pytest.raises(StudyError, match=message):
-        expansion.expand("test", {**copy.deepcopy(BASE), **content}, "test.yaml")
+        expansion.expand_study("test", {**copy.deepcopy(BASE), **content}, "test.yaml")
 
 
 def test_a_point_s_name_has_what_differs_from_the_defaults():
@@ -184,7 +184,7 @@ def test_a_point_s_name_has_what_differs_from_the_defaults():
     content["datasets"]["nt3"] = {"source": "url"}
     point = {"benchmark": "nt3", "scaling": "strong", "gpus": 4, "loader": "chunked"}
     content["runs"] = [point, {**point, "epochs": 8, "batch_size": 50, "sharding": "by_rank", "repeats": 2}]
-    default, first, second = expansion.expand("test", content, "test.yaml").runs
+    default, first, second = expansion.expand_study("test", content, "test.yaml").runs
     assert default.directory == "nt3/candle/strong+gpus~4+loader~chunked"
     assert first.directory == "nt3/candle/strong+epochs~8+gpus~4+batch_size~50+loader~chunked+sharding~by_rank"
     assert second.directory == first.directory + "+repeat~2"
@@ -206,7 +206,7 @@ def test_a_long_name_is_shortened_and_stays_unique():
             choices = getattr(parameter.kind, "values", None)
             values[name] = max(choices, key=len) if choices else 99_999_999
         values |= {"trace": True, "profile": True, "repeat": repeat}
-        name = identity.point_name(values, configuration.load_named("benchmarks", "nt3"))
+        name = identity.name_point(values, configuration.load_named("benchmarks", "nt3"))
         assert len(name.encode()) <= 200
         assert re.search(r"\+~[0-9a-f]{12}$", name), name
         names.add(name)
@@ -218,8 +218,8 @@ def test_equal_runs_have_one_name_and_unlike_ones_two(changes):
     """Whether a default is given or left out."""
     spec, base = configuration.load_named("benchmarks", "nt3"), study().runs[0].parameters
     same = all(value == PARAMETERS[name].default for name, value in changes.items())
-    assert (identity.point_name({**base, **changes}, spec) == identity.point_name(base, spec)) is same
-    assert identity.filled(identity.differing({**base, **changes})) == {**base, **changes}
+    assert (identity.name_point({**base, **changes}, spec) == identity.name_point(base, spec)) is same
+    assert identity.fill_defaults(identity.select_differing({**base, **changes})) == {**base, **changes}
 
 
 def test_every_key_may_be_a_list():
@@ -234,8 +234,8 @@ def test_every_key_may_be_a_list():
     }
     content = copy.deepcopy(BASE)
     content["runs"][0] |= axes
-    checked.check(content, schemas.studies(), "test.yaml")
-    runs = expansion.expand("test", content, "test.yaml").runs
+    validation.validate(content, schemas.build_study_schema(), "test.yaml")
+    runs = expansion.expand_study("test", content, "test.yaml").runs
     assert len(runs) == 2**7 * 2
     assert len({run.directory for run in runs}) == len(runs)
 
@@ -245,25 +245,25 @@ def test_the_fingerprint_has_what_training_reads():
     run, on = study().runs[0], machine.load("local")
     spec = {**run.dataset.spec, "learning_rate": 0.5}
     other = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, spec=spec))
-    fingerprint = inputs.define(run, on, "data").fingerprint
-    assert inputs.define(run, on, "elsewhere").fingerprint == fingerprint
-    assert inputs.define(other, on, "data").fingerprint != fingerprint
-    assert inputs.define(run, {**on, "cores_per_rank": 2}, "data").fingerprint != fingerprint
-    assert inputs.define(run, {**on, "environment": {"A": "1"}}, "data").fingerprint != fingerprint
+    fingerprint = inputs.define_run(run, on, "data").fingerprint
+    assert inputs.define_run(run, on, "elsewhere").fingerprint == fingerprint
+    assert inputs.define_run(other, on, "data").fingerprint != fingerprint
+    assert inputs.define_run(run, {**on, "cores_per_rank": 2}, "data").fingerprint != fingerprint
+    assert inputs.define_run(run, {**on, "environment": {"A": "1"}}, "data").fingerprint != fingerprint
 
 
 def test_what_is_handed_to_a_step_comes_back_whole():
-    defined = inputs.define(study().runs[0], machine.load("local"), "data")
-    handed = inputs.handed_over(defined)
+    defined = inputs.define_run(study().runs[0], machine.load("local"), "data")
+    handed = inputs.to_param(defined)
     assert "staging" not in handed["parameters"]
-    assert inputs.taken_over(json.loads(json.dumps(handed))) == defined
+    assert inputs.from_param(json.loads(json.dumps(handed))) == defined
 
 
 def test_blocks_follow_one_another_in_balanced_orders():
     runs = study(repeats=3, gpus=[1, 2], loader="npy").runs
-    ordered = run_order.in_order(runs)
+    ordered = run_order.sort_runs(runs)
     assert [(run.repeat, run.gpus) for run in ordered] == [(1, 1), (1, 2), (2, 2), (2, 1), (3, 2), (3, 1)]
-    priorities = run_order.priorities(runs)
+    priorities = run_order.compute_priorities(runs)
     assert [priorities[run.directory] for run in ordered] == [6, 5, 4, 3, 2, 1]
     assert max(priorities.values()) < run_order.PREPARE
 
@@ -272,7 +272,7 @@ def test_two_studies_share_a_loading_measurement_only_where_they_ask_for_the_sam
     def directory(**changes):
         content = copy.deepcopy(BASE)
         content["loading"] = [{"benchmark": "nt3", "loader": ["read_csv", "npy"], "repeats": 2, **changes}]
-        return expansion.expand("test", content, "test.yaml").loading[0].directory
+        return expansion.expand_study("test", content, "test.yaml").loading[0].directory
 
     assert directory() == directory(page_cache="warm")
     changes = ({}, {"repeats": 3}, {"loader": "npy"}, {"page_cache": ["warm", "cold"]})
@@ -288,16 +288,16 @@ def test_tables_too_wide_for_dask_s_own_call_are_refused_in_the_plan():
     content["runs"][0] |= {"loader": "dask_dataframe", "gpus": 1}
     content["datasets"]["nt3"] = {**SYNTHETIC, "features": 29_999}
     content["loading"] = [{"benchmark": "nt3", "loader": ["read_csv", "dask_dataframe"], "repeats": 1}]
-    assert len(expansion.expand("test", content, "test.yaml").runs) == 1
+    assert len(expansion.expand_study("test", content, "test.yaml").runs) == 1
     content["datasets"]["nt3"]["features"] = 30_000
     with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].loader: " + TOO_WIDE.format("30,001")):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
     content["runs"] = []
     with pytest.raises(StudyError, match=r"test.yaml: loading\[0\].loader: " + TOO_WIDE.format("30,001")):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
     content["datasets"]["nt3"] = {"source": "url"}
     with pytest.raises(StudyError, match=TOO_WIDE.format("60,484")):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
 
 
 @pytest.mark.parametrize("columns", [30_000, 30_001])
@@ -307,20 +307,22 @@ def test_the_width_of_one_s_own_files_is_read_from_them(tmp_path, columns, packe
     content["runs"][0] |= {"loader": "dask_dataframe", "gpus": 1}
     files = {file: str(tmp_path / f"{file}.csv") for file in ("train", "test")}
     content["datasets"]["nt3"] = {"source": "path", **files}
-    assert len(expansion.expand("test", content, "test.yaml").runs) == 1, "another check tells that they are not there"
+    assert len(expansion.expand_study("test", content, "test.yaml").runs) == 1, (
+        "another check tells that they are not there"
+    )
     for path in files.values():
         Path(path).write_bytes(packed(",".join(["1"] * columns).encode() + b"\n"))
     if columns <= 30_000:
-        assert len(expansion.expand("test", content, "test.yaml").runs) == 1
+        assert len(expansion.expand_study("test", content, "test.yaml").runs) == 1
     else:
         with pytest.raises(StudyError, match=TOO_WIDE.format("30,001")):
-            expansion.expand("test", content, "test.yaml")
+            expansion.expand_study("test", content, "test.yaml")
 
 
 def test_a_point_that_may_fail_says_so_whichever_grid_has_it():
     content = copy.deepcopy(BASE)
     content["runs"] += [{**content["runs"][0], "may_fail": "because"}, content["runs"][0]]
-    assert {run.may_fail for run in expansion.expand("test", content, "test.yaml").runs} == {"because"}
+    assert {run.may_fail for run in expansion.expand_study("test", content, "test.yaml").runs} == {"because"}
 
 
 def test_too_few_epochs_for_the_benchmark(monkeypatch):
@@ -343,7 +345,7 @@ def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
     def identity(**changes):
         content = copy.deepcopy(BASE)
         content["datasets"]["nt3"].update(changes)
-        return expansion.expand("test", content, "test.yaml").runs[0].directory
+        return expansion.expand_study("test", content, "test.yaml").runs[0].directory
 
     assert identity() == identity()
     assert len({identity(), identity(seed=2), identity(features=61), identity(test_samples=21)}) == 4
@@ -366,9 +368,11 @@ def test_shipped_studies_expand(name):
 )
 def test_available_counts_are_those_that_the_machine_carries_and_the_epochs_allow(grid, carried, counts):
     content = {**copy.deepcopy(BASE), "runs": [{"benchmark": "nt3", "loader": "npy", "gpus": "available", **grid}]}
-    found = expansion.expand("test", content, "test.yaml", lambda: carried)
+    found = expansion.expand_study("test", content, "test.yaml", lambda: carried)
     assert [run.gpus for run in found.runs] == counts
-    by_numbers = expansion.expand("test", {**content, "runs": [{**content["runs"][0], "gpus": counts}]}, "test.yaml")
+    by_numbers = expansion.expand_study(
+        "test", {**content, "runs": [{**content["runs"][0], "gpus": counts}]}, "test.yaml"
+    )
     assert [run.directory for run in found.runs] == [run.directory for run in by_numbers.runs]
 
 
@@ -379,12 +383,12 @@ def test_available_counts_need_a_machine_that_can_count():
     content = {**copy.deepcopy(BASE), "runs": [{"benchmark": "nt3", "loader": "npy", "gpus": "available",
                                                 "scaling": "weak", "epochs": 4}]}  # fmt: skip
     with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: name the machine"):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
     with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: no NVML"):
-        expansion.expand("test", content, "test.yaml", fails)
+        expansion.expand_study("test", content, "test.yaml", fails)
     content["runs"][0]["gpus"] = ["available", 2]
     with pytest.raises(StudyError, match=r"runs\[0\].gpus"):
-        checked.check(content, schemas.studies(), "test.yaml")
+        validation.validate(content, schemas.build_study_schema(), "test.yaml")
 
 
 def test_icpp2019_has_every_published_nt3_point():
@@ -418,7 +422,7 @@ def test_a_model_s_values_are_checked(monkeypatch, benchmark, changes, words):
     content = {**copy.deepcopy(BASE), "datasets": {benchmark: {**SYNTHETIC, "train_samples": 300}}}
     content["runs"] = [{"benchmark": benchmark, "scaling": "weak", "epochs": 1, "gpus": 1, "loader": "npy"}]
     with pytest.raises(StudyError, match=re.escape(words)):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
 
 
 # Arms
@@ -445,8 +449,8 @@ def test_an_arm_of_one_baseline_may_be_the_baseline_of_another_and_runs_once():
     content["runs"].append(
         {**content["runs"][0], "input_pipeline": "keras_arrays", "tuning": {"csv": {"loader": "read_csv"}}}
     )
-    checked.check(content, schemas.studies(), "test.yaml")
-    runs = expansion.expand("test", content, "test.yaml").runs
+    validation.validate(content, schemas.build_study_schema(), "test.yaml")
+    runs = expansion.expand_study("test", content, "test.yaml").runs
     assert len(runs) == 3
     assert [arm.name for run in runs for arm in run.arms] == ["baseline", "arrays", "baseline", "csv"]
     assert runs[1].arms[1].baseline == runs[1].point == runs[2].arms[0].baseline
@@ -473,13 +477,13 @@ def test_an_arm_that_cannot_run_is_refused_by_its_name_and_key(tuning, message):
     content = copy.deepcopy(BASE)
     content["runs"][0] |= {**POINT, "tuning": tuning}
     with pytest.raises(StudyError, match=f"test.yaml: {message}"):
-        checked.check(content, schemas.studies(), "test.yaml")
-        expansion.expand("test", content, "test.yaml")
+        validation.validate(content, schemas.build_study_schema(), "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
 
 
 @pytest.mark.parametrize("arms", [2, 4, 6, 10])
 def test_each_arm_follows_each_other_arm_once_and_has_each_place_once(arms):
-    rows = [run_order.balanced(arms, block) for block in range(arms)]
+    rows = [run_order.balance_arms(arms, block) for block in range(arms)]
     pairs = [pair for row in rows for pair in itertools.pairwise(row)]
     assert len(set(pairs)) == len(pairs) == arms * (arms - 1)
     assert all(sorted(column) == list(range(arms)) for column in zip(*rows, strict=True))
@@ -487,7 +491,7 @@ def test_each_arm_follows_each_other_arm_once_and_has_each_place_once(arms):
 
 @pytest.mark.parametrize("arms", [1, 3, 5, 7])
 def test_an_odd_number_of_arms_does_so_twice_in_twice_as_many_blocks(arms):
-    rows = [run_order.balanced(arms, block) for block in range(2 * arms)]
+    rows = [run_order.balance_arms(arms, block) for block in range(2 * arms)]
     pairs = [pair for row in rows for pair in itertools.pairwise(row)]
     assert all(pairs.count(pair) == 2 for pair in pairs) and len(pairs) == 2 * arms * (arms - 1)
     assert all(sorted(column) == sorted([*range(arms)] * 2) for column in zip(*rows, strict=True))
@@ -495,7 +499,7 @@ def test_an_odd_number_of_arms_does_so_twice_in_twice_as_many_blocks(arms):
 
 def test_a_baseline_and_its_arms_run_beside_each_other():
     tuning = {"arrays": {"input_pipeline": "keras_arrays"}, "same": {"control": 1}}
-    ordered = run_order.in_order(study(repeats=3, gpus=[1, 2], loader="npy", tuning=tuning).runs)
+    ordered = run_order.sort_runs(study(repeats=3, gpus=[1, 2], loader="npy", tuning=tuning).runs)
     assert [run.repeat for run in ordered] == [1] * 6 + [2] * 6 + [3] * 6
     assert [run.gpus for run in ordered] == [1, 1, 1, 2, 2, 2] + [2, 2, 2, 1, 1, 1] * 2
     names = [run.arms[0].name for run in ordered]
@@ -505,12 +509,12 @@ def test_a_baseline_and_its_arms_run_beside_each_other():
 
 def test_a_step_refuses_a_study_that_was_changed_since_the_plan(monkeypatch):
     study = expansion.load_study("smoke")
-    assert expansion.load_planned("smoke") == study, "called by hand"
-    monkeypatch.setenv(expansion.PLANNED, expansion.digest(study))
-    assert expansion.load_planned("smoke") == study
-    monkeypatch.setenv(expansion.PLANNED, expansion.digest(dataclasses.replace(study, runs=study.runs[1:])))
+    assert expansion.load_planned_study("smoke") == study, "called by hand"
+    monkeypatch.setenv(expansion.PLANNED, expansion.digest_study(study))
+    assert expansion.load_planned_study("smoke") == study
+    monkeypatch.setenv(expansion.PLANNED, expansion.digest_study(dataclasses.replace(study, runs=study.runs[1:])))
     with pytest.raises(StudyError, match=r"config/studies/smoke.yaml: was changed since this command began"):
-        expansion.load_planned("smoke")
+        expansion.load_planned_study("smoke")
 
 
 def test_a_model_of_one_s_own_files_is_checked_with_their_width(tmp_path, monkeypatch):
@@ -520,17 +524,19 @@ def test_a_model_of_one_s_own_files_is_checked_with_their_width(tmp_path, monkey
     content["datasets"]["nt3"] = {"source": "path", **{file: str(path) for file, path in files.items()}}
     asked = []
     monkeypatch.setattr(model_checks, "SHIPPED", ())
-    monkeypatch.setattr(model_checks, "_asked", lambda cases, _: (asked.extend(cases) or [None] * len(cases), None))
-    found = expansion.expand("test", content, "test.yaml")
+    monkeypatch.setattr(
+        model_checks, "_run_checks", lambda cases, _: (asked.extend(cases) or [None] * len(cases), None)
+    )
+    found = expansion.expand_study("test", content, "test.yaml")
     local = machine.load("local")
-    assert model_checks.refusals(found, local, "data") == ([], [
+    assert model_checks.list_refusals(found, local, "data") == ([], [
         "the model of nt3 is checked when its runs start, since the number of features of dataset nt3 is not known "
         "yet; to check it before, make a dry run of a study with source: synthetic and as many features"
     ])  # fmt: skip
     for path in files.values():
         path.write_text(",".join(["1"] * 61) + "\n")
-    assert model_checks.refusals(found, local, "data") == ([], [])
+    assert model_checks.list_refusals(found, local, "data") == ([], [])
     assert {each["shape"]["features"] for each in asked} == {60}
     files["test"].write_text(",".join(["1"] * 60) + "\n")
-    _, (told,) = model_checks.refusals(found, local, "data")
+    _, (told,) = model_checks.list_refusals(found, local, "data")
     assert "is not known yet" in told, "the conversion says which file is wrong"

@@ -19,12 +19,12 @@ from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report import sources
 from study.report.figures import drawing, selection
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.papers import slim_networks
-from study.report.papers.declaration import declared
-from study.report.papers.han2019 import MODELS, NVLINK
+from study.report.papers.declaration import load_paper
+from study.report.papers.han2019 import MODELS
 from study.report.tables import TABLES
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 
 NOTHING = pd.DataFrame()
 SERVER = {"strategy": "parameter_server", "servers": 1, "batch_size": 128}
@@ -35,7 +35,7 @@ def claims_of(runs=NOTHING):
 
 
 def number(formula, benchmark):
-    return declared("han2019").published.number(formula, benchmark=benchmark)
+    return load_paper("han2019").published.number(formula, benchmark=benchmark)
 
 
 def claim(runs, quantity, benchmark=None):
@@ -139,7 +139,7 @@ def test_table_3_has_one_volume_between_gpus_per_gradient():
         assert claim(NOTHING, "NVLink per step / gradients: GPU to CPU", name).published_value == pytest.approx(
             to_cpu / unit
         )
-    per_gradient = [number("gpu_to_cpu_per_gradient", name) for name in published(MODELS)["benchmark"][:3]]
+    per_gradient = [number("gpu_to_cpu_per_gradient", name) for name in read_published(MODELS)["benchmark"][:3]]
     assert [round(each, 1) for each in per_gradient] == [9.4, 10.8, 13.7]
 
 
@@ -150,7 +150,7 @@ def test_table_1_s_parameters_do_not_fit_table_3():
 
 
 def test_the_sums_of_table_3_hold():
-    table = published(NVLINK)
+    table = read_published("han2019_table3_nvlink_gb.csv")
     assert (table["gpu_to_cpu_gb"] + table["gpu_to_gpu_gb"]).tolist() == table["total_gb"].tolist()
 
 
@@ -296,7 +296,7 @@ def test_table3_has_no_ratio_of_unlike_links(runs_of):
 
 
 def drawn(name, runs):
-    return selection.select(describe(name), runs, "test")
+    return selection.select_points(load_description(name), runs, "test")
 
 
 def test_networks_on_the_horizontal_axis(runs_of):
@@ -383,17 +383,19 @@ def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
     monkeypatch.setenv("FAST", str(tmp_path))
     on = machine.load("local") | {"storage": {"fast": "$FAST/study"}}
     usual, fast = expand(storage=["none", "fast"])
-    assert inputs.run_inputs(usual, on, "data")[0].startswith("data/raw/nt3/")
-    assert inputs.run_inputs(fast, on, "data")[0].startswith(f"{tmp_path}/study/raw/nt3/")
-    assert inputs.define(fast, on, "data").data["train"]["path"].startswith(f"{tmp_path}/study/")
-    assert define(usual).fingerprint == inputs.define(usual, on, "data").fingerprint, "a storage changes no other run"
+    assert inputs.list_run_inputs(usual, on, "data")[0].startswith("data/raw/nt3/")
+    assert inputs.list_run_inputs(fast, on, "data")[0].startswith(f"{tmp_path}/study/raw/nt3/")
+    assert inputs.define_run(fast, on, "data").data["train"]["path"].startswith(f"{tmp_path}/study/")
+    assert define(usual).fingerprint == inputs.define_run(usual, on, "data").fingerprint, (
+        "a storage changes no other run"
+    )
     assert "storage~fast" in fast.directory and "storage" not in usual.directory
 
 
 def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
     (run,) = expand(storage="fast")
     with pytest.raises(StudyError) as error:
-        inputs.run_inputs(run, machine.load("local"), "data")
+        inputs.list_run_inputs(run, machine.load("local"), "data")
     assert str(error.value) == (
         "storage: 'fast' is not under storage in config/machines/local.yaml; known: none; "
         "add fast: FOLDER there, or leave the key out"
@@ -411,12 +413,16 @@ def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkey
     monkeypatch.delenv("LOCAL", raising=False)
     on = machine.load("local") | {"storage_on_nodes": {"nvme": "$LOCAL/ssd"}}
     usual, nvme = expand(storage=["none", "nvme"])
-    assert inputs.run_inputs(nvme, on, "data") == inputs.run_inputs(usual, on, "data")
-    defined = inputs.define(nvme, on, "data")
+    assert inputs.list_run_inputs(nvme, on, "data") == inputs.list_run_inputs(usual, on, "data")
+    defined = inputs.define_run(nvme, on, "data")
     assert defined.machine["node_storage"] == "$LOCAL/ssd"
-    assert defined.data == inputs.define(usual, on, "data").data
-    assert define(usual).fingerprint == inputs.define(usual, on, "data").fingerprint, "a storage changes no other run"
-    assert defined.fingerprint != inputs.define(nvme, on | {"storage_on_nodes": {"nvme": "/ssd"}}, "data").fingerprint
+    assert defined.data == inputs.define_run(usual, on, "data").data
+    assert define(usual).fingerprint == inputs.define_run(usual, on, "data").fingerprint, (
+        "a storage changes no other run"
+    )
+    assert (
+        defined.fingerprint != inputs.define_run(nvme, on | {"storage_on_nodes": {"nvme": "/ssd"}}, "data").fingerprint
+    )
     assert storage.list_refusals(["nvme"], on) == []
 
 
@@ -442,7 +448,7 @@ def test_runs_that_cannot_copy_to_a_storage_on_each_node_are_refused(point, why)
         "runs": [{**usual, **point}],
         "tables": [],
     }
-    study = expansion.expand("test", content, "test.yaml")
+    study = expansion.expand_study("test", content, "test.yaml")
     on = machine.load("local")
     with pytest.raises(StudyError) as error:
         plan.check_storage(study, on | {"storage_on_nodes": {"nvme": "/ssd"}})
@@ -471,7 +477,7 @@ def test_the_plan_lists_the_parts_of_a_study():
         "runs": [{**point, "gpus": [1, 2], "part": "Figure 1"}, {**point, "gpus": [2, 4], "part": "Figure 2"}],
         "tables": [],
     }
-    lines = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {}).splitlines()
+    lines = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {}).splitlines()
     assert "  Figure 1: 10 runs" in lines
     assert "  Figure 2: 10 runs (5 of them in an earlier part)" in lines
 
@@ -488,13 +494,13 @@ def test_a_read_test_stands_beside_the_runs_of_its_storage(tmp_path):
     runs = pd.DataFrame({"storage": ["nvme", "lustre"]})
     results = tmp_path / "summitdev"
     results.mkdir()
-    assert set(read_tests.beside(runs, results).read_test_reason) == {
+    assert set(read_tests.add_read_tests(runs, results).read_test_reason) == {
         "no read test yet: python scripts/read_storage.py --machine summitdev"
     }
     rows = [{"storage": "nvme", "page_cache": "warm", "tool": "fio", "gb_per_s": rate} for rate in (2.0, 4.0)]
     rows.append({"storage": "nvme", "page_cache": "cold", "tool": "fio", "reason": "it stayed in the page cache"})
     pd.DataFrame(rows).to_csv(read_tests.file(results), index=False)
-    nvme, lustre = read_tests.beside(runs, results).to_dict("records")
+    nvme, lustre = read_tests.add_read_tests(runs, results).to_dict("records")
     assert nvme["read_test_warm_gb_per_s"] == 3.0
     assert nvme["read_test_warm_ci95_gb_per_s"] == pytest.approx(12.706, rel=1e-3), "Student's t of two values"
     assert math.isnan(nvme["read_test_cold_gb_per_s"])
@@ -503,7 +509,7 @@ def test_a_read_test_stands_beside_the_runs_of_its_storage(tmp_path):
 
 
 def test_a_read_test_says_what_it_read_with_and_from_where(tmp_path, no_fio):
-    rows = list(read_test.measure(tmp_path, size_mb=3, repeats=2))
+    rows = list(read_test.measure_reads(tmp_path, size_mb=3, repeats=2))
     assert [(row["repeat"], row["page_cache"]) for row in rows] == [(1, "cold"), (1, "warm"), (2, "cold"), (2, "warm")]
     assert {row["tool"] for row in rows} == {"plain sequential read"}
     assert all((row["gb_per_s"] is None) == (row["reason"] is not None) for row in rows)
@@ -512,8 +518,8 @@ def test_a_read_test_says_what_it_read_with_and_from_where(tmp_path, no_fio):
 
 
 def test_a_read_is_never_called_cold_when_it_is_not(tmp_path, no_fio, monkeypatch):
-    monkeypatch.setattr(read_test.page_cache, "drop", lambda path: "100% stayed in the page cache")
-    cold, warm = read_test.measure(tmp_path, size_mb=1, repeats=1)
+    monkeypatch.setattr(read_test.page_cache, "drop_file", lambda path: "100% stayed in the page cache")
+    cold, warm = read_test.measure_reads(tmp_path, size_mb=1, repeats=1)
     assert (cold["gb_per_s"], cold["reason"]) == (None, "100% stayed in the page cache")
     assert warm["gb_per_s"] is not None
 
@@ -526,8 +532,8 @@ def test_fio_reads_where_it_is_installed(tmp_path, monkeypatch):
         called.append(line)
         return subprocess.CompletedProcess(line, 0, '{"jobs": [{"read": {"bw_bytes": 2500000000}}]}')
 
-    monkeypatch.setattr(read_test.commands, "run", run)
-    rows = list(read_test.measure(tmp_path, size_mb=1, repeats=1))
+    monkeypatch.setattr(read_test.commands, "run_program", run)
+    rows = list(read_test.measure_reads(tmp_path, size_mb=1, repeats=1))
     assert (rows[1]["tool"], rows[1]["gb_per_s"]) == ("fio", 2.5)
     assert "--rw=read" in called[0] and "--invalidate=0" in called[0]
 
@@ -541,13 +547,14 @@ def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)
     study, summitdev = expansion.load_study("han2019"), machine.load("summitdev")
-    assert plan.refused(study, summitdev, {}) == []
+    assert plan.list_refusals(study, summitdev, {}) == []
     nodes = {
-        (run.gpus, run["servers"]): launchers.count_nodes(run.processes_on(summitdev), summitdev) for run in study.runs
+        (run.gpus, run["servers"]): launchers.count_nodes(run.count_processes(summitdev), summitdev)
+        for run in study.runs
     }
     assert (nodes[1, 0], nodes[1, 1], nodes[16, 1], nodes[16, 16], nodes[32, 1]) == (1, 2, 5, 9, 9)
     (largest,) = (run for run in study.runs if run.gpus == 32 and run["benchmark"] == "lenet" and run.repeat == 1)
-    definition = inputs.define(largest, summitdev, "data")
+    definition = inputs.define_run(largest, summitdev, "data")
     assert definition.derived.nodes == 9
 
 
@@ -555,4 +562,4 @@ def test_each_figure_has_runs():
     for name in ("han2019", "han2019_laptop"):
         study = expansion.load_study(name)
         for figure in study.figures:
-            assert sources.of_figure(study, figure).runs, (name, figure)
+            assert sources.select_figure_sources(study, figure).runs, (name, figure)

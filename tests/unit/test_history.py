@@ -16,7 +16,7 @@ ROWS = [
 
 
 def test_the_file(tmp_path):
-    history.write(tmp_path / "history.csv", ROWS)
+    history.write_history(tmp_path / "history.csv", ROWS)
     assert (tmp_path / "history.csv").read_bytes().decode() == (
         "epoch,loss,begin_wall_ns,tcp_sent_bytes,steps_s\n"
         "1,0.1,1795780000123456789,,\n"
@@ -28,13 +28,13 @@ def test_the_file(tmp_path):
 def test_a_value_is_read_back_as_it_was(tmp_path):
     """As of a data frame, which wrote the file before."""
     rows = [{"epoch": number, "time_s": value} for number, value in enumerate(np.random.default_rng(1).random(50))]
-    history.write(tmp_path / "rows.csv", rows)
+    history.write_history(tmp_path / "rows.csv", rows)
     pd.DataFrame(rows).to_csv(tmp_path / "frame.csv", index=False)
     assert (tmp_path / "rows.csv").read_bytes() == (tmp_path / "frame.csv").read_bytes()
 
 
 def test_an_empty_history_is_a_file_too(tmp_path):
-    history.write(tmp_path / "history.csv", [])
+    history.write_history(tmp_path / "history.csv", [])
     assert (tmp_path / "history.csv").read_text() == "\n"
 
 
@@ -44,7 +44,7 @@ def test_an_empty_history_is_a_file_too(tmp_path):
      ("steps_s", [None, pytest.approx(0.3), None], [pytest.approx(0.3)], True), ("accuracy", [None] * 3, [], False)],
 )  # fmt: skip
 def test_a_column(column, values, known, has):
-    assert history.values(ROWS, column) == values
-    assert history.known(ROWS, column) == known
-    assert history.has(ROWS, column) is has
-    assert all(map(math.isfinite, history.known(ROWS, column)))
+    assert history.list_values(ROWS, column) == values
+    assert history.list_finite_values(ROWS, column) == known
+    assert history.has_column(ROWS, column) is has
+    assert all(map(math.isfinite, history.list_finite_values(ROWS, column)))

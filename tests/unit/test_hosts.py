@@ -8,7 +8,7 @@ import sys
 import pytest
 from examples import expand
 
-from study.communication import placement
+from study.communication import roles
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import inputs
@@ -79,14 +79,14 @@ def test_servers_go_to_hosts_without_workers_first(placed, servers, expected):
 
 def test_the_processes_of_a_parameter_server_have_hosts():
     (run,) = expand(scaling="weak", gpus=2, strategy="parameter_server", servers=2)
-    run = inputs.define(run, on_pair(hosts={"a": 2, "b": 1, "c": 1, "d": 1}), "data")
+    run = inputs.define_run(run, on_pair(hosts={"a": 2, "b": 1, "c": 1, "d": 1}), "data")
     assert run.machine["hosts"] == [["a", 2], ["b", 0], ["c", 0]], "d has no process"
     assert run.derived.nodes == 3
-    assert placement.hosts_of(run) == ["a", "a", "a", "b", "c"]
+    assert roles.list_hosts(run) == ["a", "a", "a", "b", "c"]
     three = [{"name": name, "boot_id": name, "cores_allowed": 3} | UNLIMITED for name in "abc"]
-    assert not record._oversubscribed(run, {"hosts": three})
+    assert not record._is_oversubscribed(run, {"hosts": three})
     three[0]["cores_allowed"] = 2
-    assert record._oversubscribed(run, {"hosts": three}), "the chief needs a core too"
+    assert record._is_oversubscribed(run, {"hosts": three}), "the chief needs a core too"
 
 
 def on_pair(**changes):
@@ -114,17 +114,19 @@ def test_lines(monkeypatch):
 
 def test_a_run_stays_the_same_when_hosts_are_added_that_it_does_not_use():
     (run,) = expand(gpus=2)
-    before = inputs.define(run, on_pair(), "data")
-    after = inputs.define(run, on_pair(hosts={**PAIR, "c": 8}, nodes=3, ranks_per_node=8), "data")
-    assert inputs.handed_over(before) == inputs.handed_over(after)
+    before = inputs.define_run(run, on_pair(), "data")
+    after = inputs.define_run(run, on_pair(hosts={**PAIR, "c": 8}, nodes=3, ranks_per_node=8), "data")
+    assert inputs.to_param(before) == inputs.to_param(after)
     assert (before.machine["hosts"], before.derived.nodes) == ([["a", 2]], 1)
-    assert "hosts" not in inputs.define(run, machine("local"), "data").machine
+    assert "hosts" not in inputs.define_run(run, machine("local"), "data").machine
 
 
 def test_hosts_keep_their_order_on_their_way_to_the_launch():
     (run,) = expand(gpus=2)
-    handed = json.dumps(inputs.handed_over(inputs.define(run, on_pair(hosts={"b": 1, "a": 1}), "data")), sort_keys=True)
-    taken = inputs.taken_over(json.loads(handed))
+    handed = json.dumps(
+        inputs.to_param(inputs.define_run(run, on_pair(hosts={"b": 1, "a": 1}), "data")), sort_keys=True
+    )
+    taken = inputs.from_param(json.loads(handed))
     assert list(dict(taken.machine["hosts"]).items()) == [("b", 1), ("a", 1)]
     line = launchers.Horovodrun().line(2, {**taken.machine, "links": LINKS})
     assert line[-1] == "b:1,a:1"
@@ -159,7 +161,7 @@ def test_wall_times_are_of_one_clock(tmp_path):
         text = ",".join(telemetry.COLUMNS) + "\n" + ",".join(row) + "\n"
         (ranks / f"telemetry-{rank:05d}.csv").write_text(text)
     clocks = [{"hostname": "a", "clock_offset_s": 0.0}, {"hostname": "b", "clock_offset_s": 3600.0}]
-    run_directory.merge_ranks(tmp_path, clocks)
+    run_directory.merge_rank_files(tmp_path, clocks)
     edges = phases.read_edges(tmp_path / "phases.jsonl")
     assert [(edge["rank"], edge["wall_ns"]) for edge in edges] == [(0, 1000), (1, 1001), (0, 2000), (1, 2001)]
     lines = (tmp_path / "telemetry.csv").read_text().splitlines()[1:]
@@ -168,12 +170,12 @@ def test_wall_times_are_of_one_clock(tmp_path):
 
 def test_hosts_that_are_one_machine_share_its_cores():
     single = on_pair(hosts={"a": 1, "b": 1, "c": 1})
-    two, three = (inputs.define(*expand(gpus=gpus, scaling="weak"), single, "data") for gpus in (2, 3))
+    two, three = (inputs.define_run(*expand(gpus=gpus, scaling="weak"), single, "data") for gpus in (2, 3))
     apart = [{"name": name, "cores_allowed": 2, "boot_id": name} | UNLIMITED for name in "abc"]
     one = [{**host, "boot_id": "x"} for host in apart]
-    assert not record._oversubscribed(three, {"hosts": apart})
-    assert record._oversubscribed(three, {"hosts": one})
-    assert not record._oversubscribed(two, {"hosts": one[:2]})
+    assert not record._is_oversubscribed(three, {"hosts": apart})
+    assert record._is_oversubscribed(three, {"hosts": one})
+    assert not record._is_oversubscribed(two, {"hosts": one[:2]})
 
 
 def test_an_interface_of_an_unknown_host_is_refused():

@@ -15,7 +15,7 @@ from study.workloads import images, operations
 
 def benchmark(name, **given):
     spec = configuration.load_named("benchmarks", name)
-    return workloads.with_model(name, images.with_input(spec, given))
+    return workloads.load_benchmark(name, images.add_input_keys(spec, given))
 
 
 def dense(*widths):
@@ -123,7 +123,7 @@ def test_parameters_of_inception(name, expected):
 
 def forward_flop(name, model, features):
     """Operations of the forward pass on one sample."""
-    return 2 * sum(layer.multiply_adds for layer in operations.layers(name, model, features))
+    return 2 * sum(layer.multiply_adds for layer in operations.list_layers(name, model, features))
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -134,8 +134,10 @@ def test_the_smallest_image_builds_and_its_operations_and_parameters_are_counted
     counted = [int(np.prod(shape)) * int(np.prod(layer.output_shape[1:-1])) for layer, shape in kernels]
     assert forward_flop(name, settings, least**2 * settings["channels"]) == 2 * sum(counted)
     trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
-    assert operations.parameters(name, settings, 0) == trained
-    assert sum(layer.statistics for layer in operations.layers(name, settings, 0)) == model.count_params() - trained
+    assert operations.count_parameters(name, settings, 0) == trained
+    assert (
+        sum(layer.statistics for layer in operations.list_layers(name, settings, 0)) == model.count_params() - trained
+    )
     if name in UNPADDED:
         with pytest.raises(ValueError, match=r"[Nn]egative|[Nn]on-positive|dimension|zero"):
             made.build_model((least - 1, least - 1, settings["channels"]))

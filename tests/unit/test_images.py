@@ -18,9 +18,9 @@ from fake_communicator import FakeCommunicator
 
 from study import workloads
 from study.backends.tensorflow import devices, image_codec, image_timing, input, strategy_input
-from study.backends.tensorflow.augmentation import cut_out
-from study.backends.tensorflow.images import stored
-from study.backends.tensorflow.input import batches, gatherer, reading_errors
+from study.backends.tensorflow.augmentation import cut_squares
+from study.backends.tensorflow.images import make_pixel_reader
+from study.backends.tensorflow.input import make_batches, make_gatherer, report_read_errors
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.core import configuration
 from study.core.errors import StudyError
@@ -29,16 +29,16 @@ from study.data.images import damage as image_damage
 from study.data.images.conversion import Options
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
-from study.data.order import EpochOrder, change_words
-from study.data.samples import part
+from study.data.order import EpochOrder, draw_change_words
+from study.data.samples import select_part
 from study.experiment import expansion, inputs
-from study.experiment.augmentation import augmented
+from study.experiment.augmentation import augment_samples
 from study.instruments import phases
 from study.machines import machine
 from study.training import rank
 from study.training.loop import Loop
 from study.workloads import images as image_models
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 import tensorflow as tf
@@ -79,7 +79,7 @@ def mnist(folder, images, labels, compressed=False):
 
 
 def pixels_of(images, channels):
-    return np.stack([image_codec.decode(each.content, channels).numpy() for each in images])
+    return np.stack([image_codec.decode_tensor(each.content, channels).numpy() for each in images])
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -238,9 +238,9 @@ def test_train_and_test_folders_need_the_same_classes(tmp_path, encoded):
             Source("folder", str(tmp_path / file)), "lmdb", target, f"{target}.json", Options(2, 3, 8), image_codec
         )
         files[file] = {"path": str(target), "sidecar": f"{target}.json"}
-    spec = image_models.with_input(configuration.load_named("benchmarks", "lenet"), {"image_size": 8, "classes": 2})
+    spec = image_models.add_input_keys(configuration.load_named("benchmarks", "lenet"), {"image_size": 8, "classes": 2})
     with pytest.raises(StudyError, match=r"test.lmdb: its classes \['a', 'c'\] are not those of train: \['a', 'b'\]"):
-        workloads.get("lenet", spec).open(files, "lmdb", 1)
+        workloads.load_workload("lenet", spec).open(files, "lmdb", 1)
 
 
 def test_all_formats_hold_the_same_images(converted):
@@ -250,23 +250,26 @@ def test_all_formats_hold_the_same_images(converted):
     assert len(list(converted["tfrecord"].glob("shard-*"))) == 2
     assert sorted(path.suffix for path in converted["jpeg_files"].rglob("*.*g")) == [".jpg"] * 5 + [".png"]
     chosen = tf.constant([5, 0, 2, 4], tf.int64)
-    wanted = np.stack([image_codec.decode(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
+    wanted = np.stack([image_codec.decode_tensor(converted["contents"][i], 3).numpy() for i in chosen.numpy()])
     for name in FORMATS:
-        assert np.array_equal(stored(images_of(converted, name))(chosen).numpy(), wanted), name
-        x, y = gatherer(images_of(converted, name))(chosen)
+        assert np.array_equal(make_pixel_reader(images_of(converted, name))(chosen).numpy(), wanted), name
+        x, y = make_gatherer(images_of(converted, name))(chosen)
         assert np.array_equal(y.numpy().argmax(axis=1), LABELS[chosen.numpy()])
         assert x.numpy() == pytest.approx(wanted / 127.5 - 1, abs=1e-6)
-        assert len(part(images_of(converted, name), 1, 2)) == 3
+        assert len(select_part(images_of(converted, name), 1, 2)) == 3
 
 
 def test_numpy_s_batches_of_pixels_are_tensorflow_s(converted):
     """Centres and light changes, also of a part of the images; encoded images are left to the framework."""
     chosen = np.array([2, 0, 1])
-    for images in (images_of(converted, "memory", side=6), images_of(converted, "memory", side=5).changing(7, True)):
-        images = part(images, 1, 2)
+    for images in (
+        images_of(converted, "memory", side=6),
+        images_of(converted, "memory", side=5).change_at_random(7, True),
+    ):
+        images = select_part(images, 1, 2)
         changes = images.changes(chosen, 3)
         given = [chosen, changes] if changes.size else [chosen]
-        wanted = [each.numpy() for each in gatherer(images)(*(tf.constant(each, tf.int64) for each in given))]
+        wanted = [each.numpy() for each in make_gatherer(images)(*(tf.constant(each, tf.int64) for each in given))]
         found = images.batch(chosen, changes)
         assert all(np.array_equal(one, other) and one.dtype == other.dtype
                    for one, other in zip(found, wanted, strict=True))  # fmt: skip
@@ -316,8 +319,8 @@ def test_a_record_that_breaks_in_training_is_named(converted, tmp_path, name, na
     content = path.read_bytes().replace(converted["contents"][1], bytes(len(converted["contents"][1])))
     path.write_bytes(content)
     images = images_of({name: tmp_path / name}, name)
-    with pytest.raises(StudyError, match=f"{named}.*neither JPEG nor PNG"), reading_errors(images):
-        for _ in batches(images, 3, EpochOrder(1)):
+    with pytest.raises(StudyError, match=f"{named}.*neither JPEG nor PNG"), report_read_errors(images):
+        for _ in make_batches(images, 3, EpochOrder(1)):
             pass
 
 
@@ -326,13 +329,15 @@ def test_a_file_that_vanishes_in_training_is_named(converted, tmp_path):
     images = images_of({"jpeg_files": tmp_path / "jpeg_files"}, "jpeg_files")
     (tmp_path / "jpeg_files" / "00001" / "000000003.jpg").unlink()
     with pytest.raises(StudyError, match=r"000000003.jpg: cannot be read: No such file"), \
-         reading_errors(images):  # fmt: skip
-        list(batches(images, 3))
+         report_read_errors(images):  # fmt: skip
+        list(make_batches(images, 3))
 
 
 def changed(positions, seed=3, epoch=0, side=5):
-    changes = augmentation.drawn(change_words(seed, epoch, len(PIXELS))[np.array(positions)], 8 - side, True)
-    return cut_out(tf.constant(PIXELS[np.array(positions)]), side, tf.constant(changes))
+    changes = augmentation.draw_light_changes(
+        draw_change_words(seed, epoch, len(PIXELS))[np.array(positions)], 8 - side, True
+    )
+    return cut_squares(tf.constant(PIXELS[np.array(positions)]), side, tf.constant(changes))
 
 
 def test_random_changes_follow_from_seed_epoch_and_position_alone():
@@ -350,20 +355,20 @@ def test_random_changes_follow_from_seed_epoch_and_position_alone():
 def test_all_squares_and_both_sides_are_drawn():
     """Of 3 x 3 corners and two sides, each with the probability 1/18."""
     whole = np.arange(9, dtype=np.uint8).reshape(1, 3, 3, 1)
-    changes = augmentation.drawn(change_words(1, 0, 720), 2, True)
-    many = cut_out(tf.constant(np.repeat(whole, 720, 0)), 1, tf.constant(changes))
+    changes = augmentation.draw_light_changes(draw_change_words(1, 0, 720), 2, True)
+    many = cut_squares(tf.constant(np.repeat(whole, 720, 0)), 1, tf.constant(changes))
     counts = np.bincount(many.numpy().ravel(), minlength=9)
     assert (abs(counts - 80) < 5 * np.sqrt(80)).all(), counts
 
 
 def test_without_random_changes_the_centre_is_taken_and_others_are_scaled():
-    assert np.array_equal(image_codec.centre(PIXELS, 4), PIXELS[:, 2:6, 2:6])
+    assert np.array_equal(image_codec.cut_centre(PIXELS, 4), PIXELS[:, 2:6, 2:6])
     wide = np.zeros((10, 30, 3), np.uint8)
     wide[:, 10:20] = 200
-    assert (image_codec.fit(tf.constant(wide), 5).numpy() == 200)[:, 1:4].all()
-    assert image_codec.fit(tf.constant(PIXELS[0]), 8).numpy() is not None
-    assert np.array_equal(image_codec.fit(tf.constant(PIXELS[0]), 8), PIXELS[0])
-    assert image_codec.fit(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
+    assert (image_codec.fit_square(tf.constant(wide), 5).numpy() == 200)[:, 1:4].all()
+    assert image_codec.fit_square(tf.constant(PIXELS[0]), 8).numpy() is not None
+    assert np.array_equal(image_codec.fit_square(tf.constant(PIXELS[0]), 8), PIXELS[0])
+    assert image_codec.fit_square(tf.constant(PIXELS[0]), 13).shape == (13, 13, 3)
 
 
 @pytest.mark.slow
@@ -371,8 +376,8 @@ def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_e
     """In two epochs; the order and the augmentation are those of the epoch."""
     found = {}
     for name in FORMATS:
-        images, order = images_of(converted, name, side=6, threads=2).changing(5, True), EpochOrder(1)
-        dataset, contents = batches(images, 4, order), []
+        images, order = images_of(converted, name, side=6, threads=2).change_at_random(5, True), EpochOrder(1)
+        dataset, contents = make_batches(images, 4, order), []
         for epoch in (0, 1, 0):
             order.set(epoch)
             made = [(x.numpy(), y.numpy()) for x, y in dataset]
@@ -388,14 +393,14 @@ def test_what_the_model_gets_is_the_same_from_all_formats_and_changes_with_the_e
 def test_a_strategy_s_worker_gets_the_images_of_the_rank_with_its_number(converted):
     """In their order, cut out and mirrored alike, epoch by epoch."""
     (planned,) = expanded(gpus=2, batch_size=2, sharding="by_rank", strategy="parameter_server", servers=1)
-    run, images = define(planned), images_of(converted, "lmdb", side=6, threads=2).changing(5, True)
+    run, images = define(planned), images_of(converted, "lmdb", side=6, threads=2).change_at_random(5, True)
     assert run.benchmark["shuffle"]
-    drawn = input.drawn(images, lambda epoch: (strategy_input.positions(run, 1, 3, epoch), epoch))
-    got = iter(strategy_input._dataset(gatherer(images), drawn, images.threads, run))
+    drawn = input.make_epoch_drawing(images, lambda epoch: (strategy_input.draw_positions(run, 1, 3, epoch), epoch))
+    got = iter(strategy_input._make_dataset(make_gatherer(images), drawn, images.threads, run))
     order = EpochOrder(run.derived.seed + 1)
     for epoch in range(3):
         order.set(epoch)
-        for x, y in batches(part(images, 1, 2), 2, order):
+        for x, y in make_batches(select_part(images, 1, 2), 2, order):
             worker_x, worker_y = next(got)
             assert np.array_equal(worker_x, x) and np.array_equal(worker_y, y), epoch
 
@@ -408,7 +413,7 @@ def test_the_wait_for_input_is_the_time_for_which_nothing_came():
 
     slow = tf.data.Dataset.range(3).map(lambda number: (tf.numpy_function(late, [number], tf.int64), number))
     measures = InputMeasures()
-    assert len(list(measures.timed(slow))) == 3
+    assert len(list(measures.measure_waits(slow))) == 3
     found = measures.end_epoch(3)
     assert found.keys() == {"input_wait_per_step_s"}
     assert 0.05 <= found["input_wait_per_step_s"] < 5
@@ -474,9 +479,9 @@ def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixe
     for image in images:
         markers, header = segments(image.content)
         assert 0xFE not in markers and header < 700, "no comment"
-        pixels, damage = image_damage.decoded(image.content, 3, image_codec)
+        pixels, damage = image_damage.decode_and_check(image.content, 3, image_codec)
         assert damage is None and pixels.shape == (375, 500, 3)
-        assert image_damage._left_over(image.content, len(image.content) - 2, 3, 0, image_codec) == 0, (
+        assert image_damage._count_unused_bytes(image.content, len(image.content) - 2, 3, 0, image_codec) == 0, (
             "each byte is of a block"
         )
     small = written(tmp_path / "b", synthetic_images(number=7, height=64, width=64, record_bytes=4_000))
@@ -487,7 +492,7 @@ def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixe
 @pytest.mark.parametrize("noise", [0.0, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (32, 48)])
 def test_sizes_that_the_plan_accepts_are_reached(channels, noise, height, width):
-    least, most = synthetic.reachable_bytes(height, width, channels, noise)
+    least, most = synthetic.compute_reachable_bytes(height, width, channels, noise)
     made = synthetic_images(height=height, width=width, channels=channels, noise=noise)
     pixels = made._pixels(0, made._patterns()[0], image_codec)
     smallest, largest = (len(image_codec.encode_jpeg(pixels, quality)) for quality in (1, 100))
@@ -497,18 +502,18 @@ def test_sizes_that_the_plan_accepts_are_reached(channels, noise, height, width)
 def test_images_of_the_size_of_imagenet_s_are_scaled_and_cut(tmp_path):
     """The shorter side becomes ``resize``; the first image's middle is the scaled middle of its pixels."""
     images = written(tmp_path / "a", synthetic_images(number=7, width=50, height=30, noise=0.0))
-    (scaled,) = {image_codec.fit(image_codec.decode(each.content, 3), 12).shape for each in images}
+    (scaled,) = {image_codec.fit_square(image_codec.decode_tensor(each.content, 3), 12).shape for each in images}
     assert scaled == (12, 12, 3)
-    pixels = image_codec.decode(images[0].content, 3).numpy().astype(float)
+    pixels = image_codec.decode_tensor(images[0].content, 3).numpy().astype(float)
     middle = pixels[:, 10:40].reshape(6, 5, 6, 5, 3).mean(axis=(1, 3))
-    found = image_codec.fit(image_codec.decode(images[0].content, 3), 6).numpy()
+    found = image_codec.fit_square(image_codec.decode_tensor(images[0].content, 3), 6).numpy()
     assert np.abs(found - middle).max() < 6
 
 
 @pytest.mark.slow
 def test_reading_and_decoding_are_timed_apart(converted):
-    found = {name: image_timing.measure(name, converted[name], "warm", {"channels": 3, "classes": 3, "resize": 8})
-             for name in FORMATS}  # fmt: skip
+    model = {"channels": 3, "classes": 3, "resize": 8}
+    found = {name: image_timing.measure_loading(name, converted[name], "warm", model) for name in FORMATS}
     assert len({each["crc32"] for each in found.values()}) == 1
     assert all(each["load_s"] > 0 and each["decode_s"] > 0 for each in found.values())
     assert found.pop("memory")["decoder_s"] is None
@@ -518,7 +523,7 @@ def test_reading_and_decoding_are_timed_apart(converted):
 def test_a_smaller_batch_of_images_is_decoded_by_the_same_graph():
     import tensorflow as tf
 
-    decode = image_timing._decoder(3)
+    decode = image_timing._make_decoder(3)
     image = image_codec.encode_jpeg(np.zeros((8, 4, 3), np.uint8), 90)
     for number in (3, 3, 2):
         assert decode(tf.constant([image] * number)).numpy().tolist() == [8 * 4 * 3] * number
@@ -534,17 +539,17 @@ RUN = {"benchmark": "lenet_classic", "scaling": "weak", "epochs": 2, "gpus": 1, 
 def expanded(dataset=(), name="lenet_classic", **point):
     given = {key: value for key, value in {**SMALL, **dict(dataset)}.items() if value is not None}
     content = {**STUDY, "datasets": {name: given}}
-    return expansion.expand("test", {**content, "runs": [{**RUN, "benchmark": name, **point}]}, "test.yaml").runs
+    return expansion.expand_study("test", {**content, "runs": [{**RUN, "benchmark": name, **point}]}, "test.yaml").runs
 
 
 def make_images(planned, data_dir):
     for file in planned.dataset.files:
-        raw = planned.dataset.raw(data_dir, file)
+        raw = planned.dataset.locate_raw(data_dir, file)
         if not os.path.exists(raw):
-            generate(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file, codec=image_codec)
-        told = inputs.image_options(planned.dataset, file)
-        folder = planned.dataset.images(data_dir, file, planned["loader"])
-        made, options = inputs.image_source(planned.dataset, data_dir, file), Options(**told["options"])
+            generate_file(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file, codec=image_codec)
+        told = inputs.build_image_options(planned.dataset, file)
+        folder = planned.dataset.locate_images(data_dir, file, planned["loader"])
+        made, options = inputs.describe_image_source(planned.dataset, data_dir, file), Options(**told["options"])
         conversion.convert(made, planned["loader"], folder, f"{folder}.json", options, image_codec, told["samples"])
 
 
@@ -572,7 +577,7 @@ def staged_run(tmp_path, loader):
     make_images(planned, str(tmp_path / "data"))
     (tmp_path / "node").mkdir(exist_ok=True)
     on = machine.load("local") | {"storage_on_nodes": {"nvme": str(tmp_path / "node")}}
-    return inputs.define(planned, on, str(tmp_path / "data"))
+    return inputs.define_run(planned, on, str(tmp_path / "data"))
 
 
 @pytest.mark.slow
@@ -606,7 +611,7 @@ def test_a_damaged_image_in_a_copy_is_named_by_the_file_that_was_copied(tmp_path
 def test_in_the_collapse_of_the_learning_rate_augmentation_is_light(converted):
     point = {"augmentation": "scale_and_aspect", "loader": "lmdb", "epochs": 3}
     (run,) = expanded(**point, learning_rate_decay="collapsed", decay_epochs=1)
-    images = augmented(images_of(converted, "lmdb"), define(run))
+    images = augment_samples(images_of(converted, "lmdb"), define(run))
     assert (images.augmentation, images.light_from) == ("scale_and_aspect", 2)
 
 

@@ -54,7 +54,7 @@ def test_what_is_simulated_is_the_code_of_findings(kind, monkeypatch):
 @pytest.mark.parametrize(("noise", "blocks"), [("normal", 3), ("autocorrelated: the machine's speed drifts", 6)])
 def test_intervals_hold(kind, noise, blocks):
     """400 studies: a share of 95 % has a standard deviation of 1.1 points."""
-    assert 0.91 <= intervals.share_that_holds(kind, BY_NAME[noise], blocks, 400) <= 0.985
+    assert 0.91 <= intervals.compute_coverage(kind, BY_NAME[noise], blocks, 400) <= 0.985
 
 
 def underestimated(order, points, blocks):
@@ -76,8 +76,8 @@ def underestimated(order, points, blocks):
 @pytest.mark.parametrize("points", [2, 3, 6])
 @pytest.mark.parametrize("blocks", intervals.BLOCKS)
 def test_blocks_of_a_study_resemble_each_other_less_than_to_and_fro(points, blocks):
-    now = underestimated(intervals.run_order.balanced, points, blocks)
-    assert now < min(1.15, underestimated(intervals.to_and_fro, points, blocks))
+    now = underestimated(intervals.run_order.balance_arms, points, blocks)
+    assert now < min(1.15, underestimated(intervals.order_to_and_fro, points, blocks))
 
 
 def test_every_share_that_is_not_expected_has_its_reason():
@@ -85,6 +85,6 @@ def test_every_share_that_is_not_expected_has_its_reason():
     assert len(table) == len(NOISES) * len(intervals.KINDS)
     for row in table.to_dict("records"):
         shares = [float(row[f"blocks_{blocks}"]) for blocks in intervals.BLOCKS]
-        assert row["exception"] == intervals.exception(row["kind"], BY_NAME[row["noise"]], shares)
+        assert row["exception"] == intervals.explain_exception(row["kind"], BY_NAME[row["noise"]], shares)
         low, high = intervals.EXPECTED
         assert row["exception"] or all(low <= round(share, 2) <= high for share in shares), row

@@ -27,17 +27,17 @@ from study.machines import machine
      "TORCHELASTIC_USE_AGENT_STORE"],
 )  # fmt: skip
 def test_a_variable_that_steers_is_cleared_for_every_process_that_measures(name):
-    assert name not in environment.measuring({name: "/elsewhere"})
+    assert name not in environment.build_measuring_environment({name: "/elsewhere"})
 
 
 @pytest.mark.parametrize("name", ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PATH", "HOME", "CUDA_VISIBLE_DEVICES",
                                   "LD_LIBRARY_PATH", "OMPI_MCA_btl", "UCX_TLS", "LANG", "TMPDIR"])  # fmt: skip
 def test_other_variables_stay(name):
-    assert environment.measuring({name: "x"})[name] == "x"
+    assert environment.build_measuring_environment({name: "x"})[name] == "x"
 
 
 def test_packages_and_settings_of_the_home_are_switched_off():
-    found = environment.measuring({"PYTHONNOUSERSITE": "", "KERAS_HOME": "/home/somebody"})
+    found = environment.build_measuring_environment({"PYTHONNOUSERSITE": "", "KERAS_HOME": "/home/somebody"})
     assert found == {"PYTHONNOUSERSITE": "1", "KERAS_HOME": os.devnull}
 
 
@@ -51,35 +51,38 @@ def test_jobs_get_nothing_that_steers(monkeypatch):
 
 def test_own_folders_of_pythonpath_stay(tmp_path):
     entries = [str(tmp_path), str(SCRIPTS), str(tmp_path / "none"), str(ROOT / "tests")]
-    assert environment.measuring({"PYTHONPATH": ":".join(entries)})["PYTHONPATH"] == f"{SCRIPTS}:{ROOT / 'tests'}"
+    assert (
+        environment.build_measuring_environment({"PYTHONPATH": ":".join(entries)})["PYTHONPATH"]
+        == f"{SCRIPTS}:{ROOT / 'tests'}"
+    )
 
 
 def test_foreign_folders_are_named_with_the_remedy(tmp_path, monkeypatch):
-    assert isolation.problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path / 'none'}:{sys.prefix}/lib"}) == []
-    assert isolation.problems({}) == isolation.problems({"PYTHONPATH": ""}) == []
-    (said,) = isolation.problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path}"})
+    assert isolation.find_problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path / 'none'}:{sys.prefix}/lib"}) == []
+    assert isolation.find_problems({}) == isolation.find_problems({"PYTHONPATH": ""}) == []
+    (said,) = isolation.find_problems({"PYTHONPATH": f"{SCRIPTS}:{tmp_path}"})
     assert said == f"PYTHONPATH: {tmp_path} goes before the packages of {sys.prefix}; unset PYTHONPATH"
     monkeypatch.chdir(tmp_path)  # an empty entry is the folder one works in
-    assert isolation.problems({"PYTHONPATH": f":{SCRIPTS}"}) == [said]
-    assert "unset PYTHONHOME" in isolation.problems({"PYTHONHOME": "/usr"})[0]
+    assert isolation.find_problems({"PYTHONPATH": f":{SCRIPTS}"}) == [said]
+    assert "unset PYTHONHOME" in isolation.find_problems({"PYTHONHOME": "/usr"})[0]
 
 
 def test_an_archive_of_packages_is_foreign_too(tmp_path):
     (tmp_path / "numpy.egg").write_bytes(b"")
-    assert "numpy.egg" in isolation.problems({"PYTHONPATH": str(tmp_path / "numpy.egg")})[0]
+    assert "numpy.egg" in isolation.find_problems({"PYTHONPATH": str(tmp_path / "numpy.egg")})[0]
 
 
 def test_a_link_to_the_library_s_own_folder_is_its_own(tmp_path):
     (tmp_path / "link").symlink_to(SCRIPTS)
-    assert isolation.problems({"PYTHONPATH": str(tmp_path / "link")}) == []
+    assert isolation.find_problems({"PYTHONPATH": str(tmp_path / "link")}) == []
 
 
 def test_packages_of_the_home(tmp_path, monkeypatch):
     monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "site-packages"))
-    assert isolation.problems({}, has_user_site=True) == []
+    assert isolation.find_problems({}, has_user_site=True) == []
     (tmp_path / "site-packages" / "numpy").mkdir(parents=True)
-    assert isolation.problems({}, has_user_site=False) == []
-    assert "export PYTHONNOUSERSITE=1" in isolation.problems({}, has_user_site=True)[0]
+    assert isolation.find_problems({}, has_user_site=False) == []
+    assert "export PYTHONNOUSERSITE=1" in isolation.find_problems({}, has_user_site=True)[0]
 
 
 @pytest.mark.parametrize("script", ["check.py", "read_storage.py", "train.py"])
@@ -89,7 +92,7 @@ def test_scripts_refuse_foreign_packages_in_one_line(tmp_path, script):
     line = [sys.executable, str(SCRIPTS / script), "--help"]
     done = subprocess.run(line, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: {isolation.problems({'PYTHONPATH': str(tmp_path)})[0]}\n"
+    assert done.stderr == f"error: {isolation.find_problems({'PYTHONPATH': str(tmp_path)})[0]}\n"
 
 
 @pytest.fixture
@@ -129,15 +132,17 @@ def test_what_is_kept_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(environment, "FILES", ("~/.nccl.conf", "~/.openmpi/mca-params.conf"))
     (tmp_path / ".nccl.conf").write_text("# ours\nNCCL_ALGO=Ring\n\n")
-    variables = environment.measuring({"LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "HOME": "x"})
-    assert environment.steering(variables) == {
+    variables = environment.build_measuring_environment(
+        {"LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "HOME": "x"}
+    )
+    assert environment.collect_steering(variables) == {
         "LD_LIBRARY_PATH": "", "LD_PRELOAD": "/lib/jemalloc.so", "UCX_TLS": "tcp", "~/.nccl.conf": "NCCL_ALGO=Ring",
     }  # fmt: skip
 
 
 def test_a_priority_that_ranks_inherit_is_recorded():
     """``nice snakemake``: other programs of the machine then go first."""
-    code = "from study.core import environment; print(environment.steering({}).get('nice'))"
+    code = "from study.core import environment; print(environment.collect_steering({}).get('nice'))"
     line = [sys.executable, "-c", f"import os; os.nice(7); {code}"]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout == "7\n"
     unset = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""}

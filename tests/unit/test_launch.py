@@ -74,7 +74,7 @@ def test_too_many_ranks_are_refused_with_the_reason():
     ],
 )
 def test_this_host_carries_as_many_ranks_as_it_has_cores(monkeypatch, of_machine, cores, most):
-    monkeypatch.setattr(launchers.cores, "usable", lambda: cores)
+    monkeypatch.setattr(launchers.cores, "count_usable_cores", lambda: cores)
     assert launchers.count_most_ranks({**machine("local"), **of_machine}) == most
 
 
@@ -111,7 +111,7 @@ SIDECAR = {"shape": [10, 61], "codes": [], "columns": [60, "a digest"], "sha256"
 def run(tmp_path):
     run = define(expand(scaling="weak", gpus=1)[0])
     for split in ("train", "test"):
-        made = conversions.describe(run.benchmark, run.dataset, split)
+        made = conversions.describe_conversion(run.benchmark, run.dataset, split)
         (tmp_path / f"{split}.json").write_text(json.dumps(SIDECAR | made))
     data = {
         split: {"path": str(tmp_path / f"{split}.npy"), "sidecar": str(tmp_path / f"{split}.json")}
@@ -298,8 +298,8 @@ def test_the_phase_is_that_of_the_rank_that_failed(run, tmp_path, monkeypatch, l
 )
 def test_a_run_is_recorded_after_ranks_out_of_reach_have_ended(run, tmp_path, monkeypatch, script, limit_s, waits):
     waited = []
-    monkeypatch.setattr(launch, "_checked_hosts", lambda *_: ([], run_layout.Links({}, "eno1", "10.0.0.0/24", {})))
-    monkeypatch.setattr(launch, "_outlast_guards", lambda stall_limit_s: waited.append(has_outcome()))
+    monkeypatch.setattr(launch, "_check_hosts", lambda *_: ([], run_layout.Links({}, "eno1", "10.0.0.0/24", {})))
+    monkeypatch.setattr(launch, "_wait_for_guards", lambda stall_limit_s: waited.append(has_outcome()))
 
     def has_outcome():
         return (tmp_path / "run" / "outcome.json").exists()
@@ -344,15 +344,15 @@ def test_a_link_in_a_run_s_folder_is_removed_and_what_it_points_to_stays(tmp_pat
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "checkpoints").symlink_to(scratch)
-    run_directory.empty(folder)
+    run_directory.remove_leftovers(folder)
     assert list(folder.iterdir()) == []
     assert (scratch / "thesis.txt").exists()
 
 
 def test_two_launches_do_not_share_a_folder(run, tmp_path, monkeypatch):
-    with run_directory.alone_in(tmp_path / "run"):
+    with run_directory.lock_folder(tmp_path / "run"):
         monkeypatch.setattr(launchers, "make_command", lambda *_: ["true"])
-        monkeypatch.setattr(launch, "AROUND_S", -9.5)
+        monkeypatch.setattr(launch, "OVERHEAD_S", -9.5)
         with pytest.raises(StudyError, match="an earlier launch of this run is still at work"):
             launch.launch(run, tmp_path / "run", 10)
     assert list((tmp_path / "run").iterdir()) == []
@@ -396,14 +396,14 @@ def test_a_launch_that_is_killed_takes_its_ranks_along(run, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(("took_s", "stall_s", "pause_s"), [(0.001, 900, 1), (0.5, 900, 25), (60, 900, 90), (9, 2, 1)])
 def test_looking_for_the_heartbeats_of_thousands_of_ranks_takes_little_of_the_time(took_s, stall_s, pause_s):
-    assert supervision._pause_s(took_s, stall_s) == pause_s
+    assert supervision._compute_pause_s(took_s, stall_s) == pause_s
 
 
 BEATING = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/heartbeat-00000; sleep 0.5; done; "
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measure_waits
 @pytest.mark.parametrize(
     ("script", "kind"), [("sleep 60", "hang"), (BEATING + WHOLE, None), (BEATING + "sleep 60", "hang")]
 )
@@ -451,15 +451,15 @@ def lost_launch(run, tmp_path, job=None):
 def test_a_launch_that_was_lost_twice_is_recorded(run, tmp_path):
     lost_launch(run, tmp_path)
     lost_s = time.time()
-    assert not launch.give_up(run, tmp_path / "run", tries=1), "it is tried once more"
+    assert not launch.record_lost_run(run, tmp_path / "run", tries=1), "it is tried once more"
     time.sleep(0.1)
-    assert launch.give_up(run, tmp_path / "run", tries=2)
+    assert launch.record_lost_run(run, tmp_path / "run", tries=2)
     outcome = json.loads((tmp_path / "run" / "outcome.json").read_text())
     assert (outcome["status"], outcome["failure"]["kind"], outcome["exit_code"]) == ("failed", "killed", None)
     assert outcome["runtime_s"] >= 0
     assert outcome["started_wall_ns"] / 1e9 + outcome["runtime_s"] <= lost_s, "until its last heartbeat"
     assert {"run.yaml", "provenance.json", "phases.jsonl"} <= set(outcome["files"])
-    assert not launch.give_up(run, tmp_path / "run", tries=2), "it has its outcome"
+    assert not launch.record_lost_run(run, tmp_path / "run", tries=2), "it has its outcome"
 
 
 def test_a_run_that_has_its_outcome_is_not_trained_again(run, tmp_path, monkeypatch):
@@ -505,7 +505,7 @@ def test_a_launch_waits_for_another_one_and_takes_its_outcome(run, tmp_path, mon
     outcome_of(run, tmp_path, monkeypatch, WHOLE)
     (folder / "outcome.json").rename(tmp_path / "outcome.json")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(run_directory.alone_in(folder))
+        stack.enter_context(run_directory.lock_folder(folder))
         waiting = threading.Thread(target=lambda: trained.append(launched(run, folder, monkeypatch, "exit 1")))
         trained = []
         waiting.start()
@@ -524,8 +524,10 @@ def test_a_launch_waits_for_another_one_and_takes_its_outcome(run, tmp_path, mon
 def test_images_are_described_alike_by_the_plan_and_by_their_conversion(layout):
     spec = {"files": {"train": {"kind": "images"}}, "model": {"classes": 10, "channels": 3, "resize": 32}}
     source = Source(layout.get("layout", "tfrecord"), "a path", layout.get("first_label"))
-    converted = image_conversion.describe_conversion(Source.of(source.as_param), conversions.image_options(spec))
-    assert conversions.describe(spec, layout, "train") == converted
+    converted = image_conversion.describe_conversion(
+        Source.from_param(source.as_param), conversions.select_image_options(spec)
+    )
+    assert conversions.describe_conversion(spec, layout, "train") == converted
 
 
 def test_data_that_were_converted_in_another_way_are_refused(run, tmp_path, monkeypatch):
@@ -539,18 +541,18 @@ def test_data_that_were_converted_in_another_way_are_refused(run, tmp_path, monk
 @pytest.mark.slow
 def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
     lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
-    assert launch.give_up(run, tmp_path / "run", tries=1)
+    assert launch.record_lost_run(run, tmp_path / "run", tries=1)
     failure = json.loads((tmp_path / "run" / "outcome.json").read_text())["failure"]
     assert (failure["kind"], failure["message"]) == ("timeout", "its batch job 7 reached its walltime and was killed")
 
 
 @pytest.mark.slow
 def test_nothing_is_given_up_that_was_not_launched_or_is_another_run_s(run, tmp_path, monkeypatch):
-    assert not launch.give_up(run, tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(run, tmp_path / "run", tries=2)
     lost_launch(run, tmp_path)
-    assert not launch.give_up(dataclasses.replace(run, fingerprint="another"), tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(dataclasses.replace(run, fingerprint="another"), tmp_path / "run", tries=2)
     monkeypatch.setenv("STUDY_SESSION", "another")
-    assert not launch.give_up(run, tmp_path / "run", tries=2)
+    assert not launch.record_lost_run(run, tmp_path / "run", tries=2)
     assert not (tmp_path / "run" / "outcome.json").exists()
 
 
@@ -579,7 +581,7 @@ def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monk
     with pytest.raises(StudyError, match="could not start the ranks: srun: error: Unable to create step"):
         outcome_of(run, tmp_path, monkeypatch, f"echo '{NO_ANSWER}' >&2; exit 1")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["provenance.json"]
-    assert not launch.give_up(run, tmp_path / "run", 2), "the next job trains"
+    assert not launch.record_lost_run(run, tmp_path / "run", 2), "the next job trains"
 
 
 def test_a_launch_of_which_slurm_started_a_part_is_no_failed_run(run, tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def collapsing(epochs=4, decay_epochs=2):
 def test_all_penalties_are_multiplied_and_the_factor_is_no_weight():
     model = nested()
     before = len(model.weights)
-    factor = layer_settings.penalty_factor(model)
+    factor = layer_settings.add_penalty_factor(model)
     assert float(sum(model.losses)) == pytest.approx(penalties(model), rel=1e-5)
     factor.assign(2.0)
     assert float(sum(model.losses)) == pytest.approx(2 * penalties(model), rel=1e-5)
@@ -89,7 +89,7 @@ def test_the_factor_of_penalties_is_the_loss_s():
     model = nested(has_norm=False)
     model.compile(loss="categorical_crossentropy", optimizer=keras.optimizers.SGD(0.0))
     once, entropy = penalties(model), float(keras.losses.CategoricalCrossentropy()(Y, model(X)))
-    factor = layer_settings.penalty_factor(model)
+    factor = layer_settings.add_penalty_factor(model)
     for times in (1, 2, 1):
         factor.assign(times)
         assert model.train_on_batch(X, Y) == pytest.approx(entropy + once * times, rel=1e-4)
@@ -114,6 +114,6 @@ def test_a_collapse_doubles_the_penalties_in_its_steps_and_not_in_validation(res
 
 
 def test_the_collapse_begins_with_its_last_epochs():
-    assert learning_rate.first_collapsed_epoch(collapsing(8, 3)) == 5
+    assert learning_rate.find_collapse_epoch(collapsing(8, 3)) == 5
     (run,) = expand(scaling="weak", epochs=8, gpus=1)
-    assert learning_rate.first_collapsed_epoch(define(run)) is None
+    assert learning_rate.find_collapse_epoch(define(run)) is None

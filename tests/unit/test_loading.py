@@ -13,14 +13,14 @@ from study.data import loader_timing, loaders, page_cache
 from study.data.conversion import convert
 from study.data.tabular import Form
 
-parse = loaders._parsed
+parse = loaders._parse_block
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}], "split": "train"}
 
 
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "raw.csv").write_text("0,1.5,2\n1,-3,4\n" * 50)
-    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.of(FORM))
+    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.from_spec(FORM))
     paths = {"raw": tmp_path / "raw.csv", "npy": tmp_path / "m.npy", "sidecar": tmp_path / "m.json"}
     return {"train": {**{name: str(path) for name, path in paths.items()}, "form": FORM}}
 
@@ -36,7 +36,7 @@ def told(monkeypatch):
 
 def measured(files, tmp_path, loaders, caches, repeats=1):
     labels = {"machine": "m", "benchmark": "nt3", "dataset": "d"}
-    loader_timing.measure(files, loaders, caches, repeats, labels, tmp_path / "loading.json")
+    loader_timing.measure_loading(files, loaders, caches, repeats, labels, tmp_path / "loading.json")
     return json.loads((tmp_path / "loading.json").read_text())
 
 
@@ -53,7 +53,7 @@ def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_pa
 
 @pytest.mark.slow
 def test_where_pages_stay_there_are_no_cold_loads_but_a_reason(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cache, "share_in_memory", lambda path: 0.5)
+    monkeypatch.setattr(page_cache, "measure_share_in_memory", lambda path: 0.5)
     result = measured(files, tmp_path, ["npy"], ["warm", "cold"])
     assert [sample["page_cache"] for sample in result["samples"]] == ["warm"]
     assert result["cold_reason"] == "50% of raw.csv stayed in the page cache after the kernel was asked to drop it"
@@ -65,11 +65,11 @@ def test_dask_reads_a_block_per_core(tmp_path, monkeypatch, cores):
     (tmp_path / "t.csv").write_text("case,a,b\n" + "".join(f"c{row},{row},{row / 7:.5f}\n" for row in range(500)))
     form, parsed = Form(header=True, drop=("case",)), []
     monkeypatch.setattr(loaders, "SMALLEST_BLOCK", 100)
-    monkeypatch.setattr(loaders.cores, "threads", lambda: cores)
-    monkeypatch.setattr(loaders, "_parsed", lambda *block: parsed.append(block) or parse(*block))
-    found = loaders.dask(tmp_path / "t.csv", form, [])
+    monkeypatch.setattr(loaders.cores, "count_threads", lambda: cores)
+    monkeypatch.setattr(loaders, "_parse_block", lambda *block: parsed.append(block) or parse(*block))
+    found = loaders.load_by_dask(tmp_path / "t.csv", form, [])
     assert len(parsed) == cores
-    assert found.equals(loaders.read_csv(tmp_path / "t.csv", form, []))
+    assert found.equals(loaders.load_by_read_csv(tmp_path / "t.csv", form, []))
 
 
 @pytest.mark.parametrize("block_bytes", [70, 333, 10**6])
@@ -82,8 +82,8 @@ def test_dask_s_own_call_reads_every_row(tmp_path, monkeypatch, name, block_byte
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     spec = {"header": True, "codes": [{"column": "a"}]}
-    convert(path, tmp_path / "m.npy", tmp_path / "m.json", Form.of(spec))
-    found = loaders.load("dask_dataframe", path, tmp_path / "m.json", spec)
+    convert(path, tmp_path / "m.npy", tmp_path / "m.json", Form.from_spec(spec))
+    found = loaders.load_matrix("dask_dataframe", path, tmp_path / "m.json", spec)
     assert found.tolist() == [[float(kind == "ab"), first, second] for kind, first, second in rows]
 
 
@@ -92,7 +92,9 @@ def test_dask_s_own_call_takes_no_row_for_the_header(tmp_path, monkeypatch, firs
     """Each block is one row, and the header is the beginning of some rows: Dask would lose these."""
     monkeypatch.setattr(dask_csv, "AUTO_BLOCKSIZE", len(first) + 2)
     (tmp_path / "t.csv").write_text(f"{first}\n" * 8)
-    found = loaders.dask_dataframe(tmp_path / "t.csv", Form(header=True, keep=(), codes=("c",), values=(None,)), [])
+    found = loaders.load_by_dask_dataframe(
+        tmp_path / "t.csv", Form(header=True, keep=(), codes=("c",), values=(None,)), []
+    )
     assert found["c"].tolist() == ["c"] * 7
 
 
@@ -102,7 +104,7 @@ def test_dask_s_own_call_reads_rows_longer_than_its_sample(tmp_path, monkeypatch
     names = ",".join(f"g{index}" for index in range(30))
     (tmp_path / "t.csv").write_text(names + "\n" + "".join(",".join(map(str, row)) + "\n" for row in values))
     convert(tmp_path / "t.csv", tmp_path / "m.npy", tmp_path / "m.json", Form(header=True))
-    found = loaders.load("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": True})
+    found = loaders.load_matrix("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": True})
     assert found.tobytes() == values.astype(np.float32).tobytes()
 
 
@@ -110,7 +112,7 @@ def test_a_file_too_wide_for_dask_s_own_call_is_not_loaded(tmp_path):
     (tmp_path / "t.csv").write_text(",".join(["1"] * 30_001) + "\n")
     convert(tmp_path / "t.csv", tmp_path / "m.npy", tmp_path / "m.json", Form(header=False))
     with pytest.raises(StudyError, match="t.csv: has 30,001 columns; above 30,000 this loader takes minutes: use dask"):
-        loaders.load("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": False})
+        loaders.load_matrix("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": False})
 
 
 @pytest.mark.slow
@@ -124,4 +126,4 @@ def test_a_load_that_fails_is_a_sample(files, tmp_path):
 def test_another_s_file_cannot_be_known_to_be_cold(files, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "the kernel does not tell this user" in page_cache.drop(files["train"]["raw"])
+    assert "the kernel does not tell this user" in page_cache.drop_file(files["train"]["raw"])

@@ -124,4 +124,4 @@ def train_quietly(run, folder, ranks):
 
 def test_an_unknown_framework_is_refused():
     with pytest.raises(StudyError, match=r"framework: cafe: there is no scripts/study/backends/cafe/backend\.py"):
-        backends.get("cafe")
+        backends.get_backend("cafe")

@@ -20,22 +20,22 @@ def made(tmp_path, monkeypatch):
     def make(text):
         write_text(tmp_path / "papers" / "new" / "method.yaml", text)
         monkeypatch.setattr(methods, "CONFIG", tmp_path)
-        methods.method.cache_clear()
-        return methods.method("new")
+        methods.load_method.cache_clear()
+        return methods.load_method("new")
 
     yield make
-    methods.method.cache_clear()
+    methods.load_method.cache_clear()
 
 
-@pytest.mark.parametrize("paper", methods.papers())
+@pytest.mark.parametrize("paper", methods.list_papers())
 def test_the_papers_methods_are_valid(paper):
-    assert set(methods.method(paper)) <= set(PARAMETERS)
+    assert set(methods.load_method(paper)) <= set(PARAMETERS)
 
 
 def test_a_paper_is_known_by_its_folder_alone(made):
     values = made("unmentioned: default\nvalues: {staging: none, loader: [npy, mapped], cycle_time_ms: not stated}\n")
-    assert methods.papers() == ["new"]
-    assert values["loader"].accepted() == ("npy", "mapped") and not values["loader"].fits("chunked")
+    assert methods.list_papers() == ["new"]
+    assert values["loader"].list_accepted() == ("npy", "mapped") and not values["loader"].fits("chunked")
     assert values["cycle_time_ms"].fits(7) and not values["cycle_time_ms"].is_stated
     assert not values["precision"].fits("bfloat16") and "storage" not in values
     assert list(values) == [name for name in PARAMETERS if name in values]
@@ -48,7 +48,9 @@ def test_a_method_may_leave_all_keys_open(made):
 def test_a_value_may_depend_on_the_benchmark(made):
     text = "unmentioned: any\nvalues: {sharding: {usual: none, benchmarks: {nt3: [by_rank, none]}}}\n"
     value = made(text)["sharding"]
-    assert value.accepted("nt3") == ("by_rank", "none") and value.accepted("p1b1") == value.accepted() == ("none",)
+    assert value.list_accepted("nt3") == ("by_rank", "none") and value.list_accepted(
+        "p1b1"
+    ) == value.list_accepted() == ("none",)
 
 
 @pytest.mark.parametrize("values", ["{stagging: none}", "{staging: often}", "{warmup_epochs: [1, -1]}"])
@@ -58,7 +60,7 @@ def test_a_mistake_is_told_with_its_file_and_key(made, values):
 
 
 def test_no_paper_is_named_in_what_all_papers_share():
-    names = re.compile("|".join(methods.papers()))
+    names = re.compile("|".join(methods.list_papers()))
     library = ROOT / "scripts" / "study"
     shared = [path for package in PACKAGES for path in (library / package).rglob("*.py")]
     assert shared and not [path for path in shared if names.search(path.read_text())]

@@ -5,7 +5,7 @@ import pytest
 
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import drawing, network_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.tables.strategies import allreduce, network
 
 SIZES = (4096, 8 << 20)
@@ -88,10 +88,10 @@ def test_a_failed_run_is_not_counted_again_for_each_message_size():
 
 @pytest.mark.slow
 def test_the_figure_is_drawn(tmp_path):
-    data = network_drawing.select(describe("network"), FOUND, "test")
+    data = network_drawing.select(load_description("network"), FOUND, "test")
     figure = network_drawing.draw(data)
     left, right = figure.axes
     assert left.get_xlabel() == "hosts, one rank each"
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["4 KiB", "8 MiB"]
-    drawing.write(network_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write_figure(network_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
     assert "emulated link rates" in (tmp_path / "a.svg").read_text()

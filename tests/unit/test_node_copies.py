@@ -45,10 +45,10 @@ def test_copies_are_whole_and_leave_nothing(shared, node):
     reads, paths = ReadCounter(), [str(shared / "folder"), str(shared / "file")]
     copies = NodeCopies(str(node), KEY)
     copies.add([*paths, paths[0]], reads)
-    assert list(copies.made) == paths, "what is given twice is copied once"
+    assert list(copies.copies) == paths, "what is given twice is copied once"
     for name, content in CONTENTS.items():
-        assert Path(copies.made[paths[0]], name).read_bytes() == content
-    assert Path(copies.made[paths[1]]).read_bytes() == b"one"
+        assert Path(copies.copies[paths[0]], name).read_bytes() == content
+    assert Path(copies.copies[paths[1]]).read_bytes() == b"one"
     assert copies.size == 3_001_003
     assert 3_001_003 <= reads.asked < 3_010_000, "reading the copies to check them does not count"
     copies.remove()
@@ -61,7 +61,7 @@ def test_two_runs_on_one_node_have_copies_of_their_own(shared, node):
     for each in (one, two):
         each.add([str(shared / "file")], ReadCounter())
     two.remove()
-    assert Path(one.made[str(shared / "file")]).read_bytes() == b"one"
+    assert Path(one.copies[str(shared / "file")]).read_bytes() == b"one"
 
 
 KILLED = """
@@ -86,7 +86,7 @@ def test_what_a_killed_run_left_is_removed_and_never_used(shared, node):
     copies = NodeCopies(str(node), KEY)
     assert [path.name for path in node.iterdir()] == [Path(copies.folder).name]
     copies.add([str(shared / "file")], ReadCounter())
-    assert Path(copies.made[str(shared / "file")]).read_bytes() == b"one"
+    assert Path(copies.copies[str(shared / "file")]).read_bytes() == b"one"
 
 
 def test_what_another_host_left_is_not_touched(node):
@@ -186,6 +186,6 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, mon
         return made[-1]
 
     monkeypatch.setattr(node_copies.tempfile, "mkdtemp", removed_once)
-    folder, descriptor = node_copies._claimed(str(tmp_path))
+    folder, descriptor = node_copies._make_locked_folder(str(tmp_path))
     os.close(descriptor)
     assert (folder, len(made)) == (made[1], 2)

@@ -8,7 +8,7 @@ import notebooks
 import pandas as pd
 import pytest
 
-from study.core import checked
+from study.core import validation
 from study.core.paths import ROOT
 
 NOTEBOOK = ROOT / "docs" / "notebooks" / "study_results.ipynb"
@@ -47,7 +47,7 @@ def test_it_has_no_outputs():
 def test_its_sample_is_of_one_study():
     """Of real runs: findings and trace are of runs in the table."""
     content = json.loads((SAMPLE / "findings.json").read_text())
-    checked.check(content, "study_findings", "findings.json")
+    validation.validate(content, "study_findings", "findings.json")
     runs = pd.read_csv(SAMPLE / "runs.csv", low_memory=False)
     records = set(runs["record"])
     assert content["findings"] and all(set(each["records"]) <= records for each in content["findings"])

@@ -32,7 +32,7 @@ def study(folder, times):
 
 def test_equal_runs_raise_alarms_where_a_rule_takes_one(tmp_path):
     times = np.array([[10, 5, 3.0], [11, 4.6, 3.3], [9.8, 5.1, 2.9]])
-    found = one_run.of_study(study(tmp_path, times)).set_index("rule")
+    found = one_run.evaluate_study(study(tmp_path, times)).set_index("rule")
     assert found["decisions"].tolist() == [6, 6, 6, 6, 2]
     slower = (times[:-1] / times[1:] < 0.95).mean()
     assert found.loc["one run below 95 % of the baseline", "false_alarms"] == pytest.approx(slower)
@@ -42,4 +42,4 @@ def test_equal_runs_raise_alarms_where_a_rule_takes_one(tmp_path):
 
 def test_one_block_is_a_sentence(tmp_path):
     with pytest.raises(StudyError, match="no point has two successive repeats"):
-        one_run.of_study(study(tmp_path, [[10, 5, 3.0]]))
+        one_run.evaluate_study(study(tmp_path, [[10, 5, 3.0]]))

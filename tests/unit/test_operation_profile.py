@@ -22,7 +22,7 @@ from study.instruments import operations as operation_profile
 from study.instruments.operations import Operation, Profile, Recording, Window, compute_clock_offset
 from study.records import tidy
 from study.report.figures import operations_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.tables import TABLES
 from study.training import loop, rank
 
@@ -157,7 +157,7 @@ def told(operations):
 
 def test_tensorflow_s_host_has_the_operations_of_the_step_s_graph():
     """By a synthetic XSpace; what makes batches meanwhile is work beside the step."""
-    device, found, marks = of_tensorflow.operations_of(SimpleNamespace(planes=[plane("/host:CPU", HOST_LINES)]))
+    device, found, marks = of_tensorflow.extract_operations(SimpleNamespace(planes=[plane("/host:CPU", HOST_LINES)]))
     assert (device, marks) == ("cpu", [5_000])
     assert told(found) == {
         ("DeepCopy", "copies", 9_000, 14_000),
@@ -173,7 +173,7 @@ def test_tensorflow_s_gpu_has_its_streams_and_no_operation_of_the_host():
     kernels = [("MemcpyH2D", 0, 5, 0), ("sgemm", 5, 20, 0), ("ncclDevKernel_AllReduce", 20, 10, 0)]
     gpu = plane("/device:GPU:0", {"Stream #7(Compute)": kernels, "XLA Ops": [("sgemm", 5, 20, 0)]})
     space = SimpleNamespace(planes=[plane("/host:CPU", HOST_LINES), gpu])
-    device, found, _ = of_tensorflow.operations_of(space)
+    device, found, _ = of_tensorflow.extract_operations(space)
     assert device == "gpu"
     assert told(found) == {
         ("MemcpyH2D", "copies", 5_000, 10_000),
@@ -263,7 +263,7 @@ def test_table_figure_and_page_tell_what_the_record_tells(make_recorded, tmp_pat
     assert together["operations_communication_reason"] == "it is not seen"
     assert any("waiting for it is in the idle time" in note for note in table.notes)
 
-    axes = operations_drawing.draw(operations_drawing.select(describe("operations"), runs, "test")).axes[0]
+    axes = operations_drawing.draw(operations_drawing.select(load_description("operations"), runs, "test")).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "tensorflow, 1 rank",
         "tensorflow, horovod, 2 ranks",
@@ -281,7 +281,7 @@ class Injected:
     def __init__(self):
         self.begins, self.copies = [], []
 
-    def before_step(self, original, copy):
+    def begin_step(self, original, copy):
         def called(hooks):
             self.begins.append(time.monotonic_ns())
             begun = time.monotonic_ns()
@@ -297,8 +297,8 @@ def injected_by_pytorch(monkeypatch):
 
     from study.backends.pytorch.input import Input
 
-    made, source, target = Input.made, torch.zeros(COPIED), torch.zeros(COPIED)
-    monkeypatch.setattr(Input, "made", lambda self, chosen: time.sleep(LOADED_S) or made(self, chosen))
+    make_batch, source, target = Input.make_batch, torch.zeros(COPIED), torch.zeros(COPIED)
+    monkeypatch.setattr(Input, "make_batch", lambda self, chosen: time.sleep(LOADED_S) or make_batch(self, chosen))
     return lambda: target.copy_(source)
 
 
@@ -308,7 +308,7 @@ def injected_by_tensorflow(monkeypatch):
     from study.backends.tensorflow import devices, steps
 
     devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
-    prepared, source = steps.prepared, tf.zeros(COPIED)
+    prepared, source = steps.prepare_steps, tf.zeros(COPIED)
 
     def slow(*arguments):
         found = prepared(*arguments)
@@ -320,7 +320,7 @@ def injected_by_tensorflow(monkeypatch):
         found.fit["x"] = found.fit["x"].map(one)
         return found
 
-    monkeypatch.setattr(steps, "prepared", slow)
+    monkeypatch.setattr(steps, "prepare_steps", slow)
     return lambda: tf.raw_ops.DeepCopy(x=source)
 
 
@@ -332,7 +332,7 @@ WITHOUT = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: ma
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measure_waits
 @pytest.mark.parametrize(
     ("inject", "keys"),
     [
@@ -347,7 +347,7 @@ def test_a_sleep_is_idle_a_slow_loader_is_input_wait_and_a_copy_is_a_copy(tmp_pa
     (planned,) = expand(gpus=1, loader="npy", scaling="weak", batch_size=10, profile="operations", **point)
     make_data(planned, tmp_path / "data")
     run, here = define(planned, data_dir=str(tmp_path / "data")), Injected()
-    monkeypatch.setattr(loop.Loop, "before_step", here.before_step(loop.Loop.before_step, inject(monkeypatch)))
+    monkeypatch.setattr(loop.Loop, "begin_step", here.begin_step(loop.Loop.begin_step, inject(monkeypatch)))
     rank.run_rank(run, tmp_path, phases.now(), lambda with_process_sets: FakeCommunicator())
     seen = operation_profile.read_profile(tmp_path / operation_profile.FILE)
     found = operation_times.summarize_profile(seen)

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from study import workloads
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment.parameters import PARAMETERS as GRID_KEYS
@@ -21,7 +21,7 @@ def spec(name):
 
 def forward_flop(name, model, features):
     """Operations of the forward pass on one sample."""
-    return 2 * sum(layer.multiply_adds for layer in operations.layers(name, model, features))
+    return 2 * sum(layer.multiply_adds for layer in operations.list_layers(name, model, features))
 
 
 def test_a_small_nt3_by_hand():
@@ -31,14 +31,14 @@ def test_a_small_nt3_by_hand():
     model = {"convolutions": [first, second], "dense": [7], "classes": 2}
     layers = [26 * 5 * 4, 12 * 3 * 4 * 2, 3 * 2 * 7, 7 * 2]
     assert forward_flop("nt3", model, 30) == 2 * sum(layers)
-    assert operations.training_flop("nt3", model, 30) == 2 * (3 * sum(layers) - layers[0])
+    assert operations.count_training_flop("nt3", model, 30) == 2 * (3 * sum(layers) - layers[0])
 
 
 def test_nt3_at_full_width_takes_68_tflop_an_epoch():
     """60,464 and 60,455 places of the convolutions, 6,045 after the pool; nearly all is in the second convolution."""
     first, second = 60_464 * 20 * 128, 60_455 * 10 * 128 * 128
     dense = 6_045 * 128 * 200 + 200 * 20 + 20 * 2
-    counted = operations.training_flop("nt3", spec("nt3")["model"], 60_483)
+    counted = operations.count_training_flop("nt3", spec("nt3")["model"], 60_483)
     assert counted == 2 * (2 * first + 3 * second + 3 * dense)
     assert 1_120 * counted == pytest.approx(68.3e12, rel=1e-3)
 
@@ -48,7 +48,7 @@ def test_nt3_has_619_7_mb_of_gradients_in_both_papers_predictions():
     convolutions = 20 * 128 + 128 + 10 * 128 * 128 + 128
     dense = 6_045 * 128 * 200 + 200 + 200 * 20 + 20 + 20 * 2 + 2
     assert convolutions + dense == 154_922_918
-    assert operations.parameters("nt3", spec("nt3")["model"], 60_483) == 154_922_918
+    assert operations.count_parameters("nt3", spec("nt3")["model"], 60_483) == 154_922_918
     assert published.gradient_mb("nt3") == pytest.approx(619.691672)
     for paper in published.papers():
         given = yaml.safe_load((CONFIG / "papers" / paper / "prediction.yaml").read_text())
@@ -57,7 +57,7 @@ def test_nt3_has_619_7_mb_of_gradients_in_both_papers_predictions():
 
 def test_layers_that_are_not_registered_have_no_parameters():
     with pytest.raises(StudyError, match=r"the layers of wave are not in \S+/wave/operations\.py; add"):
-        operations.parameters("wave", {}, 8)
+        operations.count_parameters("wave", {}, 8)
 
 
 def graph_operations(name, shape):
@@ -76,7 +76,7 @@ def graph_operations(name, shape):
         return found
 
     with tf.Graph().as_default() as graph:  # its variables take no memory
-        model = workloads.with_model(name, spec(name)).build_model(shape)
+        model = workloads.load_benchmark(name, spec(name)).build_model(shape)
         output = model(tf.compat.v1.placeholder(tf.float32, (1, *shape)), training=False)
         forward = count(graph)
         tf.gradients(tf.reduce_sum(output), model.trainable_variables)
@@ -94,8 +94,8 @@ def test_tensorflow_counts_the_same(name):
     ours = forward_flop(name, model, features)
     assert forward["MatMul"] + forward.get("Conv2D", 0) == ours
     if name != "nt3":  # for convolutions, TensorFlow estimates the backward pass from padded sizes
-        pruned = 2 * operations.layers(name, model, features)[0].multiply_adds
-        assert both["MatMul"] - pruned == operations.training_flop(name, model, features)
+        pruned = 2 * operations.list_layers(name, model, features)[0].multiply_adds
+        assert both["MatMul"] - pruned == operations.count_training_flop(name, model, features)
 
 
 PARAMETERS = {"benchmark": "p1b3", "gpus": 4, "compute": "measured"}
@@ -146,7 +146,7 @@ def test_the_peak_is_that_of_the_run_s_precision(precision, peak, expected):
 
 
 def test_the_schema_of_peaks_has_each_precision():
-    _, by_precision = checked.named_schema("machines")["properties"]["peak_flop_per_s_per_rank"]["oneOf"]
+    _, by_precision = validation.read_schema("machines")["properties"]["peak_flop_per_s_per_rank"]["oneOf"]
     assert tuple(by_precision["properties"]) == GRID_KEYS["precision"].kind.values
 
 

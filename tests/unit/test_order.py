@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from study.backends.tensorflow.dropout import seeds_by_rank
+from study.backends.tensorflow.seeds import draw_seeds_by_rank
 from study.data import order
 from study.data.images import augmentation
 from study.data.order import EpochOrder, Purpose
@@ -23,11 +23,11 @@ def philox(key, counter):
 def test_words_are_those_of_the_published_generator():
     """The counter's first word counts blocks from 1, its third is the epoch and its fourth the purpose."""
     wanted = [*philox([7, 0], [1, 0, 5, 2]), *philox([7, 0], [2, 0, 5, 2])]
-    assert order.words(7, Purpose.CHANGES, 5, 8).tolist() == wanted
+    assert order.draw_words(7, Purpose.CHANGES, 5, 8).tolist() == wanted
 
 
 def test_each_seed_purpose_and_epoch_has_words_of_its_own():
-    each = [order.words(seed, purpose, epoch, 4) for seed in (1, 2) for purpose in Purpose for epoch in (0, 1)]
+    each = [order.draw_words(seed, purpose, epoch, 4) for seed in (1, 2) for purpose in Purpose for epoch in (0, 1)]
     assert len(np.unique(each)) == 4 * len(each)
     assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4, 5], "a released value stays"
 
@@ -56,21 +56,21 @@ def test_the_order_is_uniform():
 
 def test_light_changes_are_of_the_words_bits():
     words = np.array([[0, 0], [(3 << 62) | (1 << 31), 1 << 63], [2**64 - 1, 2**64 - 1]], np.uint64)
-    assert augmentation.drawn(words, 3, True).tolist() == [[0, 0, 0], [3, 2, 1], [3, 3, 1]]
-    assert augmentation.drawn(words, 0, False).tolist() == [[0, 0, 0]] * 3
-    assert augmentation.seeds(words)[2].tolist() == [-1, -1, augmentation.WHOLE]
+    assert augmentation.draw_light_changes(words, 3, True).tolist() == [[0, 0, 0], [3, 2, 1], [3, 3, 1]]
+    assert augmentation.draw_light_changes(words, 0, False).tolist() == [[0, 0, 0]] * 3
+    assert augmentation.make_seeds(words)[2].tolist() == [-1, -1, augmentation.WHOLE]
 
 
 def test_ranks_of_members_whose_seeds_follow_one_another_drop_other_units():
     """Rank 1 of the member with seed 7, and rank 0 of the one with seed 8: their sums are equal."""
-    assert order.rank_seed(7, 0) == 7
-    assert order.rank_seed(7, 3) == philox([7, 0], [1, 0, 3, 5])[0]
-    own = [order.rank_seed(7 + member, rank) for member in range(8) for rank in range(8)]
+    assert order.derive_rank_seed(7, 0) == 7
+    assert order.derive_rank_seed(7, 3) == philox([7, 0], [1, 0, 3, 5])[0]
+    own = [order.derive_rank_seed(7 + member, rank) for member in range(8) for rank in range(8)]
     assert len(set(own)) == 64
-    of_members = np.stack([seeds_by_rank(7 + member, 4) for member in range(4)])
+    of_members = np.stack([draw_seeds_by_rank(7 + member, 4) for member in range(4)])
     assert len(np.unique(of_members)) == 4 * 4 * order.LAYERS
-    assert of_members[0, 0].tolist() == order.dropout_seeds(7).tolist(), "a run's first rank"
+    assert of_members[0, 0].tolist() == order.derive_dropout_seeds(7).tolist(), "a run's first rank"
 
 
 def test_layers_have_other_dropout_seeds_in_other_runs():
-    assert len(np.unique([order.dropout_seeds(1), order.dropout_seeds(2)])) == 2 * order.LAYERS
+    assert len(np.unique([order.derive_dropout_seeds(1), order.derive_dropout_seeds(2)])) == 2 * order.LAYERS

@@ -63,8 +63,8 @@ from study import plan
 from study.commands import main, steps
 from study.experiment.expansion import load_study
 from study.machines import machine
-from study.workflow import planned, start
-print(plan.summary(load_study("smoke"), machine.load("local"), {}))
+from study.workflow import workflow_plan, start
+print(plan.summarize(load_study("smoke"), machine.load("local"), {}))
 folder, study = sys.argv[1], ["--study", "smoke"]
 files = [f"--{form}={folder}/tables/scaling.{form}" for form in ("csv", "markdown", "latex", "html")]
 steps.make_table([*study, "--table", "scaling", *files], standalone_mode=False)
@@ -73,7 +73,7 @@ steps.make_report([*study, "--machine", "local", "--output", f"{folder}/report.h
 
 
 def test_a_study_is_planned_and_told_without_contrib(make_run, tmp_path):
-    runs, facts = load_study("smoke").runs, provenance.collect()
+    runs, facts = load_study("smoke").runs, provenance.collect_provenance()
     for run in runs:
         folder = make_run(run)
         write_json(folder / "record.json", {**make_record(folder), "files": {}})

@@ -2,9 +2,9 @@
 
 import pytest
 
-from study.core import checked, configuration, paths
+from study.core import configuration, paths, validation
 from study.core.errors import StudyError
-from study.workflow import asked as workflow_asked
+from study.workflow import request as workflow_request
 
 
 @pytest.fixture
@@ -24,27 +24,27 @@ def test_one_folder_by_two_paths(link, tmp_path):
 @pytest.mark.parametrize("path", ["link/config/x.yaml", "real/config/x.yaml"])
 @pytest.mark.parametrize("folder", ["link", "real", "link/config/.."])
 def test_inside_by_either_path(link, tmp_path, path, folder):
-    assert str(paths.within(tmp_path / path, tmp_path / folder)) == "config/x.yaml"
-    assert paths.within(tmp_path / path, tmp_path / "real" / "other") is None
+    assert str(paths.find_relative_path(tmp_path / path, tmp_path / folder)) == "config/x.yaml"
+    assert paths.find_relative_path(tmp_path / path, tmp_path / "real" / "other") is None
 
 
 def test_a_loop_of_links_and_a_null_character_are_outside(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert paths.within(tmp_path / "loop", tmp_path / "real") is None
-    assert paths.within("a\0b", tmp_path) is None
+    assert paths.find_relative_path(tmp_path / "loop", tmp_path / "real") is None
+    assert paths.find_relative_path("a\0b", tmp_path) is None
 
 
 def test_messages_show_a_linked_repository_s_files_as_its_own(tmp_path):
     (tmp_path / "link").symlink_to(paths.ROOT)
-    assert checked.shown(tmp_path / "link" / "config" / "config.yaml") == "config/config.yaml"
+    assert validation.shorten_path(tmp_path / "link" / "config" / "config.yaml") == "config/config.yaml"
 
 
 def test_a_machine_s_folder_may_be_a_link_to_another_disk(tmp_path):
     (tmp_path / "disk" / "of_2024").mkdir(parents=True)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "summit").symlink_to(tmp_path / "disk" / "of_2024")
-    assert paths.machine_of(tmp_path / "results" / "summit") == "summit"
-    assert paths.machine_of(tmp_path / "results" / "summit" / "versions" / "v1") == "summit"
+    assert paths.find_machine_name(tmp_path / "results" / "summit") == "summit"
+    assert paths.find_machine_name(tmp_path / "results" / "summit" / "versions" / "v1") == "summit"
 
 
 def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
@@ -52,8 +52,8 @@ def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
     (tmp_path / "profiles" / "p").mkdir(parents=True)
     (tmp_path / "profiles" / "p" / "config.yaml").write_text("configfile: link/config/x.yaml\n")
     given = [tmp_path / "real" / "config" / "x.yaml"]
-    assert workflow_asked.find_hidden_files(["--profile", "p"], {}, given) == []
-    assert workflow_asked.find_hidden_files(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
+    assert workflow_request.find_hidden_config_files(["--profile", "p"], {}, given) == []
+    assert workflow_request.find_hidden_config_files(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
 
 
 RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; rename it to"

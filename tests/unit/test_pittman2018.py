@@ -13,11 +13,11 @@ from study.experiment.study import Study
 from study.machines import launchers, machine
 from study.report import sources
 from study.report.figures import drawing, selection
-from study.report.figures.description import describe, draws, figures
-from study.report.papers.declaration import declared
+from study.report.figures.description import is_drawn, load_description, load_figures
+from study.report.papers.declaration import load_paper
 from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
 from study.report.tables import TABLES
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 
 NOTHING = pd.DataFrame()
 
@@ -79,8 +79,8 @@ def test_table_1_shows_no_difference():
 
 
 def test_table_5_closes_with_the_idle_power_of_table_4():
-    table = published(POWER)
-    idle_w = declared("pittman2018").published.number("idle_w")
+    table = read_published(POWER)
+    idle_w = load_paper("pittman2018").published.number("idle_w")
     assert (table["cabinet_w"] - table["cabinet_above_idle_w"] == idle_w).all()
 
 
@@ -95,7 +95,7 @@ def test_contradictions_stand_beside_their_numbers():
 def test_the_range_of_the_abstract_is_that_of_the_networks_rounded():
     """2-11X less CPU time in the abstract; 10.8, 3.5 and 2.4 in section VI-B."""
     of_all = claim(NOTHING, "CPU time: duplicated / all_shared, of all networks", None)
-    each = published("pittman2018_text.csv").query("measure == 'cpu_usage_reduction'")["value"]
+    each = read_published("pittman2018_text.csv").query("measure == 'cpu_usage_reduction'")["value"]
     assert (of_all.published_lowest, of_all.published_highest) == (round(each.min()), round(each.max())) == (2, 11)
 
 
@@ -113,7 +113,7 @@ def test_every_published_cell_is_shown_without_runs(name, file, columns):
     table = TABLES[name].make(NOTHING, NOTHING)
     for column in columns:
         found = table.frame[f"published_{column}"].dropna()
-        assert sorted(found) == sorted(published(file)[column].dropna())
+        assert sorted(found) == sorted(read_published(file)[column].dropna())
         assert f"published_{column}" in table.shown
 
 
@@ -124,10 +124,10 @@ def test_titan_can_be_planned_and_not_started():
     titan = machine.load("titan")
     assert [launchers.count_nodes(members, titan) for members in (1, 80, 1000)] == [1, 80, 1000]
     study = Study("test", "", {}, expand())
-    (told,) = [line for line in plan.refused(study, titan, {}) if "unsupported" in line]
+    (told,) = [line for line in plan.list_refusals(study, titan, {}) if "unsupported" in line]
     assert told.startswith("config/machines/titan.yaml: unsupported: Titan's batch system (Torque with Moab")
     assert "not verified" in told
-    assert not any("unsupported" in line for line in plan.refused(study, machine.load("local"), {}))
+    assert not any("unsupported" in line for line in plan.list_refusals(study, machine.load("local"), {}))
 
 
 # From runs
@@ -260,7 +260,7 @@ def test_a_difference_has_an_interval_only_if_its_arms_ran_in_turn(ensembles):
 
 
 def drawn(name, runs):
-    return selection.select(describe(name), runs, "test")
+    return selection.select_points(load_description(name), runs, "test")
 
 
 def test_a_figure_asks_for_runs_that_time_a_rate(ensembles):
@@ -291,9 +291,11 @@ def test_training_time_by_core_limit(ensembles):
 
 def test_simulated_runs_are_in_no_figure_of_the_paper(ensembles):
     runs = ensembles({"ranks_cpu_s": [1.0]}, {"compute": "simulated", "ranks_cpu_s": [1.0]})
-    for name in (name for name in figures() if name.startswith("pittman2018")):
+    for name in (name for name in load_figures() if name.startswith("pittman2018")):
         assert not [
-            run for run in runs.to_dict("records") if draws(describe(name), run) and run["compute"] != "measured"
+            run
+            for run in runs.to_dict("records")
+            if is_drawn(load_description(name), run) and run["compute"] != "measured"
         ]
 
 
@@ -314,4 +316,4 @@ def test_each_table_and_figure_has_runs(name):
     study = expansion.load_study(name)
     plan.check_results(study)
     for figure in study.figures:
-        assert sources.of_figure(study, figure).runs, figure
+        assert sources.select_figure_sources(study, figure).runs, figure

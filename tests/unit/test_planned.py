@@ -18,7 +18,7 @@ from study.experiment import expansion
 from study.machines import machine as machines
 from study.machines import queues
 from study.report import sources
-from study.workflow import asked, planned, start, timed
+from study.workflow import request, start, timed_plan, workflow_plan
 
 
 def workflow(is_main=True, arguments=(), values=None, group_components=None, dryrun=False, resources=None):
@@ -49,7 +49,7 @@ def plan(tmp_path, monkeypatch):
     def make(study, machine, of=None, **given):
         config = {"study": study, "machine": machine, **folders, **given}
         of = of or workflow()
-        return planned.Plan(asked.load(config, of), config, of)
+        return workflow_plan.Plan(request.load_request(config, of), config, of)
 
     return make
 
@@ -62,7 +62,7 @@ def wildcards(run, **others):
 def test_a_study_s_files(plan, tmp_path):
     found = plan("smoke", "local")
     assert found.folder == f"{tmp_path}/local/studies/smoke"
-    assert found.timed[: len(found.study.runs)] == [
+    assert found.measure_waits[: len(found.study.runs)] == [
         f"{tmp_path}/local/runs/{run.directory}/outcome.json" for run in found.study.runs
     ]
     assert found.measured[: len(found.study.runs)] == [
@@ -71,7 +71,7 @@ def test_a_study_s_files(plan, tmp_path):
     assert {
         f"{found.folder}/{name}" for name in ("runs.csv", "loading.csv", "report.html", "tables/scaling.tex")
     } <= set(found.result_files)
-    assert found.records(found.study.runs[:1], on="theta") == [
+    assert found.list_records(found.study.runs[:1], on="theta") == [
         f"{tmp_path}/theta/runs/{found.study.runs[0].directory}/record.json"
     ]
 
@@ -85,10 +85,10 @@ def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan):
     found = plan("operations", "local")
     assert found.study.exports == ("perfetto",)
     assert found.result_files[-1] == f"{found.folder}/exports/perfetto"
-    assert found.exported(SimpleNamespace(export="perfetto")) == [f"{found.folder}/runs.csv"]
-    assert found.exported(SimpleNamespace(export="archive")) == found.result_files[:-1]
+    assert found.list_export_inputs(SimpleNamespace(export="perfetto")) == [f"{found.folder}/runs.csv"]
+    assert found.list_export_inputs(SimpleNamespace(export="archive")) == found.result_files[:-1]
     with pytest.raises(WorkflowError, match="there is no export csv; known: archive, "):
-        found.exported(SimpleNamespace(export="csv"))
+        found.list_export_inputs(SimpleNamespace(export="csv"))
 
 
 def test_what_was_found_is_shown_after_each_block_that_is_to_come(plan):
@@ -101,8 +101,8 @@ def test_what_was_found_is_shown_after_each_block_that_is_to_come(plan):
         return [f"{found.folder}/logs/shown_after_block_{block}" for block in blocks]
 
     assert found.shown_early == shown(range(3, last))
-    assert {run.repeat for run in found.until(3)} == {1, 2, 3}
-    for path in found.outcomes(found.until(3)):
+    assert {run.repeat for run in found.list_runs_until(3)} == {1, 2, 3}
+    for path in found.list_outcomes(found.list_runs_until(3)):
         Path(path).parent.mkdir(parents=True)
         Path(path).touch()
     assert plan("laptop", "local").shown_early == shown(range(4, last))
@@ -112,17 +112,17 @@ def test_what_was_found_is_shown_after_each_block_that_is_to_come(plan):
 def test_wildcards_name_a_run_and_its_dataset(plan):
     found = plan("smoke", "local")
     run = found.study.runs[-1]
-    assert found.run_of(wildcards(run)) is run
+    assert found.get_run(wildcards(run)) is run
     for name in (run.dataset.raw_id, run.dataset.converted_id, run.dataset.scaled_id):
-        assert found.dataset_of(SimpleNamespace(benchmark=run.dataset.benchmark, dataset=name)) is run.dataset
+        assert found.get_dataset(SimpleNamespace(benchmark=run.dataset.benchmark, dataset=name)) is run.dataset
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("run_of", "study smoke has no run nt3/none/x"),
-        ("dataset_of", "study smoke has no dataset none of nt3"),
-        ("measurement_of", "study smoke has no loading measurement nt3/none/y"),
+        ("get_run", "study smoke has no run nt3/none/x"),
+        ("get_dataset", "study smoke has no dataset none of nt3"),
+        ("get_measurement", "study smoke has no loading measurement nt3/none/y"),
     ],
 )
 def test_what_the_study_does_not_have_is_told_by_snakemake(plan, function, message):
@@ -136,31 +136,31 @@ def test_what_the_study_does_not_have_is_told_by_snakemake(plan, function, messa
 def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
     found = plan("smoke", "local")
     run = found.study.runs[0]
-    first = found.definition(wildcards(run))
-    monkeypatch.setattr(planned.inputs, "define", None)
-    assert found.definition(wildcards(run)) is first
+    first = found.define_run_as_json(wildcards(run))
+    monkeypatch.setattr(workflow_plan.inputs, "define", None)
+    assert found.define_run_as_json(wildcards(run)) is first
     assert json.loads(first)["parameters"]["gpus"] == run.gpus
 
 
 def test_on_the_user_s_machine_a_job_takes_all_cores_and_is_not_tried_again(plan):
     found = plan("smoke", "local")
     assert (found.timed_threads, found.retries, found.group, found.packed) == (1_000_000, 0, None, {})
-    asks = found.resources()
+    asks = found.make_resources()
     assert asks["time_limit_s"] == found.machine["time_limit_s"]
     assert (asks["extendable"], asks["jobs_lost"]) == (0, 0)
-    assert found.loading_resources() == {}
+    assert found.make_loading_resources() == {}
 
 
 def test_on_a_cluster_a_job_asks_for_nodes_and_a_lost_one_is_submitted_again(plan):
     found = plan("sc18", "summit")
     run = max(found.study.runs, key=lambda run: run.gpus)
-    asks, named = found.resources(), wildcards(run)
+    asks, named = found.make_resources(), wildcards(run)
     assert (found.timed_threads, found.retries) == (1, 2)
     assert asks["nodes"](named) == math.ceil(run.gpus / 6)
-    assert asks["time_limit_s"](named, attempt=1) == found.limit_of(named).limit_s
+    assert asks["time_limit_s"](named, attempt=1) == found.get_limit(named).limit_s
     assert asks["jobs_lost"](named, attempt=2) == 1
-    assert asks["extendable"](named, attempt=1) == int(found.limit_of(named).is_estimated)
-    assert found.loading_resources()["nodes"](named) == 1
+    assert asks["extendable"](named, attempt=1) == int(found.get_limit(named).is_estimated)
+    assert found.make_loading_resources()["nodes"](named) == 1
 
 
 @pytest.mark.slow
@@ -179,29 +179,33 @@ def test_a_batch_job_has_the_same_runs(plan, tmp_path, study, machine):
     """Else Snakemake would train in the job what the plan did not ask for."""
     found, of = plan(study, machine), workflow(is_main=False)
     config = {"study": study, "machine": machine, "data_dir": "data", "results_dir": str(tmp_path)}
-    job = timed.TimedPlan(asked.load(config, of), config, of)
+    job = timed_plan.TimedPlan(request.load_request(config, of), config, of)
     assert (job.retries, job.packed) == (0, {}), "the main process submits again and packs"
     for run in found.study.runs:
         named = wildcards(run)
-        assert job.definition(named) == found.definition(named)
-        assert job.time_limit_s(named, attempt=1) == found.time_limit_s(named, attempt=1)
+        assert job.define_run_as_json(named) == found.define_run_as_json(named)
+        assert job.get_time_limit_s(named, attempt=1) == found.get_time_limit_s(named, attempt=1)
         assert job.priorities[run.directory] == found.priorities[run.directory]
-    assert set(job.resources()) == set(found.resources())
+    assert set(job.make_resources()) == set(found.make_resources())
 
 
 def test_what_a_table_is_made_from(plan):
     found = plan("smoke", "local")
-    made = found.made_from(sources.of_table, "scaling")
+    made = found.list_result_inputs(sources.select_table_sources, "scaling")
     assert made["outcomes"]
-    assert set(made["outcomes"]) <= set(found.timed)
+    assert set(made["outcomes"]) <= set(found.measure_waits)
     assert (made["further"], made["read_test"]) == ([], [])
-    assert found.rows_of(sources.of_table, "scaling") == found.rows_of(sources.of_table, "scaling")
+    assert found.describe_rows(sources.select_table_sources, "scaling") == found.describe_rows(
+        sources.select_table_sources, "scaling"
+    )
     with pytest.raises(WorkflowError, match="'scalng' is not one of"):
-        found.made_from(sources.of_table, "scalng")
+        found.list_result_inputs(sources.select_table_sources, "scalng")
 
 
 def test_one_text_for_equal_values():
-    assert planned.as_json({"b": 1, "a": [2]}) == planned.as_json({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
+    assert (
+        workflow_plan.to_json({"b": 1, "a": [2]}) == workflow_plan.to_json({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,14 +219,14 @@ def test_one_text_for_equal_values():
 def test_who_chose_the_study(config, values, chooser, study, monkeypatch):
     monkeypatch.setenv(expansion.PLANNED, "")
     config = {"machine": "local", **config}
-    found = asked.load(config, workflow(values=values))
+    found = request.load_request(config, workflow(values=values))
     assert (found.chooser, found.study.name, config["study"]) == (chooser, study, study)
-    assert os.environ[expansion.PLANNED] == expansion.digest(found.study)
+    assert os.environ[expansion.PLANNED] == expansion.digest_study(found.study)
 
 
 def test_a_name_of_digits_stays_a_text():
     config = {"study": 7, "machine": "local", "data_dir": "data", "results_dir": "results"}
-    asked.correct(config, workflow(is_main=False, arguments=["study=007"], values={"study": 7}))
+    request.correct_config(config, workflow(is_main=False, arguments=["study=007"], values={"study": 7}))
     assert config["study"] == "007"
 
 
@@ -232,26 +236,26 @@ def test_a_profile_s_hidden_file_is_put_back(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["snakemake", "--profile", str(tmp_path)])
     config = {"study": "smoke", "machine": "local", "data_dir": "data", "results_dir": "results"}
     of = workflow()
-    asked.correct(config, of)
+    request.correct_config(config, of)
     assert config["machine"] == "theta"
     assert of.config_settings.configfiles == [tmp_path / "mine.yaml"], "the jobs get it too"
 
 
 def test_rules_of_another_clone_are_refused(tmp_path):
     with pytest.raises(StudyError, match="run make setup in the latter"):
-        asked.check_library(tmp_path)
-    asked.check_library(environment.SCRIPTS.parent)
+        request.check_library(tmp_path)
+    request.check_library(environment.SCRIPTS.parent)
 
 
 def test_an_environment_of_another_lock_is_told(tmp_path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "requirements.lock").write_text("a==1\n")
-    assert installed.other_lock(tmp_path, tmp_path) == [], "not made by the set-up"
+    assert installed.warn_of_outdated_packages(tmp_path, tmp_path) == [], "not made by the set-up"
     made_from = tmp_path / "requirements.sha256"
     made_from.write_text(f"{hashlib.sha256(b'a==1' + bytes([10])).hexdigest()}\n")
-    assert installed.other_lock(tmp_path, tmp_path) == []
+    assert installed.warn_of_outdated_packages(tmp_path, tmp_path) == []
     made_from.write_text("0\n")
-    (line,) = installed.other_lock(tmp_path, tmp_path)
+    (line,) = installed.warn_of_outdated_packages(tmp_path, tmp_path)
     assert "which has changed; run make setup" in line
 
 
@@ -262,13 +266,13 @@ def test_an_environment_of_another_lock_is_told(tmp_path):
 def test_a_parser_that_is_not_compiled_is_told_where_its_loader_is_used(
     plan, capsys, monkeypatch, parser, study, is_told
 ):
-    monkeypatch.setattr(installed.provenance, "table_parser", lambda: parser)
-    start.show(plan(study, "local"))
+    monkeypatch.setattr(installed.provenance, "find_table_parser", lambda: parser)
+    start.show_plan(plan(study, "local"))
     assert ("Warning: the parser of text tables is not compiled here" in capsys.readouterr().err) == is_told
 
 
 @pytest.fixture(autouse=True)
-def snakemake_line(monkeypatch):
+def build_snakemake_line(monkeypatch):
     """A function that sets the words of Snakemake's command line; at first it has none."""
 
     def write(*words):
@@ -284,8 +288,8 @@ def started(plan, monkeypatch):
     """A function that starts a study whose jobs are of these rules; what was called, in order."""
     calls = []
     monkeypatch.setattr(start.plan, "check_account", lambda machine, variables: calls.append("account"))
-    monkeypatch.setattr(start.model_checks, "refusals", lambda *_: calls.append("models") or ([], ["a warning"]))
-    monkeypatch.setattr(start.versions, "put_aside", lambda study, results: calls.append("versions"))
+    monkeypatch.setattr(start.model_checks, "list_refusals", lambda *_: calls.append("models") or ([], ["a warning"]))
+    monkeypatch.setattr(start.versions, "keep_other_versions", lambda study, results: calls.append("versions"))
     monkeypatch.setattr(start.logger, "addHandler", lambda handler: calls.append("progress"))
     monkeypatch.setattr(start.snakemake_internals, "end_in_order_at_hangup", lambda workflow: None)
 
@@ -299,7 +303,7 @@ def started(plan, monkeypatch):
         ]
         of.dag = SimpleNamespace(needrun_jobs=lambda: jobs)
         of.scheduler = SimpleNamespace(_executor=None, job_rate_limiter="limited")
-        start.before_jobs(found, config or {})
+        start.prepare_jobs(found, config or {})
         return calls, of
 
     return begin
@@ -324,8 +328,8 @@ def test_a_job_s_own_snakemake_checks_the_account_only(started):
     assert started("smoke", "local", ["train"], {"keep_versions": True}, is_main=False)[0] == ["account"]
 
 
-def test_default_resources_of_an_older_profile_for_slurm_are_refused_with_the_remedy(started, snakemake_line):
-    snakemake_line("--executor", "cluster-generic")
+def test_default_resources_of_an_older_profile_for_slurm_are_refused_with_the_remedy(started, build_snakemake_line):
+    build_snakemake_line("--executor", "cluster-generic")
     given = {"slurm_partition": '"batch"', "mem_mb": 1000}
     with pytest.raises(StudyError) as told:
         started("smoke", "perlmutter", ["train"], resources=given)
@@ -333,22 +337,22 @@ def test_default_resources_of_an_older_profile_for_slurm_are_refused_with_the_re
         "default-resources: slurm_partition has no effect; give sbatch's option as job_options in "
         "config/machines/perlmutter.yaml (docs/machines/slurm.md)"
     ]
-    snakemake_line()
+    build_snakemake_line()
     started("smoke", "local", ["train"], resources=given)
 
 
-def test_runs_go_only_where_the_machine_s_file_says(plan, snakemake_line, monkeypatch, tmp_path):
+def test_runs_go_only_where_the_machine_s_file_says(plan, build_snakemake_line, monkeypatch, tmp_path):
     """Also in a plan, and where a profile for other workflows chooses the executor."""
     on_slurm, here = plan("smoke", "perlmutter"), plan("smoke", "local")
-    snakemake_line("--executor", "cluster-generic")
-    start.show(on_slurm)
+    build_snakemake_line("--executor", "cluster-generic")
+    start.show_plan(on_slurm)
     with pytest.raises(StudyError, match="executor cluster-generic: machine local has no scheduler"):
-        start.show(here)
+        start.show_plan(here)
     (tmp_path / "config.yaml").write_text("executor: cluster-generic\n")
     monkeypatch.setenv("SNAKEMAKE_PROFILE", str(tmp_path))
-    snakemake_line("-n")
+    build_snakemake_line("-n")
     with pytest.raises(StudyError, match=f"unset SNAKEMAKE_PROFILE \\({tmp_path}\\)"):
-        start.show(here)
+        start.show_plan(here)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +377,7 @@ def test_old_versions_are_put_aside_if_asked_for(started):
 
 
 def test_runs_that_the_queue_forbids_are_refused(started, monkeypatch):
-    monkeypatch.setattr(start.plan, "refused", lambda *_: ["no such queue", "no such node"])
+    monkeypatch.setattr(start.plan, "list_refusals", lambda *_: ["no such queue", "no such node"])
     with pytest.raises(StudyError) as told:
         started("smoke", "local", ["train"])
     assert told.value.lines == ["no such queue", "no such node"]
@@ -385,13 +389,13 @@ def test_groups_of_a_profile_are_refused(started):
 
 
 def test_the_plan_is_shown_where_somebody_plans(plan, capsys, monkeypatch):
-    monkeypatch.setattr(start.model_checks, "refusals", lambda *_: (["it has no layers"], []))
-    start.show(plan("smoke", "local", workflow(is_main=False)))
+    monkeypatch.setattr(start.model_checks, "list_refusals", lambda *_: (["it has no layers"], []))
+    start.show_plan(plan("smoke", "local", workflow(is_main=False)))
     assert capsys.readouterr().err == ""
-    start.show(plan("smoke", "local"))
+    start.show_plan(plan("smoke", "local"))
     assert "Study smoke on machine local" in capsys.readouterr().err
     with pytest.raises(StudyError, match="it has no layers"):
-        start.show(plan("smoke", "local", workflow(dryrun=True)))
+        start.show_plan(plan("smoke", "local", workflow(dryrun=True)))
 
 
 def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeypatch):
@@ -399,27 +403,29 @@ def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeyp
     planned_here = plan("smoke", "local")
     (tmp_path / ".snakemake" / "iocache").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    start.show(planned_here)
+    start.show_plan(planned_here)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "iocache")
     with pytest.raises(StudyError, match="iocache: Snakemake keeps its state .* folder of your own"):
-        start.show(planned_here)
+        start.show_plan(planned_here)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StudyError, match="empty: Snakemake"):
-        start.show(planned_here)
+        start.show_plan(planned_here)
 
 
 def test_horovod_s_launcher_needs_a_writable_folder_for_semaphores(plan, tmp_path, monkeypatch):
     planned_here = plan("smoke", "local")
-    assert start._no_semaphores(planned_here) == []
+    assert start._list_semaphore_problems(planned_here) == []
     monkeypatch.setattr(start, "SEMAPHORES", str(tmp_path / "none"))
-    assert [line.partition(": ")[0] for line in start._no_semaphores(planned_here)] == [str(tmp_path / "none")]
-    assert start._no_semaphores(plan("smoke", "local_processes")) == []
+    assert [line.partition(": ")[0] for line in start._list_semaphore_problems(planned_here)] == [
+        str(tmp_path / "none")
+    ]
+    assert start._list_semaphore_problems(plan("smoke", "local_processes")) == []
 
 
 def test_too_little_space_for_temporary_files_is_said(monkeypatch):
-    assert start._no_temporary_space() == []
+    assert start._list_space_problems() == []
     monkeypatch.setattr(start.shutil, "disk_usage", lambda folder: SimpleNamespace(free=3_000_000))
-    (line,) = start._no_temporary_space()
+    (line,) = start._list_space_problems()
     assert ": 3 MB are free for temporary files" in line and "set TMPDIR" in line

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from study.commands.analysis import predict, refuse_output
-from study.contrib.readers.imports import read_any
+from study.contrib.readers.series_files import read_series_files
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.prediction import goals
@@ -205,7 +205,7 @@ MLPERF = "".join(
 )
 def test_logs_give_points(tmp_path, text, prefix, ranks, time):
     (tmp_path / "a.log").write_text(text)
-    (series,) = read_any([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
+    (series,) = read_series_files([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
     assert series.points[["ranks", "time"]].to_numpy()[0] == pytest.approx([ranks, time], rel=0.01)
     assert series.origin == "imported"
 
@@ -213,17 +213,17 @@ def test_logs_give_points(tmp_path, text, prefix, ranks, time):
 def test_a_log_without_its_ranks_is_refused(tmp_path):
     (tmp_path / "a.log").write_text(MLPERF)
     with pytest.raises(StudyError, match="give RANKS:"):
-        read_any([str(tmp_path / "a.log")], "fixed")
+        read_series_files([str(tmp_path / "a.log")], "fixed")
     (tmp_path / "a.log").write_text("nothing\n")
     with pytest.raises(StudyError, match="has no lines of torchtitan, nanotron, MLPerf"):
-        read_any([str(tmp_path / "a.log")], "fixed")
+        read_series_files([str(tmp_path / "a.log")], "fixed")
 
 
 @pytest.mark.parametrize("names", [("Name,config.world_size,summary.train_samples_per_second"),
                                    ("Run ID,params.num_gpus,metrics.images_per_second")])  # fmt: skip
 def test_exports_of_trackers_give_points(tmp_path, names):
     (tmp_path / "export.csv").write_text(f"{names}\na,1,10\nb,2,19\nc,4,37\n")
-    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank")
+    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank")
     assert series.counts.tolist() == [1, 2, 4]
     assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
 
@@ -243,7 +243,10 @@ def test_exports_of_trackers_give_points(tmp_path, names):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
     (tmp_path / "points.csv").write_bytes(text.encode(encoding))
-    for (series,) in (read_points(tmp_path / "points.csv", "fixed"), read_any([str(tmp_path / "points.csv")], "fixed")):
+    for (series,) in (
+        read_points(tmp_path / "points.csv", "fixed"),
+        read_series_files([str(tmp_path / "points.csv")], "fixed"),
+    ):
         assert series.points[["ranks", "time"]].to_numpy().tolist() == [[1, 8], [2, 4.2], [4, 1000]]
 
 
@@ -288,7 +291,7 @@ def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
 def test_files_that_are_no_points_end_in_a_sentence(tmp_path, content, told):
     (tmp_path / "points.csv").write_bytes(content)
     with pytest.raises(StudyError, match=re.escape(told)):
-        read_any([str(tmp_path / "points.csv")], "per_rank")
+        read_series_files([str(tmp_path / "points.csv")], "per_rank")
 
 
 def test_throughputs_of_rows_in_several_forms_are_one_unit():
@@ -427,14 +430,14 @@ def test_an_export_leaves_out_runs_that_did_not_finish(tmp_path):
         '"a","finished","90","8","1,000"\n"b","crashed","3","16","20"\n"c","finished","90","16",""\n'
         '"d","finished","90","16","990.0"\n'
     )
-    (series,) = read_any([str(tmp_path / "wandb.csv")], "per_rank")
+    (series,) = read_series_files([str(tmp_path / "wandb.csv")], "per_rank")
     assert series.points["time"].tolist() == pytest.approx([1 / 1000, 1 / 990])
     assert "2 rows of runs that did not finish or lack a value left out" in series.notes
     (tmp_path / "mlflow.csv").write_text(
         "Start Time,Duration,Run ID,Name,Status,num_gpus\n"
         "x,1.5min,i,a,FINISHED,1\nx,45s,j,b,FINISHED,2\nx,1s,k,c,FAILED,4\n"
     )
-    (series,) = read_any([str(tmp_path / "mlflow.csv")], "fixed")
+    (series,) = read_series_files([str(tmp_path / "mlflow.csv")], "fixed")
     assert series.points["time"].tolist() == pytest.approx([90, 45])
 
 
@@ -442,28 +445,30 @@ def test_a_history_of_one_run_is_its_later_half(tmp_path):
     for ranks, value in ((1, 100), (2, 52)):
         rows = "".join(f"{step},{step * 2},{9 * value if step < 2 else value}\n" for step in range(6))
         (tmp_path / f"{ranks}.csv").write_text(f"_step,_runtime,train/step_time_ms\n{rows}")
-    (series,) = read_any([f"{ranks}:{tmp_path / f'{ranks}.csv'}" for ranks in (1, 2)], "fixed")
+    (series,) = read_series_files([f"{ranks}:{tmp_path / f'{ranks}.csv'}" for ranks in (1, 2)], "fixed")
     assert series.points[["ranks", "time"]].to_numpy() == pytest.approx(np.array([[1, 0.1], [2, 0.052]]))
 
 
 def test_logs_of_several_runs_or_of_none_that_ended_are_refused(tmp_path):
     (tmp_path / "a.log").write_text(TITAN + TITAN.replace("[8]", "[16]"))
     with pytest.raises(StudyError, match="has runs on 8 and 16 ranks"):
-        read_any([str(tmp_path / "a.log")], "per_rank")
+        read_series_files([str(tmp_path / "a.log")], "per_rank")
     (tmp_path / "a.log").write_text(
         MLPERF.replace('"time_ms": 65000', '"metadata": {"status": "aborted"}, "time_ms": 9')
     )
     with pytest.raises(StudyError, match="its run was aborted"):
-        read_any([f"8:{tmp_path / 'a.log'}"], "fixed")
+        read_series_files([f"8:{tmp_path / 'a.log'}"], "fixed")
 
 
 def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path):
     lines = "".join(f"validate step: {step}  loss: 9  memory: 1GiB  tps: 9\n" for step in range(9))
     (tmp_path / "a.log").write_text(TITAN + lines)
-    assert read_any([str(tmp_path / "a.log")], "per_rank")[0].points["time"][0] == pytest.approx(1 / 3200, rel=0.01)
+    assert read_series_files([str(tmp_path / "a.log")], "per_rank")[0].points["time"][0] == pytest.approx(
+        1 / 3200, rel=0.01
+    )
     (tmp_path / "a.log").write_text(NANO.replace("81.2K", "10.4M"))
     with pytest.raises(StudyError, match="does not name its ranks"):
-        read_any([str(tmp_path / "a.log")], "per_rank")
+        read_series_files([str(tmp_path / "a.log")], "per_rank")
 
 
 MESH = "Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=4\n"
@@ -472,9 +477,9 @@ MESH = "Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4,
 def test_torchtitans_later_meshes_are_multiplied_without_their_experts(tmp_path):
     steps = TITAN.partition("\n")[2]
     (tmp_path / "a.log").write_bytes(b"\xff broken\n" + (MESH + steps).encode())
-    (series,) = read_any([str(tmp_path / "a.log")], "per_rank")
+    (series,) = read_series_files([str(tmp_path / "a.log")], "per_rank")
     assert series.counts.tolist() == [16]
-    (series,) = read_any([f"8:{tmp_path / 'a.log'}"], "per_rank")
+    (series,) = read_series_files([f"8:{tmp_path / 'a.log'}"], "per_rank")
     assert series.counts.tolist() == [8]
     assert "names 16 ranks; the 8 before its name are used" in " ".join(series.notes)
 
@@ -496,14 +501,14 @@ def test_mlperf_logs_of_several_runs_and_of_lines_that_run_into_each_other(tmp_p
         ":::MLLOG {broken",
     ]
     (tmp_path / "a.log").write_text("\n".join(lines))
-    (series,) = read_any([f"8:{tmp_path / 'a.log'}"], "fixed")
+    (series,) = read_series_files([f"8:{tmp_path / 'a.log'}"], "fixed")
     assert series.points["time"].tolist() == [12.0], "10 and 14 s"
     assert "1 aborted run left out" in series.notes[-1]
 
 
 def of_export(tmp_path, text, work="per_rank"):
     (tmp_path / "export.csv").write_text(text)
-    (series,) = read_any([str(tmp_path / "export.csv")], work)
+    (series,) = read_series_files([str(tmp_path / "export.csv")], work)
     return series
 
 
@@ -553,7 +558,7 @@ def test_the_unit_in_the_title_of_a_throughput_means_what_the_option_means(tmp_p
     series = of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
     assert series.owner == owner
     assert series.points["time"].tolist() == pytest.approx([1 / 100, (8 if owner == "all" else 1) / 400])
-    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit="img/min")
+    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit="img/min")
     times = [60 / 100, (8 if owner == "all" else 1) * 60 / 400]
     assert series.points["time"].tolist() == pytest.approx(times), "--unit goes before a title, whose owner stays"
 
@@ -567,11 +572,11 @@ def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, titl
     with pytest.raises(StudyError, match="rename it throughput and give its unit, such as --unit img/s/GPU$"):
         of_export(tmp_path, text)
     for option in ("img/s", "img/s/GPU"):
-        (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit=option)
+        (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit=option)
         assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
     for option in ("img/s/node", "img/s (total)"):
         with pytest.raises(StudyError, match="is not that of one GPU, as the title of the column says; correct one"):
-            read_any([str(tmp_path / "export.csv")], "per_rank", unit=option)
+            read_series_files([str(tmp_path / "export.csv")], "per_rank", unit=option)
     series = of_export(tmp_path, f"GPUs,{title},unit\n1,100,img/s\n8,400,img/s\n")
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
 
@@ -590,8 +595,8 @@ def test_an_unknown_unit_of_a_throughput_is_refused_with_the_remedy(tmp_path, ti
     assert f"line 1, column {title!r}: " in str(error.value)
     (tmp_path / "8.csv").write_text(f"step,{title}\n1,100\n2,400\n")
     with pytest.raises(StudyError, match=remedy):
-        read_any([f"8:{tmp_path / '8.csv'}"], "per_rank")
-    (series,) = read_any([str(tmp_path / "export.csv")], "per_rank", unit="img/s")
+        read_series_files([f"8:{tmp_path / '8.csv'}"], "per_rank")
+    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit="img/s")
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 8 / 400]), "the user says what it is"
     series = of_export(tmp_path, f"GPUs,step time (s),{title}\n1,2,100\n8,3,400\n")
     assert series.points["time"].tolist() == [2, 3], "with times, it is not needed"
@@ -643,7 +648,7 @@ def test_every_column_of_an_export_is_read_or_told(tmp_path):
 
 def several_of_export(tmp_path, text):
     (tmp_path / "export.csv").write_text(text)
-    return {each.name: each for each in read_any([str(tmp_path / "export.csv")], "per_rank")}
+    return {each.name: each for each in read_series_files([str(tmp_path / "export.csv")], "per_rank")}
 
 
 def test_runs_whose_configuration_differs_on_the_same_ranks_are_several_series(tmp_path):
@@ -693,26 +698,26 @@ def test_columns_that_are_not_read_are_told_with_those_in_which_repeats_differ(t
 def test_benchmarks_of_mlperf_are_series(tmp_path):
     for name in ("bert", "resnet"):
         (tmp_path / f"{name}.log").write_text(entry("submission_benchmark", 1, value=name) + "\n" + MLPERF)
-    found = read_any([f"8:{tmp_path / name}.log" for name in ("bert", "resnet")], "fixed")
+    found = read_series_files([f"8:{tmp_path / name}.log" for name in ("bert", "resnet")], "fixed")
     assert [each.name for each in found] == ["MLPerf bert", "MLPerf resnet"]
     (tmp_path / "bert.log").write_text(
         entry("submission_benchmark", 1, value="x") + (tmp_path / "bert.log").read_text()
     )
     with pytest.raises(StudyError, match="has runs of bert and x; one benchmark per file is expected"):
-        read_any([f"8:{tmp_path / 'bert.log'}"], "fixed")
+        read_series_files([f"8:{tmp_path / 'bert.log'}"], "fixed")
 
 
 def test_a_chart_of_wandb_is_a_history_of_one_run(tmp_path):
     chart = '"Step","8gpu - train/step_time_ms","8gpu - train/step_time_ms__MIN","8gpu - train/step_time_ms__MAX"\n'
     (tmp_path / "chart.csv").write_text(chart + '1,900,1,1\n2,"",1,1\n3,NaN,1,1\n4,120,1,1\n5,120,1,1\n')
-    (series,) = read_any([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
+    (series,) = read_series_files([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
     assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 0.12]]
     told = "read 8gpu - train/step_time_ms as time_per_step_s, the median of the later half"
     assert f"{told}; columns that are not read: Step" in series.notes
     of_two = chart.replace("8gpu - train/step_time_ms__MIN", "b - step_time_ms")
     (tmp_path / "chart.csv").write_text(f"{of_two}1,2,3,4\n")
     with pytest.raises(StudyError, match="b - step_time_ms may each be time_per_step_s; keep one"):
-        read_any([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
+        read_series_files([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
 
 
 @pytest.mark.parametrize(("column", "time"), [("_runtime", 30), ("duration", None)])
@@ -720,9 +725,9 @@ def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, tim
     (tmp_path / "a.csv").write_text(f"_step,{column},loss\n0,10,1\n1,20,1\n2,30,1\n")
     if time is None:
         with pytest.raises(StudyError, match="has several values that are not the seconds since the start"):
-            read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")
+            read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")
     else:
-        assert read_any([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
+        assert read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
 
 
 def test_series_of_one_name_are_told_apart(tmp_path):
@@ -730,7 +735,7 @@ def test_series_of_one_name_are_told_apart(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "points.csv").write_text("ranks,runtime_s\n1,8\n2,4\n")
     paths = [str(tmp_path / folder / "points.csv") for folder in ("a", "b")]
-    assert [each.name for each in read_any(paths, "fixed")] == [f"points ({path})" for path in paths]
+    assert [each.name for each in read_series_files(paths, "fixed")] == [f"points ({path})" for path in paths]
 
 
 @pytest.mark.parametrize("value", ["x", "0"])
@@ -738,7 +743,7 @@ def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
     text = f'Name,config.world_size,metrics.images_per_second\n"a\nb",1,10\nc,2,{value}\n'
     (tmp_path / "export.csv").write_text(text)
     with pytest.raises(StudyError, match="export.csv: line 4, column 'metrics.images_per_second'"):
-        read_any([str(tmp_path / "export.csv")], "per_rank")
+        read_series_files([str(tmp_path / "export.csv")], "per_rank")
 
 
 def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
@@ -747,18 +752,18 @@ def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
         make_recorded(each)
     frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
     frame.to_csv(tmp_path / "runs.csv", index=False)
-    (series,) = read_any([str(tmp_path / "runs.csv")], "epochs")
+    (series,) = read_series_files([str(tmp_path / "runs.csv")], "epochs")
     assert series.origin == "measured"
     assert series.counts.tolist() == [1, 2]
     assert series.points["time"].tolist() == frame["runtime_s"].tolist()
     others = frame.assign(framework="pytorch", runtime_s=9 * frame["runtime_s"])
     pd.concat([frame, others]).to_csv(tmp_path / "runs.csv", index=False)
-    one, other = read_any([str(tmp_path / "runs.csv")], "epochs")
+    one, other = read_series_files([str(tmp_path / "runs.csv")], "epochs")
     assert sorted(one.points["time"]) != sorted(other.points["time"]), "another framework is another job"
     assert {one.name.partition("framework=")[2], other.name.partition("framework=")[2]} == {"pytorch", "tensorflow"}
     frame.assign(status="failed").to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(StudyError, match="has no successful run"):
-        read_any([str(tmp_path / "runs.csv")], "epochs")
+        read_series_files([str(tmp_path / "runs.csv")], "epochs")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report.papers.prace2019 import LOOPS, SCALING
 from study.report.tables import TABLES
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 
 NOTHING = pd.DataFrame()
 PRINTED_8 = {1: (182, None), 4: (705, 3.9), 8: (1402, 7.7), 16: (2680, 14.7), 32: (5120, 28.1), 64: (7080, 38.9)}
@@ -45,7 +45,7 @@ def claim(runs, quantity):
 
 
 def test_the_cells_of_tables_8_and_9_and_that_their_speedups_follow():
-    table = published(SCALING).set_index(["framework", "gpus"])
+    table = read_published(SCALING).set_index(["framework", "gpus"])
     for framework, printed in (("mxnet", PRINTED_8), ("pytorch_horovod", PRINTED_9)):
         cells = table.loc[framework]
         assert {gpus: row.images_per_s for gpus, row in cells.iterrows()} == {n: each[0] for n, each in printed.items()}
@@ -54,7 +54,7 @@ def test_the_cells_of_tables_8_and_9_and_that_their_speedups_follow():
 
 
 def test_the_cells_of_table_13():
-    assert published(LOOPS).to_dict("records") == [
+    assert read_published(LOOPS).to_dict("records") == [
         {"global_batch": 4096, "framework": "keras", "nodes": 128, "time_per_epoch_s": 85},
         {"global_batch": 4096, "framework": "tensorflow", "nodes": 128, "time_per_epoch_s": 18},
     ]

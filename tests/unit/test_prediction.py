@@ -28,7 +28,7 @@ from study.prediction.model import Prediction, fit_model, predict
 from study.prediction.recommend import changing_work, quantities, recommend
 from study.prediction.regression import Terms, fit
 from study.prediction.worlds import world
-from study.records.tidy import recorded, runs_frame
+from study.records.tidy import runs_frame, split_ended_runs
 from study.report.figures import drawing, prediction_drawing
 from study.report.tables import prediction as tables
 
@@ -157,7 +157,7 @@ def test_a_run_whose_times_contradict_each_other_is_left_out_and_named():
 def test_a_record_of_another_machine_or_run_is_refused(make_recorded, tmp_path):
     here, other = expand(gpus=[1, 2])
     make_recorded(here)
-    assert recorded([here, other], tmp_path / "local") == ([here], [other])
+    assert split_ended_runs([here, other], tmp_path / "local") == ([here], [other])
     assert len(runs_frame([here], {"nt3": ""}, tmp_path / "local")) == 1
     (tmp_path / "local").rename(tmp_path / "summit")
     with pytest.raises(StudyError) as refused:
@@ -709,8 +709,8 @@ def test_the_figure_shows_runtime_and_energy(tmp_path):
     assert [axes.get_ylabel() for axes in figure.axes] == ["runtime (s)", "energy of the job (J)"]
     labels = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
     assert {"90 % interval, predicted", "measured", "Pareto front, predicted"} <= set(labels)
-    drawing.write(prediction_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
-    drawing.write(prediction_drawing.draw, data, tmp_path / "b.svg", tmp_path / "b.pdf")
+    drawing.write_figure(prediction_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write_figure(prediction_drawing.draw, data, tmp_path / "b.svg", tmp_path / "b.pdf")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 

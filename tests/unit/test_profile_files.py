@@ -4,7 +4,7 @@ import pytest
 
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.workflow import asked
+from study.workflow import request
 
 THETA = ROOT / "profiles" / "theta" / "machine.yaml"
 
@@ -24,16 +24,16 @@ THETA = ROOT / "profiles" / "theta" / "machine.yaml"
 )
 def test_the_hidden_files_of_a_profile(monkeypatch, line, variables, given, found):
     monkeypatch.chdir(ROOT)
-    assert asked.find_hidden_files(line.split(), variables, [ROOT / file for file in given]) == found
+    assert request.find_hidden_config_files(line.split(), variables, [ROOT / file for file in given]) == found
 
 
 def test_the_command_line_is_over_the_profile():
-    assert asked.read_values([THETA], {}) == {"machine": "theta"}
-    assert asked.read_values([THETA], {"machine": "summit"}) == {}
+    assert request.read_config_values([THETA], {}) == {"machine": "theta"}
+    assert request.read_config_values([THETA], {"machine": "summit"}) == {}
 
 
 def test_sdm_conda_is_refused():
-    asked.check_deployment([])
-    asked.check_deployment(["APPTAINER"])
+    request.check_deployment([])
+    request.check_deployment(["APPTAINER"])
     with pytest.raises(StudyError, match="--sdm conda cannot be used: envs/study.yaml has no Horovod"):
-        asked.check_deployment(["CONDA"])
+        request.check_deployment(["CONDA"])

@@ -27,13 +27,13 @@ from project import wait_for
 
 from study import plan
 from study.contrib.exports import perfetto
-from study.contrib.readers import imports
+from study.contrib.readers import series_files
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.experiment import applicable, expansion, inputs, programs
+from study.experiment import applicability, expansion, inputs, programs
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Study, growth_of_work
+from study.experiment.study import Study, compute_work_growth
 from study.instruments import phases
 from study.instruments.power import summary
 from study.launch import launch
@@ -50,7 +50,7 @@ from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
 from study.workloads import command
 from study.workloads.command import code_files, content, events, own_parameters, patterns, placeholders
-from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, Copied
+from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, OutputCopier
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
 BENCHMARK = {
@@ -85,7 +85,7 @@ def project(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         study = {"description": "a test", "tables": ["scaling"],
                  "runs": [{"benchmark": "mine", "scaling": "strong", "gpus": 1, **(grid or {})}]}  # fmt: skip
-        return expansion.expand("test", study, "test.yaml").runs
+        return expansion.expand_study("test", study, "test.yaml").runs
 
     return make
 
@@ -93,7 +93,7 @@ def project(tmp_path, monkeypatch):
 def launched(run, folder="run", on="local_processes", limit_s=60.0, stall_s=60.0):
     """The record of a run; where the folder has a run, this is another attempt, as after a job that was lost."""
     (Path(folder) / paths.OUTCOME).unlink(missing_ok=True)
-    definition = inputs.define(run, machine.load(on), "data")
+    definition = inputs.define_run(run, machine.load(on), "data")
     launch.launch(definition, folder, limit_s, None, stall_s)
     return make_record(folder)
 
@@ -209,17 +209,17 @@ def test_every_launcher_tells_a_process_its_rank(monkeypatch, name):
 )
 def test_a_rank_knows_its_place_on_several_nodes(project, name, number, expected):
     (run,) = project(grid={"gpus": 13})
-    definition = inputs.define(run, machine.load("summit"), "data")
-    assert [len(each) for each in program.ranks_by_node(definition)] == [6, 6, 1]
-    assert program.place_of(definition, {name: str(number)}) == expected
+    definition = inputs.define_run(run, machine.load("summit"), "data")
+    assert [len(each) for each in program.list_ranks_by_node(definition)] == [6, 6, 1]
+    assert program.find_place(definition, {name: str(number)}) == expected
     with pytest.raises(StudyError, match="tells this process no rank"):
-        program.place_of(definition, {name: "13"})
+        program.find_place(definition, {name: "13"})
 
 
 def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
     (run,) = project(grid={"gpus": 13}, starts="node")
-    definition = inputs.define(run, machine.load("summit"), "data")
-    assert program.place_of(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
+    definition = inputs.define_run(run, machine.load("summit"), "data")
+    assert program.find_place(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
 def test_the_gpus_of_a_program_s_ranks_are_those_that_its_variables_show(place, shown, expected):
     """By local rank; for a program that starts the ranks of its node, the first ones."""
     nvml, variables = FakeNvml(3), {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
-    found = program.gpus_of(place, {"gpus_per_rank": 1}, variables, nvml)
+    found = program.find_gpus(place, {"gpus_per_rank": 1}, variables, nvml)
     assert [each.uuid for each in found] == [None if index is None else nvml.gpus[index].uuid for index in expected]
     assert all(each.uuid or each.reason for each in found)
 
@@ -245,10 +245,10 @@ def test_the_gpus_of_a_program_s_ranks_are_those_that_its_variables_show(place, 
 def test_without_gpus_nvml_is_not_asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     place = program.Place((0, 1), 0, 0, 2)
-    assert program.gpus_of(place, {"gpus_per_rank": 0}, {}) == [(None, None)] * 2
-    (told, _) = program.gpus_of(place, {"gpus_per_rank": 1}, {})
+    assert program.find_gpus(place, {"gpus_per_rank": 0}, {}) == [(None, None)] * 2
+    (told, _) = program.find_gpus(place, {"gpus_per_rank": 1}, {})
     assert told.uuid is None and told.reason.startswith("NVML lists no GPUs here")
-    told = program.gpus_of(place, {"gpus_per_rank": 1}, {}, SimpleNamespace(NVMLError=OSError))
+    told = program.find_gpus(place, {"gpus_per_rank": 1}, {}, SimpleNamespace(NVMLError=OSError))
     assert [each.reason for each in told] == ["NVML: 'types.SimpleNamespace' object has no attribute 'nvmlInit'"] * 2
 
 
@@ -289,7 +289,7 @@ def test_a_command_runs_in_its_container(project, container, tmp_path, gpus_per_
         code=["program.py", str(elsewhere)],
     )
     on = {**machine.load("local_processes"), "gpus_per_rank": gpus_per_rank}
-    launch.launch(inputs.define(run, on, "data"), "run", 60, None, 60)
+    launch.launch(inputs.define_run(run, on, "data"), "run", 60, None, 60)
     record = make_record("run")
     assert record["status"] == "ok", record["failure"]
     assert record["program"]["epochs"] == 2
@@ -304,7 +304,7 @@ def test_a_command_runs_in_its_container(project, container, tmp_path, gpus_per_
 
 def test_code_outside_of_the_folder_is_in_the_container():
     spec = {"folder": "/there/mine", "environment": {"image": "a.sif"}, "code": ["train.py", "../lib"]}
-    words = content.line(spec, ["x"], ["/run"])
+    words = content.build_command_line(spec, ["x"], ["/run"])
     assert words == ["apptainer", "exec", "--bind", "/there/mine", "--bind", "/there/lib", "--bind", "/run",
                      "--pwd", "/there/mine", "/there/mine/a.sif", "x"]  # fmt: skip
 
@@ -324,7 +324,7 @@ def test_containers_that_fail(project, container, tmp_path, monkeypatch):
     assert 'exit code 255; its last lines: FATAL: "absent": executable file not found' in failure["message"]
     monkeypatch.setenv("PATH", "/bin")
     with pytest.raises(StudyError, match="environment: apptainer does not tell its packages: .*No such file"):
-        content.packages(run.spec)
+        content.read_package_versions(run.spec)
 
 
 @pytest.mark.slow
@@ -358,7 +358,7 @@ def test_a_program_that_tells_no_phase_has_no_times_of_phases(project, source, e
     assert phases.find_last_phase(edges[:-1]) == phases.find_furthest_behind(edges[:-1]) == ("program", 0), (
         "while it runs"
     )
-    perfetto.write("run", "trace.json")
+    perfetto.write_trace("run", "trace.json")
     shown = [each["name"] for each in json.loads(Path("trace.json").read_text())["traceEvents"] if each["ph"] == "X"]
     assert "program" in shown and not [name for name in shown if name.startswith("startup")]
 
@@ -432,13 +432,13 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
 )
 def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
     found = re.compile(pattern.encode()).search(line.encode())
-    assert patterns.number_of(found) == (number, why)
+    assert patterns.read_number(found) == (number, why)
 
 
 def test_metrics_of_the_test_set_are_of_the_rank_whose_epochs_count():
     told = {3: {"test": {"accuracy": 0.9, "loss": 3.0}}, 0: {"test": {"loss": 0.5}}, 1: {"test": {"accuracy": 0.7}}}
-    assert program_results.of_test_set(told, 0) == {"loss": 0.5, "accuracy": 0.7}
-    assert program_results.of_test_set(told, 3) == {"accuracy": 0.9, "loss": 3.0}
+    assert program_results.collect_test_metrics(told, 0) == {"loss": 0.5, "accuracy": 0.7}
+    assert program_results.collect_test_metrics(told, 3) == {"accuracy": 0.9, "loss": 3.0}
 
 
 @pytest.mark.slow
@@ -460,7 +460,7 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
     os.close(written)
     lines, path = [], tmp_path / "out"
     with open(path, "wb") as target:
-        Copied(read, target, lines.append).join(5)
+        OutputCopier(read, target, lines.append).join(5)
     assert lines == [b"100 %", b"next"] and path.read_text() == "100 %\nnext\n"
 
 
@@ -701,7 +701,7 @@ def told_epochs(*values, numbers=None):
     ],
 )  # fmt: skip
 def test_each_epoch_is_in_the_history_once_whatever_attempts_trained_it(attempts, expected):
-    epochs, after = program_results.joined(attempts, 3)
+    epochs, after = program_results.join_attempts(attempts, 3)
     assert ([each["value"] for each in epochs], after) == expected
 
 
@@ -765,13 +765,13 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
 
 def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
     frame = pd.DataFrame([ran(ranks, 1) for ranks in (1, 2, 4)])
-    assert to_target(frame, "times") == answer._to_target(frame) == []
+    assert to_target(frame, "times") == answer._describe_stops(frame) == []
     early = frame.assign(program_epochs=[9, math.nan, 10])
     assert to_target(early, "times") == [
         "1 run stopped at the target before the last epoch (program_epochs): times are of the way to the target, not "
         "of equal work"
     ]
-    assert answer._to_target(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
+    assert answer._describe_stops(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
     run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
     assert records._other_size(run, {"workload": {"train_samples": 100}}) is None
     told = records._other_size(run, {"workload": {"train_samples": 50}})
@@ -820,11 +820,11 @@ def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(t
         time.sleep(0.05 if event["key"] == "first" else 0)
         taken.append(event["key"])
 
-    monkeypatch.setattr(following, "_take", take, raising=False)
+    monkeypatch.setattr(following, "_take_event", take, raising=False)
     with open(following._events_file, "w") as handle:
         handle.write('{"key": "first", "time_ms": 1}\n')
         handle.flush()
-        following._follow(SimpleNamespace(pid=os.getpid()), [], set())
+        following._start_following(SimpleNamespace(pid=os.getpid()), [], set())
         assert is_taking.wait(10)
         handle.write('{"key": "last", "time_ms": 2}')
     following._end_following()
@@ -862,8 +862,8 @@ def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
 def test_the_memory_of_a_program_is_none_of_the_process_that_executed_it(waited_mb, seen_mb, seen_s, peak_mb):
     """It took 10 s, and the process that became the program had 20 MB."""
     it = program.Program.__new__(program.Program)
-    it._before_mb, it._begun_s, it._seen_mb, it._seen_s = 20.0, 100.0, seen_mb, 100.0 + seen_s
-    assert it._peak_mb(waited_mb, ended_s=110.0) == peak_mb
+    it._before_mb, it._begun_s, it._sampled_peak_mb, it._sampled_s = 20.0, 100.0, seen_mb, 100.0 + seen_s
+    assert it._compute_peak_mb(waited_mb, ended_s=110.0) == peak_mb
 
 
 def test_memory_that_is_not_known_is_empty_with_its_reason():
@@ -877,12 +877,12 @@ def test_memory_that_is_not_known_is_empty_with_its_reason():
 
 
 def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):
-    monkeypatch.setattr(process_tree, "killed_for_memory", lambda: 0)
+    monkeypatch.setattr(process_tree, "count_memory_kills", lambda: 0)
     it = program.Program.__new__(program.Program)
     it._fault = it._stop = None
     it._killed_before = 0
     with pytest.raises(StudyError, match=r"was ended by signal 36 \(SIGRTMIN\+2\); its last lines: it printed nothing"):
-        it._check(-36, [], ["./program"])
+        it._check_end(-36, [], ["./program"])
 
 
 # What is planned
@@ -899,7 +899,7 @@ def test_own_parameters_are_axes_and_arms(project):
     assert [run["program_parameters"] for run in runs] == ["hidden~64", "act~tanh+hidden~64", "none", "act~tanh"]
     assert runs[1].arms[0].switches == {"program_parameters": ("act~tanh+hidden~64", "hidden~64")}
     assert runs[1].directory == "mine/none/strong+work~samples+program_parameters~act~tanh+hidden~64+gpus~1"
-    assert own_parameters.values("hidden~64+act~tanh", declared) == {"hidden": 64, "act": "tanh"}
+    assert own_parameters.parse_values("hidden~64+act~tanh", declared) == {"hidden": 64, "act": "tanh"}
 
 
 def test_the_schema_of_a_study_has_the_parameters_of_its_commands(project):
@@ -942,11 +942,11 @@ def test_what_strong_scaling_divides(project, work, scaling, expected):
 )  # fmt: skip
 def test_a_program_that_may_divide_samples_under_weak_scaling_is_told_in_the_plan(project, work, scaling, word, warns):
     runs = project(grid={"gpus": [1, 2], "scaling": scaling}, work=work, command=[sys.executable, "program.py", word])
-    told = programs.undivided(runs)
+    told = programs.warn_of_undivided_samples(runs)
     assert [line.startswith("mine weak scaling on 2 ranks: each rank must train on all samples") for line in told] == (
         [True] if warns else []
     )
-    assert programs.undivided(expand(gpus=2, scaling="weak")) == []
+    assert programs.warn_of_undivided_samples(expand(gpus=2, scaling="weak")) == []
 
 
 def test_epochs_are_divided_if_the_command_is_told_them(project):
@@ -957,13 +957,19 @@ def test_epochs_are_divided_if_the_command_is_told_them(project):
 
 def test_code_and_packages_belong_to_the_version_and_the_identity(project):
     (run,) = project("print(1)", code=["program.py"])
-    before = content.code_digest(run.spec), inputs.define(run, machine.load("local_processes"), "data").fingerprint
+    before = (
+        content.compute_code_digest(run.spec),
+        inputs.define_run(run, machine.load("local_processes"), "data").fingerprint,
+    )
     (run,) = project("print(2)", code=["program.py"])
-    after = content.code_digest(run.spec), inputs.define(run, machine.load("local_processes"), "data").fingerprint
+    after = (
+        content.compute_code_digest(run.spec),
+        inputs.define_run(run, machine.load("local_processes"), "data").fingerprint,
+    )
     assert before[0] != after[0] and before[1] == after[1], "the run is then one of older code"
     (run,) = project("print(2)", code=["program.py"], command=[sys.executable, "-O", "program.py"])
-    assert inputs.define(run, machine.load("local_processes"), "data").fingerprint != after[1]
-    found = content.packages(run.spec)
+    assert inputs.define_run(run, machine.load("local_processes"), "data").fingerprint != after[1]
+    found = content.read_package_versions(run.spec)
     assert found["numpy"] and len(found["environment"]) == 12
 
 
@@ -981,20 +987,22 @@ def code(tmp_path):
 def test_links_in_code_count_as_git_stores_them_or_with_the_file_that_they_lead_to(code):
     spec, src, other = code
     files = {"src/lib/a.py": b"a.py", "src/main.py": b"main.py"}
-    assert dict(code_files.contents(spec)) == files
+    assert dict(code_files.read_contents(spec)) == files
     whole = b"".join(f"{name}\0{len(text)}\0".encode() + text for name, text in files.items())
-    assert content.code_digest(spec) == hashlib.sha256(whole).hexdigest()[:12], "finished runs keep their version"
+    assert content.compute_code_digest(spec) == hashlib.sha256(whole).hexdigest()[:12], (
+        "finished runs keep their version"
+    )
     (src / "again").symlink_to("lib")
     (src / "loop").symlink_to(".")
     (src / "b.py").symlink_to(f"../../{other.name}/b.py")
     os.mkfifo(src / "pipe")
     links = {"src/again\0link": b"lib", "src/loop\0link": b".", "src/b.py": b"b.py"}
-    assert dict(code_files.contents(spec)) == files | links, "nothing counts twice, and no pipe is waited for"
-    assert code_files.link_fault(spec) is None
-    before = content.code_digest(spec)
+    assert dict(code_files.read_contents(spec)) == files | links, "nothing counts twice, and no pipe is waited for"
+    assert code_files.find_link_fault(spec) is None
+    before = content.compute_code_digest(spec)
     (other / "b.py").write_text("changed")
-    assert content.code_digest(spec) != before
-    told = code_files.link_fault({**spec, "environment": {"image": "a.sif"}})
+    assert content.compute_code_digest(spec) != before
+    told = code_files.find_link_fault({**spec, "environment": {"image": "a.sif"}})
     assert told.startswith(f"src/b.py is a symbolic link that leads to {other}/b.py, which the container does not see")
 
 
@@ -1014,7 +1022,7 @@ def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(projec
         project(code=["src"])
     if "other" in target:
         (run,) = project(code=["src", str(other)])
-        names = [name for name, _ in code_files.contents(run.spec)]
+        names = [name for name, _ in code_files.read_contents(run.spec)]
         assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
 
 
@@ -1023,7 +1031,7 @@ def test_code_below_a_folder_that_is_named_as_what_is_left_out(tmp_path):
     folder.mkdir(parents=True)
     (folder / "main.py").write_text("1")
     spec = {"folder": str(folder), "code": ["main.py"], "environment": {}}
-    assert dict(code_files.contents(spec)) == {"main.py": b"1"}
+    assert dict(code_files.read_contents(spec)) == {"main.py": b"1"}
 
 
 def test_names_and_versions_are_those_that_python_reads(tmp_path):
@@ -1031,19 +1039,19 @@ def test_names_and_versions_are_those_that_python_reads(tmp_path):
     fields = "Metadata-Version: 1.1\nName: one-file\nVersion: 1.2\nDescription: a\n        Name: b\n\nVersion: 3\n"
     (tmp_path / "one_file-1.2.egg-info").write_text(fields)
     (one,) = importlib.metadata.distributions(path=[str(tmp_path)])
-    assert content._named(one) == ["one-file", "1.2"]
+    assert content._read_name_and_version(one) == ["one-file", "1.2"]
     installed = list(importlib.metadata.distributions())
     expected = [[each.metadata["Name"], each.metadata["Version"]] for each in installed]
-    assert [content._named(each) for each in installed] == expected
+    assert [content._read_name_and_version(each) for each in installed] == expected
 
 
 def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts():
     """As on a cluster: torch of a loaded module in PYTHONPATH, before that of the environment; 2.9 < 2.10 as a text."""
-    found = content.versions(
+    found = content.select_versions(
         "3.11", [["torch", "2.10"], ["numpy", "2.0"], ["Torch", "2.9"], ["nvidia_nccl.cu12", "2.2"]]
     )
     assert (found["torch"], found["numpy"], found["nvidia-nccl-cu12"]) == ("2.10", "2.0", "2.2")
-    assert content.versions("3.11", [["torch", "2.9"], ["torch", "2.10"]])["torch"] == "2.9"
+    assert content.select_versions("3.11", [["torch", "2.9"], ["torch", "2.10"]])["torch"] == "2.9"
 
 
 PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
@@ -1088,7 +1096,7 @@ def test_bad_input_is_one_line_in_the_plan(project, changes, grid, message):
 
 def test_our_own_training_needs_another_launcher_than_processes():
     (run,) = expand()
-    (line,) = plan._refused_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
+    (line,) = plan._refuse_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
     assert line == "strategy (1 run): launcher: processes does not start Horovod, which nt3 trains with here"
     assert "starts ranks on this host only" in launchers.refuse_ranks(
         1, {**machine.load("local_processes"), "hosts": {"a": 1}}
@@ -1099,20 +1107,20 @@ def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch)
     project()
     study = {"description": "a test", "tables": ["scaling"], "datasets": {"mine": {"source": "url"}}, "runs": []}
     with pytest.raises(StudyError, match="mine is a command, which loads its own data"):
-        expansion.expand("test", study, "test.yaml")
+        expansion.expand_study("test", study, "test.yaml")
 
 
 @pytest.mark.slow
 def test_runs_with_other_packages_are_another_version(project, monkeypatch):
     (run,) = project("pass")
-    folder = Path(paths.run_folder("results/local_processes", run.directory))
+    folder = Path(paths.locate_run("results/local_processes", run.directory))
     record = launched(run, folder)
     (folder / "record.json").write_text(json.dumps(record))
     study = Study("test", "", {}, (run,))
-    assert versions.put_aside(study, "results/local_processes") == []
-    found = content.packages(run.spec)
-    monkeypatch.setattr(content, "packages", lambda _: {**found, "environment": "another"})
-    assert len(versions.put_aside(study, "results/local_processes")) == 1
+    assert versions.keep_other_versions(study, "results/local_processes") == []
+    found = content.read_package_versions(run.spec)
+    monkeypatch.setattr(content, "read_package_versions", lambda _: {**found, "environment": "another"})
+    assert len(versions.keep_other_versions(study, "results/local_processes")) == 1
 
 
 def test_what_stands_twice_is_the_same():
@@ -1121,12 +1129,12 @@ def test_what_stands_twice_is_the_same():
     assert len(copies) == 2 and copies[0] == copies[1]
     process = subprocess.Popen(["sh", "-c", "setsid sleep 100 & sleep 100"])
     try:
-        wait_for(lambda: len(process_tree.below(process.pid)) >= 2, seconds=10)
-        assert process_tree.peak_mb(process_tree.below(process.pid)) > 0
-        ours, of_guard = process_tree.below(os.getpid()), set(guard._list_descendants())
-        assert ours == of_guard and process_tree.below(process.pid) < ours
+        wait_for(lambda: len(process_tree.list_descendants(process.pid)) >= 2, seconds=10)
+        assert process_tree.read_peak_mb(process_tree.list_descendants(process.pid)) > 0
+        ours, of_guard = process_tree.list_descendants(os.getpid()), set(guard._list_descendants())
+        assert ours == of_guard and process_tree.list_descendants(process.pid) < ours
     finally:
-        process_tree.end(process.pid, 5)
+        process_tree.end_tree(process.pid, 5)
         process.wait()
 
 
@@ -1160,12 +1168,12 @@ def test_phases_follow_one_another_and_validation_after_an_epoch_belongs_to_it()
 def test_events_that_two_ranks_have_printed_into_one_line_are_both_taken():
     first, second = ({"key": "epoch_start", "time_ms": 5, "rank": rank} for rank in (0, 1))
     lines = [f"[0] :::MLLOG {json.dumps(each)}" for each in (first, second)]
-    assert events.marked("".join(lines).encode()) == [first, second]
-    assert events.marked("".join(lines).replace("[0] ", "").encode()) == [first, second]
-    assert events.marked(f"{lines[0]}loss 0.5".encode()) == [], "as before: nobody knows what it is"
-    assert events.marked(lines[0].encode()) == [first] and events.marked(b"no event") == []
+    assert events.find_marked_events("".join(lines).encode()) == [first, second]
+    assert events.find_marked_events("".join(lines).replace("[0] ", "").encode()) == [first, second]
+    assert events.find_marked_events(f"{lines[0]}loss 0.5".encode()) == [], "as before: nobody knows what it is"
+    assert events.find_marked_events(lines[0].encode()) == [first] and events.find_marked_events(b"no event") == []
     quoted = {**first, "value": ":::MLLOG {}"}
-    assert events.marked(f":::MLLOG {json.dumps(quoted)}".encode()) == [quoted]
+    assert events.find_marked_events(f":::MLLOG {json.dumps(quoted)}".encode()) == [quoted]
 
 
 PRINTS_AT_ONCE = """
@@ -1224,7 +1232,7 @@ def test_the_time_of_an_epoch_s_steps_is_without_validation_wherever_that_is(beg
 
 @pytest.mark.parametrize("line", [b"", b"text", b":::MLLOG no json", b':::MLLOG {"key": "run_start"}', b":::MLLOG [1]"])
 def test_other_lines_are_no_events(line):
-    assert events.parsed(line) is None
+    assert events.parse_event(line) is None
 
 
 def test_the_helper_writes_what_is_read(tmp_path, monkeypatch):
@@ -1237,14 +1245,18 @@ def test_the_helper_writes_what_is_read(tmp_path, monkeypatch):
     assert not path.exists(), "without a study nothing is written"
     monkeypatch.setenv("STUDY_EVENTS", str(path))
     study_events.metrics(loss=math.inf)
-    event = events.parsed(path.read_bytes(), is_marked=False)
+    event = events.parse_event(path.read_bytes(), is_marked=False)
     assert event["key"] == "tracked_stats" and event["value"] == {"loss": math.inf}
-    wall, monotonic = events.moment(event)
+    wall, monotonic = events.get_moment(event)
     assert abs(wall - time.time_ns()) < 5e9 and abs(monotonic - time.monotonic_ns()) < 5e9
 
 
 def test_placeholders():
-    assert placeholders.filled(["{a}-{b}", "{{a}}", '{"x": 1}'], {"a": True, "b": 2}) == ["true-2", "{a}", '{"x": 1}']
+    assert placeholders.fill_placeholders(["{a}-{b}", "{{a}}", '{"x": 1}'], {"a": True, "b": 2}) == [
+        "true-2",
+        "{a}",
+        '{"x": 1}',
+    ]
     assert not set(placeholders.DERIVED) & set(command.ABSENT)
 
 
@@ -1254,7 +1266,7 @@ def test_energy_is_of_the_whole_program(project, source):
     """From its start to its end, whether it tells its phases or not; by a model here, for want of sensors."""
     (run,) = project(f"{source}\n    time.sleep(1)" if source else "time.sleep(1)")
     on = machine.load("local_processes") | {"power_model": {"idle_w": 50, "peak_w": 50}}
-    launch.launch(inputs.define(run, on, "data"), "run", 60, None, 60)
+    launch.launch(inputs.define_run(run, on, "data"), "run", 60, None, 60)
     record = make_record("run")
     seconds = phases.compute_durations(phases.read_edges("run/phases.jsonl"))["program"][0]
     assert record["power"]["source"] == "modelled" and record["power"]["reason"] is None
@@ -1288,11 +1300,11 @@ def ran(ranks, repeat, work="samples", epochs_told=True):
 
 def test_the_name_of_a_predicted_series_has_no_key_that_a_command_does_not_have(project, tmp_path):
     project()
-    lacking = applicable.lacking({"batch_size": 100}, {"kind": "command", "command": ["x"]})
+    lacking = applicability.find_inapplicable_keys({"batch_size": 100}, {"kind": "command", "command": ["x"]})
     told = {own_keys.REASON: own_keys.WHY, own_keys.LACKING: " ".join(lacking)}
     frame = pd.DataFrame([ran(ranks, 1) | told for ranks in (1, 2, 4)])
-    own_keys.emptied(frame).to_csv(tmp_path / "runs.csv", index=False)
-    (series,) = imports.read_any([str(tmp_path / "runs.csv")], "fixed")
+    own_keys.empty_lacking_keys(frame).to_csv(tmp_path / "runs.csv", index=False)
+    (series,) = series_files.read_series_files([str(tmp_path / "runs.csv")], "fixed")
     assert series.name == "mine strong 100"
 
 
@@ -1325,5 +1337,5 @@ def test_more_ranks_are_predicted_to_shorten_a_fixed_work(project, epochs_told):
 
 
 def test_the_work_of_a_job_is_fixed_whatever_its_ranks_divide():
-    assert growth_of_work("strong", "none", 4.0) == 1
-    assert growth_of_work("weak", "none", 4.0) == 4
+    assert compute_work_growth("strong", "none", 4.0) == 1
+    assert compute_work_growth("weak", "none", 4.0) == 4

@@ -14,7 +14,7 @@ from study.data import text_table
 def test_versions_host_and_environment(monkeypatch):
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "5")
     monkeypatch.setenv("SECRET_TOKEN", "x")
-    facts = provenance.collect()
+    facts = provenance.collect_provenance()
     assert facts["packages"]["snakemake"]
     assert facts["table_parser"] == ("fallback" if text_table.compiled is None else "compiled")
     assert facts["host"]["cores_allowed"] == len(os.sched_getaffinity(0))
@@ -32,18 +32,18 @@ def test_git_state(tmp_path):
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "file").write_text("1")
     unknown = {"commit": None, "dirty": None}
-    assert provenance.git_state(tmp_path) == {**unknown, "reason": "no git repository"}
+    assert provenance.read_git_state(tmp_path) == {**unknown, "reason": "no git repository"}
     git(tmp_path, "init", "-q")
-    assert "HEAD" in provenance.git_state(tmp_path)["reason"], "there is no commit"
+    assert "HEAD" in provenance.read_git_state(tmp_path)["reason"], "there is no commit"
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     git(tmp_path, "worktree", "add", "-q", tmp_path / "second")
     state = {"commit": git(tmp_path, "rev-parse", "HEAD"), "dirty": False, "reason": None}
     folders = (tmp_path, tmp_path / "program", tmp_path / "second", tmp_path / "second" / "program")
-    assert [provenance.git_state(each) for each in folders] == [state] * 4
+    assert [provenance.read_git_state(each) for each in folders] == [state] * 4
     for each in folders[1::2]:
         (each / "file").write_text("2")
-    assert [provenance.git_state(each) for each in folders] == [{**state, "dirty": True}] * 4
+    assert [provenance.read_git_state(each) for each in folders] == [{**state, "dirty": True}] * 4
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def trap(repositories):
 ], ids=str)  # fmt: skip
 def test_nothing_of_another_user_is_run_to_learn_the_state(trap, theirs, folder, has_commit):
     subprocess.run(["chown", "-hR", "65534", trap / theirs], check=True)
-    state = provenance.git_state(trap / folder)
+    state = provenance.read_git_state(trap / folder)
     assert not (trap / "was_run").exists()
     assert (state["dirty"], state["commit"] is not None) == (None, has_commit)
     assert "another user" in state["reason"]
@@ -104,14 +104,14 @@ def test_nothing_of_another_user_is_run_to_learn_the_state(trap, theirs, folder,
 def test_another_user_s_submodule_is_not_entered(trap):
     (trap / "top" / "program" / "file").write_text("1")
     subprocess.run(["chown", "-R", "65534", trap / "top" / ".git" / "modules"], check=True)
-    state = provenance.git_state(trap / "top")
+    state = provenance.read_git_state(trap / "top")
     assert state["dirty"] is None and "modules/part belongs to another user" in state["reason"]
     assert {*(trap / "was_run").read_text().splitlines()} == {"evil 0 top"}, "this user's own filter, for own files"
 
 
 def test_a_folder_that_all_may_write_to_is_nobody_s_own(trap):
     (trap / "top" / ".git").chmod(0o777)
-    assert provenance.git_state(trap / "top")["dirty"] is None
+    assert provenance.read_git_state(trap / "top")["dirty"] is None
     assert not (trap / "was_run").exists()
 
 
@@ -123,7 +123,7 @@ def test_configuration_that_others_can_write_is_not_used_by_a_repository_that_in
     included.write_text("[user]\nname = x\n")
     included.chmod(0o666)
     git(trap / "top", "config", key, included)
-    state = provenance.git_state(trap / folder)
+    state = provenance.read_git_state(trap / folder)
     config.write_text(before)
     assert not (trap / "was_run").exists()
     assert state["commit"] and state["dirty"] is None
@@ -133,10 +133,10 @@ def test_configuration_that_others_can_write_is_not_used_by_a_repository_that_in
 def test_no_variable_leads_git_to_another_repository(trap, tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
-    own = provenance.git_state(tmp_path)
+    own = provenance.read_git_state(tmp_path)
     monkeypatch.setenv("GIT_DIR", str(trap / "top" / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(trap / "top"))
-    assert provenance.git_state(tmp_path) == own
+    assert provenance.read_git_state(tmp_path) == own
     assert not (trap / "was_run").exists()
 
 
@@ -144,4 +144,4 @@ def test_gpus_by_older_bindings_which_give_bytes(monkeypatch):
     nvml = FakeNvml(1)
     nvml.gpus[0].name, nvml.nvmlShutdown = b"Stand-in 100", lambda: None
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert provenance._gpus()["found"] == [{"name": "Stand-in 100", "uuid": nvml.gpus[0].uuid}]
+    assert provenance._find_gpus()["found"] == [{"name": "Stand-in 100", "uuid": nvml.gpus[0].uuid}]

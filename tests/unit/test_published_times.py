@@ -17,7 +17,7 @@ def nt3(**point):
 
 
 def seconds(on, **point):
-    return published_times.training_s(nt3(**point), machine.load(on))
+    return published_times.estimate_training_s(nt3(**point), machine.load(on))
 
 
 def test_published_counts_give_the_published_times():
@@ -48,11 +48,11 @@ def test_between_and_beyond_published_counts():
     ],
 )
 def test_no_time_without_a_published_one(on, run):
-    assert published_times.training_s(run, machine.load(on)) is None
+    assert published_times.estimate_training_s(run, machine.load(on)) is None
 
 
 def warnings(on, **changes):
-    summary = plan.summary(load_study("icpp2019"), {**machine.load(on), **changes}, {})
+    summary = plan.summarize(load_study("icpp2019"), {**machine.load(on), **changes}, {})
     return [line for line in summary.splitlines() if "Warning" in line]
 
 

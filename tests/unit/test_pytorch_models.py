@@ -14,7 +14,7 @@ from examples import define, expand
 from fake_communicator import FakeCommunicator
 
 from study import backends
-from study.communication.alone import Alone
+from study.communication.single_rank import SingleRank
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.data.samples import Arrays
@@ -74,9 +74,9 @@ def data_of(name):
 
 def trainer_of(name, framework, **keys):
     run = run_of(name, framework, **keys)
-    backend = backends.of_run(run)
-    made = backend.build(backend.workload(run), run, Alone(FakeCommunicator()), data_of(name))
-    made.begin(0)
+    backend = backends.get_backend(run.framework)
+    made = backend.build(backend.load_workload(run), run, SingleRank(FakeCommunicator()), data_of(name))
+    made.begin_training(0)
     return made
 
 
@@ -103,7 +103,7 @@ def test_the_same_job_in_both_frameworks(name):
     assert torch_made.parameters == keras.parameters
     assert torch_made.trainable_parameters == keras.trainable_parameters
     data = data_of(name)
-    kernels = ([each for each in made.trained_weights() if each.ndim > 1] for made in (keras, torch_made))
+    kernels = ([each for each in made.get_trained_weights() if each.ndim > 1] for made in (keras, torch_made))
     for of_keras, of_torch in zip(*kernels, strict=True):
         transposed = np.transpose(of_keras, (-1, -2, *range(of_keras.ndim - 2)))
         assert np.array_equal(transposed.reshape(of_torch.shape), of_torch)
@@ -168,15 +168,15 @@ def test_a_restored_state_trains_on_bit_for_bit():
         for number in range(3):
             epoch(whole, number)
         epoch(begun, 0)
-        resumed.load(begun.state())
+        resumed.load_state(begun.get_state())
         torch.rand(5)  # other draws in between do not matter
         epoch(resumed, 1)
         epoch(resumed, 2)
     finally:
         NETWORKS["nt3"][2]["dropout"] = 0.0
-    assert equal_states(whole.state(), resumed.state())
-    assert resumed.steps_made() == 9
-    assert {name: array.shape for name, array in resumed.state().items()} == resumed.shapes()
+    assert equal_states(whole.get_state(), resumed.get_state())
+    assert resumed.count_steps_made() == 9
+    assert {name: array.shape for name, array in resumed.get_state().items()} == resumed.get_shapes()
 
 
 @trains
@@ -188,11 +188,11 @@ def test_several_passes_per_step_are_the_average_of_their_gradients():
     x, y = data_of("p1b2").train.batch(np.arange(16))
     x, y = torch.from_numpy(x), torch.from_numpy(y)
     one.step(x, y)
-    first = next(iter(two.trained_weights())).copy()
+    first = next(iter(two.get_trained_weights())).copy()
     two.step(x[:8], y[:8])
-    assert np.array_equal(first, next(iter(two.trained_weights())))
+    assert np.array_equal(first, next(iter(two.get_trained_weights())))
     two.step(x[8:], y[8:])
-    for of_two, of_one in zip(two.trained_weights(), one.trained_weights(), strict=True):
+    for of_two, of_one in zip(two.get_trained_weights(), one.get_trained_weights(), strict=True):
         assert close(of_two, of_one, rel=1e-5, least=1e-6)
 
 
@@ -214,11 +214,11 @@ def test_layers_compute_in_16_bits_and_the_output_in_32():
 def test_what_steps_measure():
     trainer = trainer_of("p1b2", "pytorch")
     epoch(trainer)
-    assert trainer.measured().keys() == {"compute_per_step_s"}
-    assert trainer.step_times().keys() == {"median_s", "p95_s", "jitter"}
-    assert trainer.finite_steps() == 3
-    assert trainer.finite_steps() == 0
-    assert trainer.gradients_averaged() is None
+    assert trainer.collect_epoch_measures().keys() == {"compute_per_step_s"}
+    assert trainer.summarize_step_times().keys() == {"median_s", "p95_s", "jitter"}
+    assert trainer.count_finite_steps() == 3
+    assert trainer.count_finite_steps() == 0
+    assert trainer.has_averaged_gradients() is None
 
 
 @trains
@@ -228,12 +228,12 @@ def test_the_accuracy_of_a_single_output_is_keras_s(loss):
     import torch
     from tf_keras import metrics
 
-    from study.backends.pytorch.metrics import made
+    from study.backends.pytorch.losses_and_metrics import make_metrics
 
     right = np.float32([[0], [1], [1], [0], [1]])
     probabilities = np.float32([[0.1], [0.9], [0.3], [0.6], [0.51]])
     outputs = probabilities if loss == "mse" else np.log(probabilities / (1 - probabilities))
-    (metric,) = made(SimpleNamespace(metrics=lambda: ["accuracy"], spec={"loss": loss}))
+    (metric,) = make_metrics(SimpleNamespace(metrics=lambda: ["accuracy"], spec={"loss": loss}))
     metric.add(torch.from_numpy(right), torch.from_numpy(outputs))
     assert metric.value() == pytest.approx(float(np.mean(metrics.binary_accuracy(right, probabilities)))) == 0.6
 
@@ -259,14 +259,14 @@ def test_a_model_that_gives_probabilities_to_a_loss_that_takes_logits_is_refused
 def test_a_weight_that_layers_share_counts_once(monkeypatch):
     from study.backends.pytorch import build
 
-    plain, model = trainer_of("p1b2", "pytorch"), build.model
+    plain, model = trainer_of("p1b2", "pytorch"), build.build_model
 
     def tied(*arguments):
         found = model(*arguments)
         found.register_parameter("again", next(found.parameters()))
         return found
 
-    monkeypatch.setattr(build, "model", tied)
+    monkeypatch.setattr(build, "build_model", tied)
     shared = trainer_of("p1b2", "pytorch")
     assert (shared.parameters, shared.trainable_parameters) == (plain.parameters, plain.trainable_parameters)
 
@@ -282,7 +282,10 @@ def test_products_on_a_gpu_are_as_exact_as_tensorflow_s(monkeypatch):
     before, found = torch.get_float32_matmul_precision(), []
     try:
         for number in (0, 1):
-            assert devices.device(SimpleNamespace(machine={"gpus_per_rank": number}), 0).type == ("cpu", "cuda")[number]
+            assert (
+                devices.choose_device(SimpleNamespace(machine={"gpus_per_rank": number}), 0).type
+                == ("cpu", "cuda")[number]
+            )
             found.append(torch.get_float32_matmul_precision())
     finally:
         torch.set_float32_matmul_precision(before)
@@ -304,7 +307,7 @@ def test_a_pass_without_an_allreduce_has_a_compute_time_of_its_own(monkeypatch):
         for sends in (False, True, False):
             begun = time.monotonic_ns()
             averaging.begin_step()
-            with contextlib.nullcontext() if sends else averaging.without_average():
+            with contextlib.nullcontext() if sends else averaging.skip_average():
                 averaging(torch.ones(2, 3)).sum().backward()
             averaging.end_step()
             assert begun < averaging.ready_ns <= time.monotonic_ns()
@@ -325,7 +328,7 @@ def test_the_store_of_the_ranks_listens_at_the_address_that_they_are_told(own, m
     monkeypatch.setattr(distributed, "init_process_group", lambda *_, store, **__: stores.append(store))
     ((held,), stranger) = probe.hold_ports(1), "127.0.0.3"
     (port,) = probe.list_ports([held])
-    process_group._join(Place(0, 1, "c", "k", ("a",), (f"{own}:{port}",)), "gloo")
+    process_group._make_default_group(Place(0, 1, "c", "k", ("a",), (f"{own}:{port}",)), "gloo")
     socket.create_connection((own, port), 5).close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((stranger, port), 5)
@@ -339,7 +342,7 @@ def test_a_store_of_an_address_that_is_not_this_host_s_is_refused():
     from study.communication.roles import Place
 
     with pytest.raises(StudyError, match="rank 0 cannot listen at 192.0.2.77:4711: .* see interface"):
-        process_group._join(Place(0, 1, "c", "k", ("a",), ("192.0.2.77:4711",)), "gloo")
+        process_group._make_default_group(Place(0, 1, "c", "k", ("a",), ("192.0.2.77:4711",)), "gloo")
 
 
 @pytest.mark.long  # three compilations by g++
@@ -350,7 +353,7 @@ def test_a_compiled_model_trains_alike_and_a_missing_compiler_is_one_line(monkey
     plain, compiled = trainer_of("p1b2", "pytorch"), compiling_trainer_of(monkeypatch, "p1b2")
     one, other = epoch(plain), epoch(compiled)
     assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
-    assert list(compiled.state()) == list(plain.state())  # a checkpoint is the same with and without
+    assert list(compiled.get_state()) == list(plain.get_state())  # a checkpoint is the same with and without
 
     monkeypatch.setenv("CXX", "/nothing")
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nothing",))
@@ -366,7 +369,7 @@ def test_a_loss_that_is_not_finite_is_counted_to_its_step():
     trainer.set_learning_rate(1e30)
     trainer._data.train.x[:] = 1e30
     epoch(trainer)
-    assert trainer.finite_steps() < 3
+    assert trainer.count_finite_steps() < 3
 
 
 @pytest.mark.parametrize(
@@ -389,14 +392,16 @@ def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):
 
 def test_a_framework_that_is_not_installed_is_named_with_the_command(monkeypatch):
     monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
-    assert backends.missing("pytorch").endswith("is not installed in this environment; run make setup WITH=pytorch")
+    assert backends.explain_missing("pytorch").endswith(
+        "is not installed in this environment; run make setup WITH=pytorch"
+    )
 
 
 def test_horovod_that_was_built_without_pytorch_is_named_with_the_command(monkeypatch, tmp_path):
-    monkeypatch.setattr(backends, "_places", lambda name: [str(tmp_path)])  # as if both were there
-    assert backends.missing("pytorch", "ddp") is None
-    assert "Horovod was built without PyTorch" in backends.missing("pytorch", "horovod")
-    assert "run make setup WITH=pytorch, or use ddp" in backends.missing("pytorch", "horovod")
+    monkeypatch.setattr(backends, "_find_package_folders", lambda name: [str(tmp_path)])  # as if both were there
+    assert backends.explain_missing("pytorch", "ddp") is None
+    assert "Horovod was built without PyTorch" in backends.explain_missing("pytorch", "horovod")
+    assert "run make setup WITH=pytorch, or use ddp" in backends.explain_missing("pytorch", "horovod")
 
 
 @trains
@@ -405,16 +410,16 @@ def test_emulated_ranks_average_their_gradients():
     import torch
 
     emulating = trainer_of("p1b2", "pytorch", emulated_ranks=2, learning_rate_scaling="none")
-    orders = [emulating._order(rank, 0) for rank in (0, 1)]
+    orders = [emulating._draw_order(rank, 0) for rank in (0, 1)]
     one = trainer_of("p1b2", "pytorch", batch=16, learning_rate_scaling="none")
     epoch(emulating)
     for first in range(0, SAMPLES, BATCH):
         chosen = np.concatenate([order[first : first + BATCH] for order in orders])
         x, y = data_of("p1b2").train.batch(chosen)
         one.step(torch.from_numpy(x), torch.from_numpy(y))
-    for of_emulated, of_one in zip(emulating.trained_weights(), one.trained_weights(), strict=True):
+    for of_emulated, of_one in zip(emulating.get_trained_weights(), one.get_trained_weights(), strict=True):
         assert close(of_emulated, of_one, rel=1e-4, least=1e-5)
-    assert emulating.steps_made() == 3
+    assert emulating.count_steps_made() == 3
 
 
 @trains

@@ -9,7 +9,7 @@ from test_timeline_figure import STARTED_NS, add_run
 from study.instruments import queue_usage
 from study.instruments.queue_usage import MOST_ROWS, SHORTEST_S, Usage
 from study.report.figures import drawing, timeline, timeline_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 
 ENSEMBLE = {
     "trace": False, "ensemble": 2, "input_sharing": "duplicated", "core_limit": 0, "measure": "train",
@@ -115,7 +115,7 @@ def test_a_stream_measures_its_queue_and_all_of_its_time(tmp_path):
     each_in_a_thread(taken, found)
     for rank, stream in enumerate(found):
         rows = rows_of(stream.usage, tmp_path, rank)
-        assert 0 <= stream.measures()["queue_fill"] <= 1
+        assert 0 <= stream.get_measurements()["queue_fill"] <= 1
         assert rows.seconds.sum() > 0 and rows.queue_fill.dropna().between(0, 1).all()
 
 
@@ -128,10 +128,15 @@ def drawn(tmp_path, name, rows):
     table = [[rank, "n1", begins[begin], *values, begins[begin]] for rank, begin, *values in rows]
     if table:
         pd.DataFrame(table, columns=list(queue_usage.COLUMNS)).to_csv(tmp_path / "a" / queue_usage.FILE, index=False)
-    data = timeline.select(
-        describe(name), pd.DataFrame([row]), "test", tmp_path, traced=False, quantity=describe(name).kind
+    data = timeline.select_timeline(
+        load_description(name),
+        pd.DataFrame([row]),
+        "test",
+        tmp_path,
+        traced=False,
+        quantity=load_description(name).kind,
     )
-    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write_figure(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     return data
 
 

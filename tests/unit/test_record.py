@@ -11,7 +11,7 @@ from examples import expand
 from run_files import resealed
 
 from study.compare import likeness
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import autotuning, inputs
@@ -216,7 +216,7 @@ def put(value, path, change):
 
 @pytest.mark.slow
 def test_the_compiled_schema_accepts_what_the_schema_accepts_and_nothing_else(make_run):
-    validator, fits = checked.VALIDATOR(schema()), _fits()
+    validator, fits = validation.VALIDATOR(schema()), _fits()
     for changes in ({}, {"trace": True}):
         (run,) = expand(**changes)
         good = make_record(make_run(run))
@@ -294,7 +294,7 @@ def test_sparse_gradients_have_no_size(make_run):
     for found in (False, True):
         for rank in content["ranks"]:
             rank |= {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 1e6, "cpu_busy": 0.5, "sparse_gradients": found}
-        sizes.append(_traffic(RunDefinition.read(folder / "run.yaml", inputs.taken_over), content)["gradient_mb"])
+        sizes.append(_traffic(RunDefinition.read(folder / "run.yaml", inputs.from_param), content)["gradient_mb"])
     assert sizes == [pytest.approx(0.004), None]
 
 
@@ -304,7 +304,7 @@ def test_bytes_that_no_rank_has_counted_are_empty(make_run):
     content = {"trainable_parameters": 1000, **json.loads((folder / "metrics.json").read_text())}
     for rank in content["ranks"]:
         rank |= dict.fromkeys(("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy"))
-    found = _traffic(RunDefinition.read(folder / "run.yaml", inputs.taken_over), content)
+    found = _traffic(RunDefinition.read(folder / "run.yaml", inputs.from_param), content)
     assert (found["tcp_sent_mb_per_step"], found["tcp_received_mb_per_step"], found["cpu_busy"]) == (None, None, None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from examples import expand
 from tracked import ours
 
-from study.core import checked, fields, units
+from study.core import fields, units, validation
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
@@ -25,24 +25,24 @@ def test_pages_are_current(name):
 
 @pytest.mark.parametrize("kind", editor_schemas.SCHEMAS)
 def test_editors_accept_every_file_of_ours_and_refuse_an_unknown_key(kind, monkeypatch):
-    written = editor_schemas.path(kind).read_text(encoding="utf-8")
-    monkeypatch.setattr(editor_schemas, "files", lambda kind, found=editor_schemas.files: ours(found(kind)))
-    assert written == editor_schemas.text(kind), "make reference writes it anew"
+    written = editor_schemas.find_path(kind).read_text(encoding="utf-8")
+    monkeypatch.setattr(editor_schemas, "list_files", lambda kind, found=editor_schemas.list_files: ours(found(kind)))
+    assert written == editor_schemas.make_text(kind), "make reference writes it anew"
     schema = jsonschema.Draft202012Validator(json.loads(written))
-    assert editor_schemas.files(kind)
-    for file in editor_schemas.files(kind):
-        content = checked.load_yaml(file)
+    assert editor_schemas.list_files(kind)
+    for file in editor_schemas.list_files(kind):
+        content = validation.read_yaml(file)
         assert [(file.name, error.message) for error in schema.iter_errors(content)] == []
         assert not schema.is_valid({**content, "no_such_key": 1})
         text = file.read_text(encoding="utf-8")
-        assert text == editor_schemas.with_schema(file, kind), "make reference writes the line"
+        assert text == editor_schemas.add_schema_line(file, kind), "make reference writes the line"
         (named,) = re.findall(r"\A# yaml-language-server: \$schema=(.*)\n", text)
-        assert (file.parent / named).resolve() == editor_schemas.path(kind)
+        assert (file.parent / named).resolve() == editor_schemas.find_path(kind)
 
 
 @pytest.mark.parametrize(("benchmark", "is_accepted"), [("nt3", False), (["nt3", "p1b1"], False), ("mine", True)])
 def test_editors_accept_parameters_of_programs_only(benchmark, is_accepted):
-    schema = jsonschema.Draft202012Validator(json.loads(editor_schemas.text("studies")))
+    schema = jsonschema.Draft202012Validator(json.loads(editor_schemas.make_text("studies")))
     for more in ({"width": 1}, {"tuning": {"wide": {"width": 1}}}):
         grid = {"benchmark": benchmark, "scaling": "strong", "gpus": 1, **more}
         study = {"description": "x", "runs": [grid], "tables": ["scaling"]}
@@ -54,7 +54,7 @@ def test_editors_accept_parameters_of_a_program_in_the_clone(tmp_path, monkeypat
     for name, text in (("absent", "kind: command\n"), ("own_model", "title: x\n")):
         (tmp_path / "benchmarks" / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(editor_schemas, "CONFIG", tmp_path)
-    schema = json.loads(editor_schemas.text("studies"))
+    schema = json.loads(editor_schemas.make_text("studies"))
     (named,) = {json.dumps(schema["$defs"]["grid"]["if"]["properties"]["benchmark"])}
     assert '"own_model"' in named and '"absent"' not in named
 
@@ -62,7 +62,7 @@ def test_editors_accept_parameters_of_a_program_in_the_clone(tmp_path, monkeypat
 def test_every_declared_staging_is_obeyed():
     """Declared where experiments are defined, obeyed where ranks train, which may not import it."""
     source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()
-    assert staging.tables
+    assert staging.load_tables
     obeyed = re.findall(r'"(\w+)"', " ".join(re.findall(r"^ +case (\".+):$", source, re.M)))
     assert sorted(obeyed) == sorted(PARAMETERS["staging"].kind.values)
 
@@ -83,8 +83,8 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_recorded, tmp_pa
     make_recorded(run)
     results = tmp_path / "local"
     made = set(tidy.runs_frame([run], {"nt3": "c0de"}, results, reads_targets=True))
-    assert made - set(PARAMETERS) == set(fields.columns())
-    assert list(tidy.loading_frame([], "c0de", results)) == list(fields.columns(fields.OF_LOADS))
+    assert made - set(PARAMETERS) == set(fields.list_columns())
+    assert list(tidy.loading_frame([], "c0de", results)) == list(fields.list_columns(fields.LOAD_FILES))
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_recorded, tmp_pa
     ],
 )  # fmt: skip
 def test_the_unit_of_a_column(column, unit):
-    assert units.of_column(column) == unit
+    assert units.find_unit(column) == unit

@@ -7,7 +7,7 @@ import pytest
 from examples import define, expand
 
 from study.communication import rendezvous
-from study.communication.roles import PLACES, Place, of_run, variables_by_rank
+from study.communication.roles import PLACES, Place, build_rank_variables, list_run_roles
 from study.core.errors import StudyError
 from study.instruments import heartbeats
 from study.machines import launchers
@@ -56,12 +56,12 @@ def test_the_processes_that_a_launcher_starts(name, strategy, number):
 def test_a_launcher_of_a_job_tells_the_rank(name):
     names = list(launchers.LAUNCHERS[name].rank_variables)
     for variable in names:
-        assert rendezvous.own_rank(names, {variable: "3", "HOROVOD_RANK": "1"}, 4) == 3
+        assert rendezvous.read_own_rank(names, {variable: "3", "HOROVOD_RANK": "1"}, 4) == 3
     with pytest.raises(StudyError, match=f"has set none of {', '.join(names)}: a process of this strategy"):
-        rendezvous.own_rank(names, {"HOROVOD_RANK": "1"}, 4)
+        rendezvous.read_own_rank(names, {"HOROVOD_RANK": "1"}, 4)
     for wrong in ("4", "-1", "one"):
         with pytest.raises(StudyError, match=f"{names[0]} is '{wrong}', but the run has the ranks 0 to 3"):
-            rendezvous.own_rank(names, {names[0]: wrong}, 4)
+            rendezvous.read_own_rank(names, {names[0]: wrong}, 4)
 
 
 def defined(**point):
@@ -73,12 +73,12 @@ def defined(**point):
 
 def joined(run, folder, ranks, attempt=None):
     """{rank: (whether it takes part, its variables)} of processes, here of threads."""
-    attempt = attempt or variables_by_rank(["SLURM_PROCID"])
+    attempt = attempt or build_rank_variables(["SLURM_PROCID"])
     found = {}
 
     def take_part(rank):
         variables = {**attempt, "SLURM_PROCID": str(rank)}
-        found[rank] = rendezvous.join(run, folder, variables), variables
+        found[rank] = rendezvous.join_run(run, folder, variables), variables
 
     threads = [threading.Thread(target=take_part, args=(rank,)) for rank in ranks]
     for thread in threads:
@@ -91,7 +91,7 @@ def joined(run, folder, ranks, attempt=None):
 def test_processes_find_each_other(tmp_path):
     run = defined(gpus=3)
     found = joined(run, tmp_path, range(6))
-    processes = of_run(run, found[0][1])
+    processes = list_run_roles(run, found[0][1])
     assert list(map(str, processes)) == ["chief", "server 0", "worker 0", "worker 1", "worker 2", "idle 0"]
     assert [found[rank][0] for rank in range(6)] == [True] * 5 + [False]
     assert PLACES not in found[5][1] and not list(tmp_path.glob("*-00005.json"))
@@ -101,11 +101,11 @@ def test_processes_find_each_other(tmp_path):
     assert [each["task"] for each in told][1:3] == [{"type": "ps", "index": 0}, {"type": "worker", "index": 0}]
     addresses = [address for each in told[0]["cluster"].values() for address in each]
     assert len(set(addresses)) == 5 and all(address.startswith("127.0.0.1:") for address in addresses)
-    places = [Place.own(found[rank][1]) for rank in range(5)]
+    places = [Place.from_environment(found[rank][1]) for rank in range(5)]
     assert [place.number for place in places] == list(range(5))
     assert {(place.size, place.channel, place.key) for place in places} == {(5, places[0].channel, places[0].key)}
     assert len(places[0].key) == 32 and places[0].channel.removeprefix("study-") not in places[0].key
-    assert places[0].local_ranks(processes) == [0, 1, 2], "all are on this host"
+    assert places[0].list_local_ranks(processes) == [0, 1, 2], "all are on this host"
     assert places[0].hosts[5] == ""
 
 
@@ -123,12 +123,12 @@ def test_files_of_an_earlier_attempt_are_not_read(tmp_path):
 def test_a_wait_for_other_processes_ends_and_names_them(tmp_path, monkeypatch):
     monkeypatch.setenv(heartbeats.LIMIT_VARIABLE, "0.4")
     run = defined()
-    variables = {**variables_by_rank(["SLURM_PROCID"]), "SLURM_PROCID": "0"}
+    variables = {**build_rank_variables(["SLURM_PROCID"]), "SLURM_PROCID": "0"}
     waited = r"waited 0.2 s for server 0 \(process 1\), worker 0 \(process 2\), worker 1 \(process 3\); 1 of 4 "
     with pytest.raises(StudyError, match=waited):
-        rendezvous.join(run, tmp_path, variables)
+        rendezvous.join_run(run, tmp_path, variables)
     with pytest.raises(StudyError, match=r"waited 0.2 s for chief \(process 0\) to name the processes of the run"):
-        rendezvous.join(run, tmp_path, {**variables_by_rank(["SLURM_PROCID"]), "SLURM_PROCID": "2"})
+        rendezvous.join_run(run, tmp_path, {**build_rank_variables(["SLURM_PROCID"]), "SLURM_PROCID": "2"})
 
 
 def host(name, *addresses, resolved=None):
@@ -159,7 +159,7 @@ BRIDGE = "172.17.0.1"  # of containers: each host has the same address
     ids=["no bridge", "first", "of the name", "given", "routed"],
 )  # fmt: skip
 def test_hosts_are_reached_through_a_network_that_all_have(a, b, interface, expected):
-    found = rendezvous.cluster({0: a, 1: b, 2: b | {"ports": [1001, 2001]}}, 4, "token" * 8, interface)
+    found = rendezvous.describe_cluster({0: a, 1: b, 2: b | {"ports": [1001, 2001]}}, 4, "token" * 8, interface)
     assert found["addresses"] == [f"{expected[0]}:1000", f"{expected[1]}:1000", f"{expected[1]}:1001", ""]
     assert found["channel"] == f"{expected[0]}:2000"
     assert (found["hosts"], found["size"]) == (["a", "b", "b", ""], 3)
@@ -168,9 +168,9 @@ def test_hosts_are_reached_through_a_network_that_all_have(a, b, interface, expe
 def test_hosts_without_a_common_network_are_refused():
     apart = {0: host("a", "10.0.0.1"), 1: host("b", "10.5.0.2", resolved="127.0.1.1")}
     with pytest.raises(StudyError, match=r"a \(lo .*eth0 \(10.0.0.1\)\) has no network in common with b .*interface"):
-        rendezvous.cluster(apart, 2, "token" * 8, None)
+        rendezvous.describe_cluster(apart, 2, "token" * 8, None)
     with pytest.raises(StudyError, match=r"b: has no interface eth1 with an IPv4 address, but lo .*eth0 \(10.5.0.2\)"):
-        rendezvous.cluster({0: host("a", "1.1.1.1", "10.0.0.1"), 1: apart[1]}, 2, "token" * 8, "eth1")
+        rendezvous.describe_cluster({0: host("a", "1.1.1.1", "10.0.0.1"), 1: apart[1]}, 2, "token" * 8, "eth1")
 
 
 def test_the_loss_of_one_process_ends_the_others(monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.core.statistics import ERROR_PER_SIDE, student
+from study.core.statistics import ERROR_PER_SIDE, compute_t_quantile
 from study.report.findings import replication
 from study.report.findings.outcome import Outcome
 
@@ -18,14 +18,14 @@ def finding(name, estimate, half, blocks=6, verdict="yes", unit="%"):
 
 
 def table_of(*findings):
-    return replication.table("s", [[each] for each in findings]).frame.iloc[0]
+    return replication.make_table("s", [[each] for each in findings]).frame.iloc[0]
 
 
 def test_replicates_that_agree():
     row = table_of(*(finding("loading_share_grows", each, 1.5) for each in (2.0, 2.5, 3.0, 2.5)))
     assert (row.pooled, row.lowest, row.highest, row.hold, row.hold_share) == (2.5, 2.0, 3.0, 4, 1.0)
     assert row.verdicts == "4 yes"
-    error = 1.5 / student(5, ERROR_PER_SIDE)
+    error = 1.5 / compute_t_quantile(5, ERROR_PER_SIDE)
     assert row.q == pytest.approx(0.5 / error**2)
     assert row.i_squared == 0 and row.meaning == "the replicates do not differ more than their intervals say"
 
@@ -34,7 +34,7 @@ def test_an_error_has_the_degrees_of_freedom_of_its_interval():
     """Blocks that resemble the one before are worth fewer: the interval is that of 3 blocks."""
     each = [replace(finding("loading_share_grows", estimate, 1.5), blocks_worth=3.0) for estimate in (2.0, 2.5, 3.0)]
     row = table_of(*each)
-    assert row.q == pytest.approx(0.5 / (1.5 / student(2, ERROR_PER_SIDE)) ** 2)
+    assert row.q == pytest.approx(0.5 / (1.5 / compute_t_quantile(2, ERROR_PER_SIDE)) ** 2)
 
 
 def test_replicates_that_exclude_each_other():
@@ -69,7 +69,7 @@ def test_equal_replicates_are_rarely_said_to_differ(blocks):
     errors = samples.std(axis=2, ddof=1) / math.sqrt(blocks)
     freedom = np.full(8, blocks - 1.0)
     found = [
-        replication.heterogeneity(each.mean(axis=1), error, freedom)[1]
+        replication.measure_heterogeneity(each.mean(axis=1), error, freedom)[1]
         for each, error in zip(samples, errors, strict=True)
     ]
     assert 0.035 < np.mean(np.array(found) < 0.05) < 0.065
@@ -80,7 +80,7 @@ def test_replicates_that_differ_are_noticed():
     samples = rng.normal(size=(500, 8, 6)) + rng.normal(scale=1.0, size=(500, 8, 1))
     errors = samples.std(axis=2, ddof=1) / math.sqrt(6)
     found = [
-        replication.heterogeneity(each.mean(axis=1), error, np.full(8, 5.0))
+        replication.measure_heterogeneity(each.mean(axis=1), error, np.full(8, 5.0))
         for each, error in zip(samples, errors, strict=True)
     ]
     assert np.mean([p < 0.05 for _, p, _ in found]) > 0.9

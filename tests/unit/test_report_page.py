@@ -18,9 +18,10 @@ from study.machines import machine
 from study.records import tidy
 from study.records.record import make_record
 from study.report import units
-from study.report.page import assets, embedding, findings, page, tables
+from study.report.findings.outcome import VERDICTS
+from study.report.page import assets, links, page, tables
 from study.report.page import machine as machine_of_page
-from study.report.page.links import Records
+from study.report.page.links import RecordLinks
 from study.report.tables.layout import Table
 
 MACHINE = machine.load("local")
@@ -82,7 +83,7 @@ class Seen(HTMLParser):
 
 def add_provenance(folder):
     """What a real run has, for one of `make_run`."""
-    full = provenance.collect() | json.loads((folder / "provenance.json").read_text())
+    full = provenance.collect_provenance() | json.loads((folder / "provenance.json").read_text())
     full["host"] |= {"cpu": "a processor", "cores": 4, "memory_mb": 16000, "system": "Linux"}
     (folder / "provenance.json").write_text(json.dumps(full))
 
@@ -113,7 +114,7 @@ def made(make_run, tmp_path):
             write_json(folder / "findings.json", of_study(found))
         declared = tuple(each["name"] for each in found or () if declares)
         study = Study("test", text, {}, tuple(runs), tables=("scaling",), findings=declared)
-        return page.page(study, MACHINE, folder)
+        return page.make_page(study, MACHINE, folder)
 
     return make
 
@@ -130,7 +131,7 @@ def test_the_machine_is_told(made):
 @pytest.mark.slow
 def test_modelled_power_is_not_called_measured(made, monkeypatch):
     found = [machine_of_page.Sensor("measured", ["no NVML"], 2), machine_of_page.Sensor("modelled", [], 1)]
-    monkeypatch.setattr(machine_of_page, "_sensors", lambda runs: found)
+    monkeypatch.setattr(machine_of_page, "_summarize_sensors", lambda runs: found)
     text = Seen(made()).text
     assert "power and energy measured in 2 runs. Missing: no NVML" in text
     assert "power and energy modelled from CPU utilisation, not measured, in 1 run" in text
@@ -139,8 +140,8 @@ def test_modelled_power_is_not_called_measured(made, monkeypatch):
 def test_versions_have_what_carried_the_gradients():
     told = ["torch 2.13.0, horovod 0.28.1", None, "torch 2.13.0, horovod 0.28.1"]
     runs = pd.DataFrame({"communication_libraries": told})
-    assert machine_of_page._of_communication(runs) == {"communication": ["torch 2.13.0, horovod 0.28.1"]}
-    assert machine_of_page._of_communication(runs.assign(communication_libraries=None)) == {}
+    assert machine_of_page._collect_communication_versions(runs) == {"communication": ["torch 2.13.0, horovod 0.28.1"]}
+    assert machine_of_page._collect_communication_versions(runs.assign(communication_libraries=None)) == {}
 
 
 @pytest.mark.slow
@@ -166,7 +167,7 @@ def test_failures_are_told_with_their_reason_and_record(made):
 @pytest.mark.slow
 def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     records = ["runs/elsewhere/record.json"]
-    seen = Seen(made(found=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
+    seen = Seen(made(metrics=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
     folder = tmp_path / "local" / "studies" / "test"
     for link in seen.links:
         if link.startswith("#"):
@@ -180,7 +181,7 @@ def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
 
 @pytest.mark.slow
 def test_a_finding_is_told_with_its_runs_and_rows(made):
-    seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in findings.VERDICTS]))
+    seen = Seen(made(metrics=[{**FINDING, "name": name, "verdict": name} for name in VERDICTS]))
     for words in ("Yes", "Opposite", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
                   "From 1 run in 2 blocks", "the second bar"):  # fmt: skip
         assert words in seen.text
@@ -190,19 +191,19 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
 @pytest.mark.slow
 @pytest.mark.parametrize("stale", [FINDING, {"name": "of another form"}], ids=["readable", "unreadable"])
 def test_findings_of_an_earlier_version_of_the_study_are_not_shown(made, stale):
-    told = Seen(made(found=[stale], declares=False)).text
+    told = Seen(made(metrics=[stale], declares=False)).text
     assert "This study declares no findings" in told and FINDING["sentence"] not in told
 
 
 @pytest.mark.slow
 def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     """Not the tables and findings of an earlier call, which are in the folder."""
-    made(found=[FINDING])
+    made(metrics=[FINDING])
     folder = tmp_path / "local" / "studies" / "test"
     ended = tidy.read_runs(folder / "runs.csv").iloc[:1]
     so_far = page.SoFar(ended, tidy.read_loading(folder / "loading.csv"), [])
     study = Study("test", "running", {}, tuple(expand(gpus=[1, 2, 4])), tables=("scaling",))
-    seen = Seen(page.page(study, MACHINE, folder, so_far))
+    seen = Seen(page.make_page(study, MACHINE, folder, so_far))
     assert "The study is running: 2 runs to come." in seen.text
     assert "Tables are made when all runs have ended." in seen.text
     assert FINDING["title"] not in seen.text
@@ -212,14 +213,14 @@ def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
 @pytest.mark.slow
 def test_findings_of_another_form_are_refused(made, tmp_path):
     file = tmp_path / "local" / "studies" / "test" / "findings.json"
-    made(found=[FINDING])
+    made(metrics=[FINDING])
     for broken, words in (
         ({name: FINDING[name] for name in FINDING if name != "sentence"}, "sentence"),
         (FINDING | {"verdict": "perhaps"}, "verdict"),
     ):
         write_json(file, of_study([broken]))
         with pytest.raises(StudyError, match=words):
-            findings.read(file.parent)
+            page.read_findings(file.parent)
 
 
 @pytest.mark.slow
@@ -227,7 +228,7 @@ def test_texts_stay_texts(made):
     """Neither the study's description nor a message, caption, note, cell or finding becomes markup."""
     texts = dict.fromkeys(("name", "title", "sentence", "look_for"), HOSTILE)
     found = {**FINDING, **texts, "records": [HOSTILE], "left_out": [{"record": HOSTILE, "reason": HOSTILE}]}
-    seen = Seen(made(HOSTILE, found=[found], message=HOSTILE))
+    seen = Seen(made(HOSTILE, metrics=[found], message=HOSTILE))
     assert [tag for tag, _ in seen.elements].count("script") == 2, "DataTables' and ours"
     assert not [tag for tag, _ in seen.elements if tag == "img"]
     assert not [name for _, of in seen.elements for name in of if name.startswith("on")]
@@ -248,8 +249,8 @@ def test_a_table_shows_what_differs_and_says_what_does_not(tmp_path):
     )
     table = Table("some", "a caption", frame, ["benchmark", "loader", "runtime_s", "power_per_gpu_w"], notes=["a note"])
     table.write_to(tmp_path)
-    space = embedding.Embedding(tmp_path, 1)
-    view = tables.from_files(tmp_path, "some", "Title", "", Records(pd.DataFrame(), pd.DataFrame()), space)
+    space = links.Embedding(tmp_path, 1)
+    view = tables.read_view(tmp_path, "some", "Title", "", RecordLinks(pd.DataFrame(), pd.DataFrame()), space)
     assert [column.name for column in view.columns if column.is_shown] == ["loader", "runtime_s"]
     assert [column.name for column in view.columns] == ["benchmark", "loader", "runtime_s", "power_per_gpu_w", "nodes"]
     assert view.same == [("benchmark", "nt3")]
@@ -266,12 +267,12 @@ def test_every_number_has_what_it_is_sorted_by(tmp_path):
     numbers = [math.nan, 0.125, 0.05, 2.0, math.inf]
     frame = pd.DataFrame({"loader": list("abcde"), "speedup": numbers})
     Table("some", "a caption", frame, list(frame)).write_to(tmp_path)
-    space = embedding.Embedding(tmp_path, 1)
-    view = tables.from_files(tmp_path, "some", "Title", "", Records(pd.DataFrame(), pd.DataFrame()), space)
+    space = links.Embedding(tmp_path, 1)
+    view = tables.read_view(tmp_path, "some", "Title", "", RecordLinks(pd.DataFrame(), pd.DataFrame()), space)
     cells = [row.cells[1] for row in view.rows]
     assert [cell.text for cell in cells] == ["–", "0.1250", "0.05000", "2.000", "inf"]
     assert [cell.order for cell in cells[:4]] == ["", "0.125", "0.05", "2"] and float(cells[4].order) > 1e308
-    template = assets.environment().from_string('{% from "table.html" import show %}{{ show(view) }}')
+    template = assets.make_environment().from_string('{% from "table.html" import show %}{{ show(view) }}')
     made = Seen(template.render(view=view))
     assert [of["data-order"] for tag, of in made.elements if tag == "td" and of.get("class") == "number"][:4] == [
         cell.order for cell in cells[:4]
@@ -287,13 +288,13 @@ def test_the_terms_of_a_caption_are_a_list():
 
 
 def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "FIGURE_BYTES", 10)
+    monkeypatch.setattr(links, "FIGURE_BYTES", 10)
     for name in ("a.svg", "b.svg"):
         (tmp_path / name).write_text("<svg/> ")
-    space = embedding.Embedding(tmp_path, 1)
-    assert space.figure(tmp_path / "a.svg") == "data:image/svg+xml;base64,PHN2Zy8+IA=="
-    assert space.figure(tmp_path / "b.svg") == ""
-    assert space.link(tmp_path / "b.svg").href == "b.svg"
+    space = links.Embedding(tmp_path, 1)
+    assert space.embed_figure(tmp_path / "a.svg") == "data:image/svg+xml;base64,PHN2Zy8+IA=="
+    assert space.embed_figure(tmp_path / "b.svg") == ""
+    assert space.make_link(tmp_path / "b.svg").href == "b.svg"
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):
     ],
 )
 def test_a_heading_has_its_unit(column, words):
-    assert units.heading(column) == words
+    assert units.make_heading(column) == words
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
@@ -320,7 +321,7 @@ def test_a_damaged_file_of_a_run_is_told_with_the_folder_that_is_to_be_deleted(t
     if damage == "cut":
         file.write_text('{"host": ')
     with pytest.raises(StudyError, match=f"{file}: is missing or damaged; restore it or delete {file.parent} to run"):
-        machine_of_page._provenances(pd.DataFrame({"record": ["runs/a/record.json"]}), pd.DataFrame(), tmp_path)
+        machine_of_page._load_provenances(pd.DataFrame({"record": ["runs/a/record.json"]}), pd.DataFrame(), tmp_path)
 
 
 @pytest.mark.slow
@@ -333,9 +334,9 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     names = frame["record"].str.replace("/record.json", "", regex=False) + "+repeat~" + frame.index.astype(str)
     frame = frame.assign(record=names + "/record.json", records=names + "/record.json", runtime_s=frame.index / 7)
     one = tmp_path / "one.json"
-    one.write_text(json.dumps(provenance.collect() | {"host": {"name": "n1", "cpu": "", "cores": 1, "system": "",
-                                                                "cores_allowed": 1, "physical_cores_allowed": None,
-                                                                "cpu_quota_cores": None, "memory_mb": 1}}))  # fmt: skip
+    host = {"name": "n1", "cpu": "", "cores": 1, "system": "", "cores_allowed": 1, "physical_cores_allowed": None,
+            "cpu_quota_cores": None, "memory_mb": 1}  # fmt: skip
+    one.write_text(json.dumps(provenance.collect_provenance() | {"host": host}))
     for name in names:
         (tmp_path / "local" / name).mkdir()
         (tmp_path / "local" / name / "provenance.json").symlink_to(one)
@@ -344,7 +345,7 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     for name in registered:
         frame.to_csv(folder / "tables" / f"{name}.csv", index=False)
         (folder / "tables" / f"{name}.md").write_text("**t**: c\n\n| gpus | status | runtime_s |\n|---|---|---|\n")
-    whole = page.page(Study("test", "many", {}, (), tables=registered), MACHINE, folder)
+    whole = page.make_page(Study("test", "many", {}, (), tables=registered), MACHINE, folder)
     assert len(whole) < 10_000_000
     assert len(re.findall(r'<li id="run-', whole)) == many
     assert len(re.findall(r'<a href="#run-', whole)) >= many
@@ -366,9 +367,9 @@ def test_a_profiled_run_has_the_top_of_its_profile(made, profile, words):
 
 @pytest.mark.parametrize(("name", "has_ranks"), [("local", True), ("summit", False)])
 def test_a_service_node_is_not_shown_as_a_host_of_ranks(tmp_path, monkeypatch, name, has_ranks):
-    facts = provenance.collect()
-    monkeypatch.setattr(machine_of_page, "_provenances", lambda *_: [facts])
-    (line,) = machine_of_page.of_study(machine.load(name), pd.DataFrame(), pd.DataFrame(), tmp_path).hosts
+    facts = provenance.collect_provenance()
+    monkeypatch.setattr(machine_of_page, "_load_provenances", lambda *_: [facts])
+    (line,) = machine_of_page.describe_machine(machine.load(name), pd.DataFrame(), pd.DataFrame(), tmp_path).hosts
     assert line.startswith(f"{facts['host']['name']}: ")
     assert line.endswith("; launches the runs, and has no ranks") is not has_ranks
 
@@ -382,18 +383,18 @@ def test_no_file_of_elsewhere_is_shown(made, tmp_path, name):
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(tmp_path / "id_secret")
     with pytest.raises(StudyError, match=f"{name}: leads to {tmp_path}/id_secret, which is not in {tmp_path}/local"):
-        page.page(Study("test", "", {}, (), tables=("scaling",)), MACHINE, folder)
+        page.make_page(Study("test", "", {}, (), tables=("scaling",)), MACHINE, folder)
 
 
 def test_a_study_of_loads_alone(tmp_path):
     folder = tmp_path / "local" / "studies" / "test"
     folder.mkdir(parents=True)
-    write_json(tmp_path / "local" / "loading.json", {"provenance": provenance.collect()})
+    write_json(tmp_path / "local" / "loading.json", {"provenance": provenance.collect_provenance()})
     loads = pd.DataFrame([{"record": "loading.json", "status": "failed", "loader": "dask", "benchmark": "nt3",
                            "file": "train", "message": "exit code 1: no"}])  # fmt: skip
     loads.to_csv(folder / "loading.csv", index=False)
     pd.DataFrame().to_csv(folder / "runs.csv", index=False)
-    text = Seen(page.page(Study("test", "loads", {}), MACHINE, folder)).text
+    text = Seen(page.make_page(Study("test", "loads", {}), MACHINE, folder)).text
     assert "dask on nt3 train" in text
     assert "exit code 1: no" in text
     assert "This study has no runs." in text

@@ -32,7 +32,7 @@ def rows(path):
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measure_waits
 def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     process = start(tmp_path / "t.csv", rate=20)
     told = json.loads(process.stdout.readline())
@@ -65,7 +65,7 @@ class _Slow:
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measure_waits
 def test_readings_that_take_most_of_a_period_are_not_left_out(tmp_path):
     device, (read, write) = _Slow(), os.pipe()
     with open(read, "rb", buffering=0) as stop:
@@ -75,7 +75,7 @@ def test_readings_that_take_most_of_a_period_are_not_left_out(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measure_waits
 def test_a_kill_loses_less_than_a_second(tmp_path):
     process = start(tmp_path / "t.csv", rate=10)
     process.stdout.readline()
@@ -180,7 +180,7 @@ def test_a_node_s_first_process_alone_samples(tmp_path):
 def test_nodes_of_one_name_have_samplers_of_their_own(tmp_path, monkeypatch):
     """They have boot ids of their own."""
     with of_process(tmp_path):
-        monkeypatch.setattr(sampling, "boot_id", lambda: "11111111-2222-3333-4444-555555555555")
+        monkeypatch.setattr(sampling, "read_boot_id", lambda: "11111111-2222-3333-4444-555555555555")
         with of_process(tmp_path) as other:
             assert other._sampler
     assert len(list(tmp_path.glob("telemetry-*.csv"))) == 2

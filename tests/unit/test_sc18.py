@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.experiment import expansion, schemas
@@ -24,11 +24,13 @@ from study.records.record import make_record
 from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
 from study.report.figures import drawing, timeline, timeline_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.papers import points as paper_points
-from study.report.papers.sc18 import POINTS, loading_factor
+from study.report.papers.declaration import load_paper
+from study.report.papers.sc18 import loading_factor
 from study.report.tables import TABLES
 
+POINTS = load_paper("sc18").points
 NO_LOADING = loading_frame([], "c0de", Path("."))
 CODE = {"nt3": "c0de"}
 NODE, CPU, MEMORY, SECONDS = 159.21, 105.26, 12.08, 1567  # sc18, Table 1, batch size 20
@@ -211,7 +213,9 @@ def test_a_typo_in_the_study_is_one_line(tmp_path, old, new, words):
     assert old in text
     (tmp_path / "sc18.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(StudyError) as error:
-        expansion.expand("sc18", checked.load(tmp_path / "sc18.yaml", schemas.studies()), "sc18.yaml")
+        expansion.expand_study(
+            "sc18", validation.load_valid_yaml(tmp_path / "sc18.yaml", schemas.build_study_schema()), "sc18.yaml"
+        )
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -277,7 +281,9 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
 
 @pytest.mark.slow
 def test_both_modes_stand_in_one_figure(both_modes, tmp_path):
-    data = timeline.select(describe("sc18_figure3_4"), both_modes, "test", tmp_path / "theta", traced=False)
+    data = timeline.select_timeline(
+        load_description("sc18_figure3_4"), both_modes, "test", tmp_path / "theta", traced=False
+    )
     assert [run.title.rpartition(" ")[2] for run in data.runs] == ["cache", "flat"]
 
 
@@ -306,8 +312,8 @@ def test_points_of_two_modes_are_never_averaged(frame):
 
 def test_a_study_s_own_machine_is_not_further():
     study = expansion.load_study("sc18")
-    assert study.elsewhere("theta") == [Further("theta_flat", "sc18_flat")]
-    assert study.elsewhere("theta_flat") == []
+    assert study.select_elsewhere("theta") == [Further("theta_flat", "sc18_flat")]
+    assert study.select_elsewhere("theta_flat") == []
 
 
 # Table 1
@@ -409,25 +415,27 @@ def test_without_sensors_the_columns_are_empty_with_the_reason(frame, tmp_path):
     assert table.frame.loc[0, ["node_power_w", "energy_j", "node_power_time_j", "power_runtime_j"]].isna().all()
     assert "missing power or energy: no power sensor here" in table.markdown()
     assert len(table.frame) == 5 and table.frame["published_energy_j"].notna().all()
-    data = timeline.select(describe("sc18_figure3_4"), runs, "test", tmp_path / "theta", traced=False)
+    data = timeline.select_timeline(load_description("sc18_figure3_4"), runs, "test", tmp_path / "theta", traced=False)
     assert data.runs[0].reason == "no power: no power sensor here"
-    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write_figure(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "no power: no power sensor here" in (tmp_path / "f.svg").read_text()
 
 
 @pytest.mark.slow
 def test_power_over_time_of_runs_that_were_not_traced(measured, tmp_path):
     (run,) = one_node()
-    data = timeline.select(describe("sc18_figure3_4"), measured(run), "test", tmp_path / "theta", traced=False)
+    data = timeline.select_timeline(
+        load_description("sc18_figure3_4"), measured(run), "test", tmp_path / "theta", traced=False
+    )
     (drawn,) = data.runs
     assert drawn.title == "NT3, 1 rank, weak scaling, read_csv (base), memory mode cache"
     assert [line.label for line in drawn.lines] == ["node", "cpu", "memory"]
     assert np.nanmean(drawn.lines[0].mean) == pytest.approx(NODE, rel=1e-2)
     assert drawn.communication == {}
-    drawing.write(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    drawing.write_figure(timeline_drawing.draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "busy share" not in (tmp_path / "f.svg").read_text()
     study = expansion.load_study("sc18")
-    first, sixth = (sources.of_figure(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))
+    first, sixth = (sources.select_figure_sources(study, name).runs for name in ("sc18_figure3_4", "sc18_figure6"))
     assert [(run.gpus, run["batch_size"], run["trace"]) for run in first] == [(1, 20, False)] * 3
     assert [(run.gpus, run["trace"]) for run in sixth] == [(400, True)]
 

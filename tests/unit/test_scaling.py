@@ -9,7 +9,7 @@ import pytest
 from study.core.errors import StudyError
 from study.core.files import write_sealed
 from study.data import feature_scaling
-from study.data.loaders import map_matrix, touch
+from study.data.loaders import map_matrix, touch_pages
 from study.experiment import conversions
 
 
@@ -20,15 +20,16 @@ def matrices():
 
 
 @pytest.mark.parametrize(
-    "fit", [feature_scaling.max_abs, feature_scaling.min_max, lambda first, _: feature_scaling.standard(first)]
+    "fit",
+    [feature_scaling.fit_max_abs, feature_scaling.fit_min_max, lambda first, _: feature_scaling.fit_standard(first)],
 )
 def test_scaled_beforehand(tmp_path, matrices, fit):
     scaler = fit(*matrices)
-    feature_scaling.save(
+    feature_scaling.save_scalers(
         {"train": scaler, "train.more": fit(*(matrix + 1 for matrix in matrices))}, tmp_path / "scalers.npz"
     )
-    feature_scaling.prepare(
-        matrices[0], feature_scaling.saved(tmp_path / "scalers.npz", "train"), tmp_path / "train.npy"
+    feature_scaling.write_scaled(
+        matrices[0], feature_scaling.load_scaler(tmp_path / "scalers.npz", "train"), tmp_path / "train.npy"
     )
     scaler.apply(matrices[0])
     assert np.load(tmp_path / "train.npy").tobytes() == matrices[0].tobytes()
@@ -41,10 +42,10 @@ def test_a_file_that_was_scaled_from_other_converted_files_is_refused(tmp_path, 
     write_sealed(sidecars["train"], {**table, "sha256": "first", "source": {"bytes": 9, "sha256": "b"}})
     assert not conversions.has_other_scaling(scaled, sidecars), "there is none"
     write_sealed(scaled, conversions.describe_scaling(sidecars))
-    conversions.check_scaled(scaled, sidecars)
+    conversions.check_scaled_file(scaled, sidecars)
     with monkeypatch.context() as patch, pytest.raises(StudyError, match="scaled.json: its file was scaled from other"):
         patch.setattr(feature_scaling, "SCALING_VERSION", 99)
-        conversions.check_scaled(scaled, sidecars)
+        conversions.check_scaled_file(scaled, sidecars)
     write_sealed(sidecars["train"], {**table, "sha256": "second", "source": {"bytes": 9, "sha256": "b"}})
     assert conversions.has_other_scaling(scaled, sidecars)
 
@@ -54,8 +55,8 @@ def test_a_wide_matrix_is_scaled_as_its_columns_alone(matrices):
     matrix = matrices[0]
     matrix[3, 2] = np.nan
     drawn = matrix[:, [1, 2, 5]].copy()
-    feature_scaling.standard(drawn).apply(drawn)
-    feature_scaling.standard(matrix).apply(matrix)
+    feature_scaling.fit_standard(drawn).apply(drawn)
+    feature_scaling.fit_standard(matrix).apply(matrix)
     assert matrix[:, [1, 2, 5]].tobytes() == drawn.tobytes()
 
 
@@ -68,7 +69,7 @@ def test_what_is_written_to_a_mapped_matrix_stays_with_the_process(tmp_path, mat
 
 def test_touching_reads_a_value_of_each_page(tmp_path):
     np.save(tmp_path / "m.npy", np.ones((8, 1024), dtype=np.float32))
-    assert touch(map_matrix(tmp_path / "m.npy")) == 8
+    assert touch_pages(map_matrix(tmp_path / "m.npy")) == 8
 
 
 def test_a_file_that_is_no_matrix(tmp_path):
@@ -85,7 +86,7 @@ def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
 import re, sys
 import numpy as np
 from study.data.loaders import map_matrix
-from study.backends.tensorflow.input import batches
+from study.backends.tensorflow.input import make_batches
 from study.data.order import EpochOrder
 from study.data.samples import Arrays
 def anonymous():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from snakemake.utils import QuotedFormatter, SequenceFormatter
 
 from study import plan
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.configuration import load_named
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
@@ -25,7 +25,7 @@ from study.experiment import inputs
 from study.launch import spots
 from study.machines import batch_jobs, host_check, queues, remote, run_layout
 from study.machines.batch_systems import BATCH_SYSTEMS, Job
-from study.workloads import get
+from study.workloads import load_workload
 
 PRINT = ["printf", r"%s\0"]
 SHARED = [HealthCheck.function_scoped_fixture]  # each example looks at its own output
@@ -56,7 +56,9 @@ def test_the_fields_of_several_words_have_no_value_of_a_file(monkeypatch):
     spec = load_named("benchmarks", "nt3")
     shape = {"train_samples": 30, "test_samples": 10, "features": 60}
     dataset = SimpleNamespace(benchmark="nt3", spec=spec, shape=shape)
-    assert get("nt3", spec) and re.fullmatch(r"--rows \d+ --columns \d+", inputs.expected_options(dataset, "train"))
+    assert load_workload("nt3", spec) and re.fullmatch(
+        r"--rows \d+ --columns \d+", inputs.build_shape_options(dataset, "train")
+    )
 
 
 @IN_ONE_FOLDER
@@ -208,9 +210,9 @@ def test_a_rank_s_command_line(words, host, horovodrun, tmp_path):
 
     command = get_run_command([*PRINT, *words], "127.0.0.1", ["lo"], 1)
     slot = SimpleNamespace(hostname=host, **SLOT)
-    assert hostile.words_of(horovodrun._rank_command(command, slot, {}), tmp_path) == words
+    assert hostile.words_of(horovodrun._build_rank_command(command, slot, {}), tmp_path) == words
     shown = get_run_command(["sh", "-c", r'printf "%s\0" "$HOROVOD_HOSTNAME" "$HOROVOD_GLOO_IFACE"'], "", ["eth0"], 1)
-    told = hostile.words_of(horovodrun._rank_command(shown, slot, {host: "ib0"}), tmp_path)
+    told = hostile.words_of(horovodrun._build_rank_command(shown, slot, {host: "ib0"}), tmp_path)
     assert told == [host, "ib0"]
 
 
@@ -235,8 +237,8 @@ def test_a_command_on_another_host(words, folder, horovodrun, elsewhere, tmp_pat
     with monkeypatch.context() as patch:
         patch.chdir(place)
         as_horovod_does = shlex.quote(f"cd {os.getcwd()} > /dev/null 2>&1 ; {command}")
-        line = horovodrun._through_remote(as_horovod_does, "HOST")
-        own = shlex.join([*spots.ALONE, remote.__file__, "HOST", command])
+        line = horovodrun._build_remote_command(as_horovod_does, "HOST")
+        own = shlex.join([*spots.ISOLATED_PYTHON, remote.__file__, "HOST", command])
     for each in (line, own):
         assert hostile.words_of(each, place, variables=elsewhere) == [str(place), *words]
     assert not list(tmp_path.rglob("touched"))
@@ -271,17 +273,17 @@ def test_names_of_hosts_and_interfaces_are_refused_if_a_shell_would_read_them(na
     machine = configuration.load_named("machines", "local") | {"hosts": {name: 1}, "interface": name}
     if not re.fullmatch("[A-Za-z0-9]+", name):
         with pytest.raises(StudyError):
-            checked.check(machine, "machines", "m.yaml")
+            validation.validate(machine, "machines", "m.yaml")
 
 
 def test_a_line_break_at_the_end_is_part_of_a_name():
     """Python's ``$`` also stands before it; names in configurations reach command lines."""
     for name in ("tiny\n", "-x", "a;b", ""):
         with pytest.raises(StudyError, match="study: "):
-            checked.check({"study": name, "machine": "m", "data_dir": "d", "results_dir": "r"}, "config", "c")
+            validation.validate({"study": name, "machine": "m", "data_dir": "d", "results_dir": "r"}, "config", "c")
     for folder in ("-x", "a{b}", "", "data\n"):
         with pytest.raises(StudyError, match="data_dir: "):
-            checked.check({"study": "s", "machine": "m", "data_dir": folder, "results_dir": "r"}, "config", "c")
+            validation.validate({"study": "s", "machine": "m", "data_dir": folder, "results_dir": "r"}, "config", "c")
 
 
 def test_the_laboratory_takes_no_strange_folder_or_host():

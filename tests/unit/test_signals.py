@@ -80,7 +80,7 @@ def test_an_ignored_signal_stays_ignored(number):
 def test_handlers_are_put_back():
     before, former = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:
-        with signals.handled(signals.leave):
+        with signals.replace_handlers(signals.exit_on_signal):
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             with pytest.raises(SystemExit) as ended:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -107,4 +107,4 @@ def test_handlers_are_installed_in_one_place():
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("signal.signal", "signal.sigaction")
     }
-    assert calls == OF_THEIR_OWN, "install it by study.core.signals.handle, which leaves ignored signals alone"
+    assert calls == OF_THEIR_OWN, "install it by study.core.signals.set_handlers, which leaves ignored signals alone"

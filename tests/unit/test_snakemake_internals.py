@@ -150,7 +150,7 @@ def test_rules_of_the_user_s_own_snakefile_are_no_module(seen, tmp_path):
 @pytest.mark.parametrize(("of_user", "packed"), [({}, 2), ({"small": 3}, 3)])
 def test_groups_are_packed_as_we_or_the_user_say(seen, of_user, packed):
     run("dryrun", groups=of_user)
-    assert snakemake_internals.packed(seen["workflow"]) == {"small": packed}
+    assert snakemake_internals.get_group_components(seen["workflow"]) == {"small": packed}
 
 
 @pytest.mark.parametrize(
@@ -385,14 +385,14 @@ def test_a_signal_does_not_wait_for_the_lock_of_the_code_below_it(number):
 def test_the_executor_and_unlock_of_the_line_and_of_a_profile(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text("executor: cluster-generic\n")
-    assert snakemake_internals.read_line(["-n"]).executor is None
-    asked = snakemake_internals.read_line(["-n", "--profile", str(tmp_path), "--unlock"])
+    assert snakemake_internals.parse_command_line(["-n"]).executor is None
+    asked = snakemake_internals.parse_command_line(["-n", "--profile", str(tmp_path), "--unlock"])
     assert (asked.executor, asked.unlock) == ("cluster-generic", True)
     assert capsys.readouterr().err == ""
 
 
 def test_a_locked_folder_s_message_is_ours(monkeypatch):
     monkeypatch.setattr(exceptions, "LockException", exceptions.LockException)
-    snakemake_internals.replace_message_of_lock(lambda: "held by process 7")
+    snakemake_internals.replace_lock_message(lambda: "held by process 7")
     with pytest.raises(exceptions.WorkflowError, match="^held by process 7$"):
         raise exceptions.LockException()

@@ -115,14 +115,14 @@ def _classes(path):
 
 
 def now(found):
-    source_state._state_now.cache_clear()  # a process of Snakemake looks once
+    source_state._read_state_once.cache_clear()  # a process of Snakemake looks once
     return found()
 
 
 def noted(sidecar, found, token=None):
     """A sidecar as a conversion leaves it."""
     paths = found()
-    note = source_state.note(source_state.state(paths), paths, token)
+    note = source_state.make_note(source_state.read_state(paths), paths, token)
     write_sealed(sidecar, {"shape": [1, 1], "source": {"bytes": 1, "sha256": ""}, "read": note})
 
 
@@ -141,18 +141,18 @@ def test_any_change_and_no_change(tmp_path_factory, kind, is_large, data):
         patch.setattr(source_state, "MOST_BYTES", 0 if is_large else 10**6)
         noted(sidecar, found)
         paths = now(found)
-        assert source_state.token(paths, sidecar) is None
+        assert source_state.choose_token(paths, sidecar) is None
         files = [path for each in map(Path, paths) for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
         chosen = data.draw(st.sampled_from([path for path in files if path.is_file()]), label="file")
         name = data.draw(st.sampled_from(sorted(changes)), label="change")
         change, is_other = changes[name]
         change(chosen, data.draw(st.integers(0, 10**6), label="place"))
         paths = now(found)
-        token = source_state.token(paths, sidecar)
+        token = source_state.choose_token(paths, sidecar)
         assert (token is not None) == is_other
         noted(sidecar, found, token)
         paths = now(found)
-        assert source_state.token(paths, sidecar) == token, "once"
+        assert source_state.choose_token(paths, sidecar) == token, "once"
 
 
 @pytest.mark.parametrize(("limit", "is_other"), [(10**6, False), (0, True)])
@@ -161,7 +161,7 @@ def test_another_time_alone_counts_only_where_content_is_not_compared(tmp_path, 
     found = listed(tmp_path)
     noted(tmp_path / "sidecar.json", found)
     os.utime(tmp_path / "x-1", (1, 1))
-    assert (source_state.token(now(found), tmp_path / "sidecar.json") is not None) == is_other
+    assert (source_state.choose_token(now(found), tmp_path / "sidecar.json") is not None) == is_other
 
 
 def test_a_large_file_that_another_replaces_with_its_size_and_time(tmp_path, monkeypatch):
@@ -171,4 +171,4 @@ def test_a_large_file_that_another_replaces_with_its_size_and_time(tmp_path, mon
     path.write_bytes(CONTENT * 1000)
     noted(tmp_path / "sidecar.json", found)
     rewritten(path, CONTENT.replace(b"25", b"75") * 1000)
-    assert source_state.token(now(found), tmp_path / "sidecar.json")
+    assert source_state.choose_token(now(found), tmp_path / "sidecar.json")

@@ -38,14 +38,16 @@ def imports(*rules):
 def test_the_rules_import_nothing_heavy():
     statements = imports(*sorted(path.stem for path in (ROOT / "rules").glob("*.smk")))
     assert "study.workflow" in statements and "study.report" in statements
-    assert imported(f"{statements}\nfrom study.workflow import planned, start") == []
+    assert imported(f"{statements}\nfrom study.workflow import workflow_plan, start") == []
 
 
 @pytest.mark.slow
 def test_a_batch_job_imports_nothing_for_the_analysis():
     statements = imports("common", "loading", "training")
     assert imported(statements, ANALYSIS) == []
-    assert imported(f"{statements}\nfrom study.workflow import planned", ANALYSIS) == ANALYSIS, "and this would see it"
+    assert imported(f"{statements}\nfrom study.workflow import workflow_plan", ANALYSIS) == ANALYSIS, (
+        "and this would see it"
+    )
 
 
 def test_horovod_has_what_we_replace():

@@ -8,15 +8,15 @@ from scipy import stats
 
 from study.core.statistics import (
     LogSample,
-    exact,
-    from_interval,
-    holm,
-    log_sample,
-    p_value,
-    pooled_variance,
-    ratio_interval,
-    smallest_detectable,
+    adjust_by_holm,
+    compare_geometric_means,
+    compute_p_value,
+    find_detectable_ratio,
+    make_exact_sample,
+    make_sample_from_interval,
+    pool_variance,
     summarize,
+    summarize_ratios,
 )
 
 CASES = [
@@ -48,8 +48,8 @@ def test_summarize(values, n, mean, ci95):
 
 def test_welch_s_ratio_against_values_worked_out_by_hand():
     """Logarithms 1, 2, 3 and 0, 0, 1, 1: means 2 and 0.5, variances 1 / 3 and (1 / 3) / 4 of the means."""
-    one, other = log_sample(np.exp([1.0, 2.0, 3.0])), log_sample(np.exp([0.0, 0.0, 1.0, 1.0]))
-    ratio, low, high = ratio_interval(one, other, 0.05)
+    one, other = summarize_ratios(np.exp([1.0, 2.0, 3.0])), summarize_ratios(np.exp([0.0, 0.0, 1.0, 1.0]))
+    ratio, low, high = compare_geometric_means(one, other, 0.05)
     freedom = (1 / 3 + 1 / 12) ** 2 / ((1 / 3) ** 2 / 2 + (1 / 12) ** 2 / 3)
     assert freedom == pytest.approx(3.0, abs=0.02)
     half = 2.3534 * math.sqrt(1 / 3 + 1 / 12)  # t(0.95, 3), from a printed table
@@ -58,14 +58,18 @@ def test_welch_s_ratio_against_values_worked_out_by_hand():
 
 
 def test_an_exact_reference_leaves_student_s_interval():
-    now = log_sample([2.0, 2.2, 2.4])
-    assert ratio_interval(now, exact(2.0), 0.05)[1:] == pytest.approx([end / 2 for end in now.interval(0.05)])
-    assert ratio_interval(exact(3.0), exact(2.0), 0.05) == pytest.approx((1.5, 1.5, 1.5))
+    now = summarize_ratios([2.0, 2.2, 2.4])
+    assert compare_geometric_means(now, make_exact_sample(2.0), 0.05)[1:] == pytest.approx(
+        [end / 2 for end in now.interval(0.05)]
+    )
+    assert compare_geometric_means(make_exact_sample(3.0), make_exact_sample(2.0), 0.05) == pytest.approx(
+        (1.5, 1.5, 1.5)
+    )
 
 
 def test_a_sample_is_known_again_from_its_interval():
-    sample = log_sample([2.0, 2.2, 2.5, 2.1])
-    again = from_interval(4, *sample.interval(0.05), 0.05)
+    sample = summarize_ratios([2.0, 2.2, 2.5, 2.1])
+    again = make_sample_from_interval(4, *sample.interval(0.05), 0.05)
     assert (again.mean, again.deviation) == pytest.approx((sample.mean, sample.deviation))
 
 
@@ -78,18 +82,20 @@ def test_welch_s_interval_fails_on_one_side_as_often_as_asked(repeats, of_refere
         failed = 0
         for _ in range(4000):
             now, then = random.normal(0, noise, repeats), random.normal(0, 0.02, of_reference)
-            failed += ratio_interval(log_sample(np.exp(now)), log_sample(np.exp(then)), 0.05)[1] > 1
+            failed += (
+                compare_geometric_means(summarize_ratios(np.exp(now)), summarize_ratios(np.exp(then)), 0.05)[1] > 1
+            )
         assert 0.035 < failed / 4000 < 0.065
 
 
 def test_the_t_test_of_ratios_against_scipy():
     logarithms = [0.1, 0.2, -0.05, 0.3]
-    sample = log_sample(np.exp(logarithms))
-    assert p_value(sample) == pytest.approx(stats.ttest_1samp(logarithms, 0).pvalue)
+    sample = summarize_ratios(np.exp(logarithms))
+    assert compute_p_value(sample) == pytest.approx(stats.ttest_1samp(logarithms, 0).pvalue)
     low, high = sample.interval(0.025)
-    assert (low > 1 or high < 1) == (p_value(sample) < 0.05)
-    assert math.isnan(p_value(log_sample([1.1])))
-    assert (p_value(log_sample([1.0, 1.0])), p_value(log_sample([1.25, 1.25]))) == (1, 0)
+    assert (low > 1 or high < 1) == (compute_p_value(sample) < 0.05)
+    assert math.isnan(compute_p_value(summarize_ratios([1.1])))
+    assert (compute_p_value(summarize_ratios([1.0, 1.0])), compute_p_value(summarize_ratios([1.25, 1.25]))) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -102,23 +108,23 @@ def test_the_t_test_of_ratios_against_scipy():
     ],
 )
 def test_holm_by_hand(p_values, adjusted):
-    assert holm(p_values) == pytest.approx(adjusted, nan_ok=True)
+    assert adjust_by_holm(p_values) == pytest.approx(adjusted, nan_ok=True)
 
 
 @pytest.mark.parametrize("blocks", [2, 3, 5, 10, 34])
 @pytest.mark.parametrize("error", [0.05, 0.005])
 def test_the_smallest_detectable_effect_is_found_with_the_power_that_was_asked(blocks, error):
     """By SciPy's noncentral t distribution."""
-    effect = math.log(smallest_detectable(LogSample(blocks, 0.3, 0.01), error, power=0.8))
+    effect = math.log(find_detectable_ratio(LogSample(blocks, 0.3, 0.01), error, power=0.8))
     limit = stats.t.ppf(1 - error / 2, blocks - 1)
     assert stats.nct.sf(limit, blocks - 1, effect * math.sqrt(blocks) / 0.01) == pytest.approx(0.8, abs=1e-3)
 
 
 def test_the_smallest_detectable_effect_beside_a_printed_one():
     """Cohen's table for a paired t-test: 34 pairs find half a standard deviation with power 0.8 (33.4 exactly)."""
-    assert math.log(smallest_detectable(LogSample(33.367, 0.0, 1.0), 0.05)) == pytest.approx(0.5, abs=1e-3)
-    assert math.isnan(smallest_detectable(log_sample([1.1]), 0.05))
-    assert smallest_detectable(LogSample(10, 0.0, 0.0), 0.05) == 1
+    assert math.log(find_detectable_ratio(LogSample(33.367, 0.0, 1.0), 0.05)) == pytest.approx(0.5, abs=1e-3)
+    assert math.isnan(find_detectable_ratio(summarize_ratios([1.1]), 0.05))
+    assert find_detectable_ratio(LogSample(10, 0.0, 0.0), 0.05) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,4 +142,4 @@ def test_the_smallest_detectable_effect_beside_a_printed_one():
     ],
 )
 def test_a_group_that_is_apart_says_nothing_about_the_others(variances, freedom, floor, expected):
-    assert pooled_variance(variances, freedom, floor) == pytest.approx(expected, nan_ok=True)
+    assert pool_variance(variances, freedom, floor) == pytest.approx(expected, nan_ok=True)

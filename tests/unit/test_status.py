@@ -19,7 +19,7 @@ from study.records import failures, run_states
 
 def test_done_running_failed_and_to_do(make_run, tmp_path, monkeypatch, capsys):
     grid_of_four = {"benchmark": "nt3", "scaling": "weak", "gpus": [1, 2, 4, 6], "loader": "npy", "epochs": 1}
-    study = expansion.expand("test", {**STUDY, "runs": [grid_of_four]}, "test.yaml")
+    study = expansion.expand_study("test", {**STUDY, "runs": [grid_of_four]}, "test.yaml")
     make_run(study.runs[0])
     make_run(study.runs[1], status="failed")
     (tmp_path / "local" / "runs" / study.runs[2].directory / "ranks").mkdir(parents=True)
@@ -65,9 +65,9 @@ def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(number_types.count, "0"), (number_types.count, "-5"), (number_types.count, "1.5"), (number_types.seconds, "-4"),
-     (number_types.seconds, "nan"), (number_types.seconds, "inf"), (number_types.rate, "0"),
-     (options.FOLDER.function, "")],
+    [(number_types.parse_count, "0"), (number_types.parse_count, "-5"), (number_types.parse_count, "1.5"),
+     (number_types.parse_seconds, "-4"), (number_types.parse_seconds, "nan"), (number_types.parse_seconds, "inf"),
+     (number_types.parse_rate, "0"), (options.FOLDER.function, "")],
 )  # fmt: skip
 def test_arguments_that_would_measure_nothing_are_refused(kind, text):
     with pytest.raises((argparse.ArgumentTypeError, ValueError), match="must be"):

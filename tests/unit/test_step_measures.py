@@ -12,7 +12,7 @@ from fake_communicator import FakeCommunicator
 from study.backends.tensorflow import devices
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.backends.tensorflow.trainer import KerasTrainer
-from study.communication.horovod import nccl_version
+from study.communication.horovod import format_nccl_version
 from study.core.csv_columns import Columns
 from study.instruments import phases
 from study.records import record
@@ -65,8 +65,8 @@ def test_what_is_not_measured_is_left_out():
 @pytest.mark.slow
 def test_sums_are_no_part_of_the_state(trained, monkeypatch):
     counted = []
-    state = KerasTrainer.state
-    monkeypatch.setattr(KerasTrainer, "state", lambda self: counted.append(len(state(self))) or state(self))
+    state = KerasTrainer.get_state
+    monkeypatch.setattr(KerasTrainer, "get_state", lambda self: counted.append(len(state(self))) or state(self))
     trained(2, "run", checkpoint_epochs=1, epochs=3)
     assert len(counted) >= 2
     assert len(set(counted)) == 1, "before the first step as after the first epoch"
@@ -91,4 +91,4 @@ def test_the_first_epoch_s_excess():
 
 
 def test_nccl_s_version_codes():
-    assert (nccl_version(21805), nccl_version(2804)) == ("2.18.5", "2.8.4")
+    assert (format_nccl_version(21805), format_nccl_version(2804)) == ("2.18.5", "2.8.4")

@@ -48,7 +48,7 @@ def run_all(folder, code, workers=2, servers=1, strategy="parameter_server", spo
     folder.mkdir(exist_ok=True)
     (folder / "phases.jsonl").write_text("")
     code = processes.run_all(list_roles(strategy, workers, servers), folder, [sys.executable, "-c", OWN + code], spots)
-    return code, processes.told(folder)
+    return code, processes.read_process_results(folder)
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
     monkeypatch.setattr(processes, "GRACE_S", 1)
     ends = f"{KILLED} if name == {doomed!r} else time.sleep(1 if name == 'chief0' else 60)"
     code, _ = run_all(tmp_path, ends, spots=spots)
-    found = failure.failure_of(tmp_path, code, None, [])
+    found = failure.diagnose_failure(tmp_path, code, None, [])
     assert (found["kind"], found["rank"], found["message"]) == (kind, rank, message)
-    assert processes.workers_lost(tmp_path) == workers_lost
+    assert processes.count_lost_workers(tmp_path) == workers_lost
     assert code == (0 if doomed == "worker1" else 137)
 
 
@@ -156,7 +156,7 @@ def test_a_killed_process_is_named(tmp_path, monkeypatch, elsewhere, spots, doom
 )  # fmt: skip
 def test_any_signal_is_told(code, words):
     """Real-time signals begin at 34 with glibc, which keeps 32 and 33 for itself (signal(7), nptl(7))."""
-    assert processes.how(code) == words
+    assert processes.describe_exit_code(code) == words
 
 
 @pytest.mark.parametrize(("told", "code"), [(163, -35), (192, -64), (137, -9), (128, 128), (193, 193), (255, 255)])
@@ -197,7 +197,7 @@ def test_workers_in_step_end_together(tmp_path):
 def test_a_process_that_told_its_error_is_quoted(tmp_path):
     code, _ = run_all(tmp_path, "sys.exit(1) if number == 0 else time.sleep(60)")
     log = ["[0]<stderr>:error: the loss is not finite from step 7 on (loss nan); lower the learning rate"]
-    found = failure.failure_of(tmp_path, code, None, log)
+    found = failure.diagnose_failure(tmp_path, code, None, log)
     assert (found["kind"], found["rank"]) == ("diverged", 0)
     assert found["message"].startswith("error: the loss is not finite from step 7 on")
 
@@ -277,32 +277,32 @@ def test_a_channel_notices_who_has_gone(over_tcp):
     root, one, two = channels(3, f"127.0.0.1:{held.getsockname()[1]}" if over_tcp else None)
     held.close()
     counted = {*counters._read_sockets()}
-    assert bool(counted & root.sockets()) == over_tcp
-    assert not counted & root.sockets() & {*counters.Traffic(root.sockets())._read_counters()}
+    assert bool(counted & root.list_sockets()) == over_tcp
+    assert not counted & root.list_sockets() & {*counters.Traffic(root.list_sockets())._read_counters()}
     two.close()
-    asked = threading.Thread(target=lambda: one.answer(one.asked() + "!"))
+    asked = threading.Thread(target=lambda: one.answer(one.receive() + "!"))
     asked.start()
     assert root.ask("there") == {1: "there!"}
     assert root.lost == {2}
     root.close()
     with pytest.raises(EOFError):
-        one.asked()
+        one.receive()
 
 
 def test_roles_have_names_and_places():
     cluster = list_roles("parameter_server", 2, 1)
     assert list(map(str, cluster)) == ["chief", "worker 0", "worker 1", "server 0"]
     addresses = ["h:1", "h:2", "h:3", "h:4"]
-    variables = Place(3, 4, "c", "k").variables(cluster, addresses)
+    variables = Place(3, 4, "c", "k").build_variables(cluster, addresses)
     assert json.loads(variables["TF_CONFIG"]) == {
         "cluster": {"chief": ["h:1"], "worker": ["h:2", "h:3"], "ps": ["h:4"]},
         "task": {"type": "ps", "index": 0},
     }
-    assert Place.own(variables) == Place(3, 4, "c", "k", addresses=tuple(addresses))
+    assert Place.from_environment(variables) == Place(3, 4, "c", "k", addresses=tuple(addresses))
     place = Place(3, 4, "c", "k", ("a", "a", "b", "b"), tuple(addresses))
-    assert Place.own(place.variables(cluster, addresses)) == place
-    assert [place.number_on_host(number) for number in range(4)] == [0, 1, 0, 1]
-    assert place.local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
+    assert Place.from_environment(place.build_variables(cluster, addresses)) == place
+    assert [place.count_earlier_on_host(number) for number in range(4)] == [0, 1, 0, 1]
+    assert place.list_local_ranks(cluster) == [0, 0], "one worker beside the chief, one beside the server"
     assert list_roles("ddp", 1, 0) == [Role("worker", 0)]
 
 
@@ -357,5 +357,5 @@ def test_the_worker_that_cannot_read_an_image_tells_which():
             assert question == shards.UNREADABLE
             return {1: None, 2: "shard-00000.tfrecord: record 134: is neither JPEG nor PNG", 3: None}
 
-    found = shards._Elsewhere(Reader(images=None), "pyfunc_0", Asked()).failure()
+    found = shards._WorkerReader(Reader(images=None), "pyfunc_0", Asked()).failure()
     assert str(found) == "shard-00000.tfrecord: record 134: is neither JPEG nor PNG"

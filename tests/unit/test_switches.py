@@ -15,10 +15,10 @@ from fake_communicator import FakeCommunicator
 
 from study import plan, workloads
 from study.backends.tensorflow import build, devices, precision
-from study.backends.tensorflow.dropout import seed_dropout
+from study.backends.tensorflow.seeds import seed_dropout
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.backends.tensorflow.trainer import KerasTrainer
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.data import order as sample_order
 from study.experiment import autotuning, learning_rate, schemas
@@ -70,7 +70,7 @@ def test_a_switch_is_a_variable_of_its_own_and_nothing_else(tmp_path, monkeypatc
     """And the default sets none, whatever the shell has."""
     folder = tmp_path.__class__("run")
     usual, changed = (
-        variables.of_ranks(define(expand(**each)[0]), folder, 900, dict.fromkeys(set_to, "shell"))
+        variables.make_rank_environment(define(expand(**each)[0]), folder, 900, dict.fromkeys(set_to, "shell"))
         for each in ({key: point[key] for key in WEAK if key in point}, point)
     )
     own = {name: value for name, value in usual.items() if name in set_to}
@@ -81,9 +81,9 @@ def test_a_switch_is_a_variable_of_its_own_and_nothing_else(tmp_path, monkeypatc
 
 def test_a_switch_is_stronger_than_the_machine_s_file():
     run = define(expand(kmp_blocktime_ms=3, fusion_threshold_mb=1)[0], on="theta")
-    found = variables.of_run(run, Path("run"), 900)
+    found = variables.define_run_variables(run, Path("run"), 900)
     assert (found["KMP_BLOCKTIME"], found["HOROVOD_FUSION_THRESHOLD"]) == ("3", "1048576")
-    usual = variables.of_run(define(expand()[0], on="theta"), Path("run"), 900)
+    usual = variables.define_run_variables(define(expand()[0], on="theta"), Path("run"), 900)
     assert usual["KMP_BLOCKTIME"] == "0"
 
 
@@ -158,7 +158,7 @@ def test_what_does_not_fit_together_is_refused_with_the_key(point, message):
 def test_a_mistake_is_told_with_the_nearest_name(key, value, message):
     runs = [{"benchmark": "nt3", "scaling": "strong", "gpus": 1, "loader": "npy", key: value}]
     with pytest.raises(StudyError) as told:
-        checked.check({**STUDY, "runs": runs}, schemas.studies(), "test.yaml")
+        validation.validate({**STUDY, "runs": runs}, schemas.build_study_schema(), "test.yaml")
     assert message in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -168,7 +168,7 @@ def refused(on, **point):
     runs = expand(**point)
     settings = machine.load(on) if isinstance(on, str) else on
     study = Study("test", "a test", {}, runs)
-    return [line for line in plan.refused(study, settings, {}) if "test.yaml" in line]
+    return [line for line in plan.list_refusals(study, settings, {}) if "test.yaml" in line]
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):
     run = define(expand(lustre_stripes=4, loader="npy")[0], on="theta", data_dir="/data")
     assert all(each["path"].startswith("/data/stripes-4/converted/") for each in run.data.values())
     settings = machine.load("theta")
-    found = plan.refused(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
+    found = plan.list_refusals(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
     assert any("lfs, Lustre's own program, is not on PATH" in line for line in found)
     monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
-    found = plan.refused(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
+    found = plan.list_refusals(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
     assert not [line for line in found if "lfs" in line]
 
 
@@ -301,7 +301,7 @@ class Held:
 
 def steps_of(run, epochs_before=0):
     """(learning rate, momentum) of each step from a run's begin, or from where it resumes."""
-    held, found = Held(learning_rate.scaled(run, 4)), []
+    held, found = Held(learning_rate.scale_rate(run, 4)), []
     schedule = Schedule(held, run, FakeCommunicator(size=4), STEPS, [0.5] * epochs_before)
     for _ in range((8 - epochs_before) * STEPS):
         if schedule.changes:
@@ -318,7 +318,7 @@ def test_the_learning_rate_of_every_step_is_the_closed_form(name):
     for epochs_before in (0, 1, 2, 5, 7):
         found = [rate for rate, _ in steps_of(run, epochs_before)]
         assert found == pytest.approx(expected[epochs_before * STEPS :], rel=1e-6), epochs_before
-    rates = [learning_rate.rate_at(run, 4, t, STEPS) for t in range(40)]
+    rates = [learning_rate.compute_rate(run, 4, t, STEPS) for t in range(40)]
     assert rates == pytest.approx(expected, rel=1e-12)
 
 
@@ -350,7 +350,7 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
     for t in range(12):
         schedule.apply_schedule()
         step()
-        rate, before = (learning_rate.rate_at(run, 4, each, STEPS) for each in (t, max(t - 1, 0)))
+        rate, before = (learning_rate.compute_rate(run, 4, each, STEPS) for each in (t, max(t - 1, 0)))
         velocity = 0.9 * rate / before * velocity - rate * 0.5
         expected += velocity
     assert weight.numpy() == pytest.approx(expected, rel=1e-6)
@@ -362,7 +362,7 @@ def test_the_momentum_is_set_also_of_an_optimizer_that_scales_the_loss():
     run = momentum_run(warmup_epochs=2, warmup="momentum_corrected", precision="mixed_float16")
     optimizer = keras.optimizers.SGD(1.0, momentum=0.9)
     build.make_momentum_variable(optimizer, run)
-    scaling = precision.with_loss_scale(optimizer, run)
+    scaling = precision.add_loss_scale(optimizer, run)
     assert scaling is not optimizer
     trainer = types.SimpleNamespace(model=types.SimpleNamespace(optimizer=scaling))
     KerasTrainer.set_momentum(trainer, 0.5)
@@ -377,18 +377,18 @@ def test_a_model_may_have_as_many_layers_with_dropout_as_the_large_bert():
     optimizer = types.SimpleNamespace(iterations=5)
     seed_dropout(types.SimpleNamespace(optimizer=optimizer, _flatten_layers=lambda include_self: layers), 1)
     drawn = [each.next_seed().numpy().tolist() for each in layers]
-    assert drawn[0] == [sample_order.words(1, sample_order.Purpose.DROPOUT, 0, 1).view(np.int64)[0], 5]
+    assert drawn[0] == [sample_order.draw_words(1, sample_order.Purpose.DROPOUT, 0, 1).view(np.int64)[0], 5]
     assert len({seed for seed, _ in drawn}) == len(layers)
 
 
 def test_a_shuffle_buffer_moves_no_sample_further_ahead_than_its_size():
     drawn = np.random.default_rng(1).random(1000)
     for size in (1, 7, 1000, 5000):
-        order = sample_order.buffered(drawn, size)
+        order = sample_order.order_by_buffer(drawn, size)
         assert sorted(order) == list(range(1000))
         assert (order - np.arange(1000)).max() < size
-    assert list(sample_order.buffered(drawn, 1)) == list(range(1000))
-    assert np.abs(np.corrcoef(sample_order.buffered(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
+    assert list(sample_order.order_by_buffer(drawn, 1)) == list(range(1000))
+    assert np.abs(np.corrcoef(sample_order.order_by_buffer(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
 
 
 def test_the_order_with_a_buffer_is_of_seed_and_epoch():
@@ -415,16 +415,16 @@ HEAD += "tensor_fusion_threshold,score\n"
     ],
 )
 def test_what_autotuning_found(tmp_path, trials, last, expected):
-    assert autotuning.summary(tmp_path) is None
+    assert autotuning.summarize_log(tmp_path) is None
     rows = [f"0,0,0,1,{10 + number},{number},{number}\n" for number in range(trials)]
     (tmp_path / autotuning.LOG).write_text(HEAD + "".join(rows) + last)
-    assert tuple(autotuning.summary(tmp_path).values()) == expected
+    assert tuple(autotuning.summarize_log(tmp_path).values()) == expected
 
 
 def test_cores_of_ranks():
-    assert binding.own_cores([2, 3, 6, 7, 9], 2, 1, 2) == [6, 7]
+    assert binding.choose_own_cores([2, 3, 6, 7, 9], 2, 1, 2) == [6, 7]
     with pytest.raises(StudyError, match="binding: core needs 2 cores for each of the 3 ranks of this host, which has"):
-        binding.own_cores([2, 3, 6, 7], 2, 0, 3)
+        binding.choose_own_cores([2, 3, 6, 7], 2, 0, 3)
 
 
 def test_numa_nodes_of_ranks(tmp_path):
@@ -432,13 +432,13 @@ def test_numa_nodes_of_ranks(tmp_path):
         (tmp_path / f"node{number}").mkdir()
         (tmp_path / f"node{number}" / "cpulist").write_text(f"{cores}\n")
     allowed = [0, 1, 4, 5, 8]  # the third node has none of them
-    assert [binding.numa_node(allowed, rank, 4, tmp_path) for rank in range(4)] == [
+    assert [binding.choose_numa_cores(allowed, rank, 4, tmp_path) for rank in range(4)] == [
         [0, 1],
         [0, 1],
         [4, 5, 8],
         [4, 5, 8],
     ]
-    assert binding.numa_node([0, 1], 0, 1, tmp_path / "nothing") == [0, 1]
+    assert binding.choose_numa_cores([0, 1], 0, 1, tmp_path / "nothing") == [0, 1]
 
 
 def test_threads_are_bound_and_the_library_s_apart(monkeypatch):
@@ -449,14 +449,14 @@ def test_threads_are_bound_and_the_library_s_apart(monkeypatch):
     monkeypatch.setattr(os, "sched_setaffinity", bound.__setitem__)
     ranks = FakeCommunicator(size=2, rank=1)
     ranks.own_threads = {os.getpid()}
-    assert binding.bind(run, ranks) == {"compute": [2], "communication": [3]}
+    assert binding.bind_threads(run, ranks) == {"compute": [2], "communication": [3]}
     assert bound.pop(os.getpid()) == [3]
     assert all(cores == [2] for cores in bound.values()) and bound
-    assert binding.bind(define(expand()[0]), ranks) is None
+    assert binding.bind_threads(define(expand()[0]), ranks) is None
     given = [binding.socket.gethostname(), binding.boot_id()]
     ranks.gathered = [[[*given, [0, 1]], [*given, [2, 3]]]]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
-    assert binding.bind(run, ranks) == {"compute": [2], "communication": [3]}, "the launcher has bound them"
+    assert binding.bind_threads(run, ranks) == {"compute": [2], "communication": [3]}, "the launcher has bound them"
 
 
 def test_ranks_that_share_a_socket_have_cores_of_their_own(monkeypatch):
@@ -471,7 +471,7 @@ def test_ranks_that_share_a_socket_have_cores_of_their_own(monkeypatch):
         ranks = FakeCommunicator(size=5, rank=rank)
         ranks.gathered = [given]
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, rank=rank: set(given[rank][2]))
-        found.append(binding.bind(run, ranks)["compute"])
+        found.append(binding.bind_threads(run, ranks)["compute"])
     assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
@@ -487,7 +487,7 @@ def test_threads():
 @pytest.mark.parametrize(("point", "expected"), [({}, False), ({"intra_op_threads": 2}, True), ({"gpus": 4}, True)])
 def test_more_threads_than_cores_are_flagged(point, expected):
     host = {"cores_allowed": 3, "physical_cores_allowed": None, "cpu_quota_cores": None}
-    assert record._oversubscribed(define(expand(**point)[0]), {"host": host}) is expected
+    assert record._is_oversubscribed(define(expand(**point)[0]), {"host": host}) is expected
 
 
 def printed(code, onednn):
@@ -507,7 +507,7 @@ from study.core import configuration
 
 for name, shape in [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (32, 32, 3))]:
     model = workloads.with_model(name, configuration.load_named("benchmarks", name)).build_model(shape)
-    moved = data_format.channels_first(model)
+    moved = data_format.move_channels_first(model)
     same_weights = all(map(np.array_equal, model.get_weights(), moved.get_weights()))
     x = tf.constant(np.random.default_rng(0).random((2, *shape), np.float32))
     print(name, same_weights, np.abs(model(x).numpy() - moved(x).numpy()).max() < 1e-6)
@@ -526,7 +526,7 @@ from study.core.errors import StudyError
 
 for precision in ("float32", "mixed_bfloat16"):
     try:
-        data_format.arranged(None, define(expand(data_format="channels_first", precision=precision)[0]))
+        data_format.arrange_channels(None, define(expand(data_format="channels_first", precision=precision)[0]))
     except StudyError as error:
         print(error)
 """
@@ -546,7 +546,7 @@ def test_mixed_precision_keeps_weights_and_output_in_float32(name):
 
     run = define(expand(precision=name)[0])
     model = build.compile_model(
-        workloads.with_model("nt3", configuration.load_named("benchmarks", "nt3")),
+        workloads.load_benchmark("nt3", configuration.load_named("benchmarks", "nt3")),
         run,
         FakeCommunicator(size=2),
         (60, 1),
@@ -556,7 +556,7 @@ def test_mixed_precision_keeps_weights_and_output_in_float32(name):
     assert model.layers[0].compute_dtype == name.removeprefix("mixed_")
     assert model(np.zeros((1, 60, 1), np.float32)).dtype.name == "float32"
     assert (type(model.optimizer).__name__ == "LossScaleOptimizerV3") is (name == "mixed_float16")
-    assert precision.of(run) == name
+    assert precision.get_policy_name(run) == name
     before = model.get_weights()
     found = model.train_on_batch(np.ones((2, 60, 1), np.float32), np.eye(2, dtype=np.float32), return_dict=True)
     assert math.isfinite(found["loss"])
@@ -565,13 +565,13 @@ def test_mixed_precision_keeps_weights_and_output_in_float32(name):
 
 def test_step_times_leave_out_the_first_epoch():
     measures = StepMeasures(define(expand()[0]), steps=4)
-    assert measures.step_times() is None
+    assert measures.summarize_step_times() is None
     for begins in ([0, 9, 18, 27], [0.0, 1.0, 2.0, 3.0], [10.0, 11.0, 12.0, 15.0]):
         measures._begins.assign(begins)
         measures.end_epoch(4)
-    found = measures.step_times()
+    found = measures.summarize_step_times()
     assert found["median_s"] == 1.0
     assert found["p95_s"] == pytest.approx(np.quantile([1, 1, 1, 1, 1, 3], 0.95))
     assert found["jitter"] == 0
-    assert StepMeasures(define(expand()[0]), steps=1).step_times() is None
+    assert StepMeasures(define(expand()[0]), steps=1).summarize_step_times() is None
     assert math.isfinite(found["p95_s"])

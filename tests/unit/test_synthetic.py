@@ -11,7 +11,7 @@ from study.core.errors import StudyError
 from study.data.conversion import convert
 from study.data.csv_writer import format_rows
 from study.data.tabular import Form
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 SPEC = configuration.load_named("benchmarks", "nt3")
 
@@ -21,13 +21,13 @@ def shape(train=64, test=16, features=600, seed=7):
 
 
 def written(path, definition, split="train"):
-    generate(path, "nt3", SPEC, definition, split)
+    generate_file(path, "nt3", SPEC, definition, split)
     return path
 
 
 def matrix(path, name="nt3", file="train"):
     """What the conversion makes of a file; it also checks every value."""
-    form = Form.of(configuration.load_named("benchmarks", name)["files"][file])
+    form = Form.from_spec(configuration.load_named("benchmarks", name)["files"][file])
     convert(path, path.with_suffix(".npy"), path.with_suffix(".json"), form)
     return np.load(path.with_suffix(".npy"))
 
@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path):
 )  # fmt: skip
 def test_bytes_a_value_are_the_real_files(tmp_path, name, features, bytes_per_value):
     spec = configuration.load_named("benchmarks", name)
-    generate(tmp_path / "t.csv", name, spec, shape(train=200, features=features), "train")
+    generate_file(tmp_path / "t.csv", name, spec, shape(train=200, features=features), "train")
     text = (tmp_path / "t.csv").read_bytes()
     body = text[text.index(b"\n") + 1 :] if spec["files"]["train"]["header"] else text
     assert len(body) / (200 * features) == pytest.approx(bytes_per_value, rel=0.005)
@@ -88,7 +88,7 @@ def test_p1b3_s_files_are_narrow_and_wide_as_the_real_ones(tmp_path):
     paths = {}
     for file, form in spec["files"].items():
         paths[file] = tmp_path / form["name"]
-        generate(paths[file], "p1b3", spec, shape(train=2000, test=100, features=29531), file)
+        generate_file(paths[file], "p1b3", spec, shape(train=2000, test=100, features=29531), file)
     matrices = {file: matrix(path, "p1b3", file) for file, path in paths.items()}
     assert matrices["expression"].shape == (60, 1 + 25722)
     assert matrices["descriptors"].shape[1] == 1 + 3809
@@ -104,7 +104,7 @@ def test_an_error_leaves_no_file(tmp_path, monkeypatch):
         yield b"0,1\n"
         raise StudyError("stop")
 
-    monkeypatch.setattr(workloads.get("nt3", SPEC).__class__, "synthetic_blocks", failing)
+    monkeypatch.setattr(workloads.load_workload("nt3", SPEC).__class__, "synthetic_blocks", failing)
     with pytest.raises(StudyError):
         written(tmp_path / "t.csv", shape())
     assert list(tmp_path.iterdir()) == []

@@ -10,12 +10,12 @@ import yaml
 from documents import BLOCK, read
 from examples import STUDY, expand
 
-from study.core import checked, code_version, configuration
+from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.data.tabular import paper_size
+from study.data.tabular import find_paper_size
 from study.experiment import expansion, methods
-from study.experiment.reference import grid_keys
+from study.experiment.reference import render_grid_keys
 from study.experiment.study import Further, Study
 from study.records import targets
 from study.records.record import make_record
@@ -25,7 +25,7 @@ from study.report import sources
 from study.report.findings import declaration
 from study.report.tables import TABLES, declared
 from study.report.tables.layout import Table, ci95_name, text
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 from study.report.tables.summary import points
 
 NO_LOADING = loading_frame([], "c0de", Path("."))
@@ -71,10 +71,10 @@ def test_a_formula_has_no_value_without_its_sources_or_of_a_division_by_0(frame)
 @pytest.mark.parametrize("name", ["scaling", "energy_by_phase", "icpp2019_claims"])
 def test_a_study_whose_runs_give_no_timings_is_told_so(name):
     grid = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 2, "loader": "read_csv", "trace": True}
-    study = expansion.expand("test", {**STUDY, "runs": [grid]}, "test.yaml")
+    study = expansion.expand_study("test", {**STUDY, "runs": [grid]}, "test.yaml")
     words = f"tables: {name} needs runs that give timings, so without trace, profile, .*; the study has none"
     with pytest.raises(StudyError, match=words):
-        sources.of_table(study, name)
+        sources.select_table_sources(study, name)
 
 
 def test_the_examples_of_a_table_work(frame, monkeypatch):
@@ -83,7 +83,7 @@ def test_the_examples_of_a_table_work(frame, monkeypatch):
     (text,) = [each for each in blocks if each.startswith("# config/tables.yaml")]
     (code,) = [each for each in blocks if each.startswith("# scripts/study/report/tables/")]
     content = yaml.safe_load(text)
-    checked.check(content, "tables", "tables.yaml")
+    validation.validate(content, "tables", "tables.yaml")
     own = {name: each | {"is_of_paper": False} for name, each in content["tables"].items()}
     monkeypatch.setattr(declared, "load_declarations", lambda: own)
     (run,) = expand()
@@ -112,8 +112,8 @@ def test_the_energy_delay_product_is_of_one_window(make_run, tmp_path):
 def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monkeypatch):
     runs = (*expand(repeats=2), *expand(scaling="weak"), *expand(loader="chunked"), *expand(trace=True))
     whole = frame(*((run, {}) for run in runs))
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
     study, uses = Study("test", "", {}, runs), TABLES["icpp2019_table2"].uses
     found, loading = gather(study, tmp_path / "local", uses, uses_loading=False)
     assert loading.empty
@@ -132,8 +132,8 @@ def test_a_table_gathers_the_rows_of_runs_csv_that_it_uses(frame, tmp_path, monk
 def test_every_table_finds_the_columns_that_it_uses(frame, tmp_path, monkeypatch):
     runs = (*expand(repeats=2), *expand(scaling="weak", gpus=1), *expand(loader="chunked"), *expand(batch_size=50))
     frame(*((run, {}) for run in (*runs, *expand(trace=True))))
-    monkeypatch.setattr(code_version, "training_code", lambda *names, framework: "c0de")
-    monkeypatch.setattr(code_version, "loader_sensor_code", lambda loader, sensors: "c0de")
+    monkeypatch.setattr(code_version, "digest_training_code", lambda *names, framework: "c0de")
+    monkeypatch.setattr(code_version, "digest_loader_and_sensors", lambda loader, sensors: "c0de")
     study = Study("test", "", {}, (*runs, *expand(trace=True)))
     made = {name: kind for name, kind in TABLES.items() if kind.is_there(study)}
     assert {"scaling", "time_to_quality", "batch_size_optimum", "communication", "sc18_table1"} <= set(made)
@@ -247,8 +247,8 @@ def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
 def test_claims_read_the_results_of_the_paper_s_other_machine():
     assert TABLES["icpp2019_claims"].reads_further
     summit, theta = (expansion.load_study(name) for name in ("icpp2019", "icpp2019_theta"))
-    assert summit.elsewhere("summit") == [Further("theta", "icpp2019_theta")]
-    assert theta.elsewhere("theta") == [Further("summit", "icpp2019")]
+    assert summit.select_elsewhere("summit") == [Further("theta", "icpp2019_theta")]
+    assert theta.select_elsewhere("theta") == [Further("summit", "icpp2019")]
 
 
 @pytest.mark.parametrize("name", ["icpp2019", "icpp2019_theta", "sc18", "sc18_flat"])
@@ -256,7 +256,7 @@ def test_findings_of_the_papers_studies_compare_three_repeats(name):
     study = expansion.load_study(name)
     assert study.findings
     for each in study.findings:
-        for runs in declaration.arms(declaration.load(each), study).values():
+        for runs in declaration.select_arms(declaration.load_finding(each), study).values():
             assert len(runs) >= 3, each
 
 
@@ -424,7 +424,7 @@ def loading_file(tmp_path, times, crc=None, rows=1120, benchmark="nt3", file="tr
         for loader, values in times.items()
         for repeat, seconds in enumerate(values, start=1)
     ]
-    split = paper_size(configuration.load_named("benchmarks", benchmark)["files"][file])
+    split = find_paper_size(configuration.load_named("benchmarks", benchmark)["files"][file])
     content = {
         "schema_version": 2, "machine": "local", "benchmark": benchmark, "dataset": "candle", "loading_code": "c0de",
         "cold_reason": cold_reason, "files": {file: {"split": split, "shape": [rows, 60484], "size_mb": 597.0}},
@@ -608,7 +608,7 @@ def test_claims_of_single_points(frame):
 @pytest.mark.parametrize("loading", [81.72 + 22.25, 153.0], ids=["Table 3", "section 4.2.1"])
 def test_loading_dominates_from_where_the_paper_says_with_its_own_numbers(frame, loading):
     """NT3 on Summit: epochs x time per epoch (Table 2) against the loading times; section 4.2.1 says 48 GPUs."""
-    paper = published("icpp2019_table2_nt3_strong.csv").query("batch_size == 20")
+    paper = read_published("icpp2019_table2_nt3_strong.csv").query("batch_size == 20")
     runs = expand(gpus=list(paper.gpus), epochs=384, full_size=True)
     facts = [
         {"load": (loading,), "train": 384 / gpus * seconds, "runtime": 5000.0}
@@ -742,9 +742,9 @@ def test_either_learning_rate_of_p1b1_is_the_paper_s(frame):
     assert found.value.to_dict() == {"linear": pytest.approx(100), "none": pytest.approx(4)}
     assert "learning_rate_scaling" in made.markdown()
     assert found.published_value.isna().all() and "only slightly" in found.note.iloc[0]
-    scaling = methods.of_key("learning_rate_scaling")["icpp2019"]
+    scaling = methods.find_paper_values("learning_rate_scaling")["icpp2019"]
     assert scaling.fits("none", "p1b1") and not scaling.fits("none", "nt3")
-    assert "(p1b1: `linear` or `none`)" in grid_keys()
+    assert "(p1b1: `linear` or `none`)" in render_grid_keys()
 
 
 @pytest.mark.slow

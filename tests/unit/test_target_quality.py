@@ -8,7 +8,7 @@ import pytest
 import timelines
 from examples import STUDY, define, expand
 
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion, schemas
@@ -135,9 +135,9 @@ def test_energy_is_integrated_from_loading_to_the_target(make_run):
 def test_a_loss_is_reached_from_above_and_float32_is_exact_enough():
     loss = Target("validation_loss", 0.025, False, "")
     assert (str(loss), loss.column) == ("validation_loss <= 0.025", "val_loss")
-    assert loss.first_reached([0.04, 0.026, 0.024]) == 2
-    assert ACCURACY.first_reached([0.949999988079071]) == 0, "Keras's float32 of 57 / 60"
-    assert ACCURACY.first_reached([0.9499]) is None
+    assert loss.find_first_reached([0.04, 0.026, 0.024]) == 2
+    assert ACCURACY.find_first_reached([0.949999988079071]) == 0, "Keras's float32 of 57 / 60"
+    assert ACCURACY.find_first_reached([0.9499]) is None
 
 
 def test_olympic_mean():
@@ -258,8 +258,8 @@ OWN = {"quantity": "validation_loss", "at_most": 0.5, "why": "a test"}
 
 
 def test_a_study_s_target_replaces_the_benchmark_s_and_leaves_the_run_as_it_is():
-    (usual,) = expansion.expand("s", study(nt3={}), "s.yaml").runs
-    (own,) = expansion.expand("s", study(nt3={"target_quality": OWN}), "s.yaml").runs
+    (usual,) = expansion.expand_study("s", study(nt3={}), "s.yaml").runs
+    (own,) = expansion.expand_study("s", study(nt3={"target_quality": OWN}), "s.yaml").runs
     assert str(usual.dataset.target) == "validation_accuracy >= 0.95"
     assert str(own.dataset.target) == "validation_loss <= 0.5"
     assert own.directory == usual.directory
@@ -277,16 +277,16 @@ def test_a_study_s_target_replaces_the_benchmark_s_and_leaves_the_run_as_it_is()
 )
 def test_a_target_that_every_run_reaches_or_none_is_refused(target, message):
     content = study(nt3={"target_quality": {**target, "why": "a test"}})
-    checked.check(content, schemas.studies(), "s.yaml")
+    validation.validate(content, schemas.build_study_schema(), "s.yaml")
     with pytest.raises(StudyError, match=f"s.yaml: datasets.nt3.target_quality: .*{message}"):
-        expansion.expand("s", content, "s.yaml")
+        expansion.expand_study("s", content, "s.yaml")
 
 
 def test_one_dataset_cannot_have_two_targets():
     with pytest.raises(
         StudyError, match="datasets.other.target_quality: 'nt3' is the same dataset with another target"
     ):
-        expansion.expand("s", study(nt3={}, other={"target_quality": OWN}), "s.yaml")
+        expansion.expand_study("s", study(nt3={}, other={"target_quality": OWN}), "s.yaml")
 
 
 @pytest.mark.parametrize(
@@ -301,4 +301,4 @@ def test_one_dataset_cannot_have_two_targets():
 def test_a_wrong_target_is_refused(wrong, message):
     content = study(nt3={"target_quality": {**OWN, **wrong}})
     with pytest.raises(StudyError, match=message):
-        checked.check(content, schemas.studies(), "s.yaml")
+        validation.validate(content, schemas.build_study_schema(), "s.yaml")

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from study.backends.tensorflow import input
-from study.backends.tensorflow.input import batches, gatherer
+from study.backends.tensorflow.input import make_batches, make_gatherer
 from study.data.order import EpochOrder
 from study.data.samples import Arrays, Can, Joined, SampleSource
 
@@ -57,7 +57,7 @@ def test_a_gathered_batch_is_numpy_s(name):
     samples, chosen = SOURCES[name], np.array([3, 0, 3, 7])
     changes = (samples.changes(chosen, 4),) if samples.changes(chosen, 4).size else ()
     for graph in (False, True):
-        gather = tf.function(gatherer(samples)) if graph else gatherer(samples)
+        gather = tf.function(make_gatherer(samples)) if graph else make_gatherer(samples)
         for given in ((), changes):
             found = gather(tf.constant(chosen), *map(tf.constant, given))
             wanted = samples.batch(chosen, *given)
@@ -69,7 +69,7 @@ def test_a_gathered_batch_is_numpy_s(name):
 @pytest.mark.parametrize("name", SOURCES)
 def test_epochs_follow_the_order_of_numpy(name, buffer, threads):
     samples, order = SOURCES[name], EpochOrder(7, 2, buffer)
-    dataset = batches(samples, 5, order, at_once=threads)
+    dataset = make_batches(samples, 5, order, at_once=threads)
     assert dataset.cardinality() == -(-len(samples) // 5)
     for epoch in (2, 3, 0):
         order.set(epoch)
@@ -80,7 +80,7 @@ def test_epochs_follow_the_order_of_numpy(name, buffer, threads):
 
 
 def test_without_an_order_samples_come_as_they_are_and_do_not_change():
-    found = np.concatenate([x for x, _ in batches(SOURCES["own"], 5)])
+    found = np.concatenate([x for x, _ in make_batches(SOURCES["own"], 5)])
     assert np.array_equal(found, X)
 
 
@@ -89,13 +89,13 @@ def test_an_epoch_asks_python_once(monkeypatch):
     positions = EpochOrder.positions
     monkeypatch.setattr(EpochOrder, "positions", lambda self, number: asked.append(number) or positions(self, number))
     order = EpochOrder(1)
-    dataset = batches(SOURCES["arrays"], 2, order)
+    dataset = make_batches(SOURCES["arrays"], 2, order)
     assert len(list(dataset)) == 12 and asked == [23]
 
 
 def test_epochs_follow_each_other_without_a_batch_over_their_end():
     samples = SOURCES["own"]
-    drawn = input.drawn(samples, lambda epoch: (EpochOrder(1, epoch).positions(23), epoch))
-    found = list(input.epochs(tf.data.Dataset.range(2), drawn, 10))
+    drawn = input.make_epoch_drawing(samples, lambda epoch: (EpochOrder(1, epoch).positions(23), epoch))
+    found = list(input.join_epochs(tf.data.Dataset.range(2), drawn, 10))
     assert [len(positions) for positions, _ in found] == [10, 10, 3] * 2
     assert [changes.numpy().ravel()[0] for _, changes in found] == [2] * 3 + [3] * 3

@@ -9,15 +9,15 @@ import pytest
 from study.data import text_table
 from study.data.tabular import Form
 
-NAMED = Form.of({"header": True, "codes": [{"column": "type"}], "drop": ["case"]})
+NAMED = Form.from_spec({"header": True, "codes": [{"column": "type"}], "drop": ["case"]})
 
 
 def read(path, form):
     """(matrix of the numbers, texts of each column of categories)."""
-    table = text_table.columns(form, text_table.column_names(path, form))
-    lines = text_table.layout(path, form)
+    table = text_table.find_columns(form, text_table.read_column_names(path, form))
+    lines = text_table.find_layout(path, form)
     matrix = np.empty((lines.rows, table.numbers), dtype=np.float32)
-    found = text_table.fill(matrix, lines, form, table)
+    found = text_table.fill_matrix(matrix, lines, form, table)
     return matrix, [texts_of(column, lines.rows) for column in found]
 
 
@@ -44,7 +44,7 @@ def test_whatever_the_blocks(tmp_path, monkeypatch, block_bytes, line_end):
 
 
 def test_missing_values(tmp_path):
-    form = Form.of({"header": True, "codes": [], "missing": ["na", ""]})
+    form = Form.from_spec({"header": True, "codes": [], "missing": ["na", ""]})
     (tmp_path / "t.csv").write_text("a,b\nna,1\n,2\n3,\n")
     matrix, _ = read(tmp_path / "t.csv", form)
     assert np.array_equal(matrix, [[np.nan, 1], [np.nan, 2], [3, np.nan]], equal_nan=True)
@@ -96,8 +96,8 @@ def test_numbers_are_those_of_python(seed):
         expected = np.array([float(text) for text in texts]).astype(np.float32)
     found = np.empty((len(texts), 1), dtype=np.float32)
     content = np.frombuffer(("\n".join(texts) + "\n").encode(), dtype=np.uint8)
-    form = Form.of({"header": False, "codes": []})
-    table = text_table.columns(form, [0])
-    text_table.block_parser(form, table)(content, found, np.empty((0, len(texts)), dtype=np.int32))
+    form = Form.from_spec({"header": False, "codes": []})
+    table = text_table.find_columns(form, [0])
+    text_table.make_block_parser(form, table)(content, found, np.empty((0, len(texts)), dtype=np.int32))
     different = np.flatnonzero(found[:, 0].view(np.uint32) != expected.view(np.uint32))
     assert [(texts[row], found[row, 0], expected[row]) for row in different] == []

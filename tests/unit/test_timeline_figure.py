@@ -10,19 +10,19 @@ import timelines
 from examples import define, expand
 
 from study.core.errors import StudyError
-from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.instruments import background, disturbance
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline import summarize_timeline
-from study.report.figures.description import describe, draws
-from study.report.figures.drawing import write
-from study.report.figures.timeline import POINTS, _title, select
+from study.report.figures.description import is_drawn, load_description
+from study.report.figures.drawing import write_figure
+from study.report.figures.timeline import POINTS, _make_title, select_timeline
 from study.report.figures.timeline_drawing import draw
 
-FIGURE = describe("icpp2019_figure7_12_19")
+FIGURE = load_description("icpp2019_figure7_12_19")
 STARTED_NS = (timelines.START_US - 5_000_000) * 1000  # five seconds before the timeline begins
 ROW = {
-    **{name: PARAMETERS[name].default for name in observing()},
+    **{name: PARAMETERS[name].default for name in list_observing_keys()},
     "machine": "local", "memory_mode": "none", "benchmark": "nt3",
     "scaling": "weak", "gpus": 2, "nodes": 1, "loader": "read_csv",
     "host": "n1", "hosts": "n1", "clock_uncertainty_s": None,
@@ -78,7 +78,7 @@ def add_run(folder, name, ranks=2, power=None, host="n1", machine=None, gpus=(),
 
 
 def selected(tmp_path, *rows):
-    return select(FIGURE, pd.DataFrame(rows), "test", tmp_path)
+    return select_timeline(FIGURE, pd.DataFrame(rows), "test", tmp_path)
 
 
 def test_lanes_name_the_hosts_of_several(tmp_path):
@@ -93,7 +93,7 @@ def test_lanes_name_the_hosts_of_several(tmp_path):
 
 
 def test_a_command_has_no_loader_in_the_title_of_its_run():
-    assert _title(pd.Series({**ROW, "loader": "none", "benchmark": "mine"}), {}) == "MINE, 2 ranks, weak scaling"
+    assert _make_title(pd.Series({**ROW, "loader": "none", "benchmark": "mine"}), {}) == "MINE, 2 ranks, weak scaling"
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):
@@ -199,24 +199,24 @@ def test_failed_and_further_runs_are_told(tmp_path):
 
 def test_only_failed_runs_still_make_a_figure(tmp_path):
     data = selected(tmp_path, {**ROW, "status": "failed", "record": "none"})
-    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    write_figure(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert "no run came to its end" in (tmp_path / "f.svg").read_text()
 
 
 def test_a_study_without_traced_runs_is_refused(tmp_path):
     with pytest.raises(StudyError, match="needs traced runs; the study"):
         selected(tmp_path, {**ROW, "trace": False})
-    usual = {name: PARAMETERS[name].default for name in observing()}
+    usual = {name: PARAMETERS[name].default for name in list_observing_keys()}
     traced = {**usual, "benchmark": "p1b1", "trace": True}
-    assert draws(FIGURE, traced, traced=True)
-    assert not draws(FIGURE, {**traced, "trace": False}, traced=True)
+    assert is_drawn(FIGURE, traced, traced=True)
+    assert not is_drawn(FIGURE, {**traced, "trace": False}, traced=True)
 
 
 @pytest.mark.slow
 def test_a_small_file(tmp_path):
     power = {f"G{index}": ("gpu", 100 + index, None) for index in range(6)}
     data = selected(tmp_path, *(add_run(tmp_path, f"r{index}", ranks=3, power=power) for index in range(4)))
-    write(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
+    write_figure(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert (tmp_path / "f.svg").stat().st_size < 600_000
 
 

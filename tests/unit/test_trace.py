@@ -46,7 +46,7 @@ def two_hosts(tmp_path):
 
 
 def written(folder, name="trace.json"):
-    made = perfetto.write(folder, folder / name)
+    made = perfetto.write_trace(folder, folder / name)
     raw = (folder / name).read_bytes()
     content = json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)
     assert len(content["traceEvents"]) == made.events
@@ -115,13 +115,13 @@ def test_all_parts_with_odd_names(two_hosts):
 def test_a_damaged_part_is_refused_with_its_name(two_hosts, name, content):
     (two_hosts / name).write_bytes(content)
     with pytest.raises(StudyError, match=name):
-        perfetto.write(two_hosts, two_hosts / "trace.json")
+        perfetto.write_trace(two_hosts, two_hosts / "trace.json")
     assert not (two_hosts / "trace.json").exists()
 
 
 def test_a_folder_without_phases_is_no_run(tmp_path):
     with pytest.raises(StudyError, match="no rank has begun a phase"):
-        perfetto.write(tmp_path, tmp_path / "trace.json")
+        perfetto.write_trace(tmp_path, tmp_path / "trace.json")
 
 
 def test_a_hundred_thousand_events_are_written_in_five_seconds_and_200_mb(two_hosts):
@@ -130,7 +130,7 @@ def test_a_hundred_thousand_events_are_written_in_five_seconds_and_200_mb(two_ho
     span = (begin, begin + 100_000)
     write_profile(two_hosts / "operations.json.gz", Profile("p", "cpu", (span,), (), operations))
     before, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = perfetto.write(two_hosts, two_hosts / "trace.json.gz")
+    made = perfetto.write_trace(two_hosts, two_hosts / "trace.json.gz")
     assert time.process_time() - before < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200_000  # KiB
     assert made.events > 100_000

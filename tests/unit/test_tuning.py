@@ -17,7 +17,7 @@ from study.experiment import expansion
 from study.machines import machine
 from study.records.tidy import arms_text
 from study.report.figures import drawing, tuning_drawing
-from study.report.figures.description import describe
+from study.report.figures.description import load_description
 from study.report.tables import TABLES
 from study.report.tables.tuning import sentences, tuner_table
 
@@ -98,7 +98,7 @@ def test_no_verdict_below_three_blocks(runs_of, blocks, verdict):
 def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
     point = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
     content = {**copy.deepcopy(STUDY), "runs": [{**point, "repeats": repeats, "tuning": SWITCHES}]}
-    told = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {})
+    told = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {})
     assert ("Warning: 3 arms of tuning with fewer than 3 repeats" in told) is warns
 
 
@@ -117,7 +117,7 @@ def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words
     grid |= {name: value for name, value in changes.items() if name not in blocks}
     grid = {name: value for name, value in grid.items() if value is not None}
     content = {**copy.deepcopy(STUDY), "runs": [grid], **blocks}
-    told = plan.summary(expansion.expand("test", content, "test.yaml"), machine.load("local"), {})
+    told = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {})
     assert words is None and "Warning" not in told or words is not None and f"{words}" in told
 
 
@@ -125,14 +125,14 @@ def test_screening_blocks_without_arms_are_refused():
     grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
     content = {**copy.deepcopy(STUDY), "runs": [grid], "screening_blocks": 3}
     with pytest.raises(StudyError, match="screening_blocks: is for study tune, and no grid has tuning; leave it out"):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
 
 
 @pytest.mark.parametrize(("blocks", "words"), [(4, "2 screening and 2 held-out blocks at most"), (5, "3 screening"),
                                                (6, None)])  # fmt: skip
 def test_the_tuner_says_at_once_that_it_can_never_answer(tuned, blocks, words):
     study, _ = tuned({"arrays": 1.2}, blocks=blocks)
-    why = tuner.unanswerable(study)
+    why = tuner.explain_too_few_blocks(study)
     assert why is None if words is None else words in why and "set repeats to 6 or more" in why
 
 
@@ -173,7 +173,7 @@ def test_a_run_may_be_an_arm_of_two_baselines(runs_of):
     arm = runs["input_pipeline"] == "keras_arrays"
     both = [text[:-1] + ', ["again", "another", {"loader": ["npy", "read_csv"]}]]' for text in runs.loc[arm, "arms"]]
     runs.loc[arm, "arms"] = both
-    (first,), (second,) = arms.compare(runs).values()
+    (first,), (second,) = arms.compare_arms(runs).values()
     assert (first.arm, second.arm, second.switches) == ("arrays", "again", {"loader": ("npy", "read_csv")})
     assert second.speed.blocks == 0 and second.verdict is None, "the other baseline has no run here"
 
@@ -196,7 +196,7 @@ def test_bytes_are_those_of_an_epoch(runs_of):
 
 
 def drawn(runs):
-    return tuning_drawing.select(describe("tuning"), runs, "test")
+    return tuning_drawing.select(load_description("tuning"), runs, "test")
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
     figure = tuning_drawing.draw(data)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()][:3] == ["faster", "slower", "no difference shown"]
-    drawing.write(tuning_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
+    drawing.write_figure(tuning_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
     assert "A/A" in (tmp_path / "a.svg").read_text()
 
 
@@ -266,7 +266,7 @@ def tuned(runs_of):
         tuning = {name: SWITCHES[name] for name in faster}
         point = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "read_csv"}
         content |= {"runs": [{**point, "repeats": blocks, "tuning": tuning}], **more}
-        study, runs = expansion.expand("test", content, "test.yaml"), runs_of(faster, blocks)
+        study, runs = expansion.expand_study("test", content, "test.yaml"), runs_of(faster, blocks)
         ordered = sorted(study.runs, key=lambda run: run.repeat)
         runs["record"] = [f"runs/{run.directory}/record.json" for run in ordered]
         return study, runs
@@ -275,7 +275,7 @@ def tuned(runs_of):
 
 
 def answer_of(study, runs):
-    (answer,) = tuner.answers(study, runs)
+    (answer,) = tuner.answer_baselines(study, runs)
     return answer, "\n".join(sentences(answer))
 
 
@@ -412,13 +412,13 @@ def test_a_gain_no_larger_than_the_difference_of_the_baseline_from_itself_is_not
 @pytest.mark.slow
 def test_the_next_stage_has_the_screening_blocks_then_the_pick_and_the_control(tuned):
     study, runs = tuned({"arrays": 1.2, "sharded": 1.05, "same": 1.0})
-    first = tuner.needed(study, runs.iloc[:0])
+    first = tuner.list_needed_runs(study, runs.iloc[:0])
     assert {run.repeat for run in first} == {1, 2, 3} and len(first) == 3 * 4
-    assert {run.repeat for run in tuner.needed(study, runs[runs["block"] <= 2])} == {3}
-    second = tuner.needed(study, runs[runs["block"] <= 3])
+    assert {run.repeat for run in tuner.list_needed_runs(study, runs[runs["block"] <= 2])} == {3}
+    second = tuner.list_needed_runs(study, runs[runs["block"] <= 3])
     assert {run.repeat for run in second} == {4, 5, 6}
     assert len(second) == 3 * 3 and {run.arms[0].name for run in second} == {"baseline", "arrays", "same"}
-    assert tuner.needed(study, runs) == []
+    assert tuner.list_needed_runs(study, runs) == []
 
 
 def test_there_is_no_pick_and_no_verdict_before_a_stage_has_ended(tuned):
@@ -434,8 +434,8 @@ def test_there_is_no_pick_and_no_verdict_before_a_stage_has_ended(tuned):
 
 def test_the_tuner_s_table_has_a_row_per_baseline(tuned):
     study, runs = tuned({"arrays": 1.2, "same": 1.0})
-    (row,) = tuner_table(study, tuner.answers(study, runs)).frame.to_dict("records")
+    (row,) = tuner_table(study, tuner.answer_baselines(study, runs)).frame.to_dict("records")
     assert (row["pick"], row["value"], row["arms"], row["verdict"]) == ("arrays", "keras_arrays", 1, "turn")
     assert (row["screening_blocks"], row["held_out_blocks"]) == ("1 to 3", "4 to 6")
-    (nothing,) = tuner_table(study, tuner.answers(study, runs.iloc[:0])).frame.to_dict("records")
+    (nothing,) = tuner_table(study, tuner.answer_baselines(study, runs.iloc[:0])).frame.to_dict("records")
     assert nothing["verdict"] == "not enough blocks" and nothing["pick"] is None

@@ -20,7 +20,7 @@ GIVEN = {"study": "laptop", "machine": "local", "data_dir": "data"}
 def meant(*typed, files=()):
     """The configuration, as Snakemake makes it of the command line and this project corrects it."""
     made = parse_config(typed)
-    return configuration.as_meant({**GIVEN, **made}, files, typed, made)
+    return configuration.restore_typed_values({**GIVEN, **made}, files, typed, made)
 
 
 @pytest.mark.parametrize(
@@ -68,35 +68,35 @@ def test_a_file_is_read_by_the_core_schema(tmp_path):
     file, over = tmp_path / "config.yaml", tmp_path / "over.yaml"
     file.write_text("study: 1e3\nmachine: '007'\n")
     over.write_text("machine: theta\n")
-    read = configuration.as_meant({**GIVEN, "study": "1e3", "machine": "theta"}, [file, over], [], {})
+    read = configuration.restore_typed_values({**GIVEN, "study": "1e3", "machine": "theta"}, [file, over], [], {})
     assert (read["study"], read["machine"], read["data_dir"]) == (1000.0, "theta", "data")
     file.write_text("study: 2024_11\n")
     with pytest.raises(StudyError, match="line 1: study: 2024_11 is 202411 in YAML 1.1 .* '2024_11' in quotes"):
-        configuration.as_meant(GIVEN, [file], [], {})
+        configuration.restore_typed_values(GIVEN, [file], [], {})
 
 
 def test_what_a_workflow_around_this_one_sets_stays():
     """It may give its module another study than its own."""
     made = parse_config(["study=007"])
-    assert configuration.as_meant({**GIVEN, "study": "other"}, [], ["study=007"], made)["study"] == "other"
+    assert configuration.restore_typed_values({**GIVEN, "study": "other"}, [], ["study=007"], made)["study"] == "other"
 
 
 @pytest.mark.parametrize("text", ["1_000", "\u0661", " 5", "5 ", "+5", "-1", "1.0", "0x10", "1e3", "", "five", "nan"])
 def test_a_whole_number_is_plain(text):
-    for kind in (number_types.whole, number_types.count):
+    for kind in (number_types.parse_whole, number_types.parse_count):
         with pytest.raises(argparse.ArgumentTypeError, match="must be an integer, at least"):
             kind(text)
 
 
 @pytest.mark.parametrize("text", ["1_0.5", "\u0661", " 5", "nan", "inf", "-1", "0", "1e999", "0x1p3", "1,5", ".", ""])
 def test_a_measure_is_a_plain_number(text):
-    for kind in (number_types.seconds, number_types.rate):
+    for kind in (number_types.parse_seconds, number_types.parse_rate):
         with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
             kind(text)
 
 
 def test_plain_numbers():
-    assert [number_types.seconds(text) for text in ("5", "0.5", ".5", "5.", "1e-3", "1E+3")] == [
+    assert [number_types.parse_seconds(text) for text in ("5", "0.5", ".5", "5.", "1e-3", "1E+3")] == [
         5,
         0.5,
         0.5,
@@ -104,7 +104,7 @@ def test_plain_numbers():
         1e-3,
         1e3,
     ]
-    assert (number_types.whole("0"), number_types.count("12")) == (0, 12)
+    assert (number_types.parse_whole("0"), number_types.parse_count("12")) == (0, 12)
 
 
 def test_no_script_takes_python_s_own_numbers():

@@ -10,7 +10,7 @@ from study.contrib.exports import archive, mlflow
 from study.contrib.exports.kinds import Results
 from study.core import configuration
 from study.core.files import write_json
-from study.experiment.undeclared import undeclared
+from study.experiment.undeclared_results import list_undeclared_results
 from study.records import tidy
 from study.report import answer
 
@@ -27,8 +27,8 @@ def study(tmp_path, monkeypatch):
         (folder / name).write_text("")
     write_json(folder / "findings.json", OLD_FORM)
     file = tmp_path / "mine.yaml"
-    files = configuration.files
-    monkeypatch.setattr(configuration, "files", lambda kind: {**files(kind), "mine": file})
+    files = configuration.list_files
+    monkeypatch.setattr(configuration, "list_files", lambda kind: {**files(kind), "mine": file})
 
     def write(text):
         file.write_text(text)
@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
 
 
 def names(folder):
-    return [path.relative_to(folder).as_posix() for path in undeclared(folder)]
+    return [path.relative_to(folder).as_posix() for path in list_undeclared_results(folder)]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_what_a_study_no_longer_declares(study, text, stale):
 
 def test_of_a_study_without_a_file_nothing_is_known(study, tmp_path):
     folder = study("tables: []\n").rename(tmp_path / "local" / "studies" / "of_another_clone")
-    assert undeclared(folder) == []
+    assert list_undeclared_results(folder) == []
 
 
 def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monkeypatch, capsys):
     folder = study("tables: [scaling]\n")
-    monkeypatch.setattr(answer, "answers", lambda runs: [])
+    monkeypatch.setattr(answer, "answer_workloads", lambda runs: [])
     monkeypatch.setattr(tidy, "read_runs", lambda path: None)
     monkeypatch.setattr("sys.argv", ["show", "--study", "mine", "--machine", "local", "--results-dir", str(tmp_path)])
     show_findings(standalone_mode=False)
@@ -80,6 +80,6 @@ def test_exports_have_what_the_study_declares(study, tmp_path):
     with tarfile.open(tmp_path / "mine.tar.gz") as file:
         packed = {each.name.partition("/studies/mine/")[2] for each in file.getmembers()} - {""}
     assert packed == {"tables/scaling.csv", "figures/network.svg", "runs.csv", "loading.csv", "attempts.csv"}
-    _, runs = mlflow.write(folder, tmp_path / "local", tmp_path / "mlruns")
+    _, runs = mlflow.write_experiment(folder, tmp_path / "local", tmp_path / "mlruns")
     assert runs == 0
     assert json.loads((folder / "findings.json").read_text()) == OLD_FORM, "nothing is deleted"

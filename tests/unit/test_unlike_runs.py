@@ -12,8 +12,8 @@ from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report.figures import energy_time_drawing
-from study.report.figures.description import describe
-from study.report.tables.comparison import comparison
+from study.report.figures.description import load_description
+from study.report.tables.comparison import compare_machines
 from study.report.tables.kinds import TABLES
 
 MODELLED = {"power_source": "modelled"}
@@ -124,7 +124,7 @@ def test_the_pareto_front_of_energy_and_time_is_of_the_same_work(rows):
         20: True, 200: True, 300: False, 100: True
     }  # fmt: skip
     assert frame.loc[frame["energy_job_j"].isna(), "on_pareto_front"].isna().all()
-    data = energy_time_drawing.select(describe("energy_time"), runs, "test")
+    data = energy_time_drawing.select(load_description("energy_time"), runs, "test")
     assert [title for title, _ in data.panels] == ["NT3, strong scaling, modelled energy", "NT3, strong scaling"]
     axes = energy_time_drawing.draw(data).axes[1]
     listed = [
@@ -147,7 +147,7 @@ def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
                      "oversubscribed": True})  # fmt: skip
     assert any("oversubscribed" in note for note in made("han2019_claims", networks).notes)
     machines = rows({"machine": "a"}, {"machine": "b", "oversubscribed": True, "code_is_current": False})
-    assert len(comparison(machines, "a").notes) == 2
+    assert len(compare_machines(machines, "a").notes) == 2
 
 
 def test_machines_of_one_name_are_not_one_host(rows):
@@ -157,7 +157,7 @@ def test_machines_of_one_name_are_not_one_host(rows):
     there = {**here, "machine": "b", "calibration_s": 0.25, "runtime_s": 50.0, "session": "2"}
 
     def ratio(*machines):
-        frame = comparison(rows(*machines), "a").frame.set_index("quantity")
+        frame = compare_machines(rows(*machines), "a").frame.set_index("quantity")
         return frame.loc["runtime_s", ["ratio", "how"]].tolist()
 
     assert ratio(here, {**there, "hardware": "fast"}) == [pytest.approx(0.5), "unpaired"]
@@ -168,7 +168,7 @@ def test_machines_of_one_name_are_not_one_host(rows):
 def test_a_comparison_has_no_time_per_step_of_an_epoch_that_builds_the_graph(rows):
     for epochs, has_step in ((1, False), (2, True)):
         step = {"epochs_per_rank": epochs, "time_per_step_s": 0.1, "runtime_s": 10.0}
-        found = set(comparison(rows({"machine": "a", **step}, {"machine": "b", **step}), "a").frame["quantity"])
+        found = set(compare_machines(rows({"machine": "a", **step}, {"machine": "b", **step}), "a").frame["quantity"])
         assert ("runtime_s" in found, "time_per_step_s" in found) == (True, has_step)
 
 
@@ -242,7 +242,7 @@ def test_ranks_that_do_more_work_are_not_beaten_by_fewer(rows, scaling, sharding
     runs = rows({**same, "gpus": 1, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3},
                 {**same, "gpus": 2, "energy_window_s": 11.0, "energy_job_j": [200.0] * 3})  # fmt: skip
     assert made("energy_time", runs).frame["on_pareto_front"].tolist() == front
-    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     ranks = [", 1 rank", ", 2 ranks"] if all(front) else [""]
     assert titles == [f"NT3, {scaling} scaling{each}" for each in ranks]
 
@@ -253,14 +253,14 @@ def test_a_share_of_the_samples_is_other_work_under_batch_scaling(rows):
     runs = rows({**point, "sharding": "none", "energy_window_s": 12.0, "energy_job_j": [400.0] * 3},
                 {**point, "sharding": "by_rank", "energy_window_s": 3.0, "energy_job_j": [100.0] * 3})  # fmt: skip
     assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
-    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert len(set(titles)) == 2 and all(title.startswith("NT3, batch scaling") for title in titles)
 
 
 def test_panels_of_other_data_or_epochs_have_titles_of_their_own(rows):
     point = {"energy_window_s": 10.0, "energy_job_j": [100.0] * 3, "scaling": "weak", "sharding": "by_rank"}
     runs = rows(*({**point, "dataset": name, "epochs": epochs} for name, epochs in (("a", 2), ("b", 2), ("b", 4))))
-    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert titles == [f"NT3, weak scaling, {each}" for each in ("a, 2 epochs", "b, 2 epochs", "b, 4 epochs")]
 
 
@@ -276,7 +276,7 @@ def test_a_command_with_other_parameters_and_other_members_do_other_work(rows, k
     point = {"ensemble": 2, "gpus": 2, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3}
     runs = rows(point, {**point, key: value, "energy_window_s": 20.0, "energy_job_j": [300.0] * 3})
     assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
-    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert titles[0] == "NT3, strong scaling, 2 members"
     assert titles[1].startswith(f"NT3, strong scaling, 2 members, {told}") and len(titles[1]) < 80
 
@@ -286,5 +286,5 @@ def test_ensembles_of_other_sizes_do_other_work(rows):
     runs = rows(*({"ensemble": size, "gpus": size, "energy_window_s": seconds, "energy_job_j": [joules] * 3}
                   for size, (seconds, joules) in sizes.items()))  # fmt: skip
     assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True] * 3
-    titles = [title for title, _ in energy_time_drawing.select(describe("energy_time"), runs, "test").panels]
+    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert titles == ["NT3, strong scaling", "NT3, strong scaling, 2 members", "NT3, strong scaling, 4 members"]

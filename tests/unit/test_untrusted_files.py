@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from examples import expand
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.data.images import formats
@@ -42,7 +42,7 @@ def test_arrays_with_pickles_are_refused_and_not_read(tmp_path):
     with pytest.raises(StudyError, match=r"index\.npz: cannot be read"):
         formats.open_format("lmdb", tmp_path, 1)
     (tmp_path / "m.npz").write_bytes(pickle.dumps(_Evil(tmp_path / "made")))
-    assert checkpoints._read(tmp_path / "m.npz") is None
+    assert checkpoints._read_checkpoint(tmp_path / "m.npz") is None
     assert not (tmp_path / "made").exists()
 
 
@@ -61,7 +61,7 @@ def test_names_of_configurations_stay_in_their_folder(name):
             read(name)
     given = {"study": name, "machine": name, "data_dir": "d", "results_dir": "r"}
     with pytest.raises(StudyError):
-        checked.check(given, "config", "config.yaml")
+        validation.validate(given, "config", "config.yaml")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -71,11 +71,11 @@ def test_names_of_datasets_and_files_of_a_benchmark_stay_in_their_folder(name):
         "datasets": {name: {"source": "synthetic", "train_samples": 9, "test_samples": 9, "features": 9, "seed": 1}},
     }  # fmt: skip
     with pytest.raises(StudyError, match=r"test\.yaml: "):
-        expansion.expand("test", content, "test.yaml")
+        expansion.expand_study("test", content, "test.yaml")
     spec = json.loads(json.dumps(configuration.load_named("benchmarks", "nt3")))
     spec["files"]["train"]["name"] = name
     with pytest.raises(StudyError, match=r"files\.train\.name: "):
-        checked.check(spec, "benchmarks", "b.yaml")
+        validation.validate(spec, "benchmarks", "b.yaml")
 
 
 @pytest.mark.parametrize("name", [name for name in OUTSIDE if name not in ("tiny\n", "x\0y", "~root", "")])
@@ -128,6 +128,6 @@ def test_ids_of_datasets_are_names(tmp_path):
     own = {"source": "path", "train": "../../a b/$(x).csv", "test": "/etc/passwd"}
     content = {"description": "t", "tables": ["scaling"], "datasets": {"nt3": own}, "runs": []}
     run = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 1, "loader": "read_csv"}
-    (planned,) = expansion.expand("test", {**content, "runs": [run]}, "test.yaml").runs
+    (planned,) = expansion.expand_study("test", {**content, "runs": [run]}, "test.yaml").runs
     assert set(planned.dataset.id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
     assert ".." not in planned.directory.split("/")

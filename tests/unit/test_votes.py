@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from study.core import fields
-from study.core.checked import named_schema
 from study.core.files import write_json
+from study.core.validation import read_schema
 from study.data.samples import Arrays
 from study.ensembles import votes
 from study.experiment.definition import Derived, RunDefinition
@@ -56,7 +56,7 @@ def trainer(outputs):
 
 def cast(folder, outputs=OUTPUTS, labels=LABELS, run=None):
     """What the members of a run leave; the reasons why they have no vote."""
-    found = (votes.ballot(run or a_run(), folder, member, samples(labels)) for member in range(len(outputs)))
+    found = (votes.make_ballot(run or a_run(), folder, member, samples(labels)) for member in range(len(outputs)))
     return [each.cast(trainer(own)) for each, own in zip(found, outputs, strict=True)]
 
 
@@ -71,7 +71,7 @@ def metrics(**of_last):
 def test_accuracies_are_those_by_hand(tmp_path):
     assert cast(tmp_path) == [None] * MEMBERS
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"predictions-0000{n}.npy" for n in range(MEMBERS)]
-    assert votes.combined(a_run(), metrics(), tmp_path) == {
+    assert votes.compute_combined_accuracies(a_run(), metrics(), tmp_path) == {
         "voting_members": 3, "member_test_accuracy": pytest.approx((3 + 2 + 3) / 15), "vote_test_accuracy": 0.6,
         "mean_test_accuracy": 0.8, "ensemble_accuracy_reason": None,
     }  # fmt: skip
@@ -80,7 +80,7 @@ def test_accuracies_are_those_by_hand(tmp_path):
 def test_a_majority_is_that_of_counting():
     """Against votes counted one by one, for all that four members can say of three classes."""
     every = np.array(list(itertools.product(range(3), repeat=4))).T
-    for said, found in zip(every.T.tolist(), votes.majority(every).tolist(), strict=True):
+    for said, found in zip(every.T.tolist(), votes.find_majority(every).tolist(), strict=True):
         count = collections.Counter(said)
         tied = [each for each in said if count[each] == max(count.values())]
         assert found == tied[0], said
@@ -89,7 +89,7 @@ def test_a_majority_is_that_of_counting():
 def test_a_thousand_members_are_joined_in_time(tmp_path):
     rng = np.random.default_rng(1)
     begun = time.monotonic()
-    found = votes.majority(rng.integers(0, 1000, (1000, 512)))
+    found = votes.find_majority(rng.integers(0, 1000, (1000, 512)))
     assert found.shape == (512,) and time.monotonic() - begun < 10
 
 
@@ -105,7 +105,7 @@ def test_a_thousand_members_are_joined_in_time(tmp_path):
 )
 def test_without_a_vote_there_is_a_reason(run, told, reason, tmp_path):
     cast(tmp_path)
-    found = votes.combined(run, metrics(**told), tmp_path)
+    found = votes.compute_combined_accuracies(run, metrics(**told), tmp_path)
     assert found.pop("ensemble_accuracy_reason") == reason
     assert set(found.values()) == {None}
 
@@ -115,7 +115,7 @@ def test_other_samples_lost_files_and_damaged_ones_are_told(tmp_path):
     cast(tmp_path / "other", labels=[2, 1, 2, 1, 0])
     third = tmp_path / "predictions-00002.npy"
     os.replace(tmp_path / "other" / third.name, third)
-    of = lambda: votes.combined(a_run(), metrics(), tmp_path)["ensemble_accuracy_reason"]  # noqa: E731
+    of = lambda: votes.compute_combined_accuracies(a_run(), metrics(), tmp_path)["ensemble_accuracy_reason"]  # noqa: E731
     assert of() == "member 2 was tested on other samples than member 0"
     third.write_bytes(third.read_bytes()[:-4])
     assert of().startswith("member 2: its predictions cannot be read (")
@@ -126,17 +126,17 @@ def test_other_samples_lost_files_and_damaged_ones_are_told(tmp_path):
 def test_outputs_that_are_no_probabilities_have_a_vote_only(tmp_path):
     logits = [OUTPUTS[0], OUTPUTS[1], (20 * np.array(OUTPUTS[2]) - 10).tolist()]
     cast(tmp_path, logits)
-    found = votes.combined(a_run(), metrics(), tmp_path)
+    found = votes.compute_combined_accuracies(a_run(), metrics(), tmp_path)
     assert (found["vote_test_accuracy"], found["mean_test_accuracy"]) == (0.6, None)
     assert found["ensemble_accuracy_reason"] == "no mean: the outputs of member 2 are no probabilities"
 
 
 def test_outputs_that_are_no_classes_leave_nothing(tmp_path):
-    ballot = votes.ballot(a_run(), tmp_path, 0, samples())
+    ballot = votes.make_ballot(a_run(), tmp_path, 0, samples())
     two = trainer([[0.5, 0.5]] * len(LABELS))
     assert ballot.cast(two) == "its outputs have another shape than the labels"
     numbers = Arrays(np.arange(5, dtype=np.float32)[:, None], np.full((5, CLASSES), 0.5, np.float32))
-    assert votes.ballot(a_run(), tmp_path, 0, numbers).cast(trainer(OUTPUTS[0])) == (
+    assert votes.make_ballot(a_run(), tmp_path, 0, numbers).cast(trainer(OUTPUTS[0])) == (
         "its labels are not of one class each"
     )
     assert not list(tmp_path.iterdir())
@@ -146,26 +146,26 @@ def test_probabilities_beyond_the_bound_are_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(votes, "MOST_BYTES", 4 * len(LABELS) * CLASSES * MEMBERS - 1)
     cast(tmp_path)
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {128 + 4 * len(LABELS) * 2}
-    found = votes.combined(a_run(), metrics(), tmp_path)
+    found = votes.compute_combined_accuracies(a_run(), metrics(), tmp_path)
     assert (found["vote_test_accuracy"], found["mean_test_accuracy"]) == (0.6, None)
     assert found["ensemble_accuracy_reason"].startswith("no mean: the probabilities of all members have more than")
 
 
 def test_what_is_joined_stands_in_the_metrics(tmp_path):
     cast(tmp_path / "ranks")
-    votes.join(tmp_path, a_run())
+    votes.write_combined_accuracies(tmp_path, a_run())
     assert not (tmp_path / "metrics.json").exists(), "a failed run has none"
     write_json(tmp_path / "metrics.json", {"test": {}, **metrics()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(votes.checked, "load_json", lambda path, schema: json.loads(path.read_text()))
-        votes.join(tmp_path, a_run())
+        patch.setattr(votes.validation, "load_valid_json", lambda path, schema: json.loads(path.read_text()))
+        votes.write_combined_accuracies(tmp_path, a_run())
     found = json.loads((tmp_path / "metrics.json").read_text())
     assert found["combined"]["mean_test_accuracy"] == 0.8 and "ranks" in found
 
 
 def test_every_name_is_declared():
-    assert set(votes._nothing("")) <= set(fields.columns())
-    assert set(votes._nothing("")) == set(named_schema("metrics")["properties"]["combined"]["properties"])
+    assert set(votes._make_empty_row("")) <= set(fields.list_columns())
+    assert set(votes._make_empty_row("")) == set(read_schema("metrics")["properties"]["combined"]["properties"])
 
 
 def test_the_table_has_gains_of_the_same_run(ensembles):

@@ -8,11 +8,11 @@ from tracked import ours
 from study.core.paths import ROOT
 
 SCRIPTS = ROOT / "scripts"
-# By the end of a call's name; `study.core.commands.run` is none, as nobody can call it without a limit.
+# By the end of a call's name; `study.core.commands.run_program` is none, as nobody can call it without a limit.
 WAITING = {
     "sleep", "_sleep", "wait", "waitid", "waitpid", "communicate", "select.select", "signal.pause", "result", "accept",
     "recv", "readline", "stdin.read", "subprocess.run", "check_call", "check_output", "urlopen",
-    "retrieve", "wait_for", "thread.join", "reader.join", "copy.join",
+    "retrieve", "wait_for", "wait_for_files", "thread.join", "reader.join", "copy.join",
 }  # fmt: skip
 # What ends the waits of each function, ``module:function``.
 ENDS = {
@@ -24,9 +24,11 @@ ENDS = {
         instruments.power.sampling:_Sampler.stop
         contrib.gpu_check.load:main contrib.gpu_check.load:wait_for_others contrib.gpu_check.study_runs:_end
         contrib.gpu_check.study_runs:run_study
-        launch.batch_job:BatchJob.prepare launch.batch_job:start launch.batch_job:wait_for
-        launch.launch:_outlast_guards launch.processes:_end launch.run_directory:alone_in launch.supervision:_end
-        launch.supervision:_wait launch.supervision:execute machines.batch_jobs:_run_submit
+        launch.batch_job:BatchJob.prepare launch.batch_job:become_command launch.batch_job:wait_for_files
+        launch.launch:_wait_for_guards launch.processes:_end_processes launch.run_directory:lock_folder
+        launch.supervision:_end_session
+        launch.supervision:_wait_for_end_or_limit launch.supervision:run_launcher
+        machines.batch_jobs:_run_submit
         machines.guard:_guard machines.guard:_kill_descendants machines.guard:_read_order machines.guard:_reap
         machines.host_check:check_hosts machines.host_check:_converse machines.host_check:_converse.read
         machines.machine_lock:_hold_lock_there machines.machine_lock:_take
@@ -34,19 +36,20 @@ ENDS = {
         machines.remote:_is_running
         communication.channel:_admit
         communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
-        training.process_tree:end training.process_tree:waited_cpu_s
-        training.program:Program._end_following training.program:Program._meeting
-        workloads.command.output:Copied.join
+        training.process_tree:end_tree training.process_tree:reap_children
+        training.program:Program._end_following training.program:Program._agree_on_address
+        workloads.command.output:OutputCopier.join
     """,
     "the run's limits, which study.launch.supervision holds": """
-        launch.processes:_wait launch.processes:run_all launch.spots:_told launch.spots:held
+        launch.processes:_wait_for_lost launch.processes:run_all launch.spots:_read_ports launch.spots:hold_ports
         communication.channel:Channel.__init__ communication.channel:Channel.ask
         communication.channel:Channel.asked communication.channel:_connected
         training.checkpoints:Writer.close ensembles.buffer:Queue.get ensembles.buffer:Queue.put
-        ensembles.consumption:_await ensembles.ring:_waiting
+        ensembles.consumption:_wait_for_full_buffer ensembles.ring:_poll_until
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
-        ensembles.stream:Stream._finish training.loop:Loop.before_step
-        backends.tensorflow.local_replica:_without_strategy training.program:Program._follow.watch
+        ensembles.stream:Stream._finish training.loop:Loop.begin_step
+        backends.tensorflow.local_replica:_run_without_strategy
+        training.program:Program._start_following.watch
     """,
     "the end of Snakemake, for which the user waits": "workflow.passes:run_snakemake",
     "the end of ssh, which notices a lost host": "machines.remote:main",
@@ -56,7 +59,7 @@ ENDS = {
     """,
     "work of this process, which is finite": """
         commands.analysis:_write_accepted data.text_table:Stream.blocks.next_block data.text_table:fill
-        backends.pytorch.input:Input.batches
+        backends.pytorch.input:Input.make_batches
     """,
     "none: it reads a file": """
         data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
@@ -95,7 +98,7 @@ def test_every_wait_has_an_end():
 
 @pytest.mark.slow
 def test_programs_have_a_limit():
-    """`subprocess.run` waits for all that a program starts; `study.core.commands.run` does not."""
+    """`subprocess.run` waits for all that a program starts; `study.core.commands.run_program` does not."""
     found = [
         f"{path.name}: {ast.unparse(call)[:60]}"
         for path in ours((SCRIPTS / "study").rglob("*.py"))

@@ -7,7 +7,7 @@ import pytest
 from examples import expand
 
 from study.core.files import write_sealed
-from study.core.paths import TIMED_OUT, run_folder
+from study.core.paths import TIMED_OUT, locate_run
 from study.experiment import walltimes
 from study.experiment.expansion import load_study
 from study.machines import machine, queues
@@ -53,7 +53,7 @@ def test_the_grid_goes_over_all():
 def outcome(folder, run, name="outcome.json", **changes):
     content = {"status": "ok", "failure": None, "exit_code": 0, "runtime_s": 1000.0, "started_wall_ns": 1, "files": {},
                "started_monotonic_ns": None, "boot_id": None, "workers_lost": None}  # fmt: skip
-    path = Path(run_folder(folder, run.directory)) / name
+    path = Path(locate_run(folder, run.directory)) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     write_sealed(path, content | changes)
 

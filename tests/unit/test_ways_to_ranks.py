@@ -8,7 +8,7 @@ import pytest
 from fake_communicator import FakeCommunicator
 
 from study.core.errors import StudyError
-from study.core.file_kinds import first_bytes
+from study.core.file_kinds import read_first_bytes
 from study.data import loaders
 from study.data.conversion import convert
 from study.data.tabular import Form
@@ -40,7 +40,7 @@ def alone(rank=0, places=ALONE):
     ],
 )
 def test_which_ranks_share_a_node(places, nodes):
-    assert staging.nodes(alone(places=places)) == [tuple(members) for members in nodes]
+    assert staging.group_ranks_by_node(alone(places=places)) == [tuple(members) for members in nodes]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def run(tmp_path):
     numbers = np.random.default_rng(1).random((300, 1000)).round(6)
     lines = (f"{row % 2}," + ",".join(map(str, values)) + "\n" for row, values in enumerate(numbers))
     (tmp_path / "raw.csv").write_text("".join(lines))
-    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.of(FORM))
+    convert(tmp_path / "raw.csv", tmp_path / "m.npy", tmp_path / "m.json", Form.from_spec(FORM))
     (tmp_path / "node").mkdir()
 
     def made(way, loader, node_storage=tmp_path / "node"):
@@ -76,15 +76,15 @@ def loaded(run, ranks=None):
         seen.append(name)
         yield
 
-    files = staging.files(run, ranks, phases, reads, staged)
-    found = staging.tables(run, files, ranks, phases, reads)
+    files = staging.provide_files(run, ranks, phases, reads, staged)
+    found = staging.load_tables(run, files, ranks, phases, reads)
     return found["train"], reads, seen, staged
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loader", loaders.TRAINING_LOADERS)
 def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_path, loader):
-    loaders.import_for(loader)  # or that would be counted
+    loaders.import_modules(loader)  # or that would be counted
     first, reads, _, _ = loaded(run("none", loader))
     size = (tmp_path / ("m.npy" if loader in CONVERTED else "raw.csv")).stat().st_size
     passes_mb = PASSES.get(loader, 1) * size / MB
@@ -149,7 +149,7 @@ def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):
     for _ in range(3):
         with reads.count():
             file.read_bytes()
-            first_bytes(file, 2)
+            read_first_bytes(file, 2)
     assert reads.asked == 3 * 5002
 
 

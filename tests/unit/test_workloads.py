@@ -47,37 +47,42 @@ def own(tmp_path, monkeypatch):
 
 def test_an_own_model_may_be_one_module(own):
     name = own(OWN)
-    assert workloads.get(name, {"a": 1}).spec == {"a": 1}
-    benchmark = workloads.with_model(name, {})
+    assert workloads.load_workload(name, {"a": 1}).spec == {"a": 1}
+    benchmark = workloads.load_benchmark(name, {})
     assert benchmark.build_model((3,)) == (3,)
     assert benchmark.metrics() == ["mae"]
-    assert workloads.file_of(name) == "scripts/study/workloads/absent.py"
+    assert workloads.locate_module(name) == "scripts/study/workloads/absent.py"
 
 
 def test_a_module_without_a_complete_class_is_refused(own):
     name = own(OWN.replace("build_model", "make_model"))
     with pytest.raises(StudyError, match=r"scripts/study/workloads/absent\.py has no complete class Benchmark"):
-        workloads.with_model(name, {})
+        workloads.load_benchmark(name, {})
 
 
 def test_a_benchmark_without_a_module_is_refused():
     with pytest.raises(StudyError, match=r"absent\.yaml has no scripts/study/workloads/absent\.py beside it"):
-        workloads.get("absent", {})
+        workloads.load_workload("absent", {})
 
 
 def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
     file = r"there is no scripts/study/workloads/{}/pytorch\.py"
-    assert workloads.missing("nt3", "tensorflow") is None
-    assert re.match(f"vgg_a has no model in pytorch: {file.format('vgg_a')}", workloads.missing("vgg_a", "pytorch"))
-    assert workloads.missing("nt3", "pytorch") is None
+    assert workloads.explain_missing_model("nt3", "tensorflow") is None
+    assert re.match(
+        f"vgg_a has no model in pytorch: {file.format('vgg_a')}", workloads.explain_missing_model("vgg_a", "pytorch")
+    )
+    assert workloads.explain_missing_model("nt3", "pytorch") is None
 
 
 def test_a_single_module_names_its_framework(own):
     name = own(OWN)
-    assert workloads.missing(name, "tensorflow") is None
-    assert workloads.missing(name, "pytorch") == "absent has a model in tensorflow only; give framework: tensorflow"
+    assert workloads.explain_missing_model(name, "tensorflow") is None
+    assert (
+        workloads.explain_missing_model(name, "pytorch")
+        == "absent has a model in tensorflow only; give framework: tensorflow"
+    )
     with pytest.raises(StudyError, match="absent.yaml: absent has a model in tensorflow only"):
-        workloads.with_model(name, {}, "pytorch")
+        workloads.load_benchmark(name, {}, "pytorch")
 
 
 def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own, tmp_path):
@@ -90,15 +95,15 @@ def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own,
     run = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, benchmark="absent"))
     wrong = r"t\.yaml\.framework: absent has no model in tensorflow: there is no \S+/workloads/absent/tensorflow\.py"
     with pytest.raises(StudyError, match=wrong):
-        feasibility.check(run, "t.yaml")
+        feasibility.check_run(run, "t.yaml")
     (tmp_path / "absent" / "tensorflow.py").write_text("")
-    feasibility.check(run, "t.yaml")
+    feasibility.check_run(run, "t.yaml")
 
 
 def test_a_package_s_workload_has_no_model():
     spec = configuration.load_named("benchmarks", "p1b1")
-    assert not hasattr(workloads.get("p1b1", spec), "build_model")
-    assert workloads.file_of("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
+    assert not hasattr(workloads.load_workload("p1b1", spec), "build_model")
+    assert workloads.locate_module("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
 
 
 @pytest.mark.slow

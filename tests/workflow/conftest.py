@@ -106,7 +106,7 @@ def trained(ranks, tmp_path_factory):
                 run = define(planned, data_dir=str(data))
                 run.write(folder / "run.yaml")
                 make_data(planned, data)
-                of_runs.append((planned.gpus, variables.of_run(run, folders[0], WAIT_S)))
+                of_runs.append((planned.gpus, variables.define_run_variables(run, folders[0], WAIT_S)))
             assert all(each == of_runs[0] for each in of_runs), "one set of processes cannot train them all"
             done = ranks(first.gpus, "ranks_weights.py", *folders, *options, variables=of_runs[0][1])
             assert done.returncode == 0, done.stdout + done.stderr

@@ -27,12 +27,12 @@ def train(run, ranks):
     spec = run.benchmark
     spec["model"]["dropout"] = 0.0
     spec["learning_rate"] = 0.5  # so that a step is far larger than the tolerance
-    benchmark = workloads.with_model(spec["name"], spec)
+    benchmark = workloads.load_benchmark(spec["name"], spec)
     model = build.compile_model(benchmark, run, ranks, shape=(60, 1))
     ranks.broadcast_variables([*model.variables, *model.optimizer.variables])
 
     alone = Horovod.__new__(Horovod)
-    alone.rank, alone.size, alone.distributed_optimizer = 0, 1, lambda optimizer, *_, **__: optimizer
+    alone.rank, alone.size, alone.distribute_optimizer = 0, 1, lambda optimizer, *_, **__: optimizer
     whole = build.compile_model(benchmark, run, alone, shape=(60, 1))
     whole.set_weights(model.get_weights())
     start = model.get_weights()

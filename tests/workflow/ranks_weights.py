@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from study.backends.tensorflow import build
-from study.backends.tensorflow.dropout import seed_dropout
 from study.backends.tensorflow.horovod import Horovod
-from study.data.order import rank_seed
+from study.backends.tensorflow.seeds import seed_dropout
+from study.data.order import derive_rank_seed
 from study.experiment.definition import RunDefinition
 from study.experiment.inputs import SEEDS_APART
 from study.instruments.phases import now
@@ -38,7 +38,7 @@ def seed_slow_dropout(model, seed):
     import tensorflow as tf
 
     seed_dropout(model, seed)
-    slow = [] if given.slow_rank is None else [rank_seed(n * SEEDS_APART, given.slow_rank) for n in range(10)]
+    slow = [] if given.slow_rank is None else [derive_rank_seed(n * SEEDS_APART, given.slow_rank) for n in range(10)]
     for layer in model.layers:
         if hasattr(layer, "next_seed") and seed in slow:
             layer.next_seed = lambda given_seed=layer.next_seed: tf.ensure_shape(

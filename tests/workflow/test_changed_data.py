@@ -43,7 +43,7 @@ def date(path, time_ns):
 
 def sidecar(project, text, name):
     """The sidecar of the converted training file of the study's dataset."""
-    (dataset,) = expansion.expand("tiny", yaml.safe_load(text), "tiny.yaml").datasets.values()
+    (dataset,) = expansion.expand_study("tiny", yaml.safe_load(text), "tiny.yaml").datasets.values()
     with contextlib.chdir(project.root):
         return f"data/converted/{dataset.benchmark}/{dataset.converted_id}/{name}.json"
 

@@ -13,7 +13,7 @@ from study.experiment import expansion, inputs
 from study.launch import launch
 from study.machines import launchers, machine
 from study.records import record
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 DATASET = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 12, "resize": 14,
            "stored_width": 80, "stored_height": 60, "record_kb": 6, "classes": 10, "seed": 1}  # fmt: skip
@@ -37,7 +37,7 @@ def train(tmp_path_factory):
 
     def launched(nvme=root / "nvme", **changes):
         study = {"description": "", "datasets": {"lenet": DATASET}, "runs": [{**POINT, **changes}], "tables": []}
-        (run,) = expansion.expand("staging", study, "staging").runs
+        (run,) = expansion.expand_study("staging", study, "staging").runs
         on = machine.load("local") | {"ranks_per_node": 2, "node_storage": str(root / "node")}
         on |= {"storage_on_nodes": {"nvme": str(nvme)}, "environment": {"HOROVOD_FUSION_THRESHOLD": "0"}}
         make_files(run.dataset, root / "data", run["loader"])
@@ -46,7 +46,7 @@ def train(tmp_path_factory):
             line = launchers.Horovodrun.line
             hosts = "localhost:2,127.0.0.1:1"
             patch.setattr(launchers.Horovodrun, "line", lambda self, *given: [*line(self, *given)[:-1], hosts])
-            launch.launch(inputs.define(run, on, str(root / "data")), folder, time_limit_s=300)
+            launch.launch(inputs.define_run(run, on, str(root / "data")), folder, time_limit_s=300)
         return folder
 
     return launched
@@ -55,12 +55,12 @@ def train(tmp_path_factory):
 def make_files(dataset, data, loader):
     """The images of each file in the loader's format."""
     for file in dataset.spec["files"]:
-        raw, converted = Path(dataset.raw(data, file)), Path(dataset.images(data, file, loader))
+        raw, converted = Path(dataset.locate_raw(data, file)), Path(dataset.locate_images(data, file, loader))
         if not raw.exists():
-            generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file, codec=image_codec)
+            generate_file(raw, dataset.benchmark, dataset.spec, dataset.definition, file, codec=image_codec)
         if not converted.exists():
-            told = inputs.image_options(dataset, file)
-            source, sidecar = inputs.image_source(dataset, str(data), file), f"{converted}.json"
+            told = inputs.build_image_options(dataset, file)
+            source, sidecar = inputs.describe_image_source(dataset, str(data), file), f"{converted}.json"
             conversion.convert(
                 source, loader, converted, sidecar, Options(**told["options"]), image_codec, told["samples"]
             )

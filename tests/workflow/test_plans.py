@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from project import BIN, ROOT, STRONG, TINY
 
-from study.core import checked
+from study.core import validation
 
 TABLES = {"make_table": 5}
 UPDATED = {"update_records": 1}  # once in a study and a version of the code
@@ -96,7 +96,7 @@ def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_chan
     assert project.plan(study="stated") == {}
     are_whole(project.made / "exports")
     content = json.loads((project.made / "findings.json").read_text())
-    checked.check(content, "study_findings", "findings.json")
+    validation.validate(content, "study_findings", "findings.json")
     (finding,) = content["findings"]
     assert (finding["verdict"], finding["blocks"], finding["runs"]) == ("not_enough_runs", 2, 4)
     assert finding["estimate"] > 0

@@ -47,13 +47,13 @@ def launched(tmp_path, monkeypatch):
 
     def make(launcher, folder="cobalt"):
         path = f"{ROOT / 'tests' / 'clusters' / folder}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
-        monkeypatch.setattr(environment, "search_path", lambda: path)
+        monkeypatch.setattr(environment, "build_search_path", lambda: path)
         for name, value in {"PATH": path, "STANDIN_STATE": state, "STANDIN_JOB": 1000, "STANDIN_NODES": nodes}.items():
             monkeypatch.setenv(name, str(value))
         (planned,) = expand(scaling="weak", gpus=RANKS, epochs=2, loader="npy")
         make_data(planned, tmp_path / "data")
         of_site = {"launcher": launcher, "ranks_per_node": 2, "nodes": 2, "power_sensors": ["cray"], "sampling_hz": 10}
-        run = inputs.define(planned, {**machine.load("local"), **of_site}, str(tmp_path / "data"))
+        run = inputs.define_run(planned, {**machine.load("local"), **of_site}, str(tmp_path / "data"))
         launch.launch(run, tmp_path / "run", 600, {"id": "1000", "ends_s": None})
         return tmp_path / "run"
 

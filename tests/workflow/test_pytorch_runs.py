@@ -18,7 +18,9 @@ from study import backends
 from study.instruments.timeline_events import Events, Intervals
 
 # Not by an import, which takes 3 CPU seconds of each worker that collects the tests.
-pytestmark = pytest.mark.skipif(backends.missing("pytorch") is not None, reason=str(backends.missing("pytorch")))
+pytestmark = pytest.mark.skipif(
+    backends.explain_missing("pytorch") is not None, reason=str(backends.explain_missing("pytorch"))
+)
 
 # Epochs tell the runs apart: in 3, rank 1 is 100 ms late in each step; in 5, it is killed.
 STUDY = """
@@ -45,12 +47,12 @@ def end_epoch(self, epoch, *further):
     if definition["epochs"] == 5 and self._ranks.rank == 1 and epoch == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return end(self, epoch, *further)
-def before_step(self):
+def begin_step(self):
     if self._ranks.rank == 1:
         time.sleep(0.1)
 loop.Loop.end_epoch = end_epoch
 if definition["trace"]:
-    loop.Loop.before_step = before_step
+    loop.Loop.begin_step = begin_step
 """
 
 
@@ -76,7 +78,9 @@ def test_two_ranks_on_half_batches_equal_one_on_the_whole_batch(ddp):
     assert result["sent_per_step"] == pytest.approx(result["gradient_bytes"], rel=0.02)
 
 
-@pytest.mark.skipif(backends.missing("pytorch", "horovod") is not None, reason="Horovod was built without PyTorch")
+@pytest.mark.skipif(
+    backends.explain_missing("pytorch", "horovod") is not None, reason="Horovod was built without PyTorch"
+)
 def test_horovod_averages_as_ddp_does(tmp_path, ranks, ddp):
     """Equal ranks, the same bytes, and the weights of DDP."""
     of_ddp, weights = ddp

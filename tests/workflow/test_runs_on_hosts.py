@@ -24,7 +24,7 @@ ON_SERVER = {"gpus": 2, "strategy": "parameter_server", "servers": 1}
 KEPT = """import json, os
 import numpy
 from study.training import rank
-checksum = rank.checksum
+checksum = rank.compute_checksum
 def kept(trainer):
     number = os.environ.get("HOROVOD_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
     name = "rank-" + (number or str(json.loads(os.environ["STUDY_PROCESS"])[0]))
@@ -34,7 +34,7 @@ def kept(trainer):
     with open(f"{folder}/{name}.txt", "w") as handle:
         handle.write("\\n".join(f"{key}={value}" for key, value in os.environ.items()))
     return checksum(trainer)
-rank.checksum = kept
+rank.compute_checksum = kept
 """
 
 
@@ -222,12 +222,12 @@ def test_a_program_of_one_s_own_has_its_ranks_on_the_hosts(lab, data, tmp_path, 
     example = ROOT / "examples" / "numpy_logistic"
     monkeypatch.chdir(example)
     study = {"description": "", "runs": [{"benchmark": "numpy_logistic", "scaling": "strong", "gpus": 3}], "tables": []}
-    (run,) = expansion.expand("hosts", study, "hosts").runs
+    (run,) = expansion.expand_study("hosts", study, "hosts").runs
     if starts == "node":
         shown = "import os; print('node', os.environ['NODE_RANK'], os.environ['MASTER_ADDR'])"
         run.spec.update(starts="node", command=["python", "-c", shown])
     place = LabPlace(tmp_path, data, lab)
-    monkeypatch.setattr(place, "definition", lambda: inputs.define(run, place.machine(), str(data)).as_dict())
+    monkeypatch.setattr(place, "definition", lambda: inputs.define_run(run, place.machine(), str(data)).as_dict())
     outcome = place.run("program")
     assert outcome["status"] == "ok", outcome["failure"]
     told = metrics(place, "program")
@@ -257,9 +257,9 @@ time.sleep(600)
 def test_a_program_that_is_killed_on_another_host_is_named_and_leaves_nothing(lab, data, tmp_path, monkeypatch, starts):
     monkeypatch.chdir(ROOT / "examples" / "numpy_logistic")
     study = {"description": "", "runs": [{"benchmark": "numpy_logistic", "scaling": "strong", "gpus": 3}], "tables": []}
-    (run,) = expansion.expand("hosts", study, "hosts").runs
+    (run,) = expansion.expand_study("hosts", study, "hosts").runs
     place = LabPlace(tmp_path, data, lab)
-    monkeypatch.setattr(place, "definition", lambda: inputs.define(run, place.machine(), str(data)).as_dict())
+    monkeypatch.setattr(place, "definition", lambda: inputs.define_run(run, place.machine(), str(data)).as_dict())
     run.spec.update(starts=starts, command=["python", "-c", KILLED_THERE])
     failure = place.run("killed")["failure"]
     assert (failure["kind"], failure["rank"], failure["host"]) == ("killed", 1, "h2"), failure

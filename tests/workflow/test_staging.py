@@ -19,7 +19,7 @@ from study.instruments import phases
 from study.launch import launch
 from study.machines import launchers, machine
 from study.records import record
-from study.workloads.synthetic import generate
+from study.workloads.synthetic import generate_file
 
 DATASET = {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 2000, "seed": 1}
 POINT = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 4, "batch_size": 10, "loader": "read_csv"}
@@ -35,7 +35,7 @@ def train(tmp_path_factory):
     def launched(node_storage=root / "node", file=None, stall_limit_s=300, **changes):
         hosts = f"localhost:2,127.0.0.1:{changes.get('gpus', 4) - 2}"
         study = {"description": "", "datasets": {"nt3": DATASET}, "runs": [{**POINT, **changes}], "tables": []}
-        (run,) = expansion.expand("staging", study, "staging").runs
+        (run,) = expansion.expand_study("staging", study, "staging").runs
         on = machine.load("local")
         # Tensors one by one: which of them are summed at once, and so in which order four ranks' are, is up to chance.
         environment = {"HOROVOD_FUSION_THRESHOLD": "0"}
@@ -45,7 +45,7 @@ def train(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             line = launchers.Horovodrun.line
             patch.setattr(launchers.Horovodrun, "line", lambda self, *given: [*line(self, *given)[:-1], hosts])
-            defined = inputs.define(run, on, str(root / "data"))
+            defined = inputs.define_run(run, on, str(root / "data"))
             if file:
                 defined.data["train"]["path"] = str(file)
             launch.launch(defined, folder, time_limit_s=300, stall_limit_s=stall_limit_s)
@@ -61,17 +61,17 @@ def make_files(dataset, root):
         return
     matrices, sidecars = {}, {}
     for file, form in dataset.spec["files"].items():
-        raw, matrix = (Path(path) for path in (dataset.raw(data, file), dataset.converted(data, file)))
-        generate(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
-        sidecars[file] = inputs.sidecar(str(matrix))
-        convert(raw, matrix, sidecars[file], Form.of(form))
+        raw, matrix = (Path(path) for path in (dataset.locate_raw(data, file), dataset.locate_converted(data, file)))
+        generate_file(raw, dataset.benchmark, dataset.spec, dataset.definition, file)
+        sidecars[file] = inputs.locate_sidecar(str(matrix))
+        convert(raw, matrix, sidecars[file], Form.from_spec(form))
         matrices[file] = map_matrix(matrix)
-    scaler = feature_scaling.max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
+    scaler = feature_scaling.fit_max_abs(*(matrix[:, 1:] for matrix in matrices.values()))
     for file, matrix in matrices.items():
-        numbers, codes = dataset.scaled(data, file)
-        feature_scaling.prepare(matrix[:, 1:], scaler, numbers)
+        numbers, codes = dataset.locate_scaled(data, file)
+        feature_scaling.write_scaled(matrix[:, 1:], scaler, numbers)
         feature_scaling.save_codes(matrix[:, :1], codes)
-        write_sealed(inputs.sidecar(numbers), conversions.describe_scaling(sidecars))
+        write_sealed(inputs.locate_sidecar(numbers), conversions.describe_scaling(sidecars))
 
 
 def read_by_rank(folder):

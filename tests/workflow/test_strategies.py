@@ -59,7 +59,7 @@ def start_server(run, role, place):
     return start(run, role, place)
 def write_results(folder, communicator, gpu, found, *further):
     if communicator.rank == 0:
-        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *local_replica.weights(found.trainer.model))
+        np.savez(WEIGHTS + "/" + run_name(definition) + ".npz", *local_replica.join_weights(found.trainer.model))
     write(folder, communicator, gpu, found, *further)
 def run_name(run):
     return "-".join(str(run[key]) for key in ("strategy", "gpus", "servers", "server_placement", "epochs", "loader"))

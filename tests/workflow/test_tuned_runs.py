@@ -107,7 +107,7 @@ def test_channels_first_trains_the_same(trained, traced, monkeypatch):
 @pytest.mark.long
 def test_autotuning_ends_within_the_steps_that_the_plan_asks_for(trained):
     epochs = -(-autotuning.STEPS // 5)
-    found = autotuning.summary(trained({**NT3, "epochs": epochs, "autotune": True}).folder)
+    found = autotuning.summarize_log(trained({**NT3, "epochs": epochs, "autotune": True}).folder)
     assert (found["trials"], found["is_finished"]) == (autotuning.TRIALS, True)
     assert 0 <= found["fusion_threshold_mb"] <= 64
     assert 1 <= found["cycle_time_ms"] <= 100

@@ -9,24 +9,23 @@ from typing import cast
 from study.backends.base import Backend
 from study.core.errors import StudyError
 from study.data.images.codec import Codec
-from study.experiment.definition import RunDefinition
 from study.machines.run_layout import HOROVOD
 
 PACKAGES = {"tensorflow": ("tensorflow", "make setup"), "pytorch": ("torch", "make setup WITH=pytorch")}
 
 
-def missing(framework: str, strategy: str = "") -> str | None:
-    """Why runs of a framework, with a strategy, cannot train in this environment, with the remedy; None if they can."""
+def explain_missing(framework: str, strategy: str = "") -> str | None:
+    """The reason why a framework, with a strategy, cannot train in this environment, and the remedy; None if it can."""
     package, remedy = PACKAGES[framework]
-    if not _places(package):
+    if not _find_package_folders(package):
         return f"framework: {framework}: the package {package} is not installed in this environment; run {remedy}"
     if framework == "pytorch" and strategy == HOROVOD and not _horovod_has_pytorch():
         return f"framework: pytorch: Horovod was built without PyTorch in this environment; run {remedy}, or use ddp"
     return None
 
 
-def _places(package: str) -> list[str]:
-    """The folders of a package that is installed."""
+def _find_package_folders(package: str) -> list[str]:
+    """The folders of an installed package; none if it is not installed."""
     with contextlib.suppress(ModuleNotFoundError):  # of an importer that knows no such package
         if spec := importlib.util.find_spec(package):
             return list(spec.submodule_search_locations or ())
@@ -34,16 +33,11 @@ def _places(package: str) -> list[str]:
 
 
 def _horovod_has_pytorch() -> bool:
-    """Whether its compiled part is there; importing it would take seconds."""
-    return any(any(Path(each, "torch").glob("mpi_lib_v2*.so")) for each in _places("horovod"))
+    """True if Horovod's compiled part for PyTorch is installed; importing it would take seconds."""
+    return any(any(Path(each, "torch").glob("mpi_lib_v2*.so")) for each in _find_package_folders("horovod"))
 
 
-def of_run(run: RunDefinition) -> Backend:
-    """The backend of a run's definition."""
-    return get(run.framework)
-
-
-def get(name: str) -> Backend:
+def get_backend(name: str) -> Backend:
     """The backend of a framework, the value of the grid key ``framework``.
 
     Raises:
@@ -57,6 +51,6 @@ def get(name: str) -> Backend:
         raise StudyError(f"framework: {name}: there is no scripts/study/backends/{name}/backend.py") from None
 
 
-def image_codec() -> Codec:
-    """What makes and converts images for all frameworks: TensorFlow's codecs, so that all get the same pixels."""
+def get_image_codec() -> Codec:
+    """The codec of images for all frameworks: TensorFlow's, so that all get the same pixels."""
     return cast(Codec, importlib.import_module("study.backends.tensorflow.image_codec"))

@@ -41,25 +41,25 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
 
     from study.core import configuration
     from study.core.files import write_text
-    from study.core.wording import counted
+    from study.core.wording import format_count
     from study.machines import host_capabilities
     from study.prediction import goals
     from study.prediction.answers import answers, series_key
     from study.prediction.extra_p import texts
     from study.prediction.settings import select
-    from study.records.tidy import current_code, recorded, runs_frame
+    from study.records.tidy import current_code, runs_frame, split_ended_runs
     from study.report.figures import prediction_drawing
-    from study.report.figures.drawing import write
+    from study.report.figures.drawing import write_figure
     from study.report.tables.kinds import with_own_keys
     from study.report.tables.prediction import check_table, prediction_table, recommendation_table
 
     aim = goals.load(goal)
     planned, settings = load_study_on(machine, study)
     results = Path(results_dir) / settings["name"]
-    folder = Path(output or f"{paths.study_folder(results, planned.name)}/recommendation/{aim.name}")
-    if results_dir != configuration.settings()["results_dir"] and not Path(results_dir).is_dir():
+    folder = Path(output or f"{paths.locate_study(results, planned.name)}/recommendation/{aim.name}")
+    if results_dir != configuration.load_settings()["results_dir"] and not Path(results_dir).is_dir():
         raise StudyError(f"--results-dir: there is no folder {results_dir}")
-    finished, missing = recorded(planned.runs, results)
+    finished, missing = split_ended_runs(planned.runs, results)
     reads_targets = any(run.dataset.target for run in finished)
     runs = runs_frame(finished, current_code(planned.runs, settings), results, reads_targets=reads_targets)
     selection = select(runs)
@@ -69,16 +69,16 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     answered = list(
         answers(selection.used, counts, settings, selection.failed, host_capabilities.find_capacity(settings))
     )
-    notes = [f"{counted(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
+    notes = [f"{format_count(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
     if missing:
-        notes.append(f"{counted(len(missing), 'run')} of the study without a record yet")
+        notes.append(f"{format_count(len(missing), 'run')} of the study without a record yet")
     notes += selection.problems
     tables = [recommendation_table(answered, aim), prediction_table(answered), check_table(answered)]
     for table in tables:
         whole = with_own_keys(dataclasses.replace(table, notes=[*table.notes, *notes]), runs)
         dataclasses.replace(whole, caption=f"study {planned.name}: {whole.caption}").write_to(folder)
     data = prediction_drawing.select(answered, planned.name, settings["name"])
-    write(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
+    write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
     if extra_p:
         for name, text in texts(selection.used):
             write_text(folder / "extra-p" / name, text)
@@ -134,7 +134,7 @@ def predict(
         raise click.UsageError(f"--knee: {knee:g} must be at most 1, a doubling that halves the time")
     import pandas as pd
 
-    from study.core.files import write_text, written_aside
+    from study.core.files import write_aside, write_text
     from study.prediction import goals
     from study.prediction.series_answer import answer
     from study.report.figures import series_drawing
@@ -144,17 +144,19 @@ def predict(
     aim = goals.load(goal, price)
     if output:
         refuse_output(output, points)
-    all_series = load_contrib("readers.imports").read_any(points, work, ranks_per_node, unit)
+    all_series = load_contrib("readers.series_files").read_series_files(points, work, ranks_per_node, unit)
     answers = [answer(series, counts or [], aim, knee, amount) for series in all_series]
     text = to_markdown(answers)
     print(text)
     if not output:
         return
-    with written_aside(output) as aside:
+    with write_aside(output) as aside:
         pd.concat([each.predictions for each in answers], ignore_index=True).to_csv(aside, index=False)
     write_text(output.with_suffix(".md"), text)
     folder = output.parent / f"{output.stem}_allocation"
-    series_drawing.write(answers, [output.with_suffix(".svg"), folder / "curves.svg", folder / "curves.pdf"])
+    series_drawing.write_series_figure(
+        answers, [output.with_suffix(".svg"), folder / "curves.svg", folder / "curves.pdf"]
+    )
     allocation_table(answers, aim.price, amount, grid, pue, "curves").write_to(folder)
     print(f"Predictions, answer and curves: {output}, {output.with_suffix('.md')}, {output.with_suffix('.svg')}")
     if len(answers) > series_drawing.MOST_PANELS:
@@ -185,8 +187,8 @@ def tune(study: str, machine: str, results_dir: str, output: Path | None, needed
     Reads the run records that exist; starts no run. Missing runs are counted.
     """
     from study.compare import arms, first_verdicts, noise_of_runs, tuner
-    from study.core.wording import counted
-    from study.records.tidy import current_code, recorded, runs_frame
+    from study.core.wording import format_count
+    from study.records.tidy import current_code, runs_frame, split_ended_runs
     from study.report.tables.kinds import with_own_keys
     from study.report.tables.tuning import is_compared, sentences, tuner_table
 
@@ -194,28 +196,33 @@ def tune(study: str, machine: str, results_dir: str, output: Path | None, needed
     if not any(map(is_compared, planned.runs)):
         problem = "no grid has tuning, so there is no arm to pick; name a study with arms, or add some (docs/tuning.md)"
         raise StudyError(f"config/studies/{planned.name}.yaml: runs: {problem}")
-    if reason := tuner.unanswerable(planned):
+    if reason := tuner.explain_too_few_blocks(planned):
         print(f"Warning: config/studies/{planned.name}.yaml: {reason}", file=sys.stderr)
     results = Path(results_dir) / settings["name"]
-    finished, missing = recorded(filter(is_compared, planned.runs), results)
+    finished, missing = split_ended_runs(filter(is_compared, planned.runs), results)
     runs = runs_frame(finished, current_code(planned.runs, settings), results)
-    study_folder = Path(paths.study_folder(results, planned.name))
+    study_folder = Path(paths.locate_study(results, planned.name))
     earlier = first_verdicts.read(study_folder, "tuner")
     if needed:
-        print("\n".join(paths.record(results, run.directory) for run in tuner.needed(planned, runs, earlier)))
+        print(
+            "\n".join(
+                paths.locate_record(results, run.directory) for run in tuner.list_needed_runs(planned, runs, earlier)
+            )
+        )
         return
-    answers = tuner.answers(planned, runs, earlier)
-    if (verdicts := tuner.seen(answers, runs, earlier)) != earlier:
+    answers = tuner.answer_baselines(planned, runs, earlier)
+    if (verdicts := tuner.add_first_verdicts(answers, runs, earlier)) != earlier:
         first_verdicts.write(study_folder, "tuner", verdicts)
     folder = output or study_folder / "tuner"
     with_own_keys(tuner_table(planned, answers), runs).write_to(folder)
     print(f"Study {planned.name} on {settings['name']}, steady throughput against the baseline's.")
     for line in [line for answer in answers for line in sentences(answer, answers)]:
         print(f"- {line}")
-    noise = noise_of_runs.within_blocks(arms.measured(runs), arms.SPEED) if len(runs) else noise_of_runs.ASSUMED
-    print("\n".join(f"- {line}" for line in tuner.power(planned, noise)))
+    runs = arms.add_compared_columns(runs) if len(runs) else runs
+    noise = noise_of_runs.estimate_noise(runs, arms.SPEED)
+    print("\n".join(f"- {line}" for line in tuner.describe_power(planned, noise)))
     if missing:
-        number = counted(len(missing), "run")
+        number = format_count(len(missing), "run")
         print(f"- {number} of baselines and arms without a record yet; --needed lists those of the next stage")
     print(f"Table: {folder}/tuner.md")
 
@@ -235,28 +242,31 @@ def check(study: str, machine: str, results_dir: str, output: Path | None, accep
     """
     from study import plan
     from study.compare import first_verdicts, reference_check, references
-    from study.core import checked
+    from study.core import validation
     from study.report.tables.check import check_table
 
     planned, settings = load_study_on(machine, study)
     name = settings["name"]
     plan.check_references(planned)
-    results, file = Path(results_dir) / name, references.path_of(name, planned.name)
+    results, file = Path(results_dir) / name, references.build_path(name, planned.name)
     accepted = references.read(file)
-    reference_check.verify(accepted, planned, file)
-    measured = reference_check.measured(planned, results, accepted)
+    reference_check.verify_accepted(accepted, planned, file)
+    measured = reference_check.collect_series(planned, results, accepted)
     if not measured:
-        print(f"study {planned.name} declares no references, and {checked.shown(file)} has none: nothing to check")
+        print(
+            f"study {planned.name} declares no references, and {validation.shorten_path(file)} has none: nothing to "
+            "check"
+        )
         return False
-    folder = Path(paths.study_folder(results, planned.name))
+    folder = Path(paths.locate_study(results, planned.name))
     earlier = first_verdicts.read(folder, "check")
     if accept:
         _write_accepted(file, measured, accepted)
         _note_verdicts(folder, {}, earlier)  # another reference is another question
         return False
-    measured = reference_check.first_seen(measured, earlier)
-    rows = reference_check.compare(measured, accepted)
-    _note_verdicts(folder, reference_check.seen(measured, rows, earlier), earlier)
+    measured = reference_check.drop_later_repeats(measured, earlier)
+    rows = reference_check.compare_series(measured, accepted)
+    _note_verdicts(folder, reference_check.add_first_verdicts(measured, rows, earlier), earlier)
     table = check_table(rows, planned.name, name)
     print(table.markdown())
     if output:
@@ -270,26 +280,25 @@ def check(study: str, machine: str, results_dir: str, output: Path | None, accep
 def _note_verdicts(folder: Path, verdicts: dict[str, Any], earlier: dict[str, Any]) -> None:
     """Note which runs had a verdict; a results folder that cannot be written to is only reported."""
     from study.compare import first_verdicts
-    from study.core import checked
+    from study.core import validation
 
     if verdicts == earlier:
         return
     try:
         first_verdicts.write(folder, "check", verdicts)
     except OSError as error:
-        print(f"Warning: {checked.shown(folder)}: this check cannot be noted: {error}", file=sys.stderr)
+        print(f"Warning: {validation.shorten_path(folder)}: this check cannot be noted: {error}", file=sys.stderr)
 
 
 def _write_accepted(file: Path, measured: list[Any], accepted: dict[tuple[str, str], Any]) -> None:
     """Write the new references; those that cannot be measured now stay."""
     from study.compare import failed_runs, reference_check, references
-    from study.core import checked
+    from study.core import validation
     from study.report.tables.check import NOTES
 
-    new = list(reference_check.accept(measured, accepted))
-    refused = [
-        (series, reason) for series in measured if (reason := reference_check.refusal(series, accepted.get(series.key)))
-    ]
+    new = list(reference_check.accept_series(measured, accepted))
+    reasons = [(series, reference_check.explain_refusal(series, accepted.get(series.key))) for series in measured]
+    refused = [(series, reason) for series, reason in reasons if reason]
     for series, reason in refused:
         is_of_failures = reason == reference_check.FAILURES
         failures = f" ({failed_runs.describe_failures(series.failed, series.attempts)})" if is_of_failures else ""
@@ -297,6 +306,6 @@ def _write_accepted(file: Path, measured: list[Any], accepted: dict[tuple[str, s
     for reason in dict.fromkeys(reason for _, reason in refused):
         print(f"{reason}: {NOTES[reason]}", file=sys.stderr)
     if len(refused) == len(measured):
-        raise StudyError(f"{checked.shown(file)}: not written, nothing can be accepted; see the lines above")
+        raise StudyError(f"{validation.shorten_path(file)}: not written, nothing can be accepted; see the lines above")
     references.write(file, new)
-    print(f"accepted {len(measured) - len(refused)} of {len(measured)} references in {checked.shown(file)}")
+    print(f"accepted {len(measured) - len(refused)} of {len(measured)} references in {validation.shorten_path(file)}")

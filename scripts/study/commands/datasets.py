@@ -32,16 +32,16 @@ def fetch_dataset(
     from study import backends
     from study.core import configuration
     from study.data import download
-    from study.experiment.expansion import load_planned
+    from study.experiment.expansion import load_planned_study
     from study.workloads import images, synthetic
 
     spec = configuration.load_named("benchmarks", benchmark)
     if definition["source"].startswith("synthetic"):
-        spec = images.with_input(spec, definition)
-        codec = backends.image_codec() if definition["source"] == "synthetic_images" else None
-        synthetic.generate(output, benchmark, spec, definition, file, checksum, codec)
+        spec = images.add_input_keys(spec, definition)
+        codec = backends.get_image_codec() if definition["source"] == "synthetic_images" else None
+        synthetic.generate_file(output, benchmark, spec, definition, file, checksum, codec)
     else:
-        origin = load_planned(study).datasets[benchmark, dataset].origin
+        origin = load_planned_study(study).datasets[benchmark, dataset].origin
         place = f"{spec['url_path']}/{spec['files'][file]['name']}"
         download.fetch_published(output, place, origin, checksum, origin.get("checksums", {}).get(file, {}))
 
@@ -63,7 +63,7 @@ def convert_dataset(
     from study.data.conversion import convert
     from study.data.tabular import Form
 
-    convert(source, matrix, sidecar, Form.of(form), rows, columns, checksum, token)
+    convert(source, matrix, sidecar, Form.from_spec(form), rows, columns, checksum, token)
 
 
 @step("convert_images")
@@ -80,8 +80,8 @@ def convert_images(source: dict[str, Any], format_name: str, folder: str, sideca
     from study.data.images.layouts import Source
 
     token, options = source.pop("token", None), Options(**images["options"])
-    codec = backends.image_codec()
-    convert(Source.of(source), format_name, folder, sidecar, options, codec, images["samples"], token)
+    codec = backends.get_image_codec()
+    convert(Source.from_param(source), format_name, folder, sidecar, options, codec, images["samples"], token)
 
 
 @step("fit_scalers")
@@ -99,13 +99,13 @@ def fit_scalers(benchmark: str, files: dict[str, str], output: str, sidecar: str
     from study.experiment import conversions, inputs
     from study.workloads.base import Table
 
-    description = conversions.describe_scaling(inputs.sidecars(files))
+    description = conversions.describe_scaling(inputs.locate_sidecars(files))
     tables = {
-        file: Table(map_matrix(path), [code["values"] for code in read_sidecar(inputs.sidecar(path))["codes"]])
+        file: Table(map_matrix(path), [code["values"] for code in read_sidecar(inputs.locate_sidecar(path))["codes"]])
         for file, path in files.items()
     }
-    workload = workloads.get(benchmark, configuration.load_named("benchmarks", benchmark))
-    feature_scaling.save(workload.scalers(tables), output)
+    workload = workloads.load_workload(benchmark, configuration.load_named("benchmarks", benchmark))
+    feature_scaling.save_scalers(workload.scalers(tables), output)
     write_sealed(sidecar, description)
 
 
@@ -134,5 +134,5 @@ def scale_file(
         raise StudyError(f"{scalers}: fitted on other files; delete it, and Snakemake makes it again")
     columns, number_of_codes = map_matrix(matrix), len(description["codes"])
     feature_scaling.save_codes(columns[:, :number_of_codes], codes)
-    feature_scaling.prepare(columns[:, number_of_codes:], feature_scaling.saved(scalers, file), output)
+    feature_scaling.write_scaled(columns[:, number_of_codes:], feature_scaling.load_scaler(scalers, file), output)
     write_sealed(scaled_sidecar, fit)

@@ -58,7 +58,7 @@ def _train(
     from study.experiment import inputs
     from study.experiment.definition import RunDefinition
     from study.instruments.heartbeats import LIMIT_S
-    from study.launch.launch import give_up, launch, set_aside
+    from study.launch.launch import launch, record_lost_run, set_aside_timed_out
     from study.machines import machine, queues
     from study.records import renewal
 
@@ -67,10 +67,10 @@ def _train(
         raise StudyError(f"--outcome: {outcome} must be named {OUTCOME}, in a folder of its own")
     if run_file and is_same(run_file.parent, folder):
         raise StudyError(f"--outcome: {folder} is the folder of the run itself; give a new one")
-    run = RunDefinition.read(run_file, inputs.taken_over) if run_file else inputs.taken_over(definition)
+    run = RunDefinition.read(run_file, inputs.from_param) if run_file else inputs.from_param(definition)
     begun_again = (folder / TIMED_OUT).exists()  # its job was not lost
-    if jobs_lost and not begun_again and give_up(run, folder, jobs_lost):
-        set_aside(folder, is_extendable)
+    if jobs_lost and not begun_again and record_lost_run(run, folder, jobs_lost):
+        set_aside_timed_out(folder, is_extendable)
         renewal.make_at_end(folder)
         return
     job = queues.read_job({**os.environ, **run.machine["environment"]}, machine.load_if_declared(run.machine["name"]))
@@ -82,7 +82,7 @@ def _train(
         return
     _warn_of_disturbance(run, folder)
     _warn_of_unmatched_patterns(run, folder)
-    set_aside(folder, is_extendable)
+    set_aside_timed_out(folder, is_extendable)
     renewal.make_at_end(folder)
 
 
@@ -124,9 +124,9 @@ def run_job(job: Path, latency_s: float) -> None:
     from study.core import environment, isolation
     from study.launch import batch_job
 
-    isolation.require()
+    isolation.require_isolation()
     environment.prepare_for_jobs(account=None, is_main_process=False)
-    batch_job.start(job, latency_s)
+    batch_job.become_command(job, latency_s)
 
 
 class Steps(click.Group, Step):

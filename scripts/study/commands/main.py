@@ -17,7 +17,7 @@ VERBS: tuple[Verb, ...] = (
 
 def main() -> None:
     """The console script."""
-    exit_with_message(isolation.require)
+    exit_with_message(isolation.require_isolation)
     run_program(study, PROGRAM)
 
 

@@ -55,7 +55,7 @@ def read_storage(machine: str, size_mb: int, repeats: int, output: Path | None) 
     longest_s = 2 * len(folders) * repeats * LONGEST_READ_S
     with machine_lock.hold_lock(f"read test of the storage of {machine}", longest_s):
         reads = storage_reads.read_in_turn(folders, size_mb, repeats)
-    output = output or read_tests.file(Path(configuration.settings()["results_dir"]) / machine)
+    output = output or read_tests.file(Path(configuration.load_settings()["results_dir"]) / machine)
     write_text(output, reads.to_csv(index=False))
     print("\n".join(storage_reads.summarize_reads(reads)))
 
@@ -81,7 +81,7 @@ def measure_loading(
 
     for file in files.values():
         for sidecar in [f"{each}.json" for each in file.get("folders", {}).values()] or [file["sidecar"]]:
-            conversions.check_file(sidecar, file["made"])
+            conversions.check_converted_file(sidecar, file["made"])
     labels = {"machine": machine, "benchmark": benchmark, "dataset": dataset}
     longest_s = loader_timing.LIMIT_S * repeats * len(files) * len(loaders) * len(page_caches)
     is_in_job = queues.read_job(os.environ, load_if_declared(machine)) is not None
@@ -89,4 +89,4 @@ def measure_loading(
     if not is_in_job:
         lock = machine_lock.hold_lock(f"loaders, for {Path(output).resolve()}", longest_s)
     with lock as holder:
-        loader_timing.measure(files, loaders, page_caches, repeats, labels, output, holder and holder.as_dict())
+        loader_timing.measure_loading(files, loaders, page_caches, repeats, labels, output, holder and holder.as_dict())

@@ -68,7 +68,7 @@ class Verb(Step):
             from study.core import installed
 
             require_workflow(Path.cwd())
-            for line in installed.other_lock(Path(sys.prefix), paths.ROOT):
+            for line in installed.warn_of_outdated_packages(Path(sys.prefix), paths.ROOT):
                 print(f"warning: {line}", file=sys.stderr)
         return super().invoke(ctx)
 
@@ -159,9 +159,9 @@ class OneOf(click.ParamType):
         """The name itself."""
         names = self.list_names()
         if value not in names:
-            from study.core.checked import nearest
+            from study.core.validation import suggest_nearest
 
-            self.fail(f"{value!r} is not one of {', '.join(names)}{nearest(value, names)}", param, ctx)
+            self.fail(f"{value!r} is not one of {', '.join(names)}{suggest_nearest(value, names)}", param, ctx)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -181,7 +181,7 @@ class ConfigurationFile(click.ParamType):
         """The names of the files that are there."""
         from study.core import configuration
 
-        return [CompletionItem(name) for name in configuration.files(self.folder) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in configuration.list_files(self.folder) if name.startswith(incomplete)]
 
 
 def complete_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -195,8 +195,8 @@ def _require_text(text: str) -> str:
     return text
 
 
-WHOLE, COUNT = Parsed(number_types.whole), Parsed(number_types.count)
-SECONDS, RATE = Parsed(number_types.seconds), Parsed(number_types.rate)
+WHOLE, COUNT = Parsed(number_types.parse_whole), Parsed(number_types.parse_count)
+SECONDS, RATE = Parsed(number_types.parse_seconds), Parsed(number_types.parse_rate)
 JSON, FOLDER = Parsed(json.loads, "json"), Parsed(_require_text, "dir")
 PATH = click.Path(path_type=Path)
 STUDY, MACHINE, GOAL = map(ConfigurationFile, ("studies", "machines", "prediction/goals"))
@@ -205,9 +205,9 @@ goal_option = click.option("--goal", type=GOAL, metavar="NAME", default="fastest
 
 
 def _load_planned(name: str) -> "Study":
-    from study.experiment.expansion import load_planned
+    from study.experiment.expansion import load_planned_study
 
-    return load_planned(name)
+    return load_planned_study(name)
 
 
 def _load_machine(name: str) -> dict[str, Any]:
@@ -243,9 +243,9 @@ def study_options(function: Function) -> Function:
 
         if study and named_study not in (None, study):
             raise click.UsageError(f"two studies, {study} and {named_study}; name one")
-        config = configuration.settings()
+        config = configuration.load_settings()
         machine = config["machine"] if machine is None else machine
-        study = study or named_study or config.get("study") or configuration.study_of(str(machine))[0]
+        study = study or named_study or config.get("study") or configuration.choose_default_study(str(machine))[0]
         results_dir = config["results_dir"] if results_dir is None else results_dir
         return function(study=study, machine=machine, results_dir=results_dir, **others)
 
@@ -289,15 +289,15 @@ def find_snakefile(folder: Path) -> Path | None:
 
 def require_machine(machine: str, results_dir: str) -> None:
     """Raise `StudyError` for a machine that has neither results nor a file in config/machines."""
-    from study.core import checked, configuration
+    from study.core import configuration, validation
 
-    known = configuration.files("machines")
-    if machine not in known and not (machine and Path(results_dir, machine, "runs").is_dir()):
-        if reason := configuration.not_read("machines", machine):
+    names = configuration.list_files("machines")
+    if machine not in names and not (machine and Path(results_dir, machine, "runs").is_dir()):
+        if reason := configuration.explain_unread_file("machines", machine):
             raise StudyError(f"--machine: {reason}")
         raise StudyError(
             f"--machine: there is no machine '{machine}' in config/machines and no {results_dir}/{machine}/runs"
-            f"{checked.nearest(machine, known)}"
+            f"{validation.suggest_nearest(machine, names)}"
         )
 
 
@@ -305,14 +305,14 @@ def require_result_file(file: Path, study: str, machine: str, results_dir: str) 
     """Raise `StudyError` for a file of a study's results that is not there, with the command that makes it."""
     if file.exists():
         return
-    from study.core import checked, configuration
+    from study.core import configuration, validation
 
     require_machine(machine, results_dir)
     configuration.check_name("studies", study)
     command = f"study run {study}"
     if machine != "local":
         command += f" --machine {machine}, with a batch system also --profile and its folder in profiles"
-    raise StudyError(f"{checked.shown(file)} is not there; run the study first: {command}")
+    raise StudyError(f"{validation.shorten_path(file)} is not there; run the study first: {command}")
 
 
 def load_contrib(name: str) -> ModuleType:

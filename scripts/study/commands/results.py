@@ -24,7 +24,7 @@ def status(study: str, machine: str, results_dir: str) -> None:
     import collections
 
     from study.core import configuration
-    from study.core.wording import counted
+    from study.core.wording import format_count
     from study.experiment import earlier_attempts
     from study.experiment.expansion import load_study
     from study.instruments import disturbance
@@ -32,13 +32,13 @@ def status(study: str, machine: str, results_dir: str) -> None:
     from study.records import attempts, run_states
 
     require_machine(machine, results_dir)
-    settings = earlier_attempts.asked_for(load(machine), configuration.settings())
+    settings = earlier_attempts.override_further_attempts(load(machine), configuration.load_settings())
     planned = load_study(study, settings)
     folder = f"{results_dir}/{machine}"
-    states = run_states.of_runs(planned.runs, folder)
+    states = run_states.list_states(planned.runs, folder)
     numbers = collections.Counter(state for _, state, _ in states)
     summary = ", ".join(f"{numbers[state]} {state}" for state in run_states.STATES if numbers[state])
-    print(f"study {planned.name} on {machine}: {counted(len(states), 'run')}: {summary}")
+    print(f"study {planned.name} on {machine}: {format_count(len(states), 'run')}: {summary}")
     if planned.loading:
         print(f"{run_states.loads_done(planned.loading, folder)} of {len(planned.loading)} loading measurements done")
     if is_on_launching_host(settings):
@@ -55,21 +55,21 @@ def status(study: str, machine: str, results_dir: str) -> None:
 @study_options
 def findings(study: str, machine: str, results_dir: str) -> None:
     """Print the findings of a finished study, what failed, and where its results are."""
-    from study.core import checked
-    from study.experiment.undeclared import undeclared
+    from study.core import validation
+    from study.experiment.undeclared_results import list_undeclared_results
     from study.records import tidy
     from study.report import answer, terminal
 
     results = Path(results_dir, machine)
-    folder = Path(paths.study_folder(results, study))
+    folder = Path(paths.locate_study(results, study))
     runs_csv, file = folder / "runs.csv", folder / "findings.json"
     require_result_file(runs_csv, study, machine, results_dir)
-    for line in terminal.answers(answer.answers(tidy.read_runs(runs_csv))):
+    for line in terminal.format_answers(answer.answer_workloads(tidy.read_runs(runs_csv))):
         print(line)
-    is_stale = file in undeclared(folder)
+    is_stale = file in list_undeclared_results(folder)
     terminal.print_findings(study, file, is_stale)
-    terminal.print_failures(runs_csv, checked.shown(results))
-    print(f"\nWhere to look, in {checked.shown(folder)}/:")
+    terminal.print_failures(runs_csv, validation.shorten_path(results))
+    print(f"\nWhere to look, in {validation.shorten_path(folder)}/:")
     print("  report.html   one page: findings with their figures, failures, the machine, tables, every run")
     if file.exists() and not is_stale:
         print("  findings.md   the findings with the runs behind each")
@@ -82,7 +82,7 @@ def findings(study: str, machine: str, results_dir: str) -> None:
 @study_options
 def report(study: str, machine: str, results_dir: str) -> None:
     """Print where the report of a finished study is."""
-    page = Path(paths.study_folder(Path(results_dir, machine), study), "report.html")
+    page = Path(paths.locate_study(Path(results_dir, machine), study), "report.html")
     require_result_file(page, study, machine, results_dir)
     print(f"The report is {page}; open it in a browser.")
 

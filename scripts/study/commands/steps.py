@@ -1,7 +1,7 @@
 """The steps from run records to tables, figures, findings and the report of a study.
 
-`study.core.code_version.step_code` takes a step's own function and what it imports, and all of this module that is no
-step: what a single step needs is imported in its function.
+`study.core.code_version.digest_step_code` takes a step's own function and what it imports, and all of this module that
+is no step: what a single step needs is imported in its function.
 """
 
 import sys
@@ -27,14 +27,14 @@ LEAST_S = 60.0  # between two early reports: each takes seconds, in which no run
 def update_records(study: "Study", output: Path) -> None:
     """Make the records of a study's finished runs again where they are missing or of older code, in one process."""
     from study.core.files import write_text
-    from study.core.wording import counted
+    from study.core.wording import format_count
     from study.records import renewal
 
-    results = paths.machine_folder(output.parent)
-    records = [paths.record(results, run.directory) for run in study.runs]
+    results = paths.find_machine_folder(output.parent)
+    records = [paths.locate_record(results, run.directory) for run in study.runs]
     number = renewal.update(filter(renewal.has_ended, records))
     if number:
-        print(f"{counted(number, 'record')} made again by this version of the code; nothing was trained")
+        print(f"{format_count(number, 'record')} made again by this version of the code; nothing was trained")
     for earlier in output.parent.glob(f"{output.stem.rpartition('_')[0]}_*"):
         earlier.unlink()  # so that a return to an older version is noticed
     write_text(output, f"{number}\n")
@@ -53,37 +53,41 @@ def collect_records(
     """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv."""
     begun_ns = time.time_ns()
     from study.core import code_version
-    from study.core.files import AnyPath, seal_at_end, written_with_checksum
+    from study.core.files import AnyPath, read_seal_at_end, write_with_checksum
     from study.experiment import expansion, inputs
     from study.records import attempts, checks, failures, own_keys
     from study.records.tidy import current_code, loading_frame, runs_frame
 
-    results = paths.machine_folder(runs_file)
+    results = paths.find_machine_folder(runs_file)
     fingerprints, changed = list[str](), list[Any]()
 
     def note_fingerprint(run: Any, record: Any) -> None:
         fingerprint = record["provenance"]["fingerprint"]
         fingerprints.append(str(fingerprint))
-        if fingerprint not in (None, inputs.define(run, machine, data).fingerprint):
+        if fingerprint not in (None, inputs.define_run(run, machine, data).fingerprint):
             changed.append(run)
 
-    measurements = [paths.loading(results, measurement.directory) for measurement in study.loading]
+    measurements = [paths.locate_loading(results, measurement.directory) for measurement in study.loading]
     code, peak = current_code(study.runs, machine), machine.get("peak_flop_per_s_per_rank")
     limits = machine.get("disturbance")
     runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=note_fingerprint)
     # A packed job reads the configuration when it starts, perhaps hours after the plan.
-    if changed and not expansion.are_planned_runs(fingerprints):
+    if changed and not expansion.has_planned_runs(fingerprints):
         raise StudyError(
-            f"{paths.run_folder(results, changed[0].directory)}: the configuration changed after this run was planned, "
+            f"{paths.locate_run(results, changed[0].directory)}: the configuration changed after this run was planned, "
             "and it trained with another one; delete this folder and give the same command again"
         )
-    loading = loading_frame(measurements, code_version.loading_code(), results)
-    read = [*(paths.record(results, run.directory) for run in study.runs), *measurements]
+    loading = loading_frame(measurements, code_version.digest_loading_code(), results)
+    read = [*(paths.locate_record(results, run.directory) for run in study.runs), *measurements]
     # Both tables have just read and checked them.
-    seals: dict[AnyPath, str | None] = {each: seal_at_end(each) for each in read}
+    seals: dict[AnyPath, str | None] = {each: read_seal_at_end(each) for each in read}
     repeated = attempts.frame(study.runs, results, limits)
-    for frame, file in ((own_keys.emptied(runs), runs_file), (loading, loading_file), (repeated, attempts_file)):
-        with written_with_checksum(file, begun_ns, seals) as aside:
+    for frame, file in (
+        (own_keys.empty_lacking_keys(runs), runs_file),
+        (loading, loading_file),
+        (repeated, attempts_file),
+    ):
+        with write_with_checksum(file, begun_ns, seals) as aside:
             frame.to_csv(aside, index=False)
 
     columns = ["record", "status", "failure_kind", "failure_message", "checks"]
@@ -116,23 +120,23 @@ def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: 
     import dataclasses
 
     from study.compare import first_verdicts
-    from study.core.wording import counted
+    from study.core.wording import format_count
     from study.records.table_inputs import gather
     from study.report.tables import TABLES
     from study.report.tables.kinds import with_own_keys
 
-    kind, results = TABLES[table_name], paths.machine_folder(Path(csv).parent)
+    kind, results = TABLES[table_name], paths.find_machine_folder(Path(csv).parent)
     runs, loading = gather(
         study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
     )
-    folder, judge = Path(paths.study_folder(results, study.name)), f"table_{table_name}"
+    folder, judge = Path(paths.locate_study(results, study.name)), f"table_{table_name}"
     earlier = first_verdicts.read(folder, judge) if kind.verdicts else {}
     runs, late = first_verdicts.drop_later_runs(runs, earlier)
     table = with_own_keys(kind.make(runs, loading), runs)
-    notes = [f"{counted(late, 'run')} added after a verdict was seen: left out"] if late else []
+    notes = [f"{format_count(late, 'run')} added after a verdict was seen: left out"] if late else []
     table = dataclasses.replace(table, caption=f"study {study.name}: {table.caption}", notes=[*table.notes, *notes])
     if kind.verdicts:
-        verdicts = first_verdicts.add_verdicts(runs, table.judged(kind.verdicts), earlier)
+        verdicts = first_verdicts.add_verdicts(runs, table.list_judged_records(kind.verdicts), earlier)
         if verdicts != earlier:
             first_verdicts.write(folder, judge, verdicts)
     table.write(csv, markdown, latex, html)
@@ -148,13 +152,13 @@ def make_figure(figure: str, study: "Study", svg: str, pdf: str) -> None:
     from functools import partial
 
     from study.records.table_inputs import gather
-    from study.report.figures.description import describe, draws_targets
+    from study.report.figures.description import has_targets, load_description
     from study.report.figures.kinds import KINDS, Inputs
 
-    description, results = describe(figure), paths.machine_folder(Path(svg).parent)
+    description, results = load_description(figure), paths.find_machine_folder(Path(svg).parent)
     kind = KINDS[description.kind]
     uses = partial(kind.uses, description)
-    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, draws_targets(description))
+    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, has_targets(description))
     kind.draw(description, Inputs(runs, loading, study.name, results), svg, pdf)
 
 
@@ -165,21 +169,21 @@ def make_figure(figure: str, study: "Study", svg: str, pdf: str) -> None:
 def make_findings(study: "Study", json_file: str, markdown: str) -> None:
     """State the findings of a study, as JSON and Markdown, from the records of the runs that they compare."""
     from study.compare import first_verdicts
-    from study.core import checked
+    from study.core import validation
     from study.core.files import write_json, write_text
     from study.records.table_inputs import gather
     from study.report import sources
     from study.report.findings import outcome
 
-    results, folder = paths.machine_folder(json_file), Path(json_file).parent
-    used = {run.directory for run in sources.of_findings(study).runs}
+    results, folder = paths.find_machine_folder(json_file), Path(json_file).parent
+    used = {run.directory for run in sources.select_finding_sources(study).runs}
     runs, _ = gather(study, results, lambda run: run.directory in used, uses_loading=False)
-    machine, earlier = paths.machine_of(results), first_verdicts.read(folder, "findings")
-    outcomes = outcome.outcomes(study, runs, earlier)
-    content = outcome.as_json(study, machine, outcomes)
-    checked.check(content, "study_findings", json_file)
-    write_text(markdown, outcome.markdown(study, machine, outcomes))
-    first_verdicts.write(folder, "findings", outcome.seen(outcomes, runs, earlier))
+    machine, earlier = paths.find_machine_name(results), first_verdicts.read(folder, "findings")
+    outcomes = outcome.judge_findings(study, runs, earlier)
+    content = outcome.to_json(study, machine, outcomes)
+    validation.validate(content, "study_findings", json_file)
+    write_text(markdown, outcome.to_markdown(study, machine, outcomes))
+    first_verdicts.write(folder, "findings", outcome.add_first_verdicts(outcomes, runs, earlier))
     write_json(json_file, content)
 
 
@@ -191,7 +195,7 @@ def make_findings(study: "Study", json_file: str, markdown: str) -> None:
 @click.option("--output", type=PATH, required=True, help="a file that tells that it was done")
 def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path) -> None:
     """While a study runs: print the findings of its complete blocks, and write the report of what has ended."""
-    from study.core.files import write_text, written_with_checksum
+    from study.core.files import write_text, write_with_checksum
 
     if page_file.exists() and 0 <= time.time() - page_file.stat().st_mtime < LEAST_S:
         write_text(output, "")
@@ -202,20 +206,20 @@ def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: P
     from study.records.table_inputs import gather
     from study.report import terminal
     from study.report.findings import outcome
-    from study.report.page.page import SoFar, page
+    from study.report.page.page import SoFar, make_page
 
-    results = paths.machine_folder(page_file)
-    measured = tuple(each for each in study.loading if Path(paths.loading(results, each.directory)).exists())
+    results = paths.find_machine_folder(page_file)
+    measured = tuple(each for each in study.loading if Path(paths.locate_loading(results, each.directory)).exists())
     ended = dataclasses.replace(study, loading=measured)
     runs, loading = gather(ended, results, lambda run: run.repeat <= block, uses_loading=True, reads_targets=True)
-    outcomes = outcome.outcomes(study, runs)
+    outcomes = outcome.judge_findings(study, runs)
     answered = [dataclasses.asdict(each) for each in outcomes if each.verdict != outcome.NOT_ENOUGH]
     if answered:
         blocks = max(run.repeat for run in study.runs)
         print(f"\nAfter {block} of {blocks} blocks, which may change:", file=sys.stderr)
-        print(*terminal.findings(answered), "", sep="\n", file=sys.stderr)
-    text = page(study, machine, page_file.parent, SoFar(runs, loading, outcomes))
-    with written_with_checksum(page_file) as aside:
+        print(*terminal.format_findings(answered), "", sep="\n", file=sys.stderr)
+    text = make_page(study, machine, page_file.parent, SoFar(runs, loading, outcomes))
+    with write_with_checksum(page_file) as aside:
         aside.write_text(text, encoding="utf-8")
     print(f"The report of what has ended: {page_file}", file=sys.stderr)
     write_text(output, "")
@@ -227,11 +231,11 @@ def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: P
 @click.option("--output", required=True, help="the page, in the study's results folder")
 def make_report(study: "Study", machine: dict[str, Any], output: str) -> None:
     """Make a study's report, one HTML page that needs no network, from what is in the study's results folder."""
-    from study.core.files import written_with_checksum
-    from study.report.page.page import page
+    from study.core.files import write_with_checksum
+    from study.report.page.page import make_page
 
-    text = page(study, machine, Path(output).parent)
-    with written_with_checksum(output) as aside:
+    text = make_page(study, machine, Path(output).parent)
+    with write_with_checksum(output) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
@@ -241,6 +245,6 @@ def make_report(study: "Study", machine: dict[str, Any], output: str) -> None:
 @click.option("--output", type=PATH, required=True, help="a folder to write, in a study's folder exports")
 def make_export(export: str, study: "Study", output: Path) -> None:
     """Write an export that a study declares into a folder of its own, for another tool. Starts no run."""
-    results = paths.machine_folder(output.parent)
-    for line in load_contrib("exports.declared").write(export, study, results, output):
+    results = paths.find_machine_folder(output.parent)
+    for line in load_contrib("exports.study_exports").write_export(export, study, results, output):
         print(line)

@@ -15,6 +15,7 @@ from study.commands.options import (
     PROGRAM,
     SETTINGS,
     STUDY,
+    Verb,
     apply_decorators,
     find_snakefile,
     load_study_on,
@@ -32,26 +33,31 @@ DRY = {"-n", "--dry-run", "--dryrun"}
 OPEN_SETTINGS: dict[str, Any] = {**SETTINGS, "ignore_unknown_options": True, "allow_extra_args": True}
 
 
-def snakemake_options(function: Callable[..., Any]) -> Any:
-    """The parameters of the verbs that start Snakemake; the function gets its context and its command line."""
+def declare_snakemake_verb(name: str, question: str) -> Callable[[Callable[..., Any]], Verb]:
+    """A verb that starts Snakemake; the function gets its context and the command line."""
 
-    def call_with_line(ctx: click.Context, **given: Any) -> Any:
-        return function(ctx, snakemake_line(**given, further=ctx.args))
+    def declare(function: Callable[..., Any]) -> Verb:
+        def call_with_line(ctx: click.Context, **given: Any) -> Any:
+            return function(ctx, build_snakemake_line(**given, further=ctx.args))
 
-    call_with_line.__doc__ = function.__doc__
-    by_default = "by default as in config/config.yaml, else"
-    decorators = (
-        click.argument("study", required=False, type=STUDY, metavar="[STUDY]"),
-        click.option("--study", "named_study", type=STUDY, metavar="STUDY", help="the same"),
-        click.option("--machine", type=MACHINE, metavar="MACHINE", help=f"{by_default} local"),
-        click.option("--profile", default="local", metavar="PROFILE", help="of Snakemake"),
-        click.option("--config", "-C", metavar="KEY=VALUE", multiple=True, help="as in config/config.yaml"),
-        click.pass_context,
-    )
-    return apply_decorators(call_with_line, decorators)
+        call_with_line.__doc__ = function.__doc__
+        by_default = "by default as in config/config.yaml, else"
+        decorators = (
+            verb(name, question, page="docs/start.md", reads_workflow=False, context_settings=OPEN_SETTINGS),
+            click.argument("study", required=False, type=STUDY, metavar="[STUDY]"),
+            click.option("--study", "named_study", type=STUDY, metavar="STUDY", help="the same"),
+            click.option("--machine", type=MACHINE, metavar="MACHINE", help=f"{by_default} local"),
+            click.option("--profile", default="local", metavar="PROFILE", help="of Snakemake"),
+            click.option("--config", "-C", metavar="KEY=VALUE", multiple=True, help="as in config/config.yaml"),
+            click.pass_context,
+        )
+        declared: Verb = apply_decorators(call_with_line, decorators)
+        return declared
+
+    return declare
 
 
-def snakemake_line(
+def build_snakemake_line(
     study: str | None, named_study: str | None, machine: str | None, profile: str, config: Sequence[str],
     further: Sequence[str],
 ) -> list[str]:  # fmt: skip
@@ -67,10 +73,10 @@ def snakemake_line(
         raise StudyError(f"{Path.cwd()} has no Snakefile; write the one of {paths.ROOT}/docs/module.md")
     pairs = [*([f"study={study}"] if study else []), *([f"machine={machine}"] if machine else []), *config]
     program = Path(sys.executable).with_name("snakemake")
-    return [str(program), *profile_options(profile), *extra, *(["--config", *pairs] if pairs else [])]
+    return [str(program), *list_profile_options(profile), *extra, *(["--config", *pairs] if pairs else [])]
 
 
-def profile_options(name: str) -> list[str]:
+def list_profile_options(name: str) -> list[str]:
     """Snakemake's options for a profile: a folder, or a name in profiles/ of this folder or of the clone."""
     here = Path.cwd()
     places = (here / "profiles" / name, paths.ROOT / "profiles" / name)
@@ -80,11 +86,7 @@ def profile_options(name: str) -> list[str]:
     return ["--profile", folder, "--workflow-profile", str(paths.ROOT / "profiles" / "default")]
 
 
-@verb(
-    "plan", "What would a study run, and what would it cost?", page="docs/start.md", reads_workflow=False,
-    context_settings=OPEN_SETTINGS,
-)  # fmt: skip
-@snakemake_options
+@declare_snakemake_verb("plan", "What would a study run, and what would it cost?")
 def plan(ctx: click.Context, line: list[str]) -> None:
     """Print what a study would run, and what it would cost. Starts nothing.
 
@@ -93,11 +95,7 @@ def plan(ctx: click.Context, line: list[str]) -> None:
     os.execv(line[0], [line[0], "-n", *line[1:]])  # noqa: S606  a list, without a shell
 
 
-@verb(
-    "run", "Run a study, make its results and print its findings.", page="docs/start.md", reads_workflow=False,
-    context_settings=OPEN_SETTINGS,
-)  # fmt: skip
-@snakemake_options
+@declare_snakemake_verb("run", "Run a study, make its results and print its findings.")
 def run(ctx: click.Context, line: list[str]) -> None:
     """Run a study, make its results and print its findings. Finished runs are not run again.
 
@@ -106,7 +104,7 @@ def run(ctx: click.Context, line: list[str]) -> None:
     from study.workflow import passes
 
     is_forced = bool(FORCING & set(ctx.args))  # another pass would run all of it again
-    ended = passes.all_of(line, most=1 if is_forced else None)
+    ended = passes.run_passes(line, most_passes=1 if is_forced else None)
     if ended.code:
         sys.exit(ended.code if ended.code > passes.SIGNALLED else 1)
     if DRY & set(ctx.args) or any("/" in each for each in ctx.args) or not ended.planned:
@@ -127,7 +125,7 @@ def replicate(study: str, machine: str, results_dir: str, times: int, profile: s
     Markdown, LaTeX and HTML.
     """
     from study.report.findings import replication
-    from study.report.page import findings
+    from study.report.page.page import read_findings
     from study.workflow import passes
 
     planned, _ = load_study_on(machine, study)
@@ -138,15 +136,15 @@ def replicate(study: str, machine: str, results_dir: str, times: int, profile: s
     for number in range(1, times + 1):
         print(f"replicate {number} of {times}", file=sys.stderr, flush=True)
         config = (f"results_dir={folder / str(number)}",)
-        code = passes.all_of(snakemake_line(planned.name, None, machine, profile, config, ())).code
+        code = passes.run_passes(build_snakemake_line(planned.name, None, machine, profile, config, ())).code
         if code > passes.SIGNALLED:
             sys.exit(code)
         if code:
             raise StudyError(
                 f"{folder / str(number)}: the study did not finish; correct the error above, then start this again"
             )
-        outcomes.append(findings.read(Path(paths.study_folder(folder / str(number) / machine, planned.name))))
-    table = replication.table(planned.name, outcomes)
+        outcomes.append(read_findings(Path(paths.locate_study(folder / str(number) / machine, planned.name))))
+    table = replication.make_table(planned.name, outcomes)
     Path(output or folder).mkdir(parents=True, exist_ok=True)
     table.write_to(Path(output or folder))
     print(table.markdown())

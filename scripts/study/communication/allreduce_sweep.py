@@ -12,26 +12,26 @@ LONG_ENOUGH_S = 0.5  # for all repeats of one size
 FEWEST, MOST = 3, 50  # repeats
 
 
-def sweep(
+def time_allreduces(
     ranks: Collectives, progress: Callable[[], None] = lambda: None, clock: Callable[[], float] = time.perf_counter
 ) -> list[dict[str, Any]]:
-    """One entry per size: ``bytes``, and ``seconds`` of each repeat, of the slowest rank.
+    """Time allreduces of `SIZES`: for each its ``bytes``, and ``seconds`` of each repeat, of the slowest rank.
 
     All ranks must call. progress: is called after each size. clock: gives seconds; a test has its own.
     """
-    found = []
+    measurements = []
     for size in SIZES:
-        allreduce = ranks.allreduce_of(size)
-        (first,) = _seconds(allreduce, 1, clock)
+        allreduce = ranks.build_allreduce(size)
+        (first,) = _time_repeats(allreduce, 1, clock)
         repeats = min(MOST, max(FEWEST, math.ceil(LONG_ENOUGH_S / max(ranks.gather(first)))))
-        everyone = ranks.gather(_seconds(allreduce, repeats, clock))
+        everyone = ranks.gather(_time_repeats(allreduce, repeats, clock))
         progress()
-        found.append({"bytes": size, "seconds": [max(each) for each in zip(*everyone, strict=True)]})
-    return found
+        measurements.append({"bytes": size, "seconds": [max(each) for each in zip(*everyone, strict=True)]})
+    return measurements
 
 
-def _seconds(allreduce: Callable[[], object], repeats: int, clock: Callable[[], float]) -> list[float]:
-    """The time of each of some allreduces, after one that is not counted.
+def _time_repeats(allreduce: Callable[[], object], repeats: int, clock: Callable[[], float]) -> list[float]:
+    """Seconds of each of ``repeats`` allreduces, after one that is not counted.
 
     In that one, Horovod negotiates a new tensor, and the ranks wait for the last of them to come.
     """

@@ -25,7 +25,7 @@ PATIENCE_S = 10  # with a process that has connected and says nothing
 
 
 class Channel:
-    """The channel, seen from one process; its creation waits for all processes.
+    """The control channel, seen from one process; its creation waits for all processes.
 
     A process that has ended is noticed when it is spoken to: then it is in ``lost``, and its answers are None.
     """
@@ -34,7 +34,7 @@ class Channel:
         self.place = place
         self.lost: set[int] = set()
         self._others: dict[int, Connection] = {}
-        address, key = _address(place.channel), place.key.encode()
+        address, key = _parse_address(place.channel), place.key.encode()
         if place.number == 0:
             with Listener(address, backlog=place.size) as listener:
                 while len(self._others) < place.size - 1:
@@ -42,30 +42,33 @@ class Channel:
                     if (number := _admit(connection, key)) is not None:
                         self._others[number] = connection
         else:
-            self._others[0] = _connected(address, key)
+            self._others[0] = _connect(address, key)
             self._others[0].send(place.number)
 
-    def sockets(self) -> frozenset[int]:
-        """The inodes of its sockets in this process."""
+    def list_sockets(self) -> frozenset[int]:
+        """The inodes of the channel's sockets in this process."""
         return frozenset(os.fstat(connection.fileno()).st_ino for connection in self._others.values())
 
     def ask(self, question: Any) -> dict[int, Any]:
-        """The answers of the other processes, {number: answer}; process 0 only. All work on it at the same time."""
+        """Send a question to all other processes, and return their answers, {number: answer}; process 0 only.
+
+        All work on it at the same time.
+        """
         for number, connection in self._others.items():
-            with self._noticed(number):
+            with self._note_loss(number):
                 connection.send(question)
         answers = {}
         for number, connection in sorted(self._others.items()):
-            with self._noticed(number):
+            with self._note_loss(number):
                 answers[number] = connection.recv()
         return answers
 
-    def asked(self) -> Any:
-        """The next question of process 0. Raises `EOFError` if it has ended."""
+    def receive(self) -> Any:
+        """Wait for the next question of process 0, and return it. Raises `EOFError` if process 0 has ended."""
         return self._others[0].recv()
 
     def answer(self, value: Any = None) -> None:
-        """Answer the last question."""
+        """Send process 0 the answer to its last question."""
         self._others[0].send(value)
 
     def close(self) -> None:
@@ -74,27 +77,30 @@ class Channel:
             connection.close()
 
     @contextlib.contextmanager
-    def _noticed(self, number: int) -> Any:
+    def _note_loss(self, number: int) -> Any:
+        """Add a process to ``lost`` if the connection to it breaks within the ``with`` block."""
         try:
             yield
         except (EOFError, OSError):
             self.lost.add(number)
 
 
-def _address(channel: str) -> str | tuple[str, int]:
-    """Of a Unix socket, or ``host:port`` of TCP; see `study.communication.roles.Place`."""
+def _parse_address(channel: str) -> str | tuple[str, int]:
+    """The address of a channel for `Client` and `Listener`: a Unix socket's name, or (host, port) of TCP."""
     host, colon, port = channel.partition(":")
     return (host, int(port)) if colon else f"\0{channel}"
 
 
 def _admit(connection: Connection, key: bytes) -> int | None:
-    """The number of the process at the other end; None, and the connection is closed, if it is none of the run.
+    """Authenticate the process at the other end, and return its number; None if it is none of the run.
 
-    On one host, everybody can connect. Whoever is another user is not listened to, nor for long who says nothing.
+    The connection is then closed.
+
+    On one host, every user can connect. Other users are refused, and a process that sends nothing after `PATIENCE_S`.
     """
     with socket.socket(fileno=os.dup(connection.fileno())) as bare:
         try:
-            if bare.family == socket.AF_UNIX and locks.read_peer(bare) != os.geteuid():
+            if bare.family == socket.AF_UNIX and locks.read_peer_user(bare) != os.geteuid():
                 raise AuthenticationError("another user")
             bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", PATIENCE_S, 0))
             deliver_challenge(connection, key)
@@ -107,8 +113,8 @@ def _admit(connection: Connection, key: bytes) -> int | None:
     return number
 
 
-def _connected(address: str | tuple[str, int], key: bytes) -> Connection:
-    """A connection to process 0, as soon as it listens; a launcher that loses it ends this process.
+def _connect(address: str | tuple[str, int], key: bytes) -> Connection:
+    """Connect to process 0, as soon as it listens; a launcher that loses process 0 ends this process.
 
     Raises:
         StudyError: another user listens there, who could learn from answers or send pickles.
@@ -120,7 +126,7 @@ def _connected(address: str | tuple[str, int], key: bytes) -> Connection:
         except (ConnectionRefusedError, FileNotFoundError):
             time.sleep(RETRY_S)
     with socket.socket(fileno=os.dup(connection.fileno())) as bare:
-        if bare.family == socket.AF_UNIX and (user := locks.read_peer(bare)) != os.geteuid():
+        if bare.family == socket.AF_UNIX and (user := locks.read_peer_user(bare)) != os.geteuid():
             raise StudyError(f"user {user} has taken the name of this run's channel, @{str(address)[1:]}; run it again")
     answer_challenge(connection, key)
     deliver_challenge(connection, key)

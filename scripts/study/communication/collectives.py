@@ -16,8 +16,8 @@ BLOCK = 1 << 24  # values of a matrix that are broadcast at once
 Gathered = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # of every rank; of every process
 
 
-def blocks_of(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    """The values of a matrix, which is in C order, in views of up to `BLOCK` of them."""
+def split_into_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield views of up to `BLOCK` values of a matrix, which is in C order."""
     values = matrix.reshape(-1)
     for first in range(0, values.size, BLOCK):
         yield values[first : first + BLOCK]
@@ -41,41 +41,41 @@ class Collectives(Protocol):
         """Make process sets; all ranks must call, with the same ``sets``."""
 
     def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Fill ``matrix``, float32 in C order, on every member with that of the first member."""
+        """Overwrite ``matrix``, float32 in C order, on every member with that of the first member."""
 
     def gather(self, value: Any) -> list[Any]:
-        """``value`` of every rank, in their order; anything that can be pickled. Waits for all ranks."""
+        """Gather ``value`` of every rank, in their order; anything that can be pickled. Waits for all ranks."""
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
-        """A function that sums ``size`` bytes of float32 over all ranks, where gradients are, and waits for the end.
+    def build_allreduce(self, size: int) -> Callable[[], object]:
+        """A function that sums ``size`` bytes of float32 over all ranks, and waits for the end.
 
-        All ranks must call both.
+        The bytes are where gradients are, such as on the GPU. All ranks must call both functions.
         """
 
     def traffic(self) -> Any:
-        """A `study.instruments.counters.Traffic`, or one that counts other processes too."""
+        """New counters of the bytes sent and received, of this process or also of others."""
 
     def collect(self, mine: dict[str, Any]) -> Gathered:
-        """(``mine`` of every rank, the same of every process if there are other processes than ranks)."""
+        """Gather ``mine`` of every rank, and of every process if there are others than ranks: (ranks', processes')."""
 
     def close(self) -> None:
-        """Shut down together: a rank that leaves early breaks the others' collective operations."""
+        """Shut down, all ranks together: one that leaves early breaks the others' collective operations."""
 
 
 class SharingCollectives(Collectives, Protocol):
-    """What the members of an ensemble also need, to share their samples."""
+    """Collectives by which the members of an ensemble share their samples."""
 
     def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
-        """The uint8 arrays of all members, one after the other; their lengths may differ."""
+        """Gather the uint8 arrays of all members into one, one after the other; their lengths may differ."""
 
     def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
-        """The uint8 arrays of several members, {rank: array}, on all of them, in that order.
+        """Broadcast the uint8 arrays of several members, {rank: array}, and return all of them, in that order.
 
         The others give arrays of the same lengths, whose values do not matter.
         """
 
-    def concurrent_broadcasts(self) -> Broadcast:
-        """A function as `broadcast_bytes` to all ranks, with all arrays on their way at once; all ranks must call.
+    def build_concurrent_broadcast(self) -> Broadcast:
+        """A function that broadcasts as `broadcast_bytes` to all ranks, all arrays at once; all ranks must call.
 
         Raises:
             StudyError: the ranks have nothing that does so.
@@ -83,16 +83,16 @@ class SharingCollectives(Collectives, Protocol):
 
 
 class RanksOnly(ABC):
-    """The part of `Collectives` that need not know more than that all processes of the run are ranks."""
+    """Methods of `Collectives` for runs whose processes are all ranks."""
 
     @abstractmethod
     def gather(self, value: Any) -> list[Any]:
-        """``value`` of every rank."""
+        """Gather ``value`` of every rank."""
 
     def traffic(self) -> Traffic:
-        """The counters of this process."""
+        """New counters of this process's bytes."""
         return Traffic()
 
     def collect(self, mine: dict[str, Any]) -> Gathered:
-        """(``mine`` of every rank, no other processes)."""
+        """Gather ``mine`` of every rank; there are no other processes: (ranks', [])."""
         return self.gather(mine), []

@@ -12,25 +12,23 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates, failed_runs
-from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS  # with two, an interval fails too often
+from study.compare import estimates, likeness
 from study.core.errors import StudyError
-from study.core.files import parsed_json
-from study.core.statistics import holm, p_value, smallest_detectable
+from study.core.files import parse_json
+from study.core.statistics import adjust_by_holm, compute_p_value, find_detectable_ratio
 from study.experiment.study import BASELINE
 from study.records import overlap, tidy
 
 FAMILY_ERROR = 0.05  # with which the tests of all arms of a baseline together find a difference that is none
 POWER = 0.8
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
-LEAST_SHARE = 0.5  # of the blocks that both have: fewer that can be compared are a choice
 SPEED, SENT = tidy.STEADY, "tcp_sent_mb_per_epoch"
 LOSS = "test_loss"
 LEAST_LOSS = 0.01  # relative: a smaller difference of losses is that of another order of floating-point operations
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedArm:
     """An arm against its baseline.
 
     Args:
@@ -38,12 +36,11 @@ class Compared:
         switches: {grid key: (the arm's value, the baseline's)}.
         runs: the arm's runs, one per block, also those that failed.
         baseline: the baseline's runs.
-        interrupted: blocks that are left out, as they ran in two sessions of the workflow.
         speed: ratio of steady throughput, arm / baseline; its ``left_out`` has the blocks that are not alike.
         whole: ratio of the duration of whole runs, arm / baseline, with the first epoch; None where it is unknown.
         sent: ratio of the bytes that a rank sent per epoch over TCP.
         loss: difference of the test loss within blocks, arm - baseline.
-        p: of the t-test of `speed`; NaN below `LEAST_BLOCKS` blocks, and below `LEAST_SHARE` of those that both have.
+        p: of the t-test of `speed`; NaN with fewer blocks than a verdict needs.
         p_holm: adjusted over the arms of the baseline.
         artefact: by which ratio (above 1) the baseline differs from itself, at most, where the A/A arms show that it
             does; else 1. A smaller difference is not the arm's.
@@ -54,7 +51,6 @@ class Compared:
     switches: dict[str, tuple[Any, Any]]
     runs: pd.DataFrame
     baseline: pd.DataFrame
-    interrupted: int
     speed: estimates.Estimate
     sent: float
     loss: estimates.Estimate
@@ -65,15 +61,19 @@ class Compared:
     detectable: float = math.nan
 
     @property
+    def interrupted(self) -> int:
+        """Number of blocks that are left out, as they ran in two sessions of the workflow."""
+        return list(self.speed.left_out.values()).count(likeness.INTERRUPTED)
+
+    @property
     def survivors(self) -> str | None:
         """Why the faster of the two is so among survivors only; None if failures do not speak against it."""
-        best = self.arm if self.speed.value > 1 else BASELINE
-        return failed_runs.explain_survivors({self.arm: self.runs, BASELINE: self.baseline}, best)
+        return estimates.explain_survivors(self.speed, {self.arm: self.runs, BASELINE: self.baseline}, 1)
 
     @property
     def takes_longer(self) -> bool:
         """Whether the arm's whole runs take longer, whatever its steps do: by the 95 % interval."""
-        return self.whole is not None and self.whole.low > 1
+        return self.whole is not None and self.whole.find_side(1, 1) > 0
 
     @property
     def learns_less(self) -> bool:
@@ -82,7 +82,7 @@ class Compared:
         The difference is relative to the baseline's mean loss.
         """
         usual = self.baseline.loc[self.baseline["status"] == "ok", LOSS].astype(float).abs().mean()
-        return bool(self.loss.low > 0 and self.loss.value > LEAST_LOSS * usual)
+        return bool(self.loss.find_side(0, 0) > 0 and self.loss.value > LEAST_LOSS * usual)
 
     @property
     def is_control(self) -> bool:
@@ -92,11 +92,11 @@ class Compared:
     @property
     def is_artefact(self) -> bool:
         """Whether the difference may be one by which the baseline differs from itself."""
-        return self.speed.low <= self.artefact and self.speed.high >= 1 / self.artefact
+        return self.speed.find_side(1 / self.artefact, self.artefact) == 0
 
     @property
     def verdict(self) -> str | None:
-        """By the adjusted p; None without a test, and where the faster one failed more often.
+        """`FASTER`, `SLOWER` or `NO_DIFFERENCE`, by the adjusted p; None without a test, or of survivors.
 
         No difference is shown by one that is not larger than those of the baseline from itself.
         """
@@ -109,27 +109,27 @@ class Compared:
         return FASTER if self.speed.value > 1 else SLOWER
 
 
-def parts(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
-    """(arm, baseline, switches) of each part in comparisons; text: a value of the column ``arms``, perhaps empty."""
+def parse_arms(text: Any) -> list[tuple[str, str, dict[str, tuple[Any, Any]]]]:
+    """(arm, baseline, switches) of each comparison of a run. text: a value of the column ``arms``, or NaN."""
     if not isinstance(text, str):
         return []
     try:
-        return [_part(*each) for each in parsed_json(text)]
+        return [_parse_arm(*each) for each in parse_json(text)]
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise StudyError(
             f"runs.csv: column arms: {text[:80]!r} lists no arms; delete runs.csv to have it made again"
         ) from None
 
 
-def _part(arm: str, base: str, keys: dict[str, Any]) -> tuple[str, str, dict[str, tuple[Any, Any]]]:
-    """Raises ValueError or TypeError for what is no part in a comparison."""
+def _parse_arm(arm: str, base: str, keys: dict[str, Any]) -> tuple[str, str, dict[str, tuple[Any, Any]]]:
+    """(arm, baseline, switches) of an entry of the column; raises ValueError or TypeError for anything else."""
     pairs = {key: (own, other) for key, (own, other) in keys.items()}
     if not isinstance(arm, str) or not isinstance(base, str):
         raise TypeError("an arm has a name")
     return arm, base, pairs
 
 
-def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tuple[str, str], list[Compared]]:
+def compare_arms(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tuple[str, str], list[ComparedArm]]:
     """{(machine, baseline): its arms}, in the order of the runs.
 
     Args:
@@ -137,63 +137,61 @@ def compare(runs: pd.DataFrame, names: Collection[str] | None = None) -> dict[tu
         names: the arms that are compared and tested together; all by default.
     """
     return {
-        (machine, baseline): _tested([arm for arm in _arms(group) if names is None or arm.arm in names])
-        for (machine, baseline), group in _comparisons(measured(runs))
+        key: _test_together([arm for arm in _compare_with_baseline(group) if names is None or arm.arm in names])
+        for key, group in _group_by_baseline(add_compared_columns(runs))
     }
 
 
-def measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The tidy table of runs with what is compared, `SPEED` and `SENT`."""
+def add_compared_columns(runs: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table of runs with the columns that are compared, `SPEED` and `SENT`."""
     sent = runs["tcp_sent_mb_per_step"].astype(float) * runs["steps_per_epoch"].astype(float)
     return runs.assign(
         **{SPEED: tidy.compute_steady_throughput(runs), SENT: sent}, overlapped=overlap.mark_overlapping_runs(runs)
     )
 
 
-def _comparisons(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+def _group_by_baseline(runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
     """(machine, baseline) and its runs, with the columns ``arm`` and ``switches``."""
     rows = [
         {**row, "arm": arm, "of_baseline": base, "switches": switches}
         for row in runs.to_dict("records")
-        for arm, base, switches in parts(row["arms"])
+        for arm, base, switches in parse_arms(row["arms"])
     ]
     if rows:
         yield from pd.DataFrame(rows).groupby(["machine", "of_baseline"], sort=False)
 
 
-def _arms(group: pd.DataFrame) -> Iterator[Compared]:
+def _compare_with_baseline(group: pd.DataFrame) -> Iterator[ComparedArm]:
     baseline = group[group["arm"] == BASELINE]
     for name, runs in group[group["arm"] != BASELINE].groupby("arm", sort=False):
-        yield _compared(str(name), runs, baseline)
+        yield _compare_arm(str(name), runs, baseline)
 
 
-def _compared(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> Compared:
-    sessions = pd.concat([runs, baseline]).groupby("block")["session"].nunique()
-    whole = list(sessions[sessions == 1].index)
-    one, other = (each[each["block"].isin(whole)] for each in (runs, baseline))
-    speed = estimates.estimate_ratio(one, other, SPEED)
-    of_all = len(set(one["block"]) & set(other["block"]))
-    return Compared(
-        name, runs["switches"].iloc[0], runs, baseline, len(sessions) - len(whole), speed,
-        estimates.estimate_ratio(one, other, SENT).value, estimates.estimate_difference(one, other, LOSS),
-        p_value(speed.sample) if speed.blocks >= max(LEAST_BLOCKS, LEAST_SHARE * of_all) else math.nan,
-        estimates.estimate_ratio(one, other, "runtime_s") if "runtime_s" in runs else None,
+def _compare_arm(name: str, runs: pd.DataFrame, baseline: pd.DataFrame) -> ComparedArm:
+    speed = estimates.estimate_ratio(runs, baseline, SPEED)
+    return ComparedArm(
+        name, runs["switches"].iloc[0], runs, baseline, speed,
+        estimates.estimate_ratio(runs, baseline, SENT).value, estimates.estimate_difference(runs, baseline, LOSS),
+        compute_p_value(speed.sample) if speed.has_enough_blocks else math.nan,
+        estimates.estimate_ratio(runs, baseline, "runtime_s") if "runtime_s" in runs else None,
     )  # fmt: skip
 
 
-def _tested(arms: list[Compared]) -> list[Compared]:
-    """The arms of one baseline, with what depends on how many they are."""
-    adjusted = holm([arm.p for arm in arms])
+def _test_together(arms: list[ComparedArm]) -> list[ComparedArm]:
+    """The arms of one baseline with the results of their common test, which depend on how many arms there are."""
+    adjusted = adjust_by_holm([arm.p for arm in arms])
     tests = sum(not math.isnan(arm.p) for arm in arms)
-    own = artefact(arm for arm in arms if arm.is_control)
+    own = compute_artefact(arm for arm in arms if arm.is_control)
     return [
-        dataclasses.replace(arm, p_holm=p, detectable=_detectable(arm, tests), artefact=1.0 if arm.is_control else own)
+        dataclasses.replace(
+            arm, p_holm=p, detectable=_compute_detectable(arm, tests), artefact=1.0 if arm.is_control else own
+        )
         for arm, p in zip(arms, adjusted, strict=True)
     ]
 
 
-def artefact(controls: Iterable[Compared]) -> float:
-    """By which ratio (1 or above) A/A arms differ from their baseline, at most; 1 if none is shown to differ.
+def compute_artefact(controls: Iterable[ComparedArm]) -> float:
+    """The largest ratio (1 or above) by which A/A arms differ from their baseline; 1 if none is shown to differ.
 
     It is the far end of the interval of each control whose own test, of all controls together, finds a difference.
     """
@@ -202,6 +200,6 @@ def artefact(controls: Iterable[Compared]) -> float:
     return max([1.0, *(max(each.high, 1 / each.low) for each in differ)])
 
 
-def _detectable(arm: Compared, tests: int) -> float:
-    """By the strictest test, Holm's first: a difference of this size is found whatever the other arms show."""
-    return math.nan if math.isnan(arm.p) else smallest_detectable(arm.speed.sample, FAMILY_ERROR / tests, POWER)
+def _compute_detectable(arm: ComparedArm, tests: int) -> float:
+    """The ratio that the strictest test, Holm's first, finds, whatever the other arms show."""
+    return math.nan if math.isnan(arm.p) else find_detectable_ratio(arm.speed.sample, FAMILY_ERROR / tests, POWER)

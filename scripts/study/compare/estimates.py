@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.compare import failed_runs, likeness
+from study.compare import failed_runs, likeness, references
 from study.core import statistics
 from study.core.statistics import (
     ERROR_PER_SIDE,
     ROUNDING,
     LogSample,
-    ratio_of_means,
-    sample_of_logarithms,
+    compare_paired_means,
+    count_independent_pairs,
     summarize,
-    worth_of_pairs,
+    summarize_logarithms,
 )
-from study.core.wording import alike_blocks, counted
+from study.core.wording import describe_alike_blocks, format_count
 from study.records import overlap
 from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.tidy import QUALITY
 
-PAIRED, UNPAIRED = "paired", "unpaired"
+PAIRED, UNPAIRED, CALIBRATED = "paired", "unpaired", "calibrated"
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,13 @@ class Estimate:
         blocks: number of blocks in it.
         pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the value
             includes the drift of the machine. None without a block, and where the order of the blocks does not matter.
-        worth: how many independent blocks they are worth, see `study.core.statistics.independent_number`; NaN where
+            `CALIBRATED` if the arms have no blocks in common and each run is divided by a calibration.
+        worth: how many independent blocks they are worth, see `study.core.statistics.count_independent`; NaN where
             there is no interval.
         deviation: standard deviation of the logarithms of the blocks' ratios; NaN where there is no interval.
         left_out: {block: why it is not compared}, see `study.compare.likeness`.
+        possible: number of blocks that all arms have, with failed runs too.
+        why_not: why there is no value, or no interval, though there are runs; else None.
     """
 
     value: float = math.nan
@@ -58,6 +61,8 @@ class Estimate:
     worth: float = math.nan
     deviation: float = math.nan
     left_out: Mapping[Any, str] = field(default_factory=dict)
+    possible: int = 0
+    why_not: str | None = None
 
     @property
     def numbers(self) -> tuple[float, float, float]:
@@ -68,6 +73,19 @@ class Estimate:
     def has_interval(self) -> bool:
         """Whether the value and both ends are finite, so that there can be a verdict."""
         return all(map(math.isfinite, self.numbers))
+
+    @property
+    def has_enough_blocks(self) -> bool:
+        """Whether its blocks are so many, also of the possible ones, that a verdict may follow."""
+        return references.are_enough(self.blocks, self.possible)
+
+    def find_side(self, low: float, high: float) -> int:
+        """1 if the whole interval is above ``high``, -1 if it is below ``low``, else 0."""
+        return 1 if self.low > high else -1 if self.high < low else 0
+
+    def is_within(self, low: float, high: float) -> bool:
+        """True if the whole interval is between these limits."""
+        return low <= self.low and self.high <= high
 
     @property
     def sample(self) -> LogSample:
@@ -81,9 +99,9 @@ class Estimate:
 
     @property
     def alike(self) -> str | None:
-        """That the interval counts the blocks as fewer, in words; None if it counts all of them."""
-        told = "" if math.isnan(self.low) else alike_blocks(self.blocks, self.worth)
-        return f"{counted(self.blocks, 'block')} {told}" if told else None
+        """A remark that the interval counts the blocks as fewer, ``6 blocks counted as 3.0``; None if it counts all."""
+        words = "" if math.isnan(self.low) else describe_alike_blocks(self.blocks, self.worth)
+        return f"{format_count(self.blocks, 'block')} {words}" if words else None
 
     def convert(self, function: Callable[[float], float]) -> "Estimate":
         """The estimate of a monotonic function of the value, such as a speedup of a ratio of times."""
@@ -91,9 +109,9 @@ class Estimate:
         low, high = sorted(ends) if not any(map(math.isnan, ends)) else ends
         return dataclasses.replace(self, value=value, low=low, high=high)
 
-    def without_interval(self) -> "Estimate":
+    def drop_interval(self, why_not: str | None = None) -> "Estimate":
         """The estimate where its interval would be wrong, such as one of survivors."""
-        return dataclasses.replace(self, low=math.nan, high=math.nan)
+        return dataclasses.replace(self, low=math.nan, high=math.nan, why_not=why_not)
 
 
 def describe_fewer_blocks(ratios: Mapping[str, Estimate]) -> str | None:
@@ -101,8 +119,8 @@ def describe_fewer_blocks(ratios: Mapping[str, Estimate]) -> str | None:
 
     ratios: by the name of the row's column.
     """
-    told = {name: each.alike for name, each in ratios.items() if each.alike}
-    return "; ".join(f"{name}: {why}" for name, why in told.items()) or None
+    words = {name: ratio.alike for name, ratio in ratios.items() if ratio.alike}
+    return "; ".join(f"{name}: {alike}" for name, alike in words.items()) or None
 
 
 def estimate_ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: Collection[str] = ()) -> Estimate:
@@ -119,20 +137,34 @@ def estimate_ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: C
     one, other = (_narrow(each, measure) for each in (one, other))
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Estimate()
-    used, why = _alike([_good(one, measure), _good(other, measure)], free, [measure])
+    used, left_out = _select_blocks([_index_good_runs(one, measure), _index_good_runs(other, measure)], [measure], free)
+    rest = Estimate(left_out=left_out, possible=len(set(one["block"]) & set(other["block"])))
     if used[0].empty:
-        return Estimate(left_out=why)
-    blocks = len(used[0])
-    sample = sample_of_ratios(*(each[measure].to_numpy(float) for each in used))
-    if not _interleaved(used):
-        return Estimate(sample.middle, blocks=blocks, pairing=UNPAIRED, left_out=why)
-    low, high = sample.interval(ERROR_PER_SIDE) if blocks > 1 else (math.nan, math.nan)
-    return Estimate(sample.middle, low, high, blocks, PAIRED, sample.n, sample.deviation, why)
+        return rest
+    ratio = estimate_mean(sample_of_ratios(*(arm[measure].to_numpy(float) for arm in used)), len(used[0]))
+    if _are_interleaved(used):
+        return dataclasses.replace(ratio, pairing=PAIRED, left_out=left_out, possible=rest.possible)
+    return dataclasses.replace(rest, value=ratio.value, blocks=ratio.blocks, pairing=UNPAIRED)
+
+
+def estimate_mean(sample: LogSample, blocks: int, error: float = ERROR_PER_SIDE) -> Estimate:
+    """The geometric mean of a sample of ``blocks`` values; no interval with fewer than two, or of an exact value.
+
+    error: the probability with which the interval (Student's t) fails on each side.
+    """
+    low, high = sample.interval(error) if 1 < sample.n < math.inf else (math.nan, math.nan)
+    return Estimate(sample.middle, low, high, blocks, None, sample.n, sample.deviation)
+
+
+def estimate_ratio_of_means(one: Estimate, other: Estimate, error: float = ERROR_PER_SIDE) -> Estimate:
+    """The ratio of two independent geometric means, which have no blocks in common (Welch's interval)."""
+    numbers = statistics.compare_geometric_means(one.sample, other.sample, error)
+    return Estimate(*numbers, one.blocks + other.blocks, CALIBRATED, one.worth + other.worth)
 
 
 def sample_of_ratios(one: np.ndarray, other: np.ndarray) -> LogSample:
     """The ratios ``one`` / ``other`` by their logarithms. one, other: a value per block, in the blocks' order."""
-    return sample_of_logarithms(_without_rounding(np.log(one / other), 1.0))
+    return summarize_logarithms(_remove_rounding(np.log(one / other), 1.0))
 
 
 def estimate_difference(
@@ -149,32 +181,17 @@ def estimate_difference(
         measure: a column.
         error: the probability with which the interval fails on each side.
     """
-    differences, left_out = compute_differences(one, other, measure)
-    sample = summarize(differences, error)
-    found = Estimate(sample.mean, sample.mean - sample.ci95, sample.mean + sample.ci95, sample.n, left_out=left_out)
+    arms = [_narrow(runs[runs["status"] == "ok"], measure).dropna(subset=[measure]) for runs in (one, other)]
+    used, left_out = _select_blocks([index_by_block(arm) for arm in arms], [measure], follows_seeds=measure in QUALITY)
+    sample = summarize(statistics.subtract(*(arm[measure].astype(float) for arm in used)), error)
+    low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
+    possible = len(set(one["block"]) & set(other["block"]))
+    difference = Estimate(sample.mean, low, high, sample.n, left_out=left_out, possible=possible)
     if measure in QUALITY or not sample.n:
-        return found
-    used = (each[each["block"].isin(differences.index)] for each in (one, other))
-    found = dataclasses.replace(found, pairing=PAIRED if is_interleaved(*used) else UNPAIRED)
-    return found if found.pairing == PAIRED else found.without_interval()
-
-
-def compute_differences(one: pd.DataFrame, other: pd.DataFrame, measure: str) -> tuple[pd.Series, dict[Any, str]]:
-    """``one`` - ``other`` of the successful runs of each block that both have, and {block: why it is left out}.
-
-    Of what follows from the seeds, only blocks are left out whose runs are not alike, such as in their data or
-    libraries: neither a host nor what else it did changes a loss.
-    """
-    arms = [index_by_block(each[each["status"] == "ok"]) for each in (one, other)]
-    values = statistics.difference(*(each[measure].astype(float) for each in arms)).dropna()
-    arms = [each.loc[values.index] for each in map(_narrow_by_block, arms)]
-    if values.empty:
-        return values, {}
-    if measure in QUALITY:
-        left_out = likeness.explain_unlike_blocks(pd.concat(arms))
-    else:
-        left_out = likeness.explain_left_out_blocks(arms, columns=[measure])
-    return values[~values.index.isin(list(left_out))], left_out
+        return difference
+    if _are_interleaved(used):
+        return dataclasses.replace(difference, pairing=PAIRED)
+    return dataclasses.replace(difference, pairing=UNPAIRED).drop_interval()
 
 
 def index_by_block(runs: pd.DataFrame) -> pd.DataFrame:
@@ -191,49 +208,42 @@ def estimate_slope(arms: Sequence[pd.DataFrame], along: str, measure: str, place
     and the places are its values, this is the mean of the blocks' slopes by least squares, with Student's t.
 
     Args:
-        arms: of each experiment, rows of the tidy table of runs, one per block (columns as for `ratio`).
+        arms: of each experiment, rows of the tidy table of runs, one per block (columns as for `estimate_ratio`).
         along: a column.
         measure: a column.
         places: of each arm a number, in the order in which ``along`` rises or falls.
     """
-    used = [each[each["status"] == "ok"].dropna(subset=[along, measure]) for each in arms]
-    used, _ = _alike(list(map(index_by_block, used)))
-    common = list(used[0].index)
-    if not common:
-        return Estimate()
-    kind = PAIRED if _interleaved(used) else UNPAIRED
-    x, y = (np.array([each[column].astype(float) for each in used]) for column in (along, measure))
-    found, low, high = slope_of_blocks(x, y, places)
-    worth = worth_of_pairs(_weighted(y, places), _weighted(x, places), found)
-    estimate = Estimate(found, low, high, len(common), kind, worth)
-    return estimate if kind == PAIRED else estimate.without_interval()
+    good = [runs[runs["status"] == "ok"].dropna(subset=[along, measure]) for runs in arms]
+    used, left_out = _select_blocks([index_by_block(runs) for runs in good])
+    possible = len(set.intersection(*(set(runs["block"]) for runs in arms)))
+    if used[0].empty:
+        return Estimate(left_out=left_out, possible=possible)
+    pairing = PAIRED if _are_interleaved(used) else UNPAIRED
+    x, y = (np.array([arm[column].astype(float) for arm in used]) for column in (along, measure))
+    slope, low, high = slope_of_blocks(x, y, places)
+    worth = count_independent_pairs(_weight_blocks(y, places), _weight_blocks(x, places), slope)
+    estimate = Estimate(slope, low, high, len(used[0]), pairing, worth, left_out=left_out, possible=possible)
+    return estimate if pairing == PAIRED else estimate.drop_interval()
 
 
 def slope_of_blocks(along: np.ndarray, measure: np.ndarray, places: Sequence[float]) -> tuple[float, float, float]:
     """(slope, low, high) as in `estimate_slope`. along, measure: a row per arm, a column per block, in order."""
-    return ratio_of_means(_weighted(measure, places), _weighted(along, places), ERROR_PER_SIDE)
+    return compare_paired_means(_weight_blocks(measure, places), _weight_blocks(along, places), ERROR_PER_SIDE)
 
 
-def _weighted(values: np.ndarray, places: Sequence[float]) -> Any:
-    """Of each block the sum of its values by the arms' places, less their mean; values as for `slope_of_blocks`."""
-    return (np.asarray(places, dtype=float) - np.mean(places)) @ _within_blocks(values)
+def _weight_blocks(values: np.ndarray, places: Sequence[float]) -> Any:
+    """Sum of each block's values, weighted with the arms' places less their mean. values: as for `slope_of_blocks`."""
+    return (np.asarray(places, dtype=float) - np.mean(places)) @ _center_blocks(values)
 
 
-def _within_blocks(values: np.ndarray) -> np.ndarray:
+def _center_blocks(values: np.ndarray) -> np.ndarray:
     """Values less their mean in the block; a row per arm, a column per block."""
-    return _without_rounding(values - values.mean(axis=0), np.abs(values).max())
+    return _remove_rounding(values - values.mean(axis=0), np.abs(values).max())
 
 
-def _without_rounding(differences: np.ndarray, size: float) -> np.ndarray:
+def _remove_rounding(differences: np.ndarray, size: float) -> np.ndarray:
     """The differences of numbers of this size, with 0 for what is only the rounding of floats."""
     return np.where(np.abs(differences) <= ROUNDING * size, 0.0, differences)
-
-
-def is_interleaved(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether the common blocks of two experiments ran one after the other. one, other: as for `ratio`."""
-    used = [index_by_block(one), index_by_block(other)]
-    common = used[0].index.intersection(used[1].index)
-    return _interleaved([each.loc[common] for each in used])
 
 
 def compare_rows(runs: pd.DataFrame, one: str, other: str, measure: str, judged: bool = False) -> Estimate:
@@ -243,53 +253,75 @@ def compare_rows(runs: pd.DataFrame, one: str, other: str, measure: str, judged:
     then there is none where the better one failed more often.
     """
     arms = {"one": runs_of(runs, one), "other": runs_of(runs, other)}
-    found = estimate_ratio(arms["one"], arms["other"], measure)
-    return without_survivors(found, arms, measure) if judged and one != other else found
+    ratio = estimate_ratio(arms["one"], arms["other"], measure)
+    return drop_survivors_interval(ratio, arms, measure) if judged and one != other else ratio
 
 
-def without_survivors(
-    found: Estimate, arms: Mapping[Any, pd.DataFrame], measure: str, no_effect: float = 1.0
+def drop_survivors_interval(
+    estimate: Estimate, arms: Mapping[Any, pd.DataFrame], measure: str, no_effect: float = 1.0
 ) -> Estimate:
     """The estimate without its interval if that is one of survivors: the better arm failed more often.
 
-    arms: the two that are compared, in the order of the estimate. no_effect: the value of arms that do not differ.
+    Args:
+        estimate: of the two arms.
+        arms: in the order of the estimate.
+        measure: the column that is compared.
+        no_effect: the value of arms that do not differ.
     """
-    more_is_better, best = failed_runs.find_better_direction(measure), None
-    if more_is_better and found.blocks:
+    why_not = explain_survivors(estimate, arms, failed_runs.find_better_direction(measure), [measure], no_effect)
+    return estimate.drop_interval(why_not) if why_not else estimate
+
+
+def explain_survivors(
+    estimate: Estimate, arms: Mapping[Any, pd.DataFrame], more_is_better: int | None,
+    columns: Collection[str] = (), no_effect: float = 1.0,
+) -> str | None:  # fmt: skip
+    """Why an estimate of two arms is one of survivors: the better one failed more often; None if it did not.
+
+    more_is_better: 1, or -1 if less is; None where neither is known, and then both must fail equally often. arms,
+    no_effect: as for `drop_survivors_interval`. columns: what is compared.
+    """
+    best = None
+    if more_is_better and estimate.blocks:
         first, second = arms
-        best = first if (found.value - no_effect) * more_is_better > 0 else second
-    return found.without_interval() if failed_runs.explain_survivors(arms, best, [measure]) else found
+        best = first if (estimate.value - no_effect) * more_is_better > 0 else second
+    return failed_runs.explain_survivors(arms, best, columns)
 
 
-def _good(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """The successful runs by block."""
+def _index_good_runs(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """The successful runs with a positive value, by block."""
     return index_by_block(runs[(runs["status"] == "ok") & (runs[measure] > 0)])
 
 
-def _narrow_by_block(arm: pd.DataFrame) -> pd.DataFrame:
-    return arm[[name for name in arm if name in likeness.READ]]
-
-
-def _narrow(runs: pd.DataFrame, *measures: str) -> pd.DataFrame:
+def _narrow(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """The columns that a comparison reads: the others, which are hundreds, would be copied several times."""
-    read = dict.fromkeys(("block", "status", "power_source", *measures, *likeness.READ))
+    read = dict.fromkeys(("block", "status", "power_source", measure, *likeness.READ))
     return runs[[name for name in read if name in runs]]
 
 
-def _alike(
-    arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: Collection[str] = ()
+def _select_blocks(
+    arms: Sequence[pd.DataFrame], columns: Collection[str] = (), free: Collection[str] = (), follows_seeds: bool = False
 ) -> tuple[list[pd.DataFrame], dict[Any, str]]:
-    """The blocks of all arms that can be compared, and why the others cannot. arms: rows by block."""
-    common = sorted(set.intersection(*(set(each.index) for each in arms)))
-    used = [each.loc[common] for each in arms]
-    why = likeness.explain_left_out_blocks(used, free, columns) if common else {}
-    return [each[~each.index.isin(list(why))] for each in used], why
+    """The arms' rows in the blocks that can be compared, and {block: why it is left out}. arms: rows by block.
+
+    Where all blocks were interrupted, such as if an arm was added later, they stay, and are `UNPAIRED`. follows_seeds:
+    whether the quantity, such as a loss, is the same on any host and in any session.
+    """
+    common = sorted(set.intersection(*(set(arm.index) for arm in arms)))
+    used = [arm.loc[common] for arm in arms]
+    if follows_seeds:
+        left_out = likeness.explain_unlike_blocks(pd.concat(used)) if common else {}
+    else:
+        left_out = likeness.explain_left_out_blocks(used, free, columns) if common else {}
+        if len(left_out) == len(common) and likeness.INTERRUPTED in left_out.values():
+            left_out = likeness.explain_left_out_blocks(used, free, columns, may_be_interrupted=True)
+    return [arm[~arm.index.isin(list(left_out))] for arm in used], left_out
 
 
-def _interleaved(arms: Sequence[pd.DataFrame]) -> bool:
+def _are_interleaved(arms: Sequence[pd.DataFrame]) -> bool:
     """Whether each block is of one session and ended before the next one began. arms: rows by block.
 
-    A run ends its duration after its start; see `study.compare.overlap.compute_run_spans` for whose clock counts.
+    A run ends its duration after its start; see `study.records.overlap.compute_run_spans` for whose clock counts.
     """
     rows = pd.concat(arms)
     if rows.empty:

@@ -6,20 +6,13 @@ from typing import Any
 import pandas as pd
 
 from study.core import units
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
 
 LOST = "lost with a host or a batch job"  # what `is_failure_of_arm` is not
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
-OF_FAILURES = (
-    "block",
-    "status",
-    "failure_kind",
-    "failure_phase",
-    "failure_message",
-    "target_reached",
-)
+OF_FAILURES = ("block", "status", "failure_kind", "failure_phase", "failure_message", "target_reached")
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
 NO_UNIT = {"epochs_to_target": -1, "gpu_utilisation_pct": 1, "flop_utilisation": 1}  # 1: more is better
 
@@ -42,15 +35,25 @@ def is_failure_of_arm(run: Mapping[str, Any]) -> bool:
 
 def mark_failures_of_arm(runs: pd.DataFrame) -> pd.Series:
     """Which runs failed in a way that may be due to their arm or rank count, see `is_failure_of_arm`."""
-    told = runs[[name for name in ("status", "failure_kind", "failure_message") if name in runs]].to_dict("records")
-    return pd.Series([run["status"] != "ok" and is_failure_of_arm(run) for run in told], index=runs.index, dtype=bool)
+    rows = runs[[name for name in ("status", "failure_kind", "failure_message") if name in runs]].to_dict("records")
+    return pd.Series([run["status"] != "ok" and is_failure_of_arm(run) for run in rows], index=runs.index, dtype=bool)
+
+
+def count_failures(*arms: pd.DataFrame) -> int:
+    """Number of runs that failed by themselves: not with a host or a batch job that was lost."""
+    return sum(int(mark_failures_of_arm(runs).sum()) for runs in arms)
+
+
+def count_lost_runs(*arms: pd.DataFrame) -> int:
+    """Number of runs that were lost with a host or a batch job."""
+    return sum(int((runs["status"] != "ok").sum()) for runs in arms) - count_failures(*arms)
 
 
 def describe_lost_runs(lost: int, runs: int) -> str | None:
-    """``2 of 3 runs were lost with a host or a batch job``; None if none was."""
+    """A count in words: ``2 of 3 runs were lost with a host or a batch job``; None if none was."""
     if not lost:
         return None
-    return f"{lost} of {counted(runs, 'run')} {'was' if lost == 1 else 'were'} {LOST}"
+    return f"{lost} of {format_count(runs, 'run')} {'was' if lost == 1 else 'were'} {LOST}"
 
 
 def collect_failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] = ()) -> dict[Any, list[str]]:
@@ -58,7 +61,7 @@ def collect_failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] 
 
     What ended all arms of a block in the same way was not one of them.
     """
-    found = {
+    failures = {
         arm: {
             run["block"]: how
             for run in runs[[name for name in OF_FAILURES if name in runs]].to_dict("records")
@@ -66,19 +69,17 @@ def collect_failures(arms: Mapping[Any, pd.DataFrame], columns: Collection[str] 
         }
         for arm, runs in arms.items()
     }
-    alike = {
-        block
-        for block in set.intersection(*(set(each) for each in found.values()))
-        if len({each[block] for each in found.values()}) == 1 and "target" not in next(iter(found.values()))[block]
-    } if len(found) > 1 else set()  # fmt: skip
-    return {arm: [how for block, how in each.items() if block not in alike] for arm, each in found.items()}
+    common = set.intersection(*map(set, failures.values())) if len(failures) > 1 else set()
+    hows = {block: {each[block] for each in failures.values()} for block in common}
+    alike = {block for block, of_block in hows.items() if len(of_block) == 1 and "target" not in min(of_block)}
+    return {arm: [how for block, how in each.items() if block not in alike] for arm, each in failures.items()}
 
 
 def find_better_direction(column: str) -> int | None:
     """1 if more of a quantity is better, -1 if less is, None if neither is known. column: of runs.csv."""
     if column in NO_UNIT:
         return NO_UNIT[column]
-    unit = units.of_column(column)
+    unit = units.find_unit(column)
     if unit in LESS_IS_BETTER and unit:
         return -1
     if unit and (unit.endswith("/s") or unit.endswith("/J")):
@@ -99,20 +100,23 @@ def explain_survivors(
     """
     if not any(map(len, arms.values())):
         return None
-    found = collect_failures(arms, columns)
-    share = {arm: len(found[arm]) / max(1, len(runs)) for arm, runs in arms.items()}
+    failures = collect_failures(arms, columns)
+    share = {arm: len(failures[arm]) / max(1, len(runs)) for arm, runs in arms.items()}
     if len(set(share.values())) < 2 or (best is not None and share[best] <= min(share.values())):
         return None
-    told = [f"{arm} {describe_failures(found[arm], len(runs))}" for arm, runs in arms.items() if found[arm]]
-    return ", ".join(told)
+    words = [f"{arm} {describe_failures(failures[arm], len(runs))}" for arm, runs in arms.items() if failures[arm]]
+    return ", ".join(words)
 
 
 def describe_failures(hows: Sequence[str], runs: int) -> str:
-    """``failed in 5 of 8 runs (oom in train)``, ``missed the target in 5 of 8 runs``. hows: of `describe_failure`."""
+    """The failures in words: ``failed in 5 of 8 runs (oom in train) and missed the target in 2 of 8 runs``.
+
+    hows: of `describe_failure`.
+    """
     parts = {how: how.partition(":") for how in dict.fromkeys(hows)}
-    told = []
-    for what in dict.fromkeys(each[0] for each in parts.values()):
-        number = sum(parts[how][0] == what for how in hows)
-        why = ", ".join(rest.strip() for each, _, rest in parts.values() if each == what and rest)
-        told.append(f"{what} in {number} of {runs} runs" + (f" ({why})" if why else ""))
-    return " and ".join(told)
+    descriptions = []
+    for outcome in dict.fromkeys(each[0] for each in parts.values()):
+        number = sum(parts[how][0] == outcome for how in hows)
+        details = ", ".join(rest.strip() for each, _, rest in parts.values() if each == outcome and rest)
+        descriptions.append(f"{outcome} in {number} of {runs} runs" + (f" ({details})" if details else ""))
+    return " and ".join(descriptions)

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
-from study.core import checked
+from study.core import validation
 from study.core.files import write_json
 from study.experiment import identity, schemas
 from study.experiment.parameters import PARAMETERS
 
 FOLDER = "first_verdicts"  # in a study's results
 FirstVerdicts = Mapping[str, list[str]]  # what has a verdict -> the digests of its runs
+Key = TypeVar("Key")
 DIGITS = 12  # of a run's digest
 SCHEMA = {
     "type": "object",
@@ -34,8 +36,8 @@ def read(folder: Path, of: str) -> dict[str, list[str]]:
     Raises `StudyError` for a damaged file: without it, a verdict of more runs would count as the first one.
     """
     path = folder / FOLDER / f"{of}.json"
-    found: dict[str, list[str]] = checked.load_json(path, SCHEMA) if path.exists() else {}
-    return found
+    verdicts: dict[str, list[str]] = validation.load_valid_json(path, SCHEMA) if path.exists() else {}
+    return verdicts
 
 
 def write(folder: Path, of: str, verdicts: FirstVerdicts) -> None:
@@ -45,8 +47,8 @@ def write(folder: Path, of: str, verdicts: FirstVerdicts) -> None:
 
 
 def compute_digest(run: pd.Series) -> str:
-    """Equal for the same run, also in a later look. run: a row of the tidy table of runs."""
-    return identity.fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
+    """A digest of a run, the same in each later look. run: a row of the tidy table of runs."""
+    return identity.compute_fingerprint({"record": run["record"], "started": int(run["started_wall_ns"])})[:DIGITS]
 
 
 def drop_later_runs(runs: pd.DataFrame, earlier: FirstVerdicts) -> tuple[pd.DataFrame, int]:
@@ -57,30 +59,28 @@ def drop_later_runs(runs: pd.DataFrame, earlier: FirstVerdicts) -> tuple[pd.Data
     if runs.empty or not earlier:
         return runs, 0
     late = pd.Series(False, index=runs.index)
-    for point, rows in _points(runs):
-        digests = rows.apply(compute_digest, axis=1)
-        if is_standing(first := earlier.get(point), list(digests)):
-            late[rows.index] = ~digests.isin(set(first or ()))
+    for point, rows in _group_points(runs):
+        late[find_later_runs(earlier.get(point), dict(rows.apply(compute_digest, axis=1)))] = True
     return runs[~late], int(late.sum())
 
 
 def add_verdicts(runs: pd.DataFrame, records: Collection[str], earlier: FirstVerdicts) -> dict[str, list[str]]:
     """The first verdicts of points, after those that were made of ``records``: {point: digests of its runs}."""
     judged = runs[runs["record"].isin(set(records))] if len(runs) else runs
-    return {**earlier, **{point: list(rows.apply(compute_digest, axis=1)) for point, rows in _points(judged)}}
+    return {**earlier, **{point: list(rows.apply(compute_digest, axis=1)) for point, rows in _group_points(judged)}}
 
 
-def _points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _group_points(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """(digest of a point's keys, its repeats). Keys with their defaults do not count: a verdict outlives a new key."""
-    keys = [name for name in ("machine", *schemas.separating()) if name in runs]
+    keys = [name for name in ("machine", *schemas.list_separating_keys()) if name in runs]
     for values, rows in runs.groupby(keys, dropna=False, sort=False) if len(runs) else ():
         named = zip(keys, map(str, values), strict=True)
         own = {name: value for name, value in named if not _is_default(name, value)}
-        yield identity.fingerprint(own)[:DIGITS], rows
+        yield identity.compute_fingerprint(own)[:DIGITS], rows
 
 
 def _is_default(name: str, value: str) -> bool:
-    """value: as a text, of a number perhaps ``0.0`` for 0."""
+    """Whether a value is the key's default. value: as a text, of a number perhaps ``0.0`` for 0."""
     if name not in PARAMETERS or not PARAMETERS[name].has_default:
         return False
     default = PARAMETERS[name].default
@@ -88,6 +88,11 @@ def _is_default(name: str, value: str) -> bool:
     return value in (str(default), *([str(float(default))] if is_number else []))
 
 
-def is_standing(first: list[str] | None, now: list[str]) -> bool:
-    """Whether an earlier verdict stands: all its runs are there, and others beside them."""
-    return bool(first) and set(first or ()) < set(now)
+def find_later_runs(first: Collection[str] | None, digests: Mapping[Key, str]) -> list[Key]:
+    """The runs that were added after an earlier verdict; none without one, or if some of its runs are gone.
+
+    first: digests of the runs of that verdict. digests: of the present runs, by what names them.
+    """
+    if not first or not set(first) < set(digests.values()):
+        return []
+    return [run for run, digest in digests.items() if digest not in set(first)]

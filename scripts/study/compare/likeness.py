@@ -14,24 +14,28 @@ A column that a table lacks, and a value that is missing, are taken to be alike.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs
 from study.core import cores, fields
-from study.core.environment import tells
+from study.core.environment import is_recorded
 from study.core.errors import StudyError
-from study.core.files import parsed_json
+from study.core.files import parse_json
 from study.experiment import autotuning
+from study.instruments.power.readings import MODELLED
 from study.launch.variables import SWITCHES
 from study.records import overlap
+from study.records.power import OF_POWER
 
 # Columns of runs.csv that must be alike within a block, and among repeats: {column: what several values are}.
-ALIKE = {name: each.alike for name, each in fields.columns().items() if each.alike}
+ALIKE = {name: each.alike for name, each in fields.list_columns().items() if each.alike}
 # The keys that make one of these another: the arm itself, if it differs in one. A machine is all that it has.
-FREED_BY = {name: fields.columns()[name].freed_by for name in ALIKE}
+FREED_BY = {name: fields.list_columns()[name].freed_by for name in ALIKE}
 # Variables that a key sets; a run in which the key has another value has them otherwise. See `study.launch.variables`.
 SET_BY = {
     **{key: tuple(named) for key, named in SWITCHES.items()},
@@ -46,7 +50,8 @@ HOSTS = "runs on different hosts, which did not take turns"
 PAGE_CACHE = "runs that read their files from storage, and others from the page cache"
 COLD = 0.5  # of the bytes that a run asked for while loading: so many from storage, and it counts as cold
 WITH_LOADING = ("load_s", "stage_s", "runtime_s", "launch_to_target_s")  # quantities; energies include it too
-APART = "runs of several sessions, since some were run again for another study"
+INTERRUPTED = "its block was interrupted: runs of two starts of the workflow"
+APART = "its block has runs of several sessions, since some were run again for another study"
 LEAST_APART = 3  # blocks on different hosts, without turns on them, that can show an arm to be tied to some
 TIED = 0.5  # of an arm's uses of hosts: up to so many may repeat hosts that the other arm is not on as often
 
@@ -56,14 +61,14 @@ def describe_difference(runs: pd.DataFrame, free: Collection[str] = ()) -> str |
 
     free: columns in which they may differ.
     """
-    found = _several(runs.assign(**{_BLOCK: 0}), free)
-    return next((what for whats in found.values() for what in whats), None)
+    differences = _collect_differences(runs.assign(**{_BLOCK: 0}), free)
+    return next(itertools.chain.from_iterable(differences.values()), None)
 
 
 def explain_unlike_blocks(rows: pd.DataFrame) -> dict[Any, str]:
     """{block: why its runs cannot be compared}, see `describe_difference`. rows: with the blocks as index."""
-    unlike = _several(rows.rename_axis(_BLOCK).reset_index(), ())
-    return {block: f"its block has {whats[0]}" for block, whats in unlike.items()}
+    differences = _collect_differences(rows.rename_axis(_BLOCK).reset_index(), ())
+    return {block: f"its block has {several[0]}" for block, several in differences.items()}
 
 
 def has_differences(runs: pd.DataFrame) -> bool:
@@ -72,36 +77,41 @@ def has_differences(runs: pd.DataFrame) -> bool:
 
 
 def list_differences(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """In what of `ALIKE` two sets of runs differ, that are compared though they may: two machines, or two versions."""
+    """The properties of `ALIKE` in which two machines or versions differ."""
     return [
-        what
-        for column, what in ALIKE.items()
+        difference
+        for column, difference in ALIKE.items()
         if column in one and column in other and set(one[column].dropna()) != set(other[column].dropna())
     ]
 
 
 def explain_left_out_blocks(
-    arms: Sequence[pd.DataFrame], free: Collection[str] = (), columns: Collection[str] = ()
+    arms: Sequence[pd.DataFrame],
+    free: Collection[str] = (),
+    columns: Collection[str] = (),
+    may_be_interrupted: bool = False,
 ) -> dict[Any, str]:
     """{block: why it cannot be compared}, of blocks that all arms have. arms: rows with the blocks as index, in order.
 
-    free: as for `describe_difference`. columns: of the quantity that is compared.
+    free: as for `describe_difference`. columns: of the quantity that is compared. may_be_interrupted: whether blocks
+    count that are of several sessions.
     """
     rows = pd.concat(arms).rename_axis(_BLOCK).reset_index()
     if "record" in rows:
         rows = rows.drop_duplicates("record")  # an arm that is compared with itself
-    found = {block: f"its block has {whats[0]}" for block, whats in _several(rows, free).items()}
-    for block in _overlapped_blocks(rows):
-        found.setdefault(block, f"its block has {overlap.AT_ONCE}")
-    for block in _read_unlike(rows) if _includes_loading(columns) else ():
-        found.setdefault(block, f"its block has {PAGE_CACHE}")
+    reasons = {block: f"its block has {several[0]}" for block, several in _collect_differences(rows, free).items()}
+    for block in _find_overlapped_blocks(rows):
+        reasons.setdefault(block, f"its block has {overlap.AT_ONCE}")
+    for block in _find_mixed_reads(rows) if _includes_loading(columns) else ():
+        reasons.setdefault(block, f"its block has {PAGE_CACHE}")
     if "machine" in rows and rows["machine"].nunique() > 1:
-        return found
-    for block in _run_again_apart(rows):
-        found.setdefault(block, f"its block has {APART}")
-    for block in _on_other_hosts([each[~each.index.isin(list(found))] for each in arms]):
-        found[block] = f"its block has {HOSTS}"
-    return found
+        return reasons
+    for block, reason in _explain_several_sessions(rows).items():
+        if reason == APART or not may_be_interrupted:
+            reasons.setdefault(block, reason)
+    for block in _find_blocks_on_other_hosts([each[~each.index.isin(list(reasons))] for each in arms]):
+        reasons[block] = f"its block has {HOSTS}"
+    return reasons
 
 
 _BLOCK = "block_compared"
@@ -112,21 +122,17 @@ READ = tuple(dict.fromkeys((
 )))  # fmt: skip
 
 
-def _overlapped_blocks(rows: pd.DataFrame) -> list[Any]:
+def _find_overlapped_blocks(rows: pd.DataFrame) -> list[Any]:
     """The blocks with runs that were on one host at the same time. rows: with the column `_BLOCK`.
 
     Where one clock times all runs and no two of them overlap, no block need be looked at: tables of thousands of runs
     have thousands of blocks.
     """
-    narrow = rows[
-        [name for name in (_BLOCK, *overlap.OF_TIMES) if name in rows]
-    ]  # hundreds of columns take long to divide
-    has_monotonic = (
-        narrow[overlap.MONOTONIC].notna().all(axis=1).any() if set(overlap.MONOTONIC) <= set(narrow) else False
-    )
-    if (overlap.has_one_monotonic_clock(narrow) or not has_monotonic) and not overlap.mark_overlapping_runs(
-        narrow
-    ).any():
+    # Hundreds of columns take long to divide.
+    narrow = rows[[name for name in (_BLOCK, *overlap.OF_TIMES) if name in rows]]
+    has_monotonic = set(overlap.MONOTONIC) <= set(narrow) and narrow[overlap.MONOTONIC].notna().all(axis=1).any()
+    has_one_clock = not has_monotonic or overlap.has_one_monotonic_clock(narrow)
+    if has_one_clock and not overlap.mark_overlapping_runs(narrow).any():
         return []
     return [block for block, runs in narrow.groupby(_BLOCK) if overlap.mark_overlapping_runs(runs).any()]
 
@@ -136,16 +142,16 @@ def _includes_loading(columns: Collection[str]) -> bool:
     return any(name in WITH_LOADING or name.endswith(("_j", "_js")) for name in columns)
 
 
-def _read_unlike(runs: pd.DataFrame) -> list[Any]:
-    """The blocks of which some runs found their files in the page cache, and others did not: the first run warms it.
+def _find_mixed_reads(runs: pd.DataFrame) -> list[Any]:
+    """The blocks with runs that read from storage and runs that read from the page cache, which the first run warms.
 
     It is unknown of mapped files, whose pages are read later. runs: with the column `_BLOCK`.
     """
     if not {"storage_read_mb", "shared_read_mb"} <= set(runs):
         return []
-    asked, stored = (runs[name].astype(float) for name in ("shared_read_mb", "storage_read_mb"))
-    known = (asked > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
-    states = (stored > COLD * asked)[known].groupby(runs.loc[known, _BLOCK]).nunique()
+    requested, stored = (runs[name].astype(float) for name in ("shared_read_mb", "storage_read_mb"))
+    is_known = (requested > 0) & stored.notna() & (runs["loader"].ne("mapped") if "loader" in runs else True)
+    states = (stored > COLD * requested)[is_known].groupby(runs.loc[is_known, _BLOCK]).nunique()
     return list(states[states > 1].index)
 
 
@@ -155,56 +161,57 @@ def find_blocks_read_unlike(arms: Sequence[pd.DataFrame], column: str) -> list[A
     arms: rows, with their ``block``.
     """
     rows = pd.concat(arms)
-    return _read_unlike(rows.assign(**{_BLOCK: rows["block"]})) if _includes_loading([column]) else []
+    return _find_mixed_reads(rows.assign(**{_BLOCK: rows["block"]})) if _includes_loading([column]) else []
 
 
-def _run_again_apart(runs: pd.DataFrame) -> list[Any]:
-    """The blocks of which a disturbed run was run again without the others: for a study that has only some of them.
+def _explain_several_sessions(runs: pd.DataFrame) -> dict[Any, str]:
+    """{block: why its runs are of several sessions}: interrupted, or some ran again for a study without the others.
 
     runs: with the column `_BLOCK`.
     """
-    if not {"attempt", "session"} <= set(runs):
-        return []
+    if "session" not in runs or runs["session"].nunique() < 2:
+        return {}
     blocks = runs.groupby(_BLOCK)
-    apart = (blocks["attempt"].max() > 1) & (blocks["session"].nunique() > 1)
-    return list(apart[apart].index)
+    several = blocks["session"].nunique() > 1
+    attempts = blocks["attempt"].max() if "attempt" in runs else several.astype(int)
+    return {block: APART if attempts[block] > 1 else INTERRUPTED for block in several.index[several]}
 
 
-def _several(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:
-    """{block: what of `ALIKE`, or of the environment, it has several of}. rows: with the column `_BLOCK`."""
-    found: dict[Any, list[str]] = {}
-    for column, what in ALIKE.items():
+def _collect_differences(rows: pd.DataFrame, free: Collection[str]) -> dict[Any, list[str]]:
+    """{block: the properties in which its runs differ}, also of the environment. rows: with the column `_BLOCK`."""
+    differences: dict[Any, list[str]] = {}
+    for column, difference in ALIKE.items():
         if column not in rows or column in free or rows[column].nunique() < 2:
             continue
         keys = [_BLOCK, *(key for key in FREED_BY[column] if key in rows and key not in free)]
         numbers = rows.groupby(keys, dropna=False)[column].nunique()
         for block in numbers[numbers > 1].index.get_level_values(0).unique():
-            found.setdefault(block, []).append(what)
+            differences.setdefault(block, []).append(difference)
     if "steering" in rows and "steering" not in free and rows["steering"].nunique() > 1:
         for block, runs in rows.groupby(_BLOCK):
             if _differs_in_steering(runs):
-                found.setdefault(block, []).append(STEERING)
-    return found
+                differences.setdefault(block, []).append(STEERING)
+    return differences
 
 
 def _differs_in_steering(runs: pd.DataFrame) -> bool:
-    """Whether runs differ in variables that no key explains in which they differ."""
+    """Whether runs differ in variables of the environment that do not follow from different keys."""
     if "machine" in runs and runs["machine"].nunique() > 1:
         return False
-    known = [_steering(text) for text in runs["steering"].dropna().unique()]
+    settings = [_parse_steering(text) for text in runs["steering"].dropna().unique()]
     explained = {
         name for key, names in SET_BY.items() if key in runs and runs[key].nunique(dropna=False) > 1 for name in names
     }
-    names = {name for each in known for name in each} - explained - set(OF_FOLDER)
-    return any(len({each.get(name) for each in known if tells(each, name)}) > 1 for name in names)
+    names = {name for each in settings for name in each} - explained - set(OF_FOLDER)
+    return any(len({each.get(name) for each in settings if is_recorded(each, name)}) > 1 for name in names)
 
 
-def _steering(text: Any) -> dict[str, str]:
-    """The variables of a value of the column ``steering``."""
+def _parse_steering(text: Any) -> dict[str, str]:
+    """{variable: value} of a value of the column ``steering``; raises `StudyError` if it is none."""
     try:
-        found = parsed_json(text)
-        if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
-            return found
+        variables = parse_json(text)
+        if isinstance(variables, dict) and all(isinstance(value, str) for value in variables.values()):
+            return variables
     except (ValueError, TypeError, RecursionError):
         pass
     raise StudyError(
@@ -212,14 +219,14 @@ def _steering(text: Any) -> dict[str, str]:
     )
 
 
-def _on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
+def _find_blocks_on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
     """The blocks in which two arms had different hosts, unless neither arm was tied to some of them.
 
     An arm on fewer ranks may be on some of the other's hosts only.
     """
     if any("hosts" not in each for each in arms):
         return []
-    found: dict[Any, None] = {}
+    blocks: dict[Any, None] = {}
     for place, one in enumerate(arms):
         for other in arms[place + 1 :]:
             pairs = zip(
@@ -227,19 +234,18 @@ def _on_other_hosts(arms: Sequence[pd.DataFrame]) -> list[Any]:
             )
             apart = [(block, ours, theirs) for block, ours, theirs in pairs if not (ours <= theirs or theirs <= ours)]
             used = [Counter(host for each in apart for host in each[side]) for side in (1, 2)]
-            if not (
-                _took_turns(*used) or (len(apart) >= LEAST_APART and max(_tied(*used), _tied(*used[::-1])) <= TIED)
-            ):
-                found |= dict.fromkeys(block for block, _, _ in apart)
-    return list(found)
+            is_tied = max(_compute_tied_share(*used), _compute_tied_share(*used[::-1])) > TIED
+            if not _have_taken_turns(*used) and (len(apart) < LEAST_APART or is_tied):
+                blocks |= dict.fromkeys(block for block, _, _ in apart)
+    return list(blocks)
 
 
-def _took_turns(one: Counter[str], other: Counter[str]) -> bool:
+def _have_taken_turns(one: Counter[str], other: Counter[str]) -> bool:
     """Whether each host had both arms about equally often. one, other: how often each arm was on each host."""
     return bool(one & other) and all(abs(one[host] - other[host]) <= 1 for host in one | other)
 
 
-def _tied(one: Counter[str], other: Counter[str]) -> float:
+def _compute_tied_share(one: Counter[str], other: Counter[str]) -> float:
     """The share of an arm's uses of hosts that repeat one which the other arm does not match.
 
     It is 1 for an arm that is always on the same hosts, and the other on others: a host's speed would be the arm's. It
@@ -249,16 +255,59 @@ def _tied(one: Counter[str], other: Counter[str]) -> float:
     return repeated / one.total() if one else 0.0
 
 
+def explain_left_out_runs(
+    arms: Mapping[Any, pd.DataFrame], columns: Collection[str], values: Collection[str], positive: Collection[str] = ()
+) -> dict[str, str]:
+    """{record: why it enters no estimate} of the runs of all arms: by themselves, and by their blocks.
+
+    Args:
+        arms: rows of the tidy table of runs, with the columns ``overlapped`` and ``values``.
+        columns: the columns that the quantities are made from.
+        values: the columns that are compared, NaN where there is no value.
+        positive: those of them of which only positive values enter.
+    """
+    rows = pd.concat(arms.values())
+    reasons = {row["record"]: _explain_left_out_run(row, columns, values, positive) for row in rows.to_dict("records")}
+    if not set(columns).isdisjoint(OF_POWER) and rows["power_source"].nunique() > 1:
+        modelled = rows.loc[rows["power_source"] == MODELLED, "record"]
+        reasons |= dict.fromkeys(modelled, "its power is modelled, that of others is measured")
+    usable = rows[rows["record"].map(reasons).isna()]
+    sizes = usable.groupby("block")["record"].transform("size")
+    reasons |= dict.fromkeys(usable.loc[sizes < len(arms), "record"], "no run to compare it with in its block")
+    whole = [runs[runs["record"].map(reasons).isna()].set_index("block").sort_index() for runs in arms.values()]
+    unlike = explain_left_out_blocks(whole, columns=columns) if len(whole[0]) else {}
+    reasons |= {record: unlike[block] for runs in whole for block, record in runs["record"].items() if block in unlike}
+    return {record: reason for record, reason in reasons.items() if reason}
+
+
+def _explain_left_out_run(
+    run: Mapping[str, Any], columns: Collection[str], values: Collection[str], positive: Collection[str]
+) -> str | None:
+    """Why a run by itself enters no estimate; None if it may."""
+    if how := failed_runs.describe_failure(run, columns):
+        return how
+    if run["overlapped"]:
+        return overlap.OVERLAPPED
+    if pd.notna(run["resumed_after_epoch"]):
+        return "resumed from a checkpoint"
+    if run["oversubscribed"]:
+        return "oversubscribed: fewer cores than its ranks need"
+    if any(pd.isna(run[name]) for name in values):
+        empty = [name for name in sorted(columns) if pd.isna(run[name])]
+        return f"no {' and no '.join(empty)}" if empty else "no value"  # the latter: divided by 0
+    return "no positive value" if any(run[name] <= 0 for name in positive) else None
+
+
 def find_copied_runs(runs: pd.DataFrame) -> Iterator[list[str]]:
-    """The records of each run that is there twice, under two labels or in two folders: a copy is no second run.
+    """The records of each run that stands twice, under two labels or in two folders: a copy is no second run.
 
     A run is known by its directory's name, its start, its session and all that it measured.
     """
-    known = [name for name in IDENTITY if name in runs]
-    if "started_wall_ns" not in known:
+    columns = [name for name in IDENTITY if name in runs]
+    if "started_wall_ns" not in columns:
         return
     directory = runs["record"].map(lambda record: str(record).rpartition("/runs/")[2])
-    for _, group in runs.assign(_directory=directory).groupby(["_directory", *known], dropna=False, sort=False):
+    for _, group in runs.assign(_directory=directory).groupby(["_directory", *columns], dropna=False, sort=False):
         if group["record"].nunique() > 1:
             yield list(group["record"])
 

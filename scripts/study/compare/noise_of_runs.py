@@ -11,7 +11,7 @@ import pandas as pd
 
 from study.compare import estimates
 from study.core import paths
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import schemas
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
@@ -23,42 +23,42 @@ LEAST_FREEDOM = 5  # fewer blocks and points leave the noise itself too uncertai
 
 @dataclass(frozen=True)
 class Noise:
-    """deviation: standard deviation of the logarithm of one run within its block. runs: it is from; 0 if assumed."""
+    """Scatter within blocks: standard deviation of a run's logarithm. runs: number it is from; 0 if assumed."""
 
     deviation: float
     runs: int = 0
 
     @property
     def words(self) -> str:
-        """``2 % (assumed)``."""
-        how = f"measured in {counted(self.runs, 'run')}" if self.runs else "assumed"
+        """The scatter in words: ``2 % (assumed)``."""
+        how = f"measured in {format_count(self.runs, 'run')}" if self.runs else "assumed"
         return f"{100 * self.deviation:.2g} % ({how})"
 
 
 ASSUMED = Noise(0.02)
 
 
-def of_finished(study: Study, folder: str) -> Noise:
+def estimate_noise_of_study(study: Study, folder: str) -> Noise:
     """The `Noise` of the runtime of a study's finished runs that give timings; assumed if these are too few.
 
     folder: ``results/<machine>``.
     """
     if not study.findings and not any(run.arms for run in study.runs):
         return ASSUMED
-    done, _ = tidy.recorded((run for run in study.runs if is_observed(run, None)), folder)
-    if not done:
+    finished, _ = tidy.split_ended_runs((run for run in study.runs if is_observed(run, None)), folder)
+    if not finished:
         return ASSUMED
-    code = tidy.current_code(study.runs, machine.load(paths.machine_of(folder)))
-    return within_blocks(tidy.runs_frame(done, code, folder))
+    code = tidy.current_code(study.runs, machine.load(paths.find_machine_name(folder)))
+    return estimate_noise(tidy.runs_frame(finished, code, folder))
 
 
-def within_blocks(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:
+def estimate_noise(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:
     """The `Noise` of a measure: what is left of its logarithms less the means of each point and of each block.
 
     Points that have the same blocks are taken together. runs: the tidy table. Assumed if these are too few.
     """
     squares, freedom, number = 0.0, 0, 0
-    for values in _tables(runs, measure) if len(runs) else ():
+    for values in _make_tables(runs, measure) if len(runs) else ():
         rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
         squares += float((rest**2).sum())
         freedom += (values.shape[0] - 1) * (values.shape[1] - 1)
@@ -66,10 +66,10 @@ def within_blocks(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:
     return Noise(math.sqrt(squares / freedom), number) if freedom >= LEAST_FREEDOM and squares > 0 else ASSUMED
 
 
-def _tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
+def _make_tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
     """The logarithms of the measure: points in rows, blocks in columns."""
     good = runs[(runs["status"] == "ok") & (runs[measure].astype(float) > 0)]
-    keys = [name for name in ("machine", *schemas.separating()) if name in good]
+    keys = [name for name in ("machine", *schemas.list_separating_keys()) if name in good]
     points = [
         np.log(estimates.index_by_block(rows)[measure].astype(float).sort_index())
         for _, rows in good.groupby(keys, dropna=False, sort=False)

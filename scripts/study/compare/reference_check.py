@@ -6,7 +6,9 @@ The rule is in docs/performance-references.md: Welch's interval of the ratio of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -15,11 +17,13 @@ from typing import Any
 import pandas as pd
 
 from study.compare import failed_runs, first_verdicts, likeness, references
+from study.compare.estimates import Estimate, estimate_mean, estimate_ratio_of_means
 from study.compare.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
-from study.core import checked, code_version, fields, paths
+from study.core import code_version, fields, paths, validation
 from study.core.errors import StudyError
-from study.core.statistics import LogSample, log_sample, ratio_interval
-from study.core.wording import alike_blocks, counted
+from study.core.files import to_finite_or_none
+from study.core.statistics import summarize_ratios
+from study.core.wording import format_count
 from study.experiment import identity, inputs
 from study.experiment.parameters import is_observed
 from study.experiment.study import Reference, Study
@@ -44,9 +48,8 @@ NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another u
 OTHER_CALIBRATION = "calibration changed"
 OTHER_HARDWARE = "other hardware"
 LOAD_QUANTITIES = ("load_s", "store_s", "peak_memory_mb")
-LEAST_SHARE = 0.5  # of the finished repeats: fewer that have a value are a choice
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
-OF_TRAINING = {each.name for each in fields.section("training").fields}
+OF_TRAINING = {each.name for each in fields.find_section("training").fields}
 LOAD_KEYS = ("benchmark", "dataset", "file", "loader", "page_cache")
 
 
@@ -94,20 +97,20 @@ class Series:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is a series of."""
+        """(quantity, point)."""
         return self.quantity, self.point
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal values."""
-        return identity.fingerprint({"values": self.values})
+        """A digest of the values."""
+        return identity.compute_fingerprint({"values": self.values})
 
     @property
     def attempts(self) -> int:
-        """How many repeats there are of which `failed` failed."""
+        """Number of repeats, with those that failed."""
         return len(self.failed) + len(self.values) + self.besides
 
-    def since(self, own: Accepted | None) -> Series:
+    def drop_accepted_runs(self, own: Accepted | None) -> Series:
         """The series without the runs that were accepted, as far as there are others.
 
         A number of failures that was written by hand is of unknown runs: then the share of failures is that of all
@@ -115,92 +118,98 @@ class Series:
         """
         if own is None or self.problem or not self.runs or not self.values:
             return self
-        known, known_failed = set(own.runs or ()), set(own.failed_runs or ())
-        later = [value for value, run in zip(self.values, self.runs, strict=True) if run not in known]
+        accepted, accepted_failures = set(own.runs or ()), set(own.failed_runs or ())
+        later = [place for place, run in enumerate(self.runs) if run not in accepted]
         if not later:
-            return dataclasses.replace(self, problem=OWN)  # unless others have failed since: see `_why_not`
-        failed = [how for how, run in zip(self.failed, self.failed_runs, strict=True) if run not in known_failed]
+            return dataclasses.replace(self, problem=OWN)  # unless others have failed since: see `_explain_no_verdict`
+        failed = [how for how, run in zip(self.failed, self.failed_runs, strict=True) if run not in accepted_failures]
         dropped = len(self.values) - len(later)
         if not dropped and len(failed) == len(self.failed):
             return self
         problem = NOT_ENOUGH if len(later) < LEAST_REPEATS else None
         besides = self.besides + (dropped if own.failed and own.failed_runs is None else 0)
         return dataclasses.replace(
-            self, values=later, failed=tuple(failed), besides=besides, problem=problem, reason=LEFT_OUT
+            self.select_values(later, LEFT_OUT), failed=tuple(failed), besides=besides, problem=problem
         )
 
+    def select_values(self, places: Sequence[int], reason: str) -> Series:
+        """The series with the values at these places only. reason: why the others are left out."""
+        values, runs = [self.values[place] for place in places], tuple(self.runs[place] for place in places)
+        return dataclasses.replace(self, values=values, runs=runs, reason=reason)
 
-def first_seen(found: list[Series], earlier: first_verdicts.FirstVerdicts) -> list[Series]:
-    """The series, of which those that had a verdict before have no repeats that were added since."""
-    return [_first_seen(series, earlier.get(" ".join(series.key))) for series in found]
+
+def drop_later_repeats(measured: list[Series], earlier: first_verdicts.FirstVerdicts) -> list[Series]:
+    """The series without repeats that were added after an earlier verdict."""
+    return [_drop_later_repeats(series, earlier.get(" ".join(series.key))) for series in measured]
 
 
-def _first_seen(series: Series, first: list[str] | None) -> Series:
-    if series.problem or not first_verdicts.is_standing(first, list(series.runs)):
+def _drop_later_repeats(series: Series, first: list[str] | None) -> Series:
+    late = first_verdicts.find_later_runs(first, dict(enumerate(series.runs)))
+    if series.problem or not late:
         return series
-    kept = [place for place, run in enumerate(series.runs) if run in set(first or ())]
-    values, runs = [series.values[place] for place in kept], tuple(series.runs[place] for place in kept)
-    besides = len(series.values) - len(values)  # those that failed among the later ones count as before
-    return dataclasses.replace(series, values=values, runs=runs, besides=besides, reason=ADDED_LATER)
+    earlier = series.select_values([place for place in range(len(series.runs)) if place not in late], ADDED_LATER)
+    return dataclasses.replace(earlier, besides=len(late))  # those that failed among the later ones count as before
 
 
-def seen(found: list[Series], rows: pd.DataFrame, earlier: first_verdicts.FirstVerdicts) -> dict[str, list[str]]:
-    """The runs of the first verdicts after this check. rows: of `compare`."""
+def add_first_verdicts(
+    measured: list[Series], rows: pd.DataFrame, earlier: first_verdicts.FirstVerdicts
+) -> dict[str, list[str]]:
+    """The runs of the first verdicts after this check. rows: of `compare_series`."""
     judged = {(row["quantity"], row["point"]) for _, row in rows.iterrows() if row["verdict"] in VERDICTS}
-    return {**earlier, **{" ".join(each.key): list(each.runs) for each in found if each.key in judged and each.runs}}
+    verdicts = {" ".join(each.key): list(each.runs) for each in measured if each.key in judged and each.runs}
+    return {**earlier, **verdicts}
 
 
-def points(study: Study, of: str) -> dict[str, dict[str, Any]]:
+def list_points(study: Study, of: str) -> dict[str, dict[str, Any]]:
     """The points whose times count, by name, with the keys by which a reference selects them. of: runs or loads."""
     if of == "runs":
         timed = [run for run in study.runs if is_observed(run, None)]
         return {run.point: {**run.parameters, "dataset": run.dataset.key} for run in timed}
-    found = {}
+    points = {}
     for each in study.loading:
-        for file in inputs.loading_files(each, ""):
-            for loader in each.loaders:
-                for cache in each.page_caches:
-                    keys = (each.dataset.benchmark, each.dataset.key, file, loader, cache)
-                    name = _load_point(each.dataset.benchmark, each.dataset.id, *keys[2:])
-                    found[name] = dict(zip(LOAD_KEYS, keys, strict=True))
-    return found
+        for keys in itertools.product(inputs.describe_loading_files(each, ""), each.loaders, each.page_caches):
+            name = _name_load(each.dataset.benchmark, each.dataset.id, *keys)
+            points[name] = dict(zip(LOAD_KEYS, (each.dataset.benchmark, each.dataset.key, *keys), strict=True))
+    return points
 
 
-def selected(reference: Reference, study: Study) -> list[str]:
+def select_points(reference: Reference, study: Study) -> list[str]:
     """The names of the points that a reference selects."""
     return [
         name
-        for name, keys in points(study, reference.of).items()
+        for name, keys in list_points(study, reference.of).items()
         if all(keys.get(key) == value for key, value in reference.point.items())
     ]
 
 
-def require_known(what: str, known: Iterable[str], place: str) -> None:
+def require_known(name: str, names: Iterable[str], place: str) -> None:
     """Raise `StudyError`, with the nearest name, if ``what`` is not one of ``known``. place: where it stands."""
-    known = list(known)
-    if what not in known:
-        raise StudyError(f"{place}: {what!r} is not one of {', '.join(known)}{checked.nearest(what, known)}")
+    names = list(names)
+    if name not in names:
+        raise StudyError(f"{place}: {name!r} is not one of {', '.join(names)}{validation.suggest_nearest(name, names)}")
 
 
-def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) -> None:
+def verify_accepted(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) -> None:
     """Raise `StudyError` for an accepted value that cannot be compared with anything that the study measures.
 
     accepted: the content of the file ``path``, in its order.
     """
-    there = {of: points(study, of) for of in QUANTITIES}
-    declared = {(reference.quantity, point) for reference in study.references for point in selected(reference, study)}
+    there = {kind: list_points(study, kind) for kind in QUANTITIES}
+    declared = {
+        (reference.quantity, point) for reference in study.references for point in select_points(reference, study)
+    }
     for index, own in enumerate(accepted.values()):
-        place = f"{checked.shown(path)}: references[{index}]"
-        of = next((each for each, names in there.items() if own.point in names), None)
-        require_known(own.quantity, QUANTITIES[of] if of else dict.fromkeys(sum(QUANTITIES.values(), ())), place)
-        if of is None:
-            nearest = checked.nearest(own.point, [name for names in there.values() for name in names])
+        place = f"{validation.shorten_path(path)}: references[{index}]"
+        kind = next((each for each, names in there.items() if own.point in names), None)
+        require_known(own.quantity, QUANTITIES[kind] if kind else dict.fromkeys(sum(QUANTITIES.values(), ())), place)
+        if kind is None:
+            nearest = validation.suggest_nearest(own.point, [name for names in there.values() for name in names])
             raise StudyError(
                 f"{place}.point: {own.point!r} is no point of study {study.name} that gives timings: correct it, or "
                 f"remove the entry{nearest}"
             )
-        relative = references.calibrated_unit(own.quantity) if of == "runs" else None
-        units = list(filter(None, (references.unit(own.quantity, False), relative)))
+        relative = references.find_calibrated_unit(own.quantity) if kind == "runs" else None
+        units = list(filter(None, (references.find_unit(own.quantity, False), relative)))
         if own.unit not in units:
             raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {' or '.join(units)}")
         if own.key not in declared and not references.has_limits(own):
@@ -210,78 +219,76 @@ def verify(accepted: dict[tuple[str, str], Accepted], study: Study, path: Path) 
             )
 
 
-def measured(study: Study, results: Path, accepted: dict[tuple[str, str], Accepted]) -> list[Series]:
+def collect_series(study: Study, results: Path, accepted: dict[tuple[str, str], Accepted]) -> list[Series]:
     """The series of all references of a study, then those that only the file of accepted values has.
 
-    results: ``results/<machine>``. Only records that exist are read; no run is started. accepted: checked by `verify`.
+    results: ``results/<machine>``. Only existing records are read. accepted: checked by `verify_accepted`.
     """
     wanted = {reference.quantity for reference in study.references} | {quantity for quantity, _ in accepted}
-    frames = {"runs": _runs(study, results, wanted), "loads": _loads(study, results)}
-    found: dict[tuple[str, str], Series] = {}
+    frames = {"runs": _read_runs(study, results, wanted), "loads": _read_loads(study, results)}
+    series_by_key: dict[tuple[str, str], Series] = {}
     for reference in study.references:
-        for point in selected(reference, study):
-            if (reference.quantity, point) not in found:
-                series = _series(reference, point, frames[reference.of])
+        for point in select_points(reference, study):
+            if (reference.quantity, point) not in series_by_key:
+                series = _make_series(reference, point, frames[reference.of])
                 own = accepted.get(series.key)
                 if own and references.has_limits(own):
                     series = dataclasses.replace(series, low=own.low, high=own.high)
-                found[series.key] = series
+                series_by_key[series.key] = series
     for key, own in accepted.items():
-        if key not in found:
-            found[key] = _undeclared(own, study, frames)
-    return list(found.values())
+        if key not in series_by_key:
+            series_by_key[key] = _make_undeclared_series(own, study, frames)
+    return list(series_by_key.values())
 
 
-def _undeclared(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
+def _make_undeclared_series(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
     """The series of an accepted value that the study does not declare."""
-    of = next(each for each in frames if own.point in points(study, each))
-    is_calibrated = own.unit in (CALIBRATIONS, references.calibrated_unit(own.quantity))
-    return _series(Reference(own.quantity, of, {}, is_calibrated, own.low, own.high), own.point, frames[of])
+    kind = next(each for each in frames if own.point in list_points(study, each))
+    is_calibrated = own.unit in (CALIBRATIONS, references.find_calibrated_unit(own.quantity))
+    return _make_series(Reference(own.quantity, kind, {}, is_calibrated, own.low, own.high), own.point, frames[kind])
 
 
-def _runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
+def _read_runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
     """The runs with a record. wanted: quantities; telemetry is read only for those that need it."""
-    there, _ = tidy.recorded(study.runs, results)
-    code = tidy.current_code(study.runs, machine.load(paths.machine_of(results)))
+    there, _ = tidy.split_ended_runs(study.runs, results)
+    code = tidy.current_code(study.runs, machine.load(paths.find_machine_name(results)))
     reads_targets = bool(wanted & set(targets.MEASURES))
     frame = tidy.runs_frame(there, code, results, reads_targets=reads_targets)
     return frame.assign(point=[run.point for run in there], code=frame["training_code"]) if there else frame
 
 
-def _loads(study: Study, results: Path) -> pd.DataFrame:
-    files = [paths.loading(results, each.directory) for each in study.loading]
-    frame = tidy.loading_frame([file for file in files if Path(file).exists()], code_version.loading_code(), results)
-    names = [_load_point(*key) for key in zip(*(frame[key] for key in LOAD_KEYS), strict=True)]
+def _read_loads(study: Study, results: Path) -> pd.DataFrame:
+    files = [paths.locate_loading(results, each.directory) for each in study.loading]
+    frame = tidy.loading_frame(
+        [file for file in files if Path(file).exists()], code_version.digest_loading_code(), results
+    )
+    names = [_name_load(*key) for key in zip(*(frame[key] for key in LOAD_KEYS), strict=True)]
     return frame.assign(point=names, code=None)
 
 
-def _load_point(benchmark: str, dataset: str, file: str, loader: str, page_cache: str) -> str:
+def _name_load(benchmark: str, dataset: str, file: str, loader: str, page_cache: str) -> str:
     return f"{benchmark}/{dataset}/{file} {loader} {page_cache}"
 
 
-def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
+def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     """The values of a point, and its failures; the values of resumed runs are missing."""
     quantity, calibrated = reference.quantity, reference.calibrated
-    empty = Series(
-        quantity, point, references.unit(quantity, calibrated), [], reference.low, reference.high, problem=NO_RUNS
-    )
+    unit = references.find_unit(quantity, calibrated)
+    empty = Series(quantity, point, unit, [], reference.low, reference.high, problem=NO_RUNS)
     if frame.empty:
         return empty
     of_point = frame[frame["point"] == point]
-    hows = [failed_runs.describe_failure(row, [quantity]) for row in of_point.to_dict("records")]
-    own = [failed_runs.is_failure_of_arm(row) for row in of_point.to_dict("records")]
-    is_failed = [how is not None and is_own for how, is_own in zip(hows, own, strict=True)]
-    expected = of_point["may_fail"].any() if "may_fail" in of_point else False
+    rows = of_point.to_dict("records")
+    hows = [failed_runs.describe_failure(row, [quantity]) for row in rows]
+    is_own = [failed_runs.is_failure_of_arm(row) for row in rows]
+    is_failed = [how is not None and own for how, own in zip(hows, is_own, strict=True)]
+    failures = zip(itertools.compress(hows, is_failed), itertools.compress(rows, is_failed), strict=True)
     empty = dataclasses.replace(
         empty,
-        failed=tuple(
-            _shortly(str(how), row)
-            for how, row, counts in zip(hows, of_point.to_dict("records"), is_failed, strict=True)
-            if counts
-        ),
-        lost=len(own) - sum(own),
-        failed_runs=_digests(of_point[is_failed]),
-        may_fail=bool(expected),
+        failed=tuple(_shorten_failure(str(how), row) for how, row in failures),
+        lost=is_own.count(False),
+        failed_runs=_compute_digests(of_point[is_failed]),
+        may_fail=bool("may_fail" in of_point and of_point["may_fail"].any()),
         records=join_records(of_point["record"]),
     )
     finished = of_point[of_point["status"] == "ok"]
@@ -293,15 +300,17 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     if good.empty:
         if numbers.notna().any():
             return dataclasses.replace(empty, problem=NOT_POSITIVE)
-        return dataclasses.replace(empty, problem=NO_VALUE, reason=_reason(quantity, finished))
+        return dataclasses.replace(empty, problem=NO_VALUE, reason=_explain_missing_values(quantity, finished))
     values, versions = good[quantity].astype(float), None
     if calibrated:
         versions = good["calibration_version"].unique().tolist()
-        values = references.relative_to(good["calibration_s"].astype(float), values, quantity)
-    problem, reason = _problem(good, quantity, versions), None
-    if problem is None and len(good) < LEAST_SHARE * len(finished):
+        values = references.make_relative(good["calibration_s"].astype(float), values, quantity)
+    problem, reason = _find_problem(good, quantity, versions), None
+    if problem is None and not references.are_enough(len(good), len(finished)):
         problem = NOT_ENOUGH
-        reason = f"{len(finished) - len(good)} of {counted(len(finished), 'finished run')} have no value"
+        without = len(finished) - len(good)
+        if len(good) >= LEAST_REPEATS:
+            reason = f"{without} of {format_count(len(finished), 'finished run')} have no value"
     return dataclasses.replace(
         empty,
         values=values.tolist(),
@@ -312,36 +321,36 @@ def _series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
         current=bool(good["code_is_current"].all()),
         hardware=next(iter(good["hardware"].dropna()), None) if "hardware" in good else None,
         records=join_records(good["record"]),
-        runs=_digests(good),
+        runs=_compute_digests(good),
     )
 
 
-def _digests(runs: pd.DataFrame) -> tuple[str, ...]:
+def _compute_digests(runs: pd.DataFrame) -> tuple[str, ...]:
     """A digest of each run; none of loads."""
     return tuple(first_verdicts.compute_digest(run) for _, run in runs.iterrows()) if "started_wall_ns" in runs else ()
 
 
-def _shortly(how: str, row: dict[str, Any]) -> str:
-    """How a run or a load failed: ``failed: oom``; of a load, its message."""
+def _shorten_failure(how: str, row: dict[str, Any]) -> str:
+    """The failure of a run by its kind, ``failed: oom``, or of a load by its message."""
     kind = row.get("failure_kind") or row.get("message")
     return f"failed: {kind}" if how.startswith("failed") and kind else how
 
 
-def _reason(quantity: str, finished: pd.DataFrame) -> str | None:
+def _explain_missing_values(quantity: str, finished: pd.DataFrame) -> str | None:
     """Why finished runs have no value of a quantity, as their records say; None if they do not."""
     columns = ["target_reason", "target_energy_reason"] if quantity in targets.MEASURES else []
     if quantity.endswith(("_w", "_j", "_js")):
         columns.append("power_reason")
     if quantity in OF_TRAINING:
         columns.append("program_reason")
-    told = [text for column in columns if column in finished for text in finished[column].dropna()]
+    reasons = [text for column in columns if column in finished for text in finished[column].dropna()]
     if "resumed_after_epoch" in finished and finished["resumed_after_epoch"].notna().all():
-        told.insert(0, "trained in several pieces, resumed from a checkpoint")
-    return "; ".join(dict.fromkeys(told)) or None
+        reasons.insert(0, "trained in several pieces, resumed from a checkpoint")
+    return "; ".join(dict.fromkeys(reasons)) or None
 
 
-def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> str | None:
-    """Why the values of a point are no repeats of each other, or too few; None if they are fine."""
+def _find_problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> str | None:
+    """Why the values of a point are no repeats of each other; None if they are."""
     if good["code"].nunique() > 1 or ("loader_sensor_code" in good and good["loader_sensor_code"].nunique() > 1):
         return MIXED
     if "packages" in good and good["packages"].nunique() > 1:
@@ -356,23 +365,23 @@ def _problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> s
         return NOT_CALIBRATED
     if versions is not None and len(versions) > 1:
         return OTHER_CALIBRATION
-    return NOT_ENOUGH if len(good) < LEAST_REPEATS else None
+    return None
 
 
-def compare(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> pd.DataFrame:
+def compare_series(measured: list[Series], accepted: dict[tuple[str, str], Accepted]) -> pd.DataFrame:
     """One row per series: reference, measurement, their ratio with its interval, and the verdict.
 
     The intervals of all ratios together are meant to fail on the side of a limit with a probability of at most
     `FALSE_ALARM` (Bonferroni); how well that holds with few repeats is in docs/performance-references.md. Runs that
     were accepted are not compared with themselves.
     """
-    found = [series.since(accepted.get(series.key)) for series in found]
-    problems = {series.key: _why_not(series, accepted.get(series.key)) for series in found}
+    measured = [series.drop_accepted_runs(accepted.get(series.key)) for series in measured]
+    problems = {series.key: _explain_no_verdict(series, accepted.get(series.key)) for series in measured}
     error = FALSE_ALARM / max(1, sum(problem is None for problem in problems.values()))
-    return pd.DataFrame([_row(each, accepted.get(each.key), problems[each.key], error) for each in found])
+    return pd.DataFrame([_make_row(each, accepted.get(each.key), problems[each.key], error) for each in measured])
 
 
-def _why_not(series: Series, own: Accepted | None) -> str | None:
+def _explain_no_verdict(series: Series, own: Accepted | None) -> str | None:
     """Why there is no verdict, or None."""
     if _has_failures(series, own):
         return FAILURES
@@ -404,68 +413,68 @@ def _has_failures(series: Series, own: Accepted | None) -> bool:
     return len(series.failed) / series.attempts > own.failed / before if before else True
 
 
-def _row(series: Series, own: Accepted | None, problem: str | None, error: float) -> dict[str, Any]:
+def _make_row(series: Series, own: Accepted | None, problem: str | None, error: float) -> dict[str, Any]:
     row: dict[str, Any] = {"quantity": series.quantity, "point": series.point, "unit": series.unit}
-    row |= _columns("reference", own.sample if own else None) | {"repeats_reference": own.repeats if own else None}
-    sample = log_sample(series.values) if series.values else None
-    row |= _columns("measured", sample) | {"repeats": len(series.values)}
+    measured = (
+        estimate_mean(summarize_ratios(series.values), len(series.values), FALSE_ALARM) if series.values else Estimate()
+    )
+    accepted = estimate_mean(own.sample, own.repeats or 1, FALSE_ALARM) if own else Estimate()
+    row |= _name_columns("reference", accepted) | {"repeats_reference": own.repeats if own else None}
+    row |= _name_columns("measured", measured) | {"repeats": len(series.values)}
     row |= {"low": series.low, "high": series.high, "code_is_current": series.current, "records": series.records}
-    told = [
+    reasons = [
         failed_runs.describe_failures(series.failed, series.attempts),
         failed_runs.describe_lost_runs(series.lost, series.attempts + series.lost),
         series.reason,
     ]
-    alike = alike_blocks(len(series.values), sample.n) if sample else ""
-    row |= {"blocks_alike": f"{counted(len(series.values), 'repeat')} {alike}" if alike else None}
-    row |= {"repeats_failed": len(series.failed) + series.lost, "reason": "; ".join(filter(None, told)) or None}
-    if problem or own is None or sample is None:
-        return row | dict.fromkeys(("ratio", "ratio_low", "ratio_high")) | {"verdict": problem}
-    ratio, low, high = ratio_interval(sample, own.sample, error)
-    return row | {"ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": verdict(low, high, series)}
+    row |= {"blocks_alike": measured.alike}
+    row |= {"repeats_failed": len(series.failed) + series.lost, "reason": "; ".join(filter(None, reasons)) or None}
+    if problem or own is None or not series.values:
+        return row | _name_columns("ratio", Estimate()) | {"verdict": problem}
+    ratio = estimate_ratio_of_means(measured, accepted, error)
+    return row | _name_columns("ratio", ratio) | {"verdict": judge_ratio(ratio, series)}
 
 
-def _columns(name: str, sample: LogSample | None) -> dict[str, float | None]:
-    """Geometric mean and 90 % interval; no interval with fewer than two values, or for an exact value."""
-    if sample is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    low, high = sample.interval(FALSE_ALARM) if 1 < sample.n < float("inf") else (None, None)
-    return {name: sample.middle, f"{name}_low": low, f"{name}_high": high}
+def _name_columns(name: str, estimate: Estimate) -> dict[str, float | None]:
+    """The value and the ends of its interval; None where there are none."""
+    names = (name, f"{name}_low", f"{name}_high")
+    return {column: to_finite_or_none(number) for column, number in zip(names, estimate.numbers, strict=True)}
 
 
-def verdict(low: float, high: float, limits: Any) -> str:
-    """Of the interval (low, high) of a ratio. limits: has ``low`` and ``high``, relative changes or None."""
+def judge_ratio(ratio: Estimate, limits: Any) -> str:
+    """The verdict of a ratio. limits: has ``low`` and ``high``, relative changes or None."""
     least = 0.0 if limits.low is None else 1 + limits.low
-    most = float("inf") if limits.high is None else 1 + limits.high
-    if low > most or high < least:
+    most = math.inf if limits.high is None else 1 + limits.high
+    if ratio.find_side(least, most):
         return REGRESSION
-    return PASS if least <= low and high <= most else UNCERTAIN
+    return PASS if ratio.is_within(least, most) else UNCERTAIN
 
 
-def refusal(series: Series, own: Accepted | None) -> str | None:
-    """Why the values of a series cannot become the reference, or None. own: the reference of before."""
+def explain_refusal(series: Series, own: Accepted | None) -> str | None:
+    """Why the values of a series cannot become the reference; None if they can. own: the earlier reference."""
     return FAILURES if _has_failures(series, own) else series.problem
 
 
-def accept(found: list[Series], accepted: dict[tuple[str, str], Accepted]) -> Iterator[Accepted]:
+def accept_series(measured: list[Series], accepted: dict[tuple[str, str], Accepted]) -> Iterator[Accepted]:
     """The accepted values after this check: new ones where the repeats suffice, else those of before."""
-    for series in found:
+    for series in measured:
         own = accepted.get(series.key)
-        if refusal(series, own):
+        if explain_refusal(series, own):
             if own:
                 yield own
             continue
-        sample = log_sample(series.values)
+        sample = summarize_ratios(series.values)
         yield Accepted(
             series.quantity,
             series.point,
-            references.rounded(sample.middle),
+            references.round_value(sample.middle),
             series.unit,
             low=own.low if own else None,
             high=own.high if own else None,
             repeats=len(series.values),
-            worth=references.rounded(sample.n) if sample.n < len(series.values) else None,
+            worth=references.round_value(sample.n) if sample.n < len(series.values) else None,
             failed=len(series.failed),
-            interval=[references.rounded(end) for end in sample.interval(FALSE_ALARM)],
+            interval=[references.round_value(end) for end in sample.interval(FALSE_ALARM)],
             calibration=series.calibration,
             fingerprint=series.fingerprint,
             runs=list(series.runs) or None,

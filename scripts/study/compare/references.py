@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, configuration, core_schema, units
+from study.core import configuration, core_schema, units, validation
 from study.core.errors import StudyError
 from study.core.files import write_text
-from study.core.statistics import LogSample, exact, from_interval
+from study.core.statistics import LogSample, make_exact_sample, make_sample_from_interval
 
 FALSE_ALARM = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
-LEAST_REPEATS = 3  # with two, Welch's interval fails too often (docs/performance-references.md)
+LEAST_REPEATS = 3  # with two, an interval fails too often (docs/performance-references.md)
+LEAST_SHARE = 0.5  # of those that could be compared: fewer are a choice
 CALIBRATIONS = "calibrations"  # the unit of a time that is divided by the calibration
 PER_S = "/s"  # the end of the unit of a rate
 HEAD = """# Accepted values of the performance references of study {study} on machine {machine}.
@@ -28,7 +29,7 @@ class Accepted:
     """An accepted value, as in the file; see config/schemas/references.schema.yaml.
 
     value: the geometric mean of ``repeats`` measurements, with its 90 % interval; exact without these two. worth: as
-    how many the interval counts them, if fewer, see `study.core.statistics.independent_number`. failed: how many
+    how many the interval counts them, if fewer, see `study.core.statistics.count_independent`. failed: how many
     further repeats failed; None of a value that was written by hand, where none may. runs: a digest of each of these
     runs, by which they are told from later ones; None of such a value, and for loads. failed_runs: likewise of those
     that failed; None also if none did. hardware: of their hosts; None likewise.
@@ -54,22 +55,22 @@ class Accepted:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is a value of."""
+        """(quantity, point)."""
         return self.quantity, self.point
 
     @property
     def sample(self) -> LogSample:
         """The value with its uncertainty."""
         if not self.repeats or not self.interval:
-            return exact(self.value)
+            return make_exact_sample(self.value)
         low, high = self.interval
-        found = from_interval(self.worth or self.repeats, low, high, FALSE_ALARM)
-        return dataclasses.replace(found, mean=exact(self.value).mean)
+        sample = make_sample_from_interval(self.worth or self.repeats, low, high, FALSE_ALARM)
+        return dataclasses.replace(sample, mean=make_exact_sample(self.value).mean)
 
 
-def path_of(machine: str, study: str) -> Path:
+def build_path(machine: str, study: str) -> Path:
     """The file of a study's accepted values on a machine; the user's own where the workflow is used as a module."""
-    return configuration.own() / "references" / machine / f"{study}.yaml"
+    return configuration.find_own_folder() / "references" / machine / f"{study}.yaml"
 
 
 def read(path: Path) -> dict[tuple[str, str], Accepted]:
@@ -80,14 +81,14 @@ def read(path: Path) -> dict[tuple[str, str], Accepted]:
     """
     if not path.exists():
         return {}
-    found: dict[tuple[str, str], Accepted] = {}
-    for index, entry in enumerate(checked.load(path, "references")["references"]):
-        each, place = Accepted(**entry), f"{checked.shown(path)}: references[{index}]"
-        if each.key in found:
+    accepted: dict[tuple[str, str], Accepted] = {}
+    for index, entry in enumerate(validation.load_valid_yaml(path, "references")["references"]):
+        each, place = Accepted(**entry), f"{validation.shorten_path(path)}: references[{index}]"
+        if each.key in accepted:
             raise StudyError(f"{place}: {each.quantity} of {each.point} is given twice; remove one")
         _check_interval(each, place)
-        found[each.key] = each
-    return found
+        accepted[each.key] = each
+    return accepted
 
 
 def _check_interval(own: Accepted, place: str) -> None:
@@ -115,34 +116,39 @@ def write(path: Path, entries: Iterable[Accepted]) -> None:
     content = [
         {name: value for name, value in dataclasses.asdict(entry).items() if value is not None} for entry in entries
     ]
-    body = core_schema.dumped({"references": content}, width=120)
+    body = core_schema.dump_yaml({"references": content}, width=120)
     write_text(path, HEAD.format(study=path.stem, machine=path.parent.name) + body)
 
 
-def rounded(value: float) -> float:
+def are_enough(blocks: int, possible: int) -> bool:
+    """True if a verdict may follow from ``blocks`` of ``possible`` ones: three or more, and half of them or more."""
+    return blocks >= max(LEAST_REPEATS, LEAST_SHARE * possible)
+
+
+def round_value(value: float) -> float:
     """``value`` with six significant digits."""
     return float(f"{value:.6g}")
 
 
-def unit(quantity: str, calibrated: bool) -> str:
+def find_unit(quantity: str, calibrated: bool) -> str:
     """The unit of a column, from the end of its name; 1 for a number without one."""
-    relative = calibrated_unit(quantity) if calibrated else None
-    return relative or units.of_column(quantity) or "1"
+    relative = find_calibrated_unit(quantity) if calibrated else None
+    return relative or units.find_unit(quantity) or "1"
 
 
-def calibrated_unit(quantity: str) -> str | None:
+def find_calibrated_unit(quantity: str) -> str | None:
     """The unit of a column relative to the calibration: of a time its multiples, of a rate such as samples/s samples.
 
     None for all others, such as an accuracy, MB or W: how fast cores are says nothing about them.
     """
-    own = units.of_column(quantity) or ""
+    own = units.find_unit(quantity) or ""
     if _is_rate(quantity):
         return f"{own.removesuffix(PER_S)} per calibration"
     return CALIBRATIONS if own == "s" else None
 
 
-def relative_to(calibration_s: Any, values: Any, quantity: str) -> Any:
-    """Times in multiples of the calibration, rates as what is done in its time; see `calibrated_unit`.
+def make_relative(calibration_s: Any, values: Any, quantity: str) -> Any:
+    """Times in multiples of the calibration, rates as what is done in its time; see `find_calibrated_unit`.
 
     calibration_s, values: numbers or series, the latter of the column ``quantity``.
     """
@@ -150,7 +156,7 @@ def relative_to(calibration_s: Any, values: Any, quantity: str) -> Any:
 
 
 def _is_rate(quantity: str) -> bool:
-    return (units.of_column(quantity) or "").endswith(PER_S)
+    return (units.find_unit(quantity) or "").endswith(PER_S)
 
 
 def has_limits(entry: Any) -> bool:

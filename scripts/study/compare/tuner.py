@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 
 from study.compare import arms, estimates, failed_runs, first_verdicts
-from study.compare.arms import Compared
+from study.compare.arms import ComparedArm
 from study.compare.noise_of_runs import ASSUMED, Noise
-from study.core.statistics import smallest_gain
-from study.core.wording import counted
+from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
+from study.core.statistics import find_confirmable_ratio
+from study.core.wording import format_count
 from study.experiment.study import BASELINE, Arm, PlannedRun, Study
 
 TURN, KEEP, NOT_ENOUGH = "turn", "keep the defaults", "not enough blocks"
@@ -45,37 +46,34 @@ class Answer:
     planned: int
     screening: tuple[int, ...]
     held_out: tuple[int, ...]
-    screened: list[Compared]
+    screened: list[ComparedArm]
     left_out: dict[str, str]
-    confirmed: Compared | None
-    controls: list[Compared]
+    confirmed: ComparedArm | None
+    controls: list[ComparedArm]
     missing: list[PlannedRun]
     name: str = ""
     family: tuple[str, ...] = ()
     added: int = 0
 
     @property
-    def pick(self) -> Compared | None:
+    def pick(self) -> ComparedArm | None:
         """The arm that was the fastest in the screening blocks, as it was there; None if the baseline was."""
         return next((arm for arm in self.screened if arm.speed.value > 1), None)
 
     @property
     def failed(self) -> int:
-        """How many runs of the pick failed in the held-out blocks, by themselves: not with a host that was lost."""
-        return 0 if self.confirmed is None else int(failed_runs.mark_failures_of_arm(self.confirmed.runs).sum())
+        """Number of runs of the pick that failed in the held-out blocks, not with a host that was lost."""
+        return failed_runs.count_failures(self.confirmed.runs) if self.confirmed else 0
 
     @property
     def baseline_failed(self) -> int:
-        """How many runs of the baseline failed in the held-out blocks; as `failed`."""
-        return 0 if self.confirmed is None else int(failed_runs.mark_failures_of_arm(self.confirmed.baseline).sum())
+        """Number of runs of the baseline that failed in the held-out blocks; as `failed`."""
+        return failed_runs.count_failures(self.confirmed.baseline) if self.confirmed else 0
 
     @property
     def lost(self) -> int:
-        """How many runs of the pick and of the baseline were lost with a host or a batch job in these blocks."""
-        if self.confirmed is None:
-            return 0
-        both = (self.confirmed.runs, self.confirmed.baseline)
-        return sum(int((each["status"] != "ok").sum() - failed_runs.mark_failures_of_arm(each).sum()) for each in both)
+        """Number of runs of the pick and of the baseline that were lost with a host or a batch job in these blocks."""
+        return failed_runs.count_lost_runs(self.confirmed.runs, self.confirmed.baseline) if self.confirmed else 0
 
     @property
     def verdict(self) -> str:
@@ -96,7 +94,9 @@ class Answer:
         return TURN if self.confirmed.verdict == arms.FASTER and not self.confirmed.learns_less else KEEP
 
 
-def split(study: Study, baseline: str, only: Collection[int] | None = None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_blocks(
+    study: Study, baseline: str, only: Collection[int] | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The numbers of the screening blocks and of the held-out blocks of a baseline, by its point's name.
 
     only: the blocks of an earlier verdict, which stands.
@@ -106,13 +106,13 @@ def split(study: Study, baseline: str, only: Collection[int] | None = None) -> t
     return tuple(blocks[:number]), tuple(blocks[number:])
 
 
-def unanswerable(study: Study) -> str | None:
+def explain_too_few_blocks(study: Study) -> str | None:
     """Why no baseline of the study can have an answer, however its runs end; None if one can."""
-    parts = [split(study, name) for name in _baselines(study)]
-    if not parts or any(min(map(len, both)) >= arms.LEAST_BLOCKS for both in parts):
+    parts = [split_blocks(study, name) for name in _list_baselines(study)]
+    if not parts or any(min(map(len, both)) >= LEAST_BLOCKS for both in parts):
         return None
     screening, held_out = max(parts, key=lambda both: len(both[0]) + len(both[1]))
-    least = arms.LEAST_BLOCKS
+    least = LEAST_BLOCKS
     most = max(least, study.screening_blocks or 0)
     return (
         f"{len(screening)} screening and {len(held_out)} held-out blocks at most, and study tune needs {least} of "
@@ -121,129 +121,144 @@ def unanswerable(study: Study) -> str | None:
     )
 
 
-def power(study: Study, noise: Noise = ASSUMED) -> list[str]:
+def describe_power(study: Study, noise: Noise = ASSUMED) -> list[str]:
     """Which gain the design finds with `arms.POWER`: a line for each number of arms and blocks of its baselines."""
     designs = []
-    for name in _baselines(study):
-        numbers = tuple(map(len, split(study, name)))
-        own = {arm.name for run in study.runs for arm in run.arms if arm.baseline == name and arm.switches}
-        own -= {arm.name for run in study.runs for arm in run.arms if arm.baseline == name and _is_control(arm)}
-        if own and min(numbers) >= arms.LEAST_BLOCKS:
+    for name in _list_baselines(study):
+        numbers = tuple(map(len, split_blocks(study, name)))
+        arms_of_baseline = [arm for run in study.runs for arm in run.arms if arm.baseline == name]
+        own = {arm.name for arm in arms_of_baseline if arm.switches and not _is_control(arm)}
+        if own and min(numbers) >= LEAST_BLOCKS:
             designs.append((len(own), *numbers))
     return [
-        f"study tune: {counted(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a block "
-        f"differ by {noise.words}, a gain of "
-        f"{100 * (smallest_gain(noise.deviation, number, screening, held_out, arms.FAMILY_ERROR, arms.POWER) - 1):.2g} "
-        f"% is picked and confirmed with probability {arms.POWER}; it grows with that noise"
+        f"study tune: {format_count(number, 'arm')}, {screening} screening, {held_out} held-out blocks: if runs in a "
+        f"block differ by {noise.words}, a gain of "
+        f"{100 * (ratio - 1):.2g} % is picked and confirmed with probability {arms.POWER}; it grows with that noise"
         for number, screening, held_out in dict.fromkeys(designs)
+        for ratio in [
+            find_confirmable_ratio(noise.deviation, number, screening, held_out, arms.FAMILY_ERROR, arms.POWER)
+        ]
     ]
 
 
-def answers(study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None) -> list[Answer]:
+def answer_baselines(
+    study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None
+) -> list[Answer]:
     """One per baseline of the study.
 
-    runs: rows of the tidy table of the runs that have a record. earlier: of `seen`. A verdict stands if repeats were
-    added since, see `study.compare.first_verdicts`.
+    runs: rows of the tidy table of the runs that have a record. earlier: of `add_first_verdicts`. A verdict stands if
+    repeats were added since, see `study.compare.first_verdicts`.
     """
-    return [_answer(study, first, runs, (earlier or {}).get(name)) for name, first in _baselines(study).items()]
+    return [
+        _answer_baseline(study, first, runs, (earlier or {}).get(name))
+        for name, first in _list_baselines(study).items()
+    ]
 
 
-def needed(study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None) -> list[PlannedRun]:
+def list_needed_runs(
+    study: Study, runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts | None = None
+) -> list[PlannedRun]:
     """The runs of the stage that comes next: of each baseline those that its `Answer` has as missing.
 
-    runs, earlier: as for `answers`.
+    runs, earlier: as for `answer_baselines`.
     """
-    missing = [run for answer in answers(study, runs, earlier) for run in answer.missing]
+    missing = [run for answer in answer_baselines(study, runs, earlier) for run in answer.missing]
     return list({run.directory: run for run in missing}.values())
 
 
-def seen(found: Iterable[Answer], runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts) -> dict[str, list[str]]:
-    """The runs of the first verdict of each baseline, after these answers. runs, earlier: as for `answers`."""
-    ended = {each.name: set(each.family) for each in found if each.verdict != NOT_ENOUGH and not each.missing}
+def add_first_verdicts(
+    answers: Iterable[Answer], runs: pd.DataFrame, earlier: first_verdicts.FirstVerdicts
+) -> dict[str, list[str]]:
+    """The runs of the first verdict of each baseline, after these answers. runs, earlier: as for `answer_baselines`."""
+    ended = {each.name: set(each.family) for each in answers if each.verdict != NOT_ENOUGH and not each.missing}
     digests = {row["record"]: first_verdicts.compute_digest(row) for _, row in runs.iterrows()}
-    return {**earlier, **{name: [digests[each] for each in digests if each in of] for name, of in ended.items()}}
+    return {
+        **earlier,
+        **{name: [digests[each] for each in digests if each in family] for name, family in ended.items()},
+    }
 
 
-def _first_blocks(family: pd.DataFrame, first: list[str] | None) -> set[int] | None:
+def _find_first_blocks(family: pd.DataFrame, first: list[str] | None) -> set[int] | None:
     """The blocks of the first verdict, if all its runs are still there; else None. family: rows of the tidy table."""
     if not first or family.empty:
         return None
-    known = {first_verdicts.compute_digest(row): int(row["block"]) for _, row in family.iterrows()}
-    return {known[each] for each in first} if set(first) <= set(known) else None
+    blocks = {first_verdicts.compute_digest(row): int(row["block"]) for _, row in family.iterrows()}
+    return {blocks[each] for each in first} if set(first) <= set(blocks) else None
 
 
 def _is_control(arm: Arm) -> bool:
     return set(arm.switches) == {"control"}
 
 
-def _baselines(study: Study) -> dict[str, PlannedRun]:
+def _list_baselines(study: Study) -> dict[str, PlannedRun]:
     """The first repeat of each baseline by its point's name."""
     return {run.point: run for run in study.runs if any(arm.name == BASELINE for arm in run.arms) and run.repeat == 1}
 
 
-def _answer(study: Study, first: PlannedRun, runs: pd.DataFrame, earlier: list[str] | None) -> Answer:
+def _answer_baseline(study: Study, first: PlannedRun, runs: pd.DataFrame, earlier: list[str] | None) -> Answer:
     name = first.point
     family = [(run, arm) for run in study.runs for arm in run.arms if arm.baseline == name]
     records = {f"runs/{run.directory}/record.json" for run, _ in family}
-    there = runs[runs["record"].isin(records)] if len(runs) else runs
-    blocks = _first_blocks(there, earlier)
-    screening, held_out = split(study, name, blocks)
-    of_answer = set(there.loc[there["block"].isin((*screening, *held_out)), "record"]) if len(there) else set()
+    recorded = runs[runs["record"].isin(records)] if len(runs) else runs
+    blocks = _find_first_blocks(recorded, earlier)
+    screening, held_out = split_blocks(study, name, blocks)
+    of_answer = set(recorded.loc[recorded["block"].isin((*screening, *held_out)), "record"]) if len(recorded) else set()
     names = {arm.name for _, arm in family if arm.name != BASELINE}
     controls = {arm.name for _, arm in family if _is_control(arm)}
     answer = Answer(
         first.parameters, len(names - controls), screening, held_out, [], {}, None,
-        _compared(runs, name, held_out, controls),
-        _without_record([run for run, _ in family if run.repeat in screening], runs),
-        name, tuple(sorted(of_answer)), len(there) - len(of_answer) if blocks else 0,
+        _compare_blocks(runs, name, held_out, controls),
+        _list_runs_without_record([run for run, _ in family if run.repeat in screening], runs),
+        name, tuple(sorted(of_answer)), len(recorded) - len(of_answer) if blocks else 0,
     )  # fmt: skip
     if answer.missing:
         return answer
-    found = [arm for arm in _compared(runs, name, screening, names) if not arm.is_control]
-    left_out = {arm.arm: why for arm in found if (why := _why_not(arm))}
-    usable = [arm for arm in found if arm.arm not in left_out]
+    compared = [arm for arm in _compare_blocks(runs, name, screening, names) if not arm.is_control]
+    left_out = {arm.arm: why for arm in compared if (why := _explain_exclusion(arm))}
+    usable = [arm for arm in compared if arm.arm not in left_out]
     answer = dataclasses.replace(
         answer, screened=sorted(usable, key=lambda arm: -arm.speed.value), left_out=left_out
     )  # fmt: skip
     if answer.pick is None:
         return answer
-    compared = (BASELINE, answer.pick.arm, *controls)
-    later = [run for run, arm in family if run.repeat in held_out and arm.name in compared]
-    if missing := _without_record(later, runs):
+    held_out_arms = (BASELINE, answer.pick.arm, *controls)
+    later = [run for run, arm in family if run.repeat in held_out and arm.name in held_out_arms]
+    if missing := _list_runs_without_record(later, runs):
         return dataclasses.replace(answer, missing=missing)
-    confirmed = _compared(runs, name, held_out, {answer.pick.arm})
-    own = arms.artefact(answer.controls)
+    confirmed = _compare_blocks(runs, name, held_out, {answer.pick.arm})
+    own = arms.compute_artefact(answer.controls)
     return dataclasses.replace(answer, confirmed=dataclasses.replace(confirmed[0], artefact=own) if confirmed else None)
 
 
-def _without_record(planned: list[PlannedRun], runs: pd.DataFrame) -> list[PlannedRun]:
-    done = set(runs["record"]) if len(runs) else set()
-    return [run for run in planned if f"runs/{run.directory}/record.json" not in done]
+def _list_runs_without_record(planned: list[PlannedRun], runs: pd.DataFrame) -> list[PlannedRun]:
+    records = set(runs["record"]) if len(runs) else set()
+    return [run for run in planned if f"runs/{run.directory}/record.json" not in records]
 
 
-def _compared(runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names: Iterable[str]) -> list[Compared]:
+def _compare_blocks(
+    runs: pd.DataFrame, baseline: str, blocks: tuple[int, ...], names: Iterable[str]
+) -> list[ComparedArm]:
     """These arms in these blocks, tested together and with no others."""
     if runs.empty:
         return []
-    found = arms.compare(runs[runs["block"].isin(blocks)], set(names))
-    return [arm for (_, name), group in found.items() if name == baseline for arm in group]
+    groups = arms.compare_arms(runs[runs["block"].isin(blocks)], set(names))
+    return [arm for (_, name), group in groups.items() if name == baseline for arm in group]
 
 
-def _why_not(arm: Compared) -> str | None:
+def _explain_exclusion(arm: ComparedArm) -> str | None:
     """Why an arm cannot be picked."""
-    if failed := int(failed_runs.mark_failures_of_arm(arm.runs).sum()):
-        return f"{failed} of {counted(len(arm.runs), 'run')} failed in the screening blocks"
+    if failed := failed_runs.count_failures(arm.runs):
+        return f"{failed} of {format_count(len(arm.runs), 'run')} failed in the screening blocks"
     if arm.speed.pairing == estimates.UNPAIRED:
         return "its screening blocks did not run one after the other"
-    if arm.speed.blocks < arms.LEAST_BLOCKS:
-        return (
-            f"{arm.speed.blocks} of at least {arms.LEAST_BLOCKS} screening blocks have it and its baseline{unlike(arm)}"
-        )
+    if arm.speed.blocks < LEAST_BLOCKS:
+        left_out = describe_left_out(arm)
+        return f"{arm.speed.blocks} of at least {LEAST_BLOCKS} screening blocks have it and its baseline{left_out}"
     return None
 
 
-def unlike(arm: Compared) -> str:
+def describe_left_out(arm: ComparedArm) -> str:
     """How many blocks are left out since their runs are not alike, and why; empty if none is."""
-    whys = list(arm.speed.left_out.values())
-    told = ", ".join(f"{counted(whys.count(why), 'block')}, {why}" for why in dict.fromkeys(whys))
-    return f"; left out: {told}" if told else ""
+    all_reasons = list(arm.speed.left_out.values())
+    reasons = ", ".join(f"{format_count(all_reasons.count(why), 'block')}, {why}" for why in dict.fromkeys(all_reasons))
+    return f"; left out: {reasons}" if reasons else ""

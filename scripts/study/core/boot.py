@@ -3,8 +3,8 @@
 from pathlib import Path
 
 
-def boot_id() -> str | None:
-    """Which boot of this host it is, by the kernel (proc_sys_kernel(5)): its monotonic clock counts from there.
+def read_boot_id() -> str | None:
+    """The kernel's identifier of this host's current boot (proc_sys_kernel(5)); its monotonic clock counts from there.
 
     The same in all containers of a host; None where it cannot be read.
     """

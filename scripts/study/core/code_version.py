@@ -16,10 +16,10 @@ from study.core.files import write_text
 from study.core.paths import SCRIPTS
 
 # Code that can change a run's numbers: the training process, the sampler process, and what starts and times the ranks.
-RUN = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.launch.supervision",
+RUN_ENTRIES = ("train.py", "sample_power.py", "horovodrun.py", "strategyrun.py", "study.launch.supervision",
        "study.launch.variables", "study.machines.guard", "study.machines.remote")  # fmt: skip
 # The same of a program that is given by a command.
-OF_COMMAND = ("run_command.py", "run_processes.py", "sample_power.py", "study.training.program_results",
+COMMAND_ENTRIES = ("run_command.py", "run_processes.py", "sample_power.py", "study.training.program_results",
               "study.launch.supervision", "study.machines.guard", "study.machines.remote")  # fmt: skip
 # Declarations: a new grid key with a default does not change earlier results. Declared values that can change the
 # output of a step are among the params of its rule.
@@ -31,8 +31,8 @@ REGISTER = ("_loader", "FORMATS.register", "SENSORS.register", "step", "verb")
 MOST_KNOWN = 2000  # sources, after which those of old versions are forgotten
 
 
-def training_code(*benchmarks: str, framework: str) -> str:
-    """The digest of the code that can change the numbers of a training run, but for `loader_sensor_code`.
+def digest_training_code(*benchmarks: str, framework: str) -> str:
+    """Digest of the code that can change a training run's numbers, without its loader and sensors.
 
     Runs with other loaders, or on machines with other sensors, are compared by it.
 
@@ -43,34 +43,34 @@ def training_code(*benchmarks: str, framework: str) -> str:
     workloads = [f"study.workloads.{name}" for name in benchmarks]
     models = [f"{workload}.{framework}" for workload in workloads]
     backend = (f"study.backends.{framework}", f"study.backends.{framework}.backend")
-    return digest(*RUN, *backend, *workloads, *models, used=frozenset())
+    return digest_code(*RUN_ENTRIES, *backend, *workloads, *models, used=frozenset())
 
 
-def command_code(content: str) -> str:
-    """The digest of the code of a run that is given by a command. content: digest of the program's own code."""
-    ours = digest(*OF_COMMAND, used=frozenset())
-    return digests.short(hashlib.sha256(f"{ours} {content}".encode()).hexdigest())
+def digest_command_code(content: str) -> str:
+    """Digest of the code of a run given by a command. content: digest of the program's own code."""
+    ours = digest_code(*COMMAND_ENTRIES, used=frozenset())
+    return digests.shorten_digest(hashlib.sha256(f"{ours} {content}".encode()).hexdigest())
 
 
-def loader_sensor_code(loader: str, sensors: Iterable[str]) -> str:
-    """The digest of the code of a run's loader and power sensors; a modelled power is in `training_code`."""
-    return digest(*REGISTERING, used=frozenset({loader, *sensors}))
+def digest_loader_and_sensors(loader: str, sensors: Iterable[str]) -> str:
+    """Digest of the code of a run's loader and measured power sensors; modelled power is training code."""
+    return digest_code(*REGISTERING, used=frozenset({loader, *sensors}))
 
 
-def loading_code() -> str:
-    """The digest of all code that affects a loading measurement."""
+def digest_loading_code() -> str:
+    """Digest of all code that affects a loading measurement."""
     scripts = ("load_file.py", "load_images.py", "store_matrix.py")
-    return digest(*scripts, "study.data.loader_timing", "study.backends.tensorflow.matrix_records")
+    return digest_code(*scripts, "study.data.loader_timing", "study.backends.tensorflow.matrix_records")
 
 
-def step_code(name: str, *modules: str) -> str:
-    """The digest of the command that scripts/NAME.py starts. modules: what it imports by a computed name."""
-    return digest(f"{name}.py", *modules, used=frozenset({name}))
+def digest_step_code(name: str, *modules: str) -> str:
+    """Digest of the code behind scripts/NAME.py. modules: what it imports by a computed name."""
+    return digest_code(f"{name}.py", *modules, used=frozenset({name}))
 
 
 @functools.cache
-def digest(*entries: str, used: frozenset[str] | None = None) -> str:
-    """12 hex digits over the ``entries`` and everything that they import from ``study``.
+def digest_code(*entries: str, used: frozenset[str] | None = None) -> str:
+    """Digest (12 digits) of the ``entries`` and of everything that they import from ``study``.
 
     An entry is a script's file name or a module. Imports are read from the source, including imports inside functions.
     A package that calls `study.core.registry.import_submodules` counts as importing all its modules, and a module that
@@ -79,46 +79,48 @@ def digest(*entries: str, used: frozenset[str] | None = None) -> str:
 
     used: names; of what is registered by `REGISTER`, other names are left out, unless their own module calls them.
     """
-    found: dict[str, bytes] = {}
+    digests_by_part: dict[str, bytes] = {}
     for entry in entries:
         if entry.endswith(".py"):
-            _collect(SCRIPTS / entry, found, used)
+            _collect_file(SCRIPTS / entry, digests_by_part, used)
         else:
-            _collect_module(entry, found, used)
+            _collect_module(entry, digests_by_part, used)
     total = hashlib.sha256()
-    for name in sorted(found):
+    for name in sorted(digests_by_part):
         total.update(f"{name}\0".encode())
-        total.update(found[name])
-    _known(SCRIPTS).keep()
-    return digests.short(total.hexdigest())
+        total.update(digests_by_part[name])
+    _load_cache(SCRIPTS).keep()
+    return digests.shorten_digest(total.hexdigest())
 
 
-def _collect(path: Path, found: dict[str, bytes], used: frozenset[str] | None = None) -> None:
+def _collect_file(path: Path, digests_by_part: dict[str, bytes], used: frozenset[str] | None = None) -> None:
+    """Add the digests of a file's used parts, and of all modules that they import, to ``digests_by_part``."""
     name = path.relative_to(SCRIPTS).as_posix()
-    if name in found or name.startswith(DECLARATIONS):
+    if name in digests_by_part or name.startswith(DECLARATIONS):
         return
-    source = _source(path)
-    submodules = _submodules(path, used) if source.imports_submodules and path.name == "__init__.py" else ()
-    found[name] = bytes.fromhex(source.rest.code)
+    source = _read_source(path)
+    submodules = _list_submodules(path, used) if source.imports_submodules and path.name == "__init__.py" else ()
+    digests_by_part[name] = bytes.fromhex(source.rest.code)
     modules = [*source.rest.imported, *submodules]
-    for part in _parts_in_use(source, used):
-        found[f"{name} {part.name}"] = bytes.fromhex(part.code)
+    for part in _select_used_parts(source, used):
+        digests_by_part[f"{name} {part.name}"] = bytes.fromhex(part.code)
         modules += part.imported
     for module in modules:
-        _collect_module(module, found, used)
+        _collect_module(module, digests_by_part, used)
 
 
-def _collect_module(module: str, found: dict[str, bytes], used: frozenset[str] | None = None) -> None:
-    sources, compiled = _files_of(SCRIPTS, module)
+def _collect_module(module: str, digests_by_part: dict[str, bytes], used: frozenset[str] | None = None) -> None:
+    """Add the digests of a module's sources, as `_collect_file`."""
+    sources, compiled = _find_sources(SCRIPTS, module)
     for path in sources:
-        _collect(path, found, used)
+        _collect_file(path, digests_by_part, used)
     if compiled:
-        found[compiled.relative_to(SCRIPTS).as_posix()] = hashlib.sha256(compiled.read_bytes()).digest()
+        digests_by_part[compiled.relative_to(SCRIPTS).as_posix()] = hashlib.sha256(compiled.read_bytes()).digest()
 
 
 @functools.cache
-def _files_of(scripts: Path, module: str) -> tuple[tuple[Path, ...], Path | None]:
-    """The Python sources of a module or package, and its C++ source; none for a name inside a module.
+def _find_sources(scripts: Path, module: str) -> tuple[tuple[Path, ...], Path | None]:
+    """Paths of a module's or package's Python sources and of its C++ source; none for a name inside a module.
 
     A part of the module's name may be ``*``, for any.
     """
@@ -154,34 +156,34 @@ class _Source:
     imports_submodules: bool
 
 
-def _parts_in_use(source: _Source, used: frozenset[str] | None) -> list[_Part]:
-    """What is registered under a used name, and what the rest of the file or another part in use mentions."""
-    left, chosen = list(source.parts), [source.rest]
-    for part in chosen:
-        now = [each for each in left if part is source.rest and (used is None or each.registered in used)]
-        now += [each for each in left if each.name in part.names and each not in now]
-        chosen += now
-        left = [each for each in left if each not in now]
-    return chosen[1:]
+def _select_used_parts(source: _Source, used: frozenset[str] | None) -> list[_Part]:
+    """The parts registered under a used name, and those that the rest of the file or another used part mentions."""
+    unused, used_parts = list(source.parts), [source.rest]
+    for part in used_parts:
+        newly_used = [each for each in unused if part is source.rest and (used is None or each.registered in used)]
+        newly_used += [each for each in unused if each.name in part.names and each not in newly_used]
+        used_parts += newly_used
+        unused = [each for each in unused if each not in newly_used]
+    return used_parts[1:]
 
 
 @functools.cache
-def _source(path: Path) -> _Source:
-    """The parts of a file; cached, since many entries share files."""
+def _read_source(path: Path) -> _Source:
+    """The parts of a file, cached since many entries share files."""
     source = path.read_bytes()
-    known, key = _known(SCRIPTS), hashlib.sha256(source).hexdigest()
-    if key not in known.files:
-        known.files[key] = _read(source)
-        known.is_new = True
-    imports_submodules, *parts = known.files[key]
+    cache, key = _load_cache(SCRIPTS), hashlib.sha256(source).hexdigest()
+    if key not in cache.files:
+        cache.files[key] = _parse_source(source)
+        cache.is_new = True
+    imports_submodules, *parts = cache.files[key]
     rest, *registered = [
         _Part(code, tuple(imported), frozenset(names), *others) for code, imported, names, *others in parts
     ]
     return _Source(rest, tuple(registered), imports_submodules)
 
 
-def _read(source: bytes) -> list[Any]:
-    """[whether it calls ``import_submodules``, the fields of each `_Part`, the rest's first] of a file's source."""
+def _parse_source(source: bytes) -> list[Any]:
+    """[True if a source calls ``import_submodules``, the fields of each `_Part` with the rest first]."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
     calls = (node.func for node in nodes if isinstance(node, ast.Call))
@@ -189,14 +191,14 @@ def _read(source: bytes) -> list[Any]:
     for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [*node.body[_has_docstring(node) :]]
-    registered = {node: name for node in tree.body if (name := _registered(node))}
+    registered = {node: name for node in tree.body if (name := _find_registered_name(node))}
     tree.body = [node for node in tree.body if node not in registered]
     functions = {getattr(node, "name", "") for node in registered}
-    parts = [[*_facts(node, functions), name, getattr(node, "name", "")] for node, name in registered.items()]
-    return [imports_submodules, _facts(tree, functions), *parts]
+    parts = [[*_describe_part(node, functions), name, getattr(node, "name", "")] for node, name in registered.items()]
+    return [imports_submodules, _describe_part(tree, functions), *parts]
 
 
-def _registered(node: ast.AST) -> str:
+def _find_registered_name(node: ast.AST) -> str:
     """The name under which a function or class is registered by one of `REGISTER`, else an empty text."""
     for each in getattr(node, "decorator_list", ()):
         if isinstance(each, ast.Call) and ast.unparse(each.func) in REGISTER:
@@ -204,17 +206,17 @@ def _registered(node: ast.AST) -> str:
     return ""
 
 
-def _facts(node: ast.AST, functions: set[str]) -> list[Any]:
-    """The first fields of a `_Part`. functions: registered ones of the file; other names do not matter."""
+def _describe_part(node: ast.AST, functions: set[str]) -> list[Any]:
+    """The first fields of a `_Part`. functions: names of the file's registered functions; others do not matter."""
     nodes = list(ast.walk(node))
     mentioned = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-    imported = [*_imports(nodes), *_of_parts(nodes)]
+    imported = [*_list_imports(nodes), *_list_imports_of_parts(nodes)]
     return [hashlib.sha256(ast.dump(node).encode()).hexdigest(), imported, sorted(mentioned & functions)]
 
 
 @dataclass
-class _Known:
-    """What `_read` gave for sources by their SHA-256, kept beside the compiled scripts: to parse all takes a second."""
+class _SourceCache:
+    """Results of `_parse_source` by the source's SHA-256, kept in a file beside the compiled scripts."""
 
     file: Path
     files: dict[str, list[Any]] = field(default_factory=dict)
@@ -224,22 +226,23 @@ class _Known:
         """Write the file if something was added; where it cannot be written, the next process parses again."""
         if self.is_new:
             with contextlib.suppress(OSError):
-                write_text(self.file, json.dumps({"by": _reader(), "files": self.files}))
+                write_text(self.file, json.dumps({"by": _identify_parser(), "files": self.files}))
         self.is_new = False
 
 
 @functools.cache
-def _known(scripts: Path) -> _Known:
-    known = _Known(scripts / "__pycache__" / "code_version.json")
+def _load_cache(scripts: Path) -> _SourceCache:
+    """The cache of parsed sources; empty if it is missing, damaged, full or of another Python."""
+    cache = _SourceCache(scripts / "__pycache__" / "code_version.json")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(known.file.read_bytes())
-        if kept["by"] == _reader() and len(kept["files"]) < MOST_KNOWN:
-            known.files = dict(kept["files"])
-    return known
+        stored = json.loads(cache.file.read_bytes())
+        if stored["by"] == _identify_parser() and len(stored["files"]) < MOST_KNOWN:
+            cache.files = dict(stored["files"])
+    return cache
 
 
-def _reader() -> str:
-    """What else the result of `_read` depends on: this module, and the Python whose syntax tree it is."""
+def _identify_parser() -> str:
+    """A text that changes if `_parse_source` may give another result: Python's version and this module's digest."""
     return f"{sys.version} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"
 
 
@@ -247,7 +250,8 @@ def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.Async
     return ast.get_docstring(node, clean=False) is not None
 
 
-def _imports(nodes: list[ast.AST]) -> Iterator[str]:
+def _list_imports(nodes: list[ast.AST]) -> Iterator[str]:
+    """Modules and names imported from ``study`` in syntax nodes."""
     for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -258,18 +262,18 @@ def _imports(nodes: list[ast.AST]) -> Iterator[str]:
         yield from (name for name in names if name.split(".")[0] == "study")
 
 
-def _of_parts(nodes: list[ast.AST]) -> Iterator[str]:
-    """What calls of ``submodule`` import: the module ``package.*.name``."""
+def _list_imports_of_parts(nodes: list[ast.AST]) -> Iterator[str]:
+    """Patterns ``package.*.name`` of the modules that calls of ``submodule`` import."""
     for node in nodes:
         match node:
             case ast.Call(func=ast.Name("submodule"), args=[ast.Constant(str(package)), _, ast.Constant(str(name))]):
                 yield f"{package}.*.{name}"
 
 
-def _submodules(path: Path, used: frozenset[str] | None) -> Iterator[str]:
-    """The modules of a package that calls ``import_submodules``, but for those that only register what is not used."""
+def _list_submodules(path: Path, used: frozenset[str] | None) -> Iterator[str]:
+    """Modules of a package that calls ``import_submodules``, without those that only register unused names."""
     for module in sorted(path.parent.rglob("*.py")):
         if module != path:
-            source = _source(module)
-            if not source.parts or _parts_in_use(source, used):
+            source = _read_source(module)
+            if not source.parts or _select_used_parts(source, used):
                 yield ".".join(module.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__")

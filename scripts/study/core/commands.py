@@ -15,18 +15,18 @@ from typing import Any
 LAST_S = 5.0  # for the output of programs that were killed
 
 
-def opened(
+def start_program(
     line: list[str],
     variables: Mapping[str, str] | None = None,
     *,
     reads: bool = False,
     leads_session: bool = True,
 ) -> "subprocess.Popen[str]":
-    """A started program whose output and errors are read as text; bytes that are not UTF-8 are replaced.
+    """Start a program and return its process; its output is read as text, bytes that are not UTF-8 replaced.
 
     variables: its environment; by default this process's. reads: whether this process writes to its standard input,
-    which is empty otherwise. leads_session: in a session of its own, so that `end` can kill its children too; no signal
-    to this process's group reaches it there.
+    which is empty otherwise. leads_session: in a session of its own, so that `kill_session` can kill its children too;
+    no signal to this process's group reaches it there.
 
     Raises:
         OSError: it cannot be started.
@@ -43,10 +43,10 @@ def opened(
     )
 
 
-def run(
+def run_program(
     line: list[str], limit_s: float, variables: Mapping[str, str] | None = None, text: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """As `subprocess.run` with captured text; after ``limit_s`` seconds the program and its children are killed.
+    """Run a program and return its output, as `subprocess.run`; it and its children are killed after ``limit_s``.
 
     variables: its environment; by default this process's. text: its standard input, which is empty by default. Bytes
     of its output that are not UTF-8 are replaced.
@@ -55,17 +55,17 @@ def run(
         subprocess.TimeoutExpired: it did not end in time.
         OSError: it cannot be started.
     """
-    process = opened(line, variables, reads=text is not None)
+    process = start_program(line, variables, reads=text is not None)
     try:
         output, errors = process.communicate(text, timeout=limit_s)
     except BaseException:
-        end(process)
+        kill_session(process)
         raise
     return subprocess.CompletedProcess(line, process.returncode, output, errors)
 
 
-def wait(process: "subprocess.Popen[Any]", limit_s: float) -> bool:
-    """Wait for a child process for at most ``limit_s`` seconds; returns whether it has ended, which is known at once.
+def wait_for_end(process: "subprocess.Popen[Any]", limit_s: float) -> bool:
+    """True if a child process ends within ``limit_s`` seconds; returns as soon as it has.
 
     `subprocess.Popen.wait` with a time limit looks 20 times per second, and notices the end up to 50 ms late.
     """
@@ -84,8 +84,8 @@ def wait(process: "subprocess.Popen[Any]", limit_s: float) -> bool:
     return process.poll() is not None
 
 
-def end(process: "subprocess.Popen[str]") -> str:
-    """Kill a process that leads its session, with its children; returns what is left on its standard error."""
+def kill_session(process: "subprocess.Popen[str]") -> str:
+    """Kill a process that leads its session, and its children; returns the rest of its standard error."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:

@@ -46,43 +46,43 @@ FIRST = {NULL: ["~", "n", "N", ""], BOOL: "tTfF", INT: "+-" + DIGITS, FLOAT: "+-
 Resolvers = dict[str | None, list[tuple[str, re.Pattern[str]]]]
 
 
-def _resolvers(declared: Mapping[str, str]) -> Resolvers:
-    """As PyYAML's: {first character of the scalar: [(tag, pattern)]}; the first pattern that matches counts."""
-    found: Resolvers = {}
+def _build_resolvers(declared: Mapping[str, str]) -> Resolvers:
+    """PyYAML's table of resolvers, {first character: [(tag, pattern)]}; the first matching pattern counts."""
+    resolvers: Resolvers = {}
     for tag, pattern in declared.items():
         for first in FIRST[tag]:
-            found.setdefault(first, []).append((tag, re.compile(rf"(?:{pattern})\Z")))
-    return found
+            resolvers.setdefault(first, []).append((tag, re.compile(rf"(?:{pattern})\Z")))
+    return resolvers
 
 
-RESOLVERS = _resolvers({**CORE, MERGE: "<<", AMBIGUOUS: DIFFERENT})
+RESOLVERS = _build_resolvers({**CORE, MERGE: "<<", AMBIGUOUS: DIFFERENT})
 
 
 class _Values(yaml.constructor.SafeConstructor):
-    """Values by the core schema, of nodes in which `fault` finds none."""
+    """Constructs values by the core schema from nodes in which `find_fault` finds nothing."""
 
-    def of_scalar(self, node: yaml.ScalarNode) -> Any:
-        """The value of a scalar that is no text."""
+    def construct_core_value(self, node: yaml.ScalarNode) -> Any:
+        """The value of a scalar that is not a text."""
         if node.tag == INT:
             return int(node.value, 0) if node.value[:2] in ("0o", "0x") else int(node.value)
         if node.tag == FLOAT:
-            return _float(node.value)
+            return _parse_float(node.value)
         return {"true": True, "false": False}.get(node.value.lower()) if node.tag == BOOL else None
 
 
 for _tag in CORE:
-    _Values.add_constructor(_tag, _Values.of_scalar)
+    _Values.add_constructor(_tag, _Values.construct_core_value)
 _Values.add_constructor(MERGE, yaml.constructor.SafeConstructor.construct_yaml_str)  # as a value
 
 
 class Loader(_Values, yaml.SafeLoader):
-    """On PyYAML's own parser."""
+    """Reads the core schema with PyYAML's own parser."""
 
     yaml_implicit_resolvers = RESOLVERS
 
 
 class FastLoader(_Values, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """On the parser in C, which is ten times faster."""
+    """Reads the core schema with the parser in C, ten times faster."""
 
     yaml_implicit_resolvers = RESOLVERS
 
@@ -96,72 +96,79 @@ class _Dumper(yaml.SafeDumper):
     }
 
 
-def dumped(content: Any, **options: Any) -> str:
-    """``content`` as YAML that is read back as it is; keys keep their order. options: of `yaml.dump`."""
+def dump_yaml(content: Any, **options: Any) -> str:
+    """``content`` as YAML text that is read back unchanged; keys keep their order. options: of `yaml.dump`."""
     text = yaml.dump(content, Dumper=_Dumper, sort_keys=False, **{"allow_unicode": True, **options})
     if re.search(LINE_ENDS, text):  # PyYAML writes them as they are, and reads a line end
         return yaml.dump(content, Dumper=_Dumper, sort_keys=False, **{**options, "allow_unicode": False})
     return text
 
 
-def fault(node: yaml.Node) -> str | None:
-    """Why a node cannot be read, with the remedy; None if it can. Nodes inside of it are not looked at."""
+def find_fault(node: yaml.Node) -> str | None:
+    """Why a single node cannot be read, with the remedy; None if it can. Nodes inside it are not checked."""
     if not isinstance(node, yaml.ScalarNode):
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
-        return None if node.tag == TAG + kind else _foreign(node.tag)
-    if not node.style and (found := MISPLACED.search(node.value)):
-        return invisible(found[0], node.value)
+        return None if node.tag == TAG + kind else _refuse_tag(node.tag)
+    if not node.style and (invisible := MISPLACED.search(node.value)):
+        return explain_invisible(invisible[0], node.value)
     if node.tag in (TEXT, MERGE):
         return None
     if node.tag not in (*CORE, AMBIGUOUS):
-        return _foreign(node.tag)
+        return _refuse_tag(node.tag)
     kinds = (INT, FLOAT) if node.tag == FLOAT else (node.tag,)  # !!float 1
     if not any(re.fullmatch(CORE.get(kind, "(?!)"), node.value) for kind in kinds):
         if re.fullmatch(DIFFERENT, node.value):
-            return _two_readings(node.value)
-        return f"not valid YAML: '{short(node.value)}' does not fit its tag {_shown(node.tag)}; leave the tag out"
-    if node.tag == FLOAT and not _fits_a_float(node.value):
-        return f"{short(node.value)} is too large or too small for a number of 64 bits"
+            return _explain_two_readings(node.value)
+        return (
+            f"not valid YAML: '{shorten(node.value)}' does not fit its tag {_format_tag(node.tag)}; leave the tag out"
+        )
+    if node.tag == FLOAT and not _fits_float(node.value):
+        return f"{shorten(node.value)} is too large or too small for a number of 64 bits"
     return None
 
 
-def invisible(character: str, text: str) -> str:
-    """Why a plain scalar with an invisible character at its begin, its end or after a blank or colon is refused."""
-    shown = short(text.replace(character, f"<U+{ord(character):04X}>"))
-    return f"{shown} has an invisible character (U+{ord(character):04X}); write a blank, or put the text in quotes"
+def explain_invisible(character: str, text: str) -> str:
+    """Message that refuses a scalar with an invisible character at its begin or end, or after a blank or colon."""
+    visible_text = shorten(text.replace(character, f"<U+{ord(character):04X}>"))
+    return (
+        f"{visible_text} has an invisible character (U+{ord(character):04X}); write a blank, or put the text in quotes"
+    )
 
 
-def short(text: str) -> str:
-    """The begin of a long scalar."""
+def shorten(text: str) -> str:
+    """The first 40 characters of a scalar."""
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-def _foreign(tag: str) -> str:
-    return f"not valid YAML: the tag {_shown(tag)} is not of YAML's core schema; leave it out"
+def _refuse_tag(tag: str) -> str:
+    """Message that refuses a tag outside the core schema."""
+    return f"not valid YAML: the tag {_format_tag(tag)} is not of YAML's core schema; leave it out"
 
 
-def _shown(tag: str) -> str:
-    return f"!!{tag.removeprefix(TAG)}" if tag.startswith(TAG) else short(tag)
+def _format_tag(tag: str) -> str:
+    """A tag as it is written in YAML, such as ``!!int``."""
+    return f"!!{tag.removeprefix(TAG)}" if tag.startswith(TAG) else shorten(tag)
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
+    """The number of a float scalar or an octal or hexadecimal integer."""
     return float(int(text, 0)) if text[:2] in ("0o", "0x") else float(re.sub(r"\.(?=[iInN])", "", text))
 
 
-def _fits_a_float(text: str) -> bool:
-    """Whether the number is not rounded to infinity, nor to zero."""
+def _fits_float(text: str) -> bool:
+    """True if a number is rounded neither to infinity nor to zero."""
     if re.search("[iInN]", text):  # .inf, .nan
         return True
     try:
-        value = _float(text)
+        value = _parse_float(text)
     except OverflowError:
         return False
     return math.isfinite(value) and (value != 0 or not re.search("[1-9]", re.split("[eE]", text)[0]))
 
 
-def _two_readings(text: str) -> str:
-    """What a scalar that YAML 1.1 and 1.2 read differently may mean, and how to write each of both."""
-    shown, quoted = short(text), f"'{short(text)}'"
+def _explain_two_readings(text: str) -> str:
+    """Message with what a scalar means in YAML 1.1 and in 1.2, and how to write either."""
+    short_text, quoted = shorten(text), f"'{shorten(text)}'"
     try:
         of_1_1 = yaml.SafeLoader(text).get_single_data()
     except (yaml.YAMLError, ValueError, OverflowError):
@@ -175,4 +182,4 @@ def _two_readings(text: str) -> str:
         else:
             readings.append(f"a {'text' if isinstance(value, str) else 'date'} in YAML {version}")
     choices = [*dict.fromkeys(reversed(values)), f"{quoted} in quotes for the text"]
-    return f"{shown} is {' and '.join(readings)}; write {' or '.join(choices)}"
+    return f"{short_text} is {' and '.join(readings)}; write {' or '.join(choices)}"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core.csv_files import FINITE, NAME, NUMBER, REMEDY, TEXT, WHOLE, checked_rows, read_csv, text_of
+from study.core.csv_files import FINITE, NAME, NUMBER, REMEDY, TEXT, WHOLE, parse_checked_rows, read_csv, read_csv_text
 from study.core.files import AnyPath
 
 MOST_CHARACTERS = 2_000_000  # of a longer file, pandas reads so much faster that its import is worth it
@@ -48,7 +48,7 @@ def read_columns(
     others: Callable[[str], str | None] = lambda _: None,
     remedy: str = REMEDY,
 ) -> Columns:
-    """The columns of a CSV file, as `study.core.csv_files.read_csv` would give them.
+    """Columns of a CSV file as NumPy arrays, equal to those of `study.core.csv_files.read_csv`.
 
     Args:
         path: the file.
@@ -59,34 +59,34 @@ def read_columns(
     Raises:
         StudyError: as `read_csv`.
     """
-    found = _plainly_read(path, kinds, others)
-    if found is not None:
-        return found
+    columns = _read_plain_columns(path, kinds, others)
+    if columns is not None:
+        return columns
     frame = read_csv(path, kinds, others, remedy)
-    of = {str(name): kind for name in frame if (kind := kinds.get(str(name)) or others(str(name)))}
-    return Columns(len(frame), {name: _array(frame[name], kind) for name, kind in of.items()})
+    kind_by_name = {str(name): kind for name in frame if (kind := kinds.get(str(name)) or others(str(name)))}
+    return Columns(len(frame), {name: _convert_series(frame[name], kind) for name, kind in kind_by_name.items()})
 
 
-def _plainly_read(path: AnyPath, kinds: Mapping[str, str], others: Callable[[str], str | None]) -> Columns | None:
-    """The columns; None for a file that only pandas can read, or that must be refused."""
+def _read_plain_columns(path: AnyPath, kinds: Mapping[str, str], others: Callable[[str], str | None]) -> Columns | None:
+    """The columns, read without pandas; None if only pandas can read the file, or it must be refused."""
     try:
-        text = text_of(Path(path))
+        text = read_csv_text(Path(path))
         if len(text) > MOST_CHARACTERS:
             return None
-        names, *rows = checked_rows(text)
+        names, *rows = parse_checked_rows(text)
     except (OSError, ValueError):
         return None
-    of = {name: kind for name in names if (kind := kinds.get(name) or others(name))}
-    if not of.keys() >= kinds.keys():
+    kind_by_name = {name: kind for name in names if (kind := kinds.get(name) or others(name))}
+    if not kind_by_name.keys() >= kinds.keys():
         return None
     by_name = dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
-    values = {name: _plain(by_name[name], kind) for name, kind in of.items()}
-    whole = {name: each for name, each in values.items() if each is not None}
-    return Columns(len(rows), whole) if len(whole) == len(values) else None
+    values = {name: _convert_plain_cells(by_name[name], kind) for name, kind in kind_by_name.items()}
+    complete = {name: each for name, each in values.items() if each is not None}
+    return Columns(len(rows), complete) if len(complete) == len(values) else None
 
 
-def _plain(cells: Sequence[str], kind: str) -> NDArray[Any] | None:
-    """The values of a column, None if one is not plainly of its kind. As with pandas, integers alone are int64."""
+def _convert_plain_cells(cells: Sequence[str], kind: str) -> NDArray[Any] | None:
+    """A column's cells as an array, integers alone as int64 like pandas; None if one is not plainly of its kind."""
     if kind not in READ_HERE:
         return None
     if kind in (TEXT, NAME):
@@ -100,8 +100,8 @@ def _plain(cells: Sequence[str], kind: str) -> NDArray[Any] | None:
     return None if np.isinf(values).any() else values
 
 
-def _array(column: Any, kind: str) -> NDArray[Any]:
-    """A column of pandas as `Columns` has it."""
+def _convert_series(column: Any, kind: str) -> NDArray[Any]:
+    """A pandas column as an array of the types of `Columns`."""
     if kind in (TEXT, NAME):
         return np.array([None if isinstance(each, float) else each for each in column], dtype=object)
     return np.asarray(column.to_numpy())

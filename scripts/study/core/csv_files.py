@@ -32,7 +32,7 @@ def read_csv(
     remedy: str = REMEDY,
     may_be_empty: bool = False,
 ) -> pd.DataFrame:
-    """The table in a CSV file as a data frame; empty cells are missing, and numbers are the nearest ones.
+    """The table of a CSV file as a data frame; empty cells are missing, numbers are rounded correctly.
 
     Args:
         path: the file, or its open text.
@@ -46,18 +46,18 @@ def read_csv(
             a column of ``kinds``, or has a value that is not of its column's kind.
     """
     try:
-        text = path.read() if isinstance(path, io.TextIOBase) else text_of(Path(str(path)))
+        text = path.read() if isinstance(path, io.TextIOBase) else read_csv_text(Path(str(path)))
         if may_be_empty and len(text.strip().splitlines()) < 2:
             return pd.DataFrame()
-        names = _checked_names(text)
+        names = _read_names(text)
         missing = [name for name in kinds or {} if name not in names]
         if missing:
             raise ValueError(f"line 1: there is no column {missing[0]!r}; the file has {', '.join(names)}")
-        of = {name: kind for name in names if (kind := (kinds or {}).get(name) or others(name))}
-        texts = {name: str for name, kind in of.items() if kind in (TEXT, NAME)}
+        kind_by_name = {name: kind for name in names if (kind := (kinds or {}).get(name) or others(name))}
+        texts = {name: str for name, kind in kind_by_name.items() if kind in (TEXT, NAME)}
         frame = pd.read_csv(io.StringIO(text), dtype=texts, low_memory=False, float_precision="round_trip",
                             keep_default_na=False, na_values=[""], skip_blank_lines=False)  # fmt: skip
-        for name, kind in of.items():
+        for name, kind in kind_by_name.items():
             _check_kind(frame[name], kind, text)
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
@@ -72,40 +72,40 @@ def read_rows(path: AnyPath, names: Iterable[str]) -> list[dict[str, str]]:
     return frame.fillna("").to_dict("records")
 
 
-def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Tables from several files below one another, with the columns of all; a table without columns if there are none.
+def stack_tables(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """One table with the rows of all tables and the columns of any; without columns if there are none.
 
     A column without a value in one of them has the type of its values in the others.
     """
-    given = list(frames)
-    columns = list(dict.fromkeys(name for frame in given for name in frame))
-    with_values = [known for frame in given if len(known := frame.dropna(axis="columns", how="all"))]
+    tables = list(frames)
+    columns = list(dict.fromkeys(name for frame in tables for name in frame))
+    with_values = [filled for frame in tables if len(filled := frame.dropna(axis="columns", how="all"))]
     return (pd.concat(with_values, ignore_index=True) if with_values else pd.DataFrame()).reindex(columns=columns)
 
 
-def text_of(path: Path) -> str:
-    """The file's text; its line ends are kept."""
+def read_csv_text(path: Path) -> str:
+    """The text of a file with its line ends unchanged."""
     with open(path, encoding="utf-8", newline="") as handle:
         return handle.read()
 
 
-def _checked_names(text: str) -> list[str]:
-    """The names of the columns; raises as `checked_rows`."""
+def _read_names(text: str) -> list[str]:
+    """The names of the columns, after all rows are checked as by `parse_checked_rows`."""
     names: list[str] = []
-    for row in checked_rows(text):
+    for row in parse_checked_rows(text):
         names = names or row
     return names
 
 
-def checked_rows(text: str) -> Iterator[list[str]]:
-    """The names of the columns, then each row; raises ValueError for what pandas would read in another way."""
+def parse_checked_rows(text: str) -> Iterator[list[str]]:
+    """Yield the column names, then each row; raises ValueError for what pandas would read differently."""
     if "\0" in text:
         raise ValueError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1}: there is a zero byte")
     names: list[str] | None = None
-    for number, row in rows_of(text):
+    for number, row in parse_rows(text):
         if names is None:
             names = row
-            check_names(names)
+            check_column_names(names)
         elif len(row) != len(names):
             raise ValueError(f"line {number}: {len(row)} values, but line 1 has {len(names)}")
         yield row
@@ -113,8 +113,8 @@ def checked_rows(text: str) -> Iterator[list[str]]:
         raise ValueError("the file is empty")
 
 
-def rows_of(text: str, delimiter: str = ",") -> Iterable[tuple[int, list[str]]]:
-    """(line, cells) of each row; raises ValueError with the line for what is no CSV."""
+def parse_rows(text: str, delimiter: str = ",") -> Iterable[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row; raises ValueError with the line if the text is not CSV."""
     longest = csv.field_size_limit(LONGEST_CELL)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -127,58 +127,59 @@ def rows_of(text: str, delimiter: str = ",") -> Iterable[tuple[int, list[str]]]:
         csv.field_size_limit(longest)
 
 
-def check_names(names: list[str], line: int = 1) -> None:
-    """Raise ValueError for names of columns, on a line, that are empty or not distinct."""
+def check_column_names(names: list[str], line: int = 1) -> None:
+    """Raise ValueError if a column name is empty or not unique. line: where the names stand."""
     if not names:
         raise ValueError(f"line {line}: the line is empty; names of columns are expected")
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for column, name in enumerate(names, 1):
         if not name.strip() or name.startswith("\ufeff"):
             raise ValueError(f"line {line}: column {column} has no plain name: {name!r}")
-        if name in seen:
+        if name in earlier_names:
             raise ValueError(f"line {line}: there are two columns {name!r}")
-        seen.add(name)
+        earlier_names.add(name)
 
 
 def _check_kind(column: pd.Series, kind: str, text: str) -> None:
-    """Raise ValueError for the first value of ``column`` that is not of its kind."""
-    if kind == TEXT or _is_plainly(column, kind):
+    """Raise ValueError for the first value of a column that is not of its kind."""
+    if kind == TEXT or _has_number_type(column, kind):
         return
-    wrong = _wrong(column, kind)
+    wrong = _find_wrong_values(column, kind)
     if not wrong.any():
         return
     place = int(wrong.to_numpy().argmax())
-    line = next(line for index, (line, _) in enumerate(rows_of(text)) if index == place + 1)
+    line = next(line for index, (line, _) in enumerate(parse_rows(text)) if index == place + 1)
     raise ValueError(f"line {line}, column {column.name!r}: {str(column.iloc[place])[:40]!r} is not {kind}")
 
 
-def _is_plainly(column: pd.Series, kind: str) -> bool:
-    """Whether all values are of a kind of number by their type alone, which needs no look at each."""
-    held = getattr(column.dtype, "kind", "")
-    if kind == FINITE and held == "f":
+def _has_number_type(column: pd.Series, kind: str) -> bool:
+    """True if a column's type alone shows that all values are of a kind of number, without looking at each."""
+    type_kind = getattr(column.dtype, "kind", "")
+    if kind == FINITE and type_kind == "f":
         return not np.isinf(column.to_numpy()).any()
-    return held in {NUMBER: "iuf", FINITE: "iu", WHOLE: "i"}.get(kind, "")
+    return type_kind in {NUMBER: "iuf", FINITE: "iu", WHOLE: "i"}.get(kind, "")
 
 
-def _wrong(column: pd.Series, kind: str) -> pd.Series:
-    """Which values of ``column`` are not of a kind."""
+def _find_wrong_values(column: pd.Series, kind: str) -> pd.Series:
+    """Mask of a column's values that are not of a kind."""
     if kind == NAME:
         return column.isna()
     if kind == FLAG:
         return column.notna() & ~column.astype(str).isin(("True", "False"))
-    if _is(column, "bool"):
+    if _has_type(column, "bool"):
         return column.notna()
-    if kind == FINITE and _is(column, "numeric"):
+    if kind == FINITE and _has_type(column, "numeric"):
         return np.isinf(column)
-    numbers = column if _is(column, "numeric") else pd.to_numeric(column.astype(str), errors="coerce")
+    numbers = column if _has_type(column, "numeric") else pd.to_numeric(column.astype(str), errors="coerce")
     wrong = numbers.isna() & column.notna()
     if kind == FINITE:
         wrong |= np.isinf(numbers.astype(float))
     if kind == WHOLE:
         wrong = numbers.isna() | (numbers % 1 != 0)
-    held = _is(column, "signed_integer") if kind == WHOLE else _is(column, "numeric")
-    return wrong if held or wrong.any() else column.notna()  # numbers that no type of numpy holds
+    has_type = _has_type(column, "signed_integer") if kind == WHOLE else _has_type(column, "numeric")
+    return wrong if has_type or wrong.any() else column.notna()  # numbers that no type of numpy holds
 
 
-def _is(column: pd.Series, what: str) -> bool:
+def _has_type(column: pd.Series, what: str) -> bool:
+    """True if a column has a type of pandas, such as ``numeric``."""
     return bool(getattr(pd.api.types, f"is_{what}_dtype")(column))

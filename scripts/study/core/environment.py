@@ -34,65 +34,66 @@ SET = {
     "KERAS_HOME": os.devnull,  # holds no keras.json, which would set the layout, number type and epsilon of models
 }
 # Of each rank, by the run itself: `study.launch.variables`, so that a machine's file cannot set them.
-OF_RUNS = (*SET, "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "STUDY_")
+SET_PER_RUN = (*SET, "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "STUDY_")
 # Begins of names of variables that a site needs to run at all. They are kept, and the record shows them.
 RECORDED = ("LD_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "UCX_", "FI_", "MPICH_", "I_MPI_", "MV2_", "HDF5_",
             "HSA_", "ZE_", "SYCL_")  # fmt: skip
-ALWAYS_TOLD = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: records of earlier versions tell none
+ALWAYS_RECORDED = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # also if they are not set: records of earlier versions tell none
 # Files that steer as variables do (NCCL's and Open MPI's documentation); the record shows them too.
 FILES = ("~/.nccl.conf", "/etc/nccl.conf", "~/.openmpi/mca-params.conf")
 LONGEST_FILE = 2000  # characters of a file in a record
 SESSION = "STUDY_SESSION"  # variable that identifies the Snakemake that started a job
 
 
-def search_path() -> str:
-    """PATH with this Python's own folder first, so that its ``python`` and ``horovodrun`` are found first."""
+def build_search_path() -> str:
+    """PATH with this Python's folder first, so that its ``python`` and ``horovodrun`` are found first."""
     own = str(Path(sys.executable).parent)
     others = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and folder != own]
     return os.pathsep.join([own, *others])
 
 
-def measuring(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that measures: ``variables`` as declared above, whatever the shell exported."""
-    kept = {name: value for name, value in variables.items() if not is_cleared(name)}
-    own = isolation.own_entries(variables.get("PYTHONPATH", ""))
-    return {**kept, **({"PYTHONPATH": own} if own else {}), **SET}
+def build_measuring_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that measures: ``variables`` without all that steers training."""
+    kept_variables = {name: value for name, value in variables.items() if not is_cleared(name)}
+    own_path = isolation.keep_own_entries(variables.get("PYTHONPATH", ""))
+    return {**kept_variables, **({"PYTHONPATH": own_path} if own_path else {}), **SET}
 
 
 def is_cleared(name: str) -> bool:
-    """Whether a variable is taken from the machine's file or the run only, not from the shell."""
+    """True if a variable comes from the machine's file or the run only, never from the shell."""
     return name.startswith(STEERING) and name not in NOT_CLEARED
 
 
-def steering(variables: Mapping[str, str]) -> dict[str, str]:
-    """What steers training, sorted by name, for the record: of ``variables``, of `FILES`, and of this process.
+def collect_steering(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables, settings in `FILES` and scheduling that steer training, sorted by name, for the record.
 
     What is the same in all runs (`SET`) is left out, and so is PYTHONPATH, which `study.core.isolation` checks.
     """
     left_out = (*SET, *NOT_CLEARED, "PYTHONPATH")
-    found = {
+    steering_variables = {
         name: value
         for name, value in variables.items()
         if name.startswith((*STEERING, *RECORDED)) and name not in left_out
     }
-    return dict(sorted({**dict.fromkeys(ALWAYS_TOLD, ""), **found, **_of_files(), **_of_scheduling()}.items()))
+    always = dict.fromkeys(ALWAYS_RECORDED, "")
+    return dict(sorted({**always, **steering_variables, **_read_setting_files(), **_describe_scheduling()}.items()))
 
 
-def _of_scheduling() -> dict[str, str]:
-    """A priority other than the usual one, and another scheduling policy, which processes that are started inherit."""
+def _describe_scheduling() -> dict[str, str]:
+    """Priority and scheduling policy of this process where they are not the usual ones; children inherit them."""
     nice, policy = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
     names = {os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle", os.SCHED_FIFO: "fifo", os.SCHED_RR: "round robin"}
     return {**({"nice": str(nice)} if nice else {}), **({"scheduling": names[policy]} if policy in names else {})}
 
 
-def tells(steering: Mapping[str, str], name: str) -> bool:
-    """Whether a record's ``steering`` tells if ``name`` was set; earlier versions told no more than `STEERING`."""
-    return name.startswith(STEERING) or ALWAYS_TOLD[0] in steering
+def is_recorded(steering: Mapping[str, str], name: str) -> bool:
+    """True if a record's ``steering`` would show ``name`` if it was set; older records have only `STEERING`."""
+    return name.startswith(STEERING) or ALWAYS_RECORDED[0] in steering
 
 
-def _of_files() -> dict[str, str]:
-    """{file: its settings, one per line, without comments} of `FILES` that are there."""
-    found = {}
+def _read_setting_files() -> dict[str, str]:
+    """{file: its settings, one a line, without comments} of the existing `FILES`."""
+    settings_by_file = {}
     for name in FILES:
         try:
             lines = Path(name).expanduser().read_text(encoding="utf-8", errors="backslashreplace").splitlines()
@@ -100,26 +101,27 @@ def _of_files() -> dict[str, str]:
             continue
         settings = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if settings:
-            found[name] = "\n".join(settings)[:LONGEST_FILE]
-    return found
+            settings_by_file[name] = "\n".join(settings)[:LONGEST_FILE]
+    return settings_by_file
 
 
-def keep_only(names: Iterable[str]) -> None:
+def keep_only_variables(names: Iterable[str]) -> None:
     """Remove all other variables from this process's environment."""
     for name in os.environ.keys() - set(names):
         del os.environ[name]
 
 
 def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
-    """Make ``python $SCRIPTS/NAME.py`` in jobs use this Python, unless a conda environment precedes it in PATH.
+    """Set this process's environment so that jobs use this Python, unless a conda environment precedes it.
 
     account: the account of batch jobs, if the configuration names one. is_main_process: whether this is the Snakemake
-    that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers (`measuring`).
+    that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers, see
+    `build_measuring_environment`.
     """
-    clean = measuring(os.environ)
-    keep_only(clean)
+    clean = build_measuring_environment(os.environ)
+    keep_only_variables(clean)
     os.environ.update(clean)
-    os.environ["PATH"] = search_path()
+    os.environ["PATH"] = build_search_path()
     os.environ["SCRIPTS"] = str(SCRIPTS)
     if is_main_process or SESSION not in os.environ:
         os.environ[SESSION] = f"{time.time_ns()}.{os.getpid()}"

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 
-from study.core.wording import one_line
+from study.core.wording import to_one_line
 
 LONGEST = 1200  # characters of a message
 OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?")  # in TensorFlow's messages
@@ -15,8 +15,8 @@ class StudyError(Exception):
     """An error that the user can fix: the message names the place, what was expected and what to do, on one line."""
 
     def __str__(self) -> str:
-        """On one line and shortened: messages of other libraries may have line ends or be very long."""
-        return one_line(super().__str__(), LONGEST)
+        """The message on one line, shortened: those of libraries may be long or have line ends."""
+        return to_one_line(super().__str__(), LONGEST)
 
     @property
     def lines(self) -> list[str]:
@@ -25,10 +25,10 @@ class StudyError(Exception):
 
 
 class StudyErrors(StudyError):
-    """Several errors, found together; each is one line."""
+    """Several errors found together, one line each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = [one_line(line, LONGEST) for line in lines]
+        self._lines = [to_one_line(line, LONGEST) for line in lines]
         super().__init__("; ".join(self._lines))
 
     @property
@@ -38,7 +38,7 @@ class StudyErrors(StudyError):
 
 
 def exit_with_message(main: Callable[[], object]) -> None:
-    """Run a script's ``main``; a `StudyError` or `OSError` becomes a line on standard error and exit code 1.
+    """Run a script's ``main``; a `StudyError` or `OSError` ends it with one line on standard error and exit code 1.
 
     Where the reader of standard output has ended, as ``| head`` does, the script ends too, without a message. Ctrl-C is
     no error: it ends the script with exit code 130, as shells have it.
@@ -61,6 +61,6 @@ def exit_with_message(main: Callable[[], object]) -> None:
         sys.exit(1)
 
 
-def said(error: BaseException) -> str:
-    """What a library's error says: the text, without the names of TensorFlow's operations."""
+def extract_message(error: BaseException) -> str:
+    """The text of a library's error, without the names of TensorFlow's operations."""
     return OPERATIONS.sub("", str(getattr(error, "message", error))).strip()

@@ -1,26 +1,27 @@
 """The fields of the run record and the columns of the CSV files, each declared once in config/fields/.
 
-The record's schema, the columns of ``runs.csv`` and ``loading.csv``, of a run's ``history.csv`` and ``members.csv``,
-their types for readers and the page docs/reference/columns.md follow from a declaration. A line there and the code that
-fills it add a field.
+The schemas of the record and of what each rank measures, the columns of ``runs.csv`` and ``loading.csv``, of a run's
+``history.csv`` and ``members.csv``, their types for readers and the page docs/reference/columns.md follow from a
+declaration. A line there and the code that fills it add a field.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from study.core import checked, csv_files, units
+from study.core import csv_files, units, validation
 from study.core.paths import CONFIG
 
 FOLDER = CONFIG / "fields"
-OF_RUNS = ("run", "training", "input", "power", "timeline", "host")  # files, in the order of the columns
-OF_LOADS = ("loads",)
-OF_EPOCHS = ("epochs",)  # history.csv
-OF_MEMBERS = ("members",)  # members.csv
+RUN_FILES = ("run", "training", "input", "power", "timeline", "host")  # files, in the order of the columns
+LOAD_FILES = ("loads",)
+EPOCH_FILES = ("epochs",)  # history.csv
+MEMBER_FILES = ("members",)  # members.csv
 TEXT, FLAG, WHOLE, NUMBER = "text", "true or false", "integer", "number"  # types of columns
 FLAG_OR_TEXT = "true, false or text"  # of a grid key
 # {type: (JSON schema of a value, type of its column)}
@@ -47,12 +48,12 @@ CSV_KINDS = {
 }
 NESTED = (dict, list)  # values that fill no column
 FILE_NAME = {"pattern": "^[^/]+$", "not": {"enum": [".", ".."]}}
-OF_WHOLE_RUN = ("_s", "_w", "_j", "_js")  # ends of names: such columns are empty for a run in several pieces
+WHOLE_RUN_ENDS = ("_s", "_w", "_j", "_js")  # ends of names: such columns are empty for a run in several pieces
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field, declared once; everything else about it is derived from this.
+    """One declared field, from which everything else about it is derived.
 
     Args:
         name: its key in the record, within its section's.
@@ -73,6 +74,7 @@ class Field:
         alike: what runs with several values are, which are then not compared. freed_by: the grid keys that may change
             it.
         result: whether it is empty in a run that a check failed; of a section, whether it is.
+        of_ranks: whether metrics.json has it for each rank and server, under the name of the column.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Field:
     alike: str = ""
     freed_by: tuple[str, ...] = ()
     result: bool = False
+    of_ranks: bool = False
 
     @property
     def column_type(self) -> str:
@@ -105,36 +108,36 @@ class Field:
     @property
     def column_unit(self) -> str | None:
         """The unit of its column; None without one."""
-        return self.unit or units.of_column(self.column or self.name)
+        return self.unit or units.find_unit(self.column or self.name)
 
     @property
     def is_of_whole_run(self) -> bool:
-        """Whether its column is empty for a run that was trained in several pieces."""
-        return self.of_last_piece or (self.column or "").endswith(OF_WHOLE_RUN)
+        """True if its column is empty for a run that was trained in several pieces."""
+        return self.of_last_piece or (self.column or "").endswith(WHOLE_RUN_ENDS)
 
     @property
     def text(self) -> str:
-        """Its meaning, and when it is empty."""
+        """Its meaning and when it is empty, in words."""
         return f"{self.meaning}; empty {self.empty}" if self.empty else self.meaning
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its value in the record."""
-        found = {**TYPES[self.type][0], **({"description": self.meaning} if self.meaning else {})}
+        value_schema = {**TYPES[self.type][0], **({"description": self.meaning} if self.meaning else {})}
         if self.choices:
-            found["enum"] = [*self.choices, *([None] if self.empty else [])]
+            value_schema["enum"] = [*self.choices, *([None] if self.empty else [])]
         if self.pattern:
-            found["pattern"] = self.pattern
+            value_schema["pattern"] = self.pattern
         if self.least:
-            found["minItems"] = self.least
+            value_schema["minItems"] = self.least
         if self.of:
-            found["items" if self.type == "list" else "additionalProperties"] = self.of.schema()
+            value_schema["items" if self.type == "list" else "additionalProperties"] = self.of.schema()
         if self.keys or self.file_names:
-            found["propertyNames"] = FILE_NAME if self.file_names else {"enum": list(self.keys)}
+            value_schema["propertyNames"] = FILE_NAME if self.file_names else {"enum": list(self.keys)}
         if self.type == "group":
-            found |= group_schema(self.fields, self.others)
-        if self.empty and "type" in found:
-            found["type"] = [found["type"], "null"]
-        return found
+            value_schema |= build_group_schema(self.fields, self.others)
+        if self.empty and "type" in value_schema:
+            value_schema["type"] = [value_schema["type"], "null"]
+        return value_schema
 
 
 @dataclass(frozen=True)
@@ -155,27 +158,27 @@ class Section:
 
     @property
     def in_record(self) -> tuple[Field, ...]:
-        """The fields that are keys of the record: the section's own one, or all of its fields."""
+        """The fields that are keys of the record: one for the section's key, else all of its fields."""
         stored = tuple(each for each in self.fields if not each.derived)
         if self.key is None:
             return stored
         group = Field(self.key, "group", self.title, self.empty, fields=stored, others=self.others)
         return (group,)
 
-    def stored(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """{column: value} of its fields as they are in a record, but for lists and mappings; None if they are not."""
+    def extract_columns(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """{column: value} of its fields in a record; None for lists, mappings and missing values."""
         empty, names = self._columns
         values: dict[str, Any] = dict(empty)
-        found = record if self.key is None else record.get(self.key) or {}
-        for column, name in names if found else ():
-            value = found.get(name)
+        content = record if self.key is None else record.get(self.key) or {}
+        for column, name in names if content else ():
+            value = content.get(name)
             if value is not None and not isinstance(value, NESTED):
                 values[column] = value
         return values
 
     @functools.cached_property
     def _columns(self) -> tuple[dict[str, None], list[tuple[str, str]]]:
-        """All columns, empty, and (column, its key in the record) of those that are not derived.
+        """Names of all columns with None, and (column, key in the record) of those that are not derived.
 
         Made once, as tables read thousands of records.
         """
@@ -185,8 +188,8 @@ class Section:
         ]
 
 
-def group_schema(fields: tuple[Field, ...], others: Field | None = None) -> dict[str, Any]:
-    """The JSON Schema of a mapping with these keys; with ``others`` it need not have all of them."""
+def build_group_schema(fields: tuple[Field, ...], others: Field | None = None) -> dict[str, Any]:
+    """JSON Schema of a mapping with these keys; with ``others`` none is required."""
     return {
         "type": "object",
         "additionalProperties": others.schema() if others else False,
@@ -196,71 +199,90 @@ def group_schema(fields: tuple[Field, ...], others: Field | None = None) -> dict
 
 
 @functools.cache
-def sections(files: tuple[str, ...] = OF_RUNS) -> tuple[Section, ...]:
-    """The declarations in files of config/fields/."""
-    return tuple(_section(given) for name in files for given in checked.load_yaml(FOLDER / f"{name}.yaml")["sections"])
+def load_sections(files: tuple[str, ...] = RUN_FILES) -> tuple[Section, ...]:
+    """The sections declared in files of config/fields/."""
+    contents = [validation.read_yaml(FOLDER / f"{name}.yaml") for name in files]
+    return tuple(_parse_section(declaration) for content in contents for declaration in content["sections"])
 
 
-def _section(given: dict[str, Any]) -> Section:
-    prefix, own = given.get("prefix", ""), {}
-    for name, declared in given["fields"].items():
+def _parse_section(declaration: dict[str, Any]) -> Section:
+    """A section from its declaration."""
+    prefix, fields = declaration.get("prefix", ""), {}
+    for name, declared in declaration["fields"].items():
         column = declared.get("column", f"{prefix}{name}")
-        own[name] = {**declared, "column": column or None}
-    others = _declared("", given["others"]) if "others" in given else None
-    return Section(**{**given, "fields": tuple(_declared(*each) for each in own.items()), "others": others})
+        fields[name] = {**declared, "column": column or None}
+    others = _parse_field("", declaration["others"]) if "others" in declaration else None
+    return Section(**{**declaration, "fields": tuple(_parse_field(*each) for each in fields.items()), "others": others})
 
 
-def _declared(name: str, given: str | dict[str, Any]) -> Field:
+def _parse_field(name: str, declaration: str | dict[str, Any]) -> Field:
     """A field from its declaration, which may be its type alone."""
-    keys: dict[str, Any] = {"type": given} if isinstance(given, str) else dict(given)
+    keys: dict[str, Any] = {"type": declaration} if isinstance(declaration, str) else dict(declaration)
     for part in ("of", "others"):
         if part in keys:
-            keys[part] = _declared("", keys[part])
-    keys["fields"] = tuple(_declared(*each) for each in keys.get("fields", {}).items())
+            keys[part] = _parse_field("", keys[part])
+    keys["fields"] = tuple(_parse_field(*each) for each in keys.get("fields", {}).items())
     for part in ("choices", "keys", "freed_by"):
         keys[part] = tuple(keys.get(part, ()))
     return Field(name, **keys)
 
 
-def record_fields() -> Iterator[Field]:
+def list_record_fields() -> Iterator[Field]:
     """The fields at the top level of a record."""
-    for section in sections():
+    for section in load_sections():
         yield from section.in_record
 
 
-def record_schema() -> dict[str, Any]:
+def build_record_schema() -> dict[str, Any]:
     """The JSON Schema of a record; any ``parameters`` fit it."""
-    return group_schema(tuple(record_fields()))
+    return build_group_schema(tuple(list_record_fields()))
 
 
-def results() -> tuple[str, ...]:
-    """The keys of a record that are empty in a run that a check failed."""
-    return tuple(section.key or each.name for section in sections() for each in section.in_record
+@functools.cache
+def metrics_schema() -> dict[str, Any]:
+    """The JSON Schema of metrics.json, with the fields that each rank and server measures; any may be null there."""
+    schema = copy.deepcopy(validation.read_schema("metrics"))
+    measured = (each for each in _list_fields_with_column((*RUN_FILES, *EPOCH_FILES)) if each.of_ranks)
+    schema["$defs"]["process"]["properties"] = {
+        str(each.column): {**TYPES[each.type][0], "type": ["number", "null"]}  # of counts the mean over the epochs
+        for each in measured
+    }
+    return schema
+
+
+def list_result_keys() -> tuple[str, ...]:
+    """Keys of a record that are empty in a run that failed a check."""
+    return tuple(section.key or each.name for section in load_sections() for each in section.in_record
                  if section.result or each.result)  # fmt: skip
 
 
 @functools.cache
-def columns(files: tuple[str, ...] = OF_RUNS) -> dict[str, Field]:
-    """{name of a column: its field}, in the order of the table, without those of `patterns`."""
-    return {each.column: each for each in _with_column(files) if each.column and not is_pattern(each)}
+def list_columns(files: tuple[str, ...] = RUN_FILES) -> dict[str, Field]:
+    """{column: its field} in the order of the table, without those of `list_column_patterns`."""
+    return {each.column: each for each in _list_fields_with_column(files) if each.column and not is_pattern(each)}
 
 
 @functools.cache
-def patterns() -> dict[str, Field]:
-    """{regular expression: field} of columns of which there are several, such as one for each message size."""
-    return {f"^{re.sub('<[a-z]+>', '[0-9]+', each.name)}$": each for each in _with_column(OF_RUNS) if is_pattern(each)}
+def list_column_patterns() -> dict[str, Field]:
+    """{regular expression: field} of fields with several columns, such as one for each message size."""
+    return {
+        f"^{re.sub('<[a-z]+>', '[0-9]+', each.name)}$": each
+        for each in _list_fields_with_column(RUN_FILES)
+        if is_pattern(each)
+    }
 
 
 def is_pattern(declared: Field) -> bool:
-    """Whether a field stands for several columns: its name has a part in angle brackets."""
+    """True if a field stands for several columns: its name has a part in angle brackets."""
     return "<" in declared.name
 
 
-def _with_column(files: tuple[str, ...]) -> Iterator[Field]:
-    for section in sections(files):
+def _list_fields_with_column(files: tuple[str, ...]) -> Iterator[Field]:
+    """The fields with a column, in the order of the table."""
+    for section in load_sections(files):
         yield from (each for each in section.fields if each.column)
 
 
-def section(name: str) -> Section:
-    """The section with a key of the record, or with a title."""
-    return next(each for each in sections() if name in (each.key, each.title))
+def find_section(name: str) -> Section:
+    """The section with this key of the record or this title."""
+    return next(each for each in load_sections() if name in (each.key, each.title))

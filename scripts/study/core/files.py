@@ -24,7 +24,7 @@ SMALL = 2**16  # bytes of a file that is read at once
 
 
 @contextlib.contextmanager
-def written_aside(path: AnyPath) -> Iterator[Path]:
+def write_aside(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
 
     A file that exists under its own name is therefore whole. On an error the temporary file is removed; those that
@@ -36,8 +36,8 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     lock = os.open(aside, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
     try:
-        with naming(path):
-            locks.attempt(lock)  # where there are no locks, those that killed processes left stay
+        with name_file_in_errors(path):
+            locks.try_lock(lock)  # where there are no locks, those that killed processes left stay
             yield aside
             with open(aside, "rb") as handle:
                 os.fsync(handle.fileno())
@@ -48,8 +48,8 @@ def written_aside(path: AnyPath) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def naming(path: AnyPath) -> Iterator[None]:
-    """Around writing ``path``: an `OSError` that names no file, such as from a full disk, names this one."""
+def name_file_in_errors(path: AnyPath) -> Iterator[None]:
+    """Context in which an `OSError` that names no file, such as from a full disk, gets the name ``path``."""
     try:
         yield
     except OSError as error:
@@ -59,28 +59,28 @@ def naming(path: AnyPath) -> Iterator[None]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files for ``path`` that no process holds; where locks cannot be had, they stay."""
+    """Remove temporary files of ``path`` that no process holds; where locks are missing, they stay."""
     locks.remove_unheld(path.parent.glob(f".{glob.escape(path.name)}.*.part"), os.O_RDWR, Path.unlink)
 
 
-def meant_for(aside: Path) -> str | None:
-    """The name of the file that a temporary file of `written_aside` was to become; None for any other file.
+def find_target_name(aside: Path) -> str | None:
+    """The name of the file that a temporary file of `write_aside` would have become; None for any other file.
 
     A process that is killed leaves its temporary file behind.
     """
-    found = re.fullmatch(r"\.(.+)\.\d+\.part", aside.name)
-    return found and found[1]
+    match = re.fullmatch(r"\.(.+)\.\d+\.part", aside.name)
+    return match and match[1]
 
 
-def copy(source: AnyPath, target: AnyPath) -> None:
+def copy_file(source: AnyPath, target: AnyPath) -> None:
     """Copy the content of a file, whole or not at all."""
-    with written_aside(target) as aside:
+    with write_aside(target) as aside:
         shutil.copyfile(source, aside)
 
 
 def write_text(path: AnyPath, text: str) -> None:
     """Write ``text`` to ``path``, whole or not at all."""
-    with written_aside(path) as aside:
+    with write_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
@@ -90,23 +90,23 @@ def write_json(path: AnyPath, value: object) -> None:
 
 
 def write_sealed(path: AnyPath, value: dict[str, Any]) -> None:
-    """As `write_json`, with a checksum of the content, by which `read_json` notices a change."""
+    """Write JSON as `write_json`, with a checksum of the content by which `read_json` notices a change."""
     as_read = json.loads(json.dumps(value, allow_nan=False))  # whose keys are text
-    write_json(path, {**value, SEAL: _seal(as_read)})
+    write_json(path, {**value, SEAL: _compute_seal(as_read)})
 
 
-def _unsealed(content: Any, path: AnyPath) -> Any:
-    """Content without its checksum, which is checked; content without one as it is."""
+def _verify_seal(content: Any, path: AnyPath) -> Any:
+    """Content without its checksum, once that is verified; raises `StudyError` if the content was changed."""
     if not isinstance(content, dict) or SEAL not in content:
         return content
     bare = {key: value for key, value in content.items() if key != SEAL}
-    if content[SEAL] != _seal(bare):
+    if content[SEAL] != _compute_seal(bare):
         raise StudyError(f"{path}: was changed after it was written; restore it, or delete it to have it made again")
     return bare
 
 
-def seal_of(path: AnyPath) -> str | None:
-    """The checksum in a sealed file; None if there is none, or the file cannot be read."""
+def read_seal(path: AnyPath) -> str | None:
+    """The checksum stored in a sealed file; None if there is none or the file cannot be read."""
     try:
         content = json.loads(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -114,83 +114,90 @@ def seal_of(path: AnyPath) -> str | None:
     return content.get(SEAL) if isinstance(content, dict) else None
 
 
-def seal_at_end(path: AnyPath) -> str | None:
-    """As `seal_of`, for a file that `read_json` has accepted: found without parsing it again where we wrote it.
+def read_seal_at_end(path: AnyPath) -> str | None:
+    """The checksum of a sealed file that `read_json` has accepted, found without parsing it where possible.
 
     `write_sealed` puts the checksum last. In JSON nothing but the end of the whole object can follow it like this.
     """
     try:
         with open(path, "rb") as handle:
             handle.seek(max(0, handle.seek(0, os.SEEK_END) - END_BYTES))
-            found = AT_END.search(handle.read())
+            match = AT_END.search(handle.read())
     except OSError:
         return None
-    return found[1].decode() if found else seal_of(path)
+    return match[1].decode() if match else read_seal(path)
 
 
-def _seal(as_read: dict[str, Any]) -> str:
+def _compute_seal(as_read: dict[str, Any]) -> str:
+    """The checksum of JSON content."""
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager
-def written_with_checksum(
-    path: AnyPath, begun_ns: int | None = None, read: Mapping[AnyPath, str | None] | None = None
+def write_with_checksum(
+    path: AnyPath, begin_ns: int | None = None, sealed_inputs: Mapping[AnyPath, str | None] | None = None
 ) -> Iterator[Path]:
-    """As `written_aside`, and the file's checksum is kept beside it in a hidden file; see `was_changed`.
+    """Write as `write_aside`, and keep the file's checksum beside it in a hidden file, for `has_changed`.
 
-    begun_ns: wall time before the first of the files from which it is made was read, for `changed_since_read`. read:
-    those files, sealed ones, with the checksum of each (`seal_of`), for `replaced_since_read`.
+    begin_ns: wall time before the first of the files from which it is made was read, for `find_changed_since_read`.
+    sealed_inputs: those files with the checksum of each (`read_seal`), for `find_replaced_since_read`.
     """
     path = Path(path)
-    beside = _checksum_file(path)
-    beside.unlink(missing_ok=True)  # of the file before
-    with written_aside(path) as aside:
+    checksum_file = _locate_checksum_file(path)
+    checksum_file.unlink(missing_ok=True)  # of the file before
+    with write_aside(path) as aside:
         yield aside
         checksum = sha256(aside)
-    of_read = "".join(f"{seal}  {os.path.relpath(each, path.parent)}\n" for each, seal in (read or {}).items() if seal)
-    write_text(beside, f"{checksum}  {path.name}\n{of_read}")
-    if begun_ns is not None:
-        os.utime(beside, ns=(begun_ns, begun_ns))
+    input_lines = "".join(
+        f"{seal}  {os.path.relpath(each, path.parent)}\n" for each, seal in (sealed_inputs or {}).items() if seal
+    )
+    write_text(checksum_file, f"{checksum}  {path.name}\n{input_lines}")
+    if begin_ns is not None:
+        os.utime(checksum_file, ns=(begin_ns, begin_ns))
 
 
-def was_changed(path: AnyPath) -> bool:
-    """Whether a file was changed since `written_with_checksum`; not if it is missing, or was written without one."""
+def has_changed(path: AnyPath) -> bool:
+    """True if a file was changed since `write_with_checksum`; False if it is missing or has no checksum."""
     path = Path(path)
-    beside = _checksum_file(path)
-    return path.exists() and beside.exists() and beside.read_text(errors="replace").split()[:1] != [sha256(path)]
+    checksum_file = _locate_checksum_file(path)
+    return (
+        path.exists()
+        and checksum_file.exists()
+        and checksum_file.read_text(errors="replace").split()[:1] != [sha256(path)]
+    )
 
 
-def changed_since_read(paths: Iterable[AnyPath], made: AnyPath) -> list[Path]:
-    """Those of ``paths`` that came after ``made`` began to be made of them; none if it is not there.
+def find_changed_since_read(paths: Iterable[AnyPath], output: AnyPath) -> list[Path]:
+    """Those of ``paths`` that changed after ``output`` began to be made of them; none without ``output``.
 
-    They may be older than ``made`` all the same, so that Snakemake takes it for up to date.
+    They may be older than ``output`` all the same, so that Snakemake takes it for up to date.
     """
-    beside = _checksum_file(Path(made))
-    if not (Path(made).exists() and beside.exists()):
+    checksum_file = _locate_checksum_file(Path(output))
+    if not (Path(output).exists() and checksum_file.exists()):
         return []
-    begun_ns = beside.stat().st_mtime_ns
-    there = (path for path in map(Path, paths) if path.exists())
-    return [path for path in there if last_change_ns(path) > begun_ns]
+    begun_ns = checksum_file.stat().st_mtime_ns
+    existing_paths = (path for path in map(Path, paths) if path.exists())
+    return [path for path in existing_paths if read_last_change_ns(path) > begun_ns]
 
 
-def replaced_since_read(changed: Iterable[AnyPath], made: AnyPath) -> list[Path]:
-    """Those of the files from `changed_since_read` that have another content than before.
+def find_replaced_since_read(changed: Iterable[AnyPath], output: AnyPath) -> list[Path]:
+    """Those of the files from `find_changed_since_read` whose content differs from the noted one.
 
-    None of files that ``made`` has no note of.
+    None of files that ``output`` has no note of.
     """
-    made = Path(made)
-    lines = _checksum_file(made).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    output = Path(output)
+    lines = _locate_checksum_file(output).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     noted = {name: seal for seal, _, name in (line.partition("  ") for line in lines)}
-    found = []
+    replaced = []
     for path in map(Path, changed):
-        seal = noted.get(os.path.relpath(path, made.parent))
-        if seal is not None and seal != seal_of(path):
-            found.append(path)
-    return found
+        seal = noted.get(os.path.relpath(path, output.parent))
+        if seal is not None and seal != read_seal(path):
+            replaced.append(path)
+    return replaced
 
 
-def last_change_ns(path: AnyPath) -> int:
-    """When a file was last written or put in its place, ns since 1970.
+def read_last_change_ns(path: AnyPath) -> int:
+    """Time when a file was last written or moved into place, ns since 1970.
 
     A file that is put in another's place may bring an older time along (cp -p, rsync -t, tar); its status change has
     the time at which that happened.
@@ -199,7 +206,8 @@ def last_change_ns(path: AnyPath) -> int:
     return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _checksum_file(path: Path) -> Path:
+def _locate_checksum_file(path: Path) -> Path:
+    """The hidden file with a file's checksum."""
     return path.with_name(f".{path.name}.sha256")
 
 
@@ -216,7 +224,7 @@ def read_text(path: AnyPath) -> str:
 def read_json(path: AnyPath) -> Any:
     """The content of a JSON file.
 
-    Raises `StudyError` if it cannot be read, is not JSON (see `parsed_json`), or was changed after `write_sealed`.
+    Raises `StudyError` if it cannot be read, is not JSON (see `parse_json`), or was changed after `write_sealed`.
     """
     try:
         data = Path(path).read_bytes()
@@ -224,42 +232,48 @@ def read_json(path: AnyPath) -> Any:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:  # a null character in the path
         raise StudyError(f"{path}: cannot be read: {error}") from None
-    return json_in(data, path)
+    return parse_json_file(data, path)
 
 
-def json_in(data: bytes, path: AnyPath) -> Any:
-    """The content of the bytes of a JSON file. Raises `StudyError` as `read_json`. path: the file that it names."""
+def parse_json_file(data: bytes, path: AnyPath) -> Any:
+    """The content of a JSON file from its bytes; raises `StudyError` as `read_json`. path: named in messages."""
     try:
-        return _unsealed(parsed_json(data.decode()), path)
+        return _verify_seal(parse_json(data.decode()), path)
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{path}: not valid JSON: {error}; restore it, or delete it to have it made again") from None
 
 
-def known_json(data: bytes) -> Any:
-    """As `json_in`, of bytes that it has accepted before: nothing is looked for that it would refuse."""
+def parse_accepted_json(data: bytes) -> Any:
+    """The content of bytes that `parse_json_file` has accepted before, without its checks."""
     content = json.loads(data)
     return {key: value for key, value in content.items() if key != SEAL} if isinstance(content, dict) else content
 
 
-def parsed_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The content of a JSON text.
 
     Raises ValueError also for what readers of JSON understand differently: a key given twice, a number that no float
     holds, half of a surrogate pair.
     """
     content = json.loads(
-        text, parse_constant=_refuse, parse_float=_float, parse_int=_int, object_pairs_hook=_without_repeated_keys
+        text,
+        parse_constant=_refuse_constant,
+        parse_float=_parse_float,
+        parse_int=_parse_int,
+        object_pairs_hook=_refuse_repeated_keys,
     )
     if "\\ud" in text.lower():
         json.dumps(content, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
     return content
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
+    """Raise ValueError for NaN and Infinity, which JSON does not have."""
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
+    """A float; raises ValueError if it would be rounded to infinity or to zero."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")
@@ -268,13 +282,15 @@ def _float(text: str) -> float:
     return value
 
 
-def _int(text: str) -> int:
+def _parse_int(text: str) -> int:
+    """An integer; raises ValueError if no float holds it."""
     if len(text) > LONGEST_INTEGER:
         raise ValueError(f"the number {text[:40]}... is too large")
     return int(text)
 
 
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of pairs; raises ValueError if a key is given twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
@@ -282,13 +298,13 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def number_or_none(value: float | None) -> float | None:
+def to_finite_or_none(value: float | None) -> float | None:
     """``value`` as a float; None if it is missing or not finite, which JSON cannot represent."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def check_contained(folder: AnyPath, root: AnyPath) -> None:
-    """Raise `StudyError` for a link in ``folder``, or to it, that leaves ``root``, and for what is no file or folder.
+def check_links_inside(folder: AnyPath, root: AnyPath) -> None:
+    """Raise `StudyError` for a link in ``folder``, or to it, that leaves ``root``, and for pipes and devices.
 
     Whoever made the folder chooses its links: what is published of it would show any file of the one who publishes. A
     pipe would be waited for. Nothing tells a hard link from a file.
@@ -304,6 +320,7 @@ def check_contained(folder: AnyPath, root: AnyPath) -> None:
 
 
 def _check_inside(path: AnyPath, root: AnyPath) -> None:
+    """Raise `StudyError` if a path leads out of ``root``."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
         raise StudyError(f"{path}: leads to {real}, which is not in {root}; delete the link, or copy what it means")
@@ -317,13 +334,13 @@ def sha256(path: AnyPath) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def noted_checksum(path: AnyPath) -> str | None:
-    """The SHA-256 in a file as sha256sum writes it; None without the file. Raises `StudyError` if it has none."""
+def read_checksum_file(path: AnyPath) -> str | None:
+    """The SHA-256 in a file written by sha256sum; None without the file. Raises `StudyError` if it has none."""
     if not Path(path).exists():
         return None
-    found = re.match(r"[0-9a-f]{64}(?!\S)", read_text(path))
-    if not found:
+    match = re.match(r"[0-9a-f]{64}(?!\S)", read_text(path))
+    if not match:
         raise StudyError(
             f"{path}: does not begin with a SHA-256; delete it and the file that it is of, and start again"
         )
-    return found[0]
+    return match[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study.core.csv_files import check_names, rows_of
+from study.core.csv_files import check_column_names, parse_rows
 from study.core.errors import StudyError
 
 DELIMITERS = ",;\t"
@@ -37,13 +37,13 @@ class ForeignTable:
     decimal: str
     header: int = 1
 
-    def numbers(self, name: str) -> np.ndarray:
-        """A column as numbers; NaN where the cell is empty or is none."""
-        return np.array([number(str(cell), self.decimal) for cell in self.frame[name]], dtype=float)
+    def convert_column(self, name: str) -> np.ndarray:
+        """A column as numbers; NaN where a cell is empty or not a number."""
+        return np.array([parse_number(str(cell), self.decimal) for cell in self.frame[name]], dtype=float)
 
 
-def number(text: str, decimal: str = ".") -> float:
-    """The number in a cell, without thousands separators; NaN if it is none, or if it may be read in two ways."""
+def parse_number(text: str, decimal: str = ".") -> float:
+    """The number in a cell, without thousands separators; NaN if it is none or ambiguous."""
     text = text.strip()
     if decimal == ",":
         if "." in text and not DECIMAL_COMMA.fullmatch(text):  # thousands, or a decimal point
@@ -59,13 +59,13 @@ def number(text: str, decimal: str = ".") -> float:
         return float("nan")
 
 
-def marks_at_fault(text: str, decimal: str) -> str:
-    """Why a cell that looks like a number is none, as the end of a sentence; empty if its marks are not at fault."""
+def explain_unclear_marks(text: str, decimal: str) -> str:
+    """Why a cell's comma or point makes it no number, as the end of a sentence; empty if they are not at fault."""
     if decimal == UNCLEAR and THOUSANDS.fullmatch(text):
         return ", since its comma may be a decimal one or divide thousands: write it without, or with a decimal point"
     if decimal == UNCLEAR and POINTS.fullmatch(text):
         return ", since its point may be a decimal one or divide thousands: write it without, or with a further digit"
-    if decimal == "," and np.isfinite(number(text)):
+    if decimal == "," and np.isfinite(parse_number(text)):
         return ", since other numbers of the file have decimal commas: write all in the same way"
     return ""
 
@@ -82,13 +82,13 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
     too), has no names, lines of different lengths or two columns of one name.
     """
     try:
-        text, delimiter = _divided(_text(path))
-        rows = [(line, [cell.strip() for cell in row]) for line, row in rows_of(text, delimiter)]
+        text, delimiter = _find_delimiter(_read_text(path))
+        rows = [(line, [cell.strip() for cell in row]) for line, row in parse_rows(text, delimiter)]
         rows = [(line, row) for line, row in rows if any(row) and row[0] != "#" and not row[0].startswith("# ")]
         if not rows:
             raise ValueError("the file is empty")
         (header, names), *rows = rows
-        check_names([name for name in names if name], header)
+        check_column_names([name for name in names if name], header)
         for line, row in rows:
             if len(row) != len(names):
                 raise ValueError(f"line {line}: {len(row)} values, but line {header} has {len(names)}")
@@ -98,11 +98,11 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
         raise StudyError(f"{path}: {error}; {remedy}") from None
     cells = [[cell or np.nan for cell, name in zip(row, names, strict=True) if name] for _, row in rows]
     frame = pd.DataFrame(cells, columns=[name for name in names if name], dtype=object)
-    return ForeignTable(frame, [line for line, _ in rows], _decimal_mark(frame, delimiter), header)
+    return ForeignTable(frame, [line for line, _ in rows], _find_decimal_mark(frame, delimiter), header)
 
 
-def _decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
-    """The decimal mark of a table's numbers, see `ForeignTable`; 8,5 tells it, and 4,250 does not.
+def _find_decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
+    """The decimal mark of a table's numbers, see `ForeignTable`; 8,5 settles it, 4,250 does not.
 
     Semicolons are of languages with decimal commas, whose points divide thousands: there 4.250 does not tell it either.
     """
@@ -118,7 +118,8 @@ def _decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
     return UNCLEAR if with_comma and not with_point else "."
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
+    """The text of a file in UTF-8 or UTF-16; raises ValueError for other bytes."""
     raw = path.read_bytes()
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -132,8 +133,8 @@ def _text(path: Path) -> str:
     return text
 
 
-def _divided(text: str) -> tuple[str, str]:
-    """The text, without a line that only names its delimiter, and this delimiter."""
+def _find_delimiter(text: str) -> tuple[str, str]:
+    """(text without a line ``sep=``, delimiter of its cells)."""
     if match := SEPARATOR.match(text):
         return text[match.end() :], match[1]
     for line in text.splitlines():

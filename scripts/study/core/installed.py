@@ -6,8 +6,8 @@ from study.core import provenance
 from study.core.files import sha256
 
 
-def other_lock(environment: Path, root: Path) -> list[str]:
-    """A line if `make setup` made ``environment`` from other locked packages than ``root`` has now; else none."""
+def warn_of_outdated_packages(environment: Path, root: Path) -> list[str]:
+    """A warning if `make setup` installed other packages than those locked in ``root`` now; else empty."""
     made_from, lock = environment / "requirements.sha256", root / "envs" / "requirements.lock"
     if not made_from.is_file() or not lock.is_file():  # an environment of conda, or of the site
         return []
@@ -16,9 +16,9 @@ def other_lock(environment: Path, root: Path) -> list[str]:
     return [f"the packages in {environment} are not those of {lock}, which has changed; run make setup"]
 
 
-def no_parser() -> list[str]:
-    """A line if the parser of text tables is not compiled for this Python; else none."""
-    if provenance.table_parser() == "compiled":
+def warn_of_missing_parser() -> list[str]:
+    """A warning if the parser of text tables is not compiled for this Python; else empty."""
+    if provenance.find_table_parser() == "compiled":
         return []
     return [
         "the parser of text tables is not compiled here, so loader parallel is slower than the documented numbers; "

@@ -1,7 +1,7 @@
 """pandas, imported when it is first used: its import takes longer than a run's launch and record otherwise do.
 
 Write ``from study.core.lazy import pandas as pd``, and ``from __future__ import annotations`` where a type of pandas
-is named. A rank imports it with the loaders that need it (`study.data.loaders.import_for`), so that no phase but
+is named. A rank imports it with the loaders that need it (`study.data.loaders.import_modules`), so that no phase but
 start-up has its import.
 """
 

@@ -25,7 +25,7 @@ WAITING = 4096  # processes of which each leaves a connection in the queue of th
 
 
 class Lock(Enum):
-    """What became of an attempt to lock."""
+    """The outcome of an attempt to lock."""
 
     HELD = "held"
     TAKEN = "taken"  # by another process
@@ -33,8 +33,8 @@ class Lock(Enum):
     MISSING = "missing"  # the file system, or the system, has no such locks
 
 
-def attempt(descriptor: int) -> Lock:
-    """Try to lock an open file or folder for this process and those that inherit it. Never waits, never raises."""
+def try_lock(descriptor: int) -> Lock:
+    """Try to lock an open file or folder for this process and those that inherit it; never waits or raises."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -43,7 +43,7 @@ def attempt(descriptor: int) -> Lock:
 
 
 def remove_unheld(paths: Iterable[Path], flags: int, remove: Callable[[Path], object]) -> None:
-    """Remove this user's files or folders on which no process holds a lock; where locks cannot be had, they stay.
+    """Remove this user's files or folders that no process has locked; where locks are missing, they stay.
 
     flags: with which they are opened. remove: called with the lock held; an `OSError` leaves that one where it is.
     """
@@ -51,14 +51,14 @@ def remove_unheld(paths: Iterable[Path], flags: int, remove: Callable[[Path], ob
         with contextlib.suppress(OSError):
             descriptor = ownership.open_own(path, flags)
             try:
-                if attempt(descriptor) is Lock.HELD:
+                if try_lock(descriptor) is Lock.HELD:
                     remove(path)
             finally:
                 os.close(descriptor)
 
 
-def claim(name: str, note: str) -> tuple[Lock, list[socket.socket]]:
-    """Try to claim a name of this machine, for this process and those that inherit the sockets.
+def claim_name(name: str, note: str) -> tuple[Lock, list[socket.socket]]:
+    """Try to claim a name on this machine for this process and those that inherit the sockets.
 
     It is an abstract socket (unix(7)): there is one of a name in a network namespace, whichever /tmp a process sees,
     and nobody can remove it. Every user can bind it, so it counts as taken only if it is this user's. note: for
@@ -67,35 +67,35 @@ def claim(name: str, note: str) -> tuple[Lock, list[socket.socket]]:
     for _ in range(ASKED):
         sockets: list[socket.socket] = []
         try:
-            for each in (f"\0{name}", f"\0{name}:{note}"):
+            for address in (f"\0{name}", f"\0{name}:{note}"):
                 sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
-                sockets[-1].bind(each)
+                sockets[-1].bind(address)
                 sockets[-1].listen(WAITING)  # nothing is accepted, but the kernel tells others whose it is
             return Lock.HELD, sockets
         except OSError as error:
-            for one in sockets:
-                one.close()
+            for claimed_socket in sockets:
+                claimed_socket.close()
             if error.errno != errno.EADDRINUSE:
                 return Lock.MISSING, []
         claims = _read_claims(name)
         with contextlib.suppress(OSError):  # it does not listen: it has just been bound, or is none of ours
-            owner = _find_owner(name, next((inode for inode, held, _ in claims if held == name), None))
+            owner = _find_owner(name, next((inode for inode, claimed_name, _ in claims if claimed_name == name), None))
             return (Lock.TAKEN if owner == os.geteuid() else Lock.FOREIGN), []
         time.sleep(ASK_S)
     return Lock.FOREIGN, []
 
 
 def read_note(name: str) -> str | None:
-    """The note of this user's process that has claimed a name; None if it cannot be read."""
-    for inode, held, note in _read_claims(name):
+    """The note of this user's process that has claimed a name; None if there is none."""
+    for inode, claimed_name, note in _read_claims(name):
         with contextlib.suppress(OSError):
-            if note and _find_owner(held, inode) == os.geteuid():
+            if note and _find_owner(claimed_name, inode) == os.geteuid():
                 return note
     return None
 
 
 def _read_claims(name: str) -> list[tuple[str, str, str | None]]:
-    """(inode, the name in the kernel, note) of each socket that claims ``name``, whoever has bound it."""
+    """(inode, name in the kernel, note) of each socket of any user that claims ``name``."""
     try:
         text = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -106,7 +106,7 @@ def _read_claims(name: str) -> list[tuple[str, str, str | None]]:
 
 @functools.lru_cache(1024)
 def _find_owner(name: str, inode: str | None) -> int:
-    """The user id of whoever listens at an abstract name.
+    """The user id of the process that listens at an abstract socket's name.
 
     inode: of its socket, which is asked once, since each connection keeps a place in its queue.
 
@@ -119,11 +119,11 @@ def _find_owner(name: str, inode: str | None) -> int:
             asking.connect(f"\0{name}")
         except BlockingIOError:  # its queue is full, as every user can make it
             return _find_holder(inode)
-        return read_peer(asking)
+        return read_peer_user(asking)
 
 
 def _find_holder(inode: str | None) -> int:
-    """The user id of a process that has a socket open; of those whose descriptors can be read.
+    """The user id of a process that has a socket open, of those whose descriptors can be read.
 
     Raises:
         OSError: there is none.
@@ -135,7 +135,7 @@ def _find_holder(inode: str | None) -> int:
     raise ProcessLookupError(errno.ESRCH, "no process here has this socket")
 
 
-def read_peer(connected: socket.socket) -> int:
-    """The user id of the process at the other end of a Unix socket, as the kernel has it."""
+def read_peer_user(connected: socket.socket) -> int:
+    """The user id of the process at the other end of a Unix socket."""
     _, user, _ = struct.unpack("iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(user)

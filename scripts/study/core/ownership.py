@@ -9,7 +9,7 @@ import stat
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether only this user and root decide what stands there: one of them owns it, and not all may write to it.
+    """True if only this user and root can replace a file: one of them owns it, and not all may write to it.
 
     In a sticky folder, such as /tmp, all may write, but nobody can replace what belongs to another user.
     """
@@ -18,7 +18,7 @@ def is_trusted(status: os.stat_result) -> bool:
 
 
 def open_own(path: str | os.PathLike[str], flags: int) -> int:
-    """A descriptor of this user's file, or with O_DIRECTORY folder; never of a link, a pipe, a device or another's.
+    """Descriptor of a file (with O_DIRECTORY: folder) of this user; refuses links, pipes, devices and others' files.
 
     It never waits, as opening a pipe does. A file that it makes is open to this user only.
 

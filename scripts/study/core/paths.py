@@ -19,66 +19,67 @@ ATTEMPTS = "attempts"  # in a machine's results folder: runs that were disturbed
 
 
 def is_same(one: str | Path, other: str | Path) -> bool:
-    """Whether two paths are one file or folder, whatever links they go through; False if one does not exist."""
+    """True if two paths lead to the same existing file or folder."""
     try:
         return Path(one).samefile(other)
     except (OSError, ValueError):
         return False
 
 
-def within(path: str | Path, folder: str | Path) -> Path | None:
-    """``path`` relative to ``folder``, whatever links they go through; None if it is not inside."""
-    for inner, outer in itertools.product(*((Path(each), _without_links(each)) for each in (path, folder))):
+def find_relative_path(path: str | Path, folder: str | Path) -> Path | None:
+    """``path`` relative to ``folder``, links resolved if need be; None if it is not inside."""
+    for inner, outer in itertools.product(*((Path(each), _resolve_links(each)) for each in (path, folder))):
         if inner.is_relative_to(outer):
             return inner.relative_to(outer)
     return None
 
 
-def _without_links(path: str | Path) -> Path:
+def _resolve_links(path: str | Path) -> Path:
+    """A path without links; unchanged if they cannot be resolved."""
     try:
         return Path(os.path.realpath(path))  # noqa: PTH118, PTH119  `Path.resolve` fails of a loop of links
     except (OSError, ValueError):  # ValueError: a null character
         return Path(path)
 
 
-def absolute(path: str | Path) -> Path:
-    """``path`` from the root, without ``..``; links stay, since a machine's folder may be a link to another disk."""
+def make_absolute(path: str | Path) -> Path:
+    """``path`` from the root, without ``..``; links stay, since a machine's folder may link to another disk."""
     return Path(os.path.abspath(path))  # noqa: PTH100  `Path.absolute` keeps .., `Path.resolve` follows links
 
 
-def published(root: str | Path) -> list[str]:
-    """Files of published values, relative to Snakemake's working directory: independent of where the repository is."""
+def list_published_files(root: str | Path) -> list[str]:
+    """Files of published values, relative to the working directory, wherever the repository is."""
     folder = Path(root) / "config" / "papers"
     return sorted(os.path.relpath(file) for name in ("*.csv", "claims.yaml") for file in folder.glob(f"*/{name}"))
 
 
-def run_folder(folder: str | Path, directory: str) -> str:
-    """A run's directory. folder: ``results/<machine>``; directory: of a `study.experiment.study.PlannedRun`."""
+def locate_run(folder: str | Path, directory: str) -> str:
+    """Path of a run's folder. folder: ``results/<machine>``; directory: of a `study.experiment.study.PlannedRun`."""
     return f"{folder}/runs/{directory}"
 
 
-def record(folder: str | Path, directory: str) -> str:
-    """A run's record."""
-    return f"{run_folder(folder, directory)}/record.json"
+def locate_record(folder: str | Path, directory: str) -> str:
+    """Path of a run's record."""
+    return f"{locate_run(folder, directory)}/record.json"
 
 
-def outcome(folder: str | Path, directory: str) -> str:
-    """The file that a run writes last, below the machine's results folder."""
-    return f"{run_folder(folder, directory)}/{OUTCOME}"
+def locate_outcome(folder: str | Path, directory: str) -> str:
+    """Path of the file that a run writes last."""
+    return f"{locate_run(folder, directory)}/{OUTCOME}"
 
 
-def loading(folder: str | Path, directory: str) -> str:
-    """A loading measurement. directory: of a `study.experiment.study.LoadingMeasurement`."""
+def locate_loading(folder: str | Path, directory: str) -> str:
+    """Path of a loading measurement. directory: of a `study.experiment.study.LoadingMeasurement`."""
     return f"{folder}/loading/{directory}/loading.json"
 
 
-def study_folder(folder: str | Path, study: str) -> str:
-    """The folder of a study's results: its tidy tables, tables, figures and report."""
+def locate_study(folder: str | Path, study: str) -> str:
+    """Path of a study's results: tidy tables, tables, figures and report."""
     return f"{folder}/studies/{study}"
 
 
-def machine_folder(tidy_table: str | Path) -> Path:
-    """The folder ``results/<machine>`` that contains a study's ``runs.csv`` or ``loading.csv``.
+def find_machine_folder(tidy_table: str | Path) -> Path:
+    """The folder ``results/<machine>`` that holds a study's ``runs.csv`` or ``loading.csv``.
 
     Raises `StudyError` if there are fewer folders above the file.
     """
@@ -89,7 +90,7 @@ def machine_folder(tidy_table: str | Path) -> Path:
 
 
 def check_folders(folders: Mapping[str, str]) -> None:
-    """Raise `StudyError` where a path cannot be a folder's. folders: by the keys that name them."""
+    """Raise `StudyError` if a path cannot be a folder. folders: {key that names it: path}."""
     for key, folder in folders.items():
         if set("{}") & set(str(folder)):
             raise StudyError(f"{key}: {folder}: Snakemake takes braces for its own; give a folder without them")
@@ -101,12 +102,12 @@ def check_folders(folders: Mapping[str, str]) -> None:
             raise StudyError(f"{key}: {places[0]} is a file; give a folder")
 
 
-def beside(folder: str | Path, machine: str) -> Path:
-    """The results folder of another machine. folder: of a machine, ``results/<machine>``."""
+def locate_other_machine(folder: str | Path, machine: str) -> Path:
+    """Path of another machine's results. folder: one machine's, ``results/<machine>``."""
     return Path(folder).parent / machine
 
 
-def machine_of(folder: str | Path) -> str:
-    """The machine of a results folder: ``results/<machine>``, or ``results/<machine>/versions/<version>``."""
-    folder = absolute(folder)
+def find_machine_name(folder: str | Path) -> str:
+    """Name of the machine of ``results/<machine>`` or ``results/<machine>/versions/<version>``."""
+    folder = make_absolute(folder)
     return folder.parents[1].name if folder.parent.name == VERSIONS else folder.name

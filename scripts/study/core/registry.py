@@ -56,7 +56,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def import_submodules(package: str) -> None:
-    """Import every module of ``package``, so that everything in it is registered.
+    """Import every module of ``package``, so that all its entries are registered.
 
     `study.core.code_version` treats a package that calls this as importing all its modules.
     """
@@ -66,7 +66,7 @@ def import_submodules(package: str) -> None:
 
 
 def submodule(package: str, part: str, name: str) -> ModuleType | None:
-    """The module ``name`` of a package ``part`` within ``package``; None if there is no such module.
+    """Import ``package.part.name`` and return it; None if there is no such module.
 
     `study.core.code_version` treats a module that calls this as importing the module ``name`` of every part.
     """

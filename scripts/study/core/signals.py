@@ -12,8 +12,8 @@ ENDING = (*TERMINATING, signal.SIGINT)
 SET_DEATH_SIGNAL = 1  # of prctl: the signal that a process gets when its parent ends
 
 
-def handle(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING) -> dict[int, Any]:
-    """The former handlers of those ``numbers`` that now have ``handler``: all that this process does not ignore.
+def set_handlers(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING) -> dict[int, Any]:
+    """Handle each of the signals that this process does not ignore; returns the former handlers.
 
     What is ignored at the start, by nohup or a shell's ``trap ''``, is meant for the whole command, and stays ignored.
     """
@@ -22,9 +22,9 @@ def handle(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING) 
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING) -> Iterator[None]:
-    """`handle` while the block runs."""
-    before = handle(handler, numbers)
+def replace_handlers(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING) -> Iterator[None]:
+    """Context in which signals have another handler, as by `set_handlers`."""
+    before = set_handlers(handler, numbers)
     try:
         yield
     finally:
@@ -32,11 +32,11 @@ def handled(handler: Callable[[int, Any], Any], numbers: Iterable[int] = ENDING)
             signal.signal(number, former)
 
 
-def leave(number: int, _: Any) -> None:
-    """A handler that raises `SystemExit` with the exit code of shells, so that what was started is ended too."""
+def exit_on_signal(number: int, _: Any) -> None:
+    """Signal handler that raises `SystemExit` with a shell's exit code, so that started processes are ended."""
     sys.exit(128 + number)
 
 
 def die_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends; for `subprocess.Popen`'s ``preexec_fn``."""
+    """Have the kernel signal this process when its parent ends; for `subprocess.Popen`'s ``preexec_fn``."""
     ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, number, 0, 0, 0)

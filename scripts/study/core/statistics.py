@@ -33,48 +33,49 @@ class Sample:
 ROUNDING = 1e-12  # of floats: a relative difference that is none
 
 
-def difference(one: Any, other: Any) -> Any:
-    """One less the other, 0 if that is only the rounding of floats: 238546.95 - 159.35 * 1497 is 0 and not 3e-11.
+def subtract(minuend: Any, subtrahend: Any) -> Any:
+    """The difference of two numbers or columns, 0 if it is only the rounding of floats.
 
     Args:
-        one: a number or a column of pandas.
-        other: likewise; rows of columns are matched by their index.
+        minuend: a number or a column of pandas.
+        subtrahend: likewise; rows of columns are matched by their index.
     """
-    one, other = (each.astype(float) if hasattr(each, "astype") else each for each in (one, other))  # None is NaN
-    if hasattr(one, "align") and hasattr(other, "align"):
-        one, other = one.align(other)
-    found = one - other
-    limit = ROUNDING * np.maximum(np.abs(one), np.abs(other))
-    is_rounding = (np.abs(found) <= limit) & (limit < np.inf)
-    if hasattr(found, "mask"):
-        return found.mask(is_rounding, 0.0)
-    return 0.0 if is_rounding else found
+    numbers = (minuend, subtrahend)
+    minuend, subtrahend = (each.astype(float) if hasattr(each, "astype") else each for each in numbers)  # None is NaN
+    if hasattr(minuend, "align") and hasattr(subtrahend, "align"):
+        minuend, subtrahend = minuend.align(subtrahend)
+    remainder = minuend - subtrahend
+    limit = ROUNDING * np.maximum(np.abs(minuend), np.abs(subtrahend))
+    is_rounding = (np.abs(remainder) <= limit) & (limit < np.inf)
+    if hasattr(remainder, "mask"):
+        return remainder.mask(is_rounding, 0.0)
+    return 0.0 if is_rounding else remainder
 
 
 def summarize(values: Iterable[float | None], error: float = ERROR_PER_SIDE) -> Sample:
-    """The `Sample` of ``values``, without missing ones.
+    """Mean and confidence interval (`Sample`) of ``values``, without missing ones.
 
     The interval is Student's t with n - 1 degrees of freedom; with fewer than two values it is NaN. error: the
     probability with which it fails on each side.
     """
-    given = np.asarray([value for value in values if value is not None], dtype=float)
-    known = given[~np.isnan(given)]
-    n = len(known)
+    numbers = np.asarray([value for value in values if value is not None], dtype=float)
+    present = numbers[~np.isnan(numbers)]
+    n = len(present)
     if n == 0:
         return Sample(0, math.nan, math.nan)
     if n == 1:
-        return Sample(1, float(known[0]), math.nan)
+        return Sample(1, float(present[0]), math.nan)
     from scipy import special  # imported late: every start of Snakemake imports this module, few need an interval
 
-    spread = float(known.std(ddof=1))
-    if spread <= ROUNDING * np.abs(known).max():
+    spread = float(present.std(ddof=1))
+    if spread <= ROUNDING * np.abs(present).max():
         spread = 0.0  # else equal values would have an interval
     half = special.stdtrit(n - 1, 1 - error) * spread / math.sqrt(n)
-    return Sample(n, float(known.mean()), float(half))
+    return Sample(n, float(present.mean()), float(half))
 
 
-def pooled_variance(variances: Any, freedom: Any, floor: float = 0.0) -> tuple[float, float]:
-    """The variance of single measurements, pooled over groups of repeats without those that are apart.
+def pool_variance(variances: Any, freedom: Any, floor: float = 0.0) -> tuple[float, float]:
+    """Variance of a single measurement, pooled over groups of repeats without groups that scatter far more.
 
     A group is apart if its variance is larger than that pooled over the others by an F test (`APART`), the clearest one
     first: a single disturbed repeat says nothing about the other groups.
@@ -86,27 +87,27 @@ def pooled_variance(variances: Any, freedom: Any, floor: float = 0.0) -> tuple[f
 
     Returns: the variance, NaN without a group, and its degrees of freedom.
     """
-    known = [(float(variance), float(number)) for variance, number in zip(variances, freedom, strict=True) if number]
-    while len(known) > 1:
-        errors = [_error_of_apart(known, place, floor) for place in range(len(known))]
+    groups = [(float(variance), float(number)) for variance, number in zip(variances, freedom, strict=True) if number]
+    while len(groups) > 1:
+        errors = [_compute_apart_probability(groups, place, floor) for place in range(len(groups))]
         if min(errors) >= APART:
             break
-        known.pop(int(np.argmin(errors)))
-    return _pooled(known) if known else (math.nan, 0.0)
+        groups.pop(int(np.argmin(errors)))
+    return _pool(groups) if groups else (math.nan, 0.0)
 
 
-def _pooled(groups: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The mean variance of groups, and the sum of their degrees of freedom."""
+def _pool(groups: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(mean variance of groups, sum of their degrees of freedom)."""
     freedom = sum(number for _, number in groups)
     return sum(variance * number for variance, number in groups) / freedom, freedom
 
 
-def _error_of_apart(groups: Sequence[tuple[float, float]], place: int, floor: float) -> float:
-    """The probability that a group's variance is this much larger than the others' if they scatter alike."""
+def _compute_apart_probability(groups: Sequence[tuple[float, float]], place: int, floor: float) -> float:
+    """Probability that one group's variance exceeds the others' this much if all scatter alike."""
     from scipy import special  # imported late, as in `summarize`
 
     (own, number), rest = groups[place], [*groups[:place], *groups[place + 1 :]]
-    others, freedom = _pooled(rest)
+    others, freedom = _pool(rest)
     others += floor
     return float(special.fdtrc(number, freedom, (own + floor) / others)) if others else 1.0
 
@@ -115,7 +116,7 @@ def _error_of_apart(groups: Sequence[tuple[float, float]], place: int, floor: fl
 class LogSample:
     """Repeated measurements by their logarithms, as for ratios; an exact value has a standard deviation of 0.
 
-    n: how many independent ones they are worth, see `independent_number`.
+    n: how many independent ones they are worth, see `count_independent`.
     """
 
     n: float
@@ -129,24 +130,24 @@ class LogSample:
 
     def interval(self, error: float) -> tuple[float, float]:
         """The geometric mean's interval (Student's t) that fails on each side with probability ``error``."""
-        half = student(self.n - 1, error) * self.deviation / math.sqrt(self.n)
+        half = compute_t_quantile(self.n - 1, error) * self.deviation / math.sqrt(self.n)
         return math.exp(self.mean - half), math.exp(self.mean + half)
 
 
-def log_sample(values: Iterable[float]) -> LogSample:
-    """The `LogSample` of positive ``values`` in the order of time; the deviation is NaN with fewer than two."""
-    return sample_of_logarithms(np.log(np.asarray(list(values), dtype=float)))
+def summarize_ratios(values: Iterable[float]) -> LogSample:
+    """The `LogSample` of positive ``values`` in the order of time; its deviation is NaN with fewer than two."""
+    return summarize_logarithms(np.log(np.asarray(list(values), dtype=float)))
 
 
-def sample_of_logarithms(logarithms: Sequence[float] | np.ndarray) -> LogSample:
-    """As `log_sample`."""
-    found = np.asarray(logarithms, dtype=float)
-    deviation = float(found.std(ddof=1)) if len(found) > 1 else math.nan
-    return LogSample(float(independent_number(found)), float(found.mean()), deviation)
+def summarize_logarithms(logarithms: Sequence[float] | np.ndarray) -> LogSample:
+    """The `LogSample` of values given as logarithms, in the order of time."""
+    series = np.asarray(logarithms, dtype=float)
+    deviation = float(series.std(ddof=1)) if len(series) > 1 else math.nan
+    return LogSample(float(count_independent(series)), float(series.mean()), deviation)
 
 
-def independent_number(series: Sequence[float] | np.ndarray) -> Any:
-    """How many independent measurements a series of them is worth: all of them, unless each resembles the one before.
+def count_independent(series: Sequence[float] | np.ndarray) -> Any:
+    """Number of independent measurements that a series is worth; fewer than n if each resembles the one before.
 
     Whether it does is tested by von Neumann's ratio, with the error `RESEMBLING`. Then n is n (1 - r) / (1 + r), with
     the correlation r of neighbours, whose bias in a short series is removed. Never more than n, or less than 3.
@@ -156,33 +157,33 @@ def independent_number(series: Sequence[float] | np.ndarray) -> Any:
     References: J. von Neumann, Annals of Mathematical Statistics 12 (1941), 367-395; F. H. C. Marriott and J. A. Pope,
     Biometrika 41 (1954), 390-402; F. W. Zwiers and H. von Storch, Journal of Climate 8 (1995), 336-351.
     """
-    given = np.asarray(series, dtype=float)
-    n = given.shape[-1]
+    measurements = np.asarray(series, dtype=float)
+    n = measurements.shape[-1]
     if n < LEAST_SERIES:
-        return np.full(given.shape[:-1], n)
-    centred = given - given.mean(axis=-1, keepdims=True)
+        return np.full(measurements.shape[:-1], n)
+    centred = measurements - measurements.mean(axis=-1, keepdims=True)
     squares = (centred**2).sum(axis=-1)
-    known = np.where(squares > 0, squares, 1)
-    ratio = (np.diff(given, axis=-1) ** 2).sum(axis=-1) / known
-    limit = 2 - 2 * student(math.inf, RESEMBLING) * math.sqrt((n - 2) / (n**2 - 1))
-    biased = (centred[..., 1:] * centred[..., :-1]).sum(axis=-1) / known
+    divisor = np.where(squares > 0, squares, 1)
+    ratio = (np.diff(measurements, axis=-1) ** 2).sum(axis=-1) / divisor
+    limit = 2 - 2 * compute_t_quantile(math.inf, RESEMBLING) * math.sqrt((n - 2) / (n**2 - 1))
+    biased = (centred[..., 1:] * centred[..., :-1]).sum(axis=-1) / divisor
     r = np.clip(biased + (1 + 3 * biased) / n, 0, MOST_RESEMBLING)
     return np.where((ratio < limit) & (squares > 0), np.maximum(n * (1 - r) / (1 + r), LEAST_WORTH), n)
 
 
-def exact(value: float) -> LogSample:
-    """A value without an uncertainty of its own."""
+def make_exact_sample(value: float) -> LogSample:
+    """The `LogSample` of an exact value."""
     return LogSample(math.inf, math.log(value), 0.0)
 
 
-def from_interval(n: float, low: float, high: float, error: float) -> LogSample:
-    """The `LogSample` whose `LogSample.interval` is (low, high)."""
+def make_sample_from_interval(n: float, low: float, high: float, error: float) -> LogSample:
+    """The `LogSample` of ``n`` measurements whose interval is (low, high)."""
     half = (math.log(high) - math.log(low)) / 2
-    return LogSample(n, (math.log(high) + math.log(low)) / 2, half * math.sqrt(n) / student(n - 1, error))
+    return LogSample(n, (math.log(high) + math.log(low)) / 2, half * math.sqrt(n) / compute_t_quantile(n - 1, error))
 
 
-def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[float, float, float]:
-    """The ratio ``one`` / ``other`` of geometric means, and its interval by Welch's t-test on the logarithms.
+def compare_geometric_means(one: LogSample, other: LogSample, error: float) -> tuple[float, float, float]:
+    """(ratio, low, high) of two geometric means, by Welch's t-test on the logarithms.
 
     error: the probability with which the interval fails on each side. The samples are independent, and their variances
     may differ. NaN with fewer than two measurements. Reference: B. L. Welch, Biometrika 34 (1947), 28-35.
@@ -195,12 +196,12 @@ def ratio_interval(one: LogSample, other: LogSample, error: float) -> tuple[floa
     if math.isnan(variance):
         return math.exp(difference), math.nan, math.nan
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = student(freedom, error) * math.sqrt(variance)
+    half = compute_t_quantile(freedom, error) * math.sqrt(variance)
     return math.exp(difference), math.exp(difference - half), math.exp(difference + half)
 
 
-def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float) -> tuple[float, float, float]:
-    """The ratio of the means of ``above`` and ``below``, which are measured in pairs, and its interval.
+def compare_paired_means(above: Sequence[float], below: Sequence[float], error: float) -> tuple[float, float, float]:
+    """(ratio, low, high) of the means of ``above`` and ``below``, which are measured in pairs.
 
     The interval is Fieller's: the ratios r for which a t-test does not reject that ``above - r x below`` has the mean
     0. It holds its level also where the mean of ``below`` is uncertain; where that mean cannot be told from 0, it is
@@ -208,7 +209,7 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float)
     unbiased with few pairs.
 
     error: the probability with which the interval fails on each side. NaN without a pair, and where ``below`` is 0
-    throughout; no interval with one pair. The pairs are in the order of time, see `independent_number`.
+    throughout; no interval with one pair. The pairs are in the order of time, see `count_independent`.
 
     References: E. C. Fieller, Journal of the Royal Statistical Society B 16 (1954), 175-185; W. A. Fuller,
     Econometrica 45 (1977), 939-953.
@@ -223,9 +224,11 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float)
     estimate = float((bottom * top + covariance / n) / (bottom**2 + bottom_variance / n))
     if np.allclose(above, estimate * np.asarray(below), rtol=1e-9, atol=0):
         return estimate, estimate, estimate
-    worth = worth_of_pairs(above, below, estimate)
-    top_variance, covariance, bottom_variance = (each / worth for each in (top_variance, covariance, bottom_variance))
-    t2 = student(worth - 1, error) ** 2
+    independent_pairs = count_independent_pairs(above, below, estimate)
+    top_variance, covariance, bottom_variance = (
+        each / independent_pairs for each in (top_variance, covariance, bottom_variance)
+    )
+    t2 = compute_t_quantile(independent_pairs - 1, error) ** 2
     a, b, c = bottom**2 - t2 * bottom_variance, bottom * top - t2 * covariance, top**2 - t2 * top_variance
     if a <= 0:
         return estimate, -math.inf, math.inf
@@ -233,20 +236,20 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float], error: float)
     return estimate, float(b - half) / a, float(b + half) / a
 
 
-def worth_of_pairs(above: Sequence[float], below: Sequence[float], estimate: float) -> float:
-    """How many independent pairs those of `ratio_of_means` are worth. estimate: the ratio of their means."""
-    return float(independent_number(np.asarray(above) - estimate * np.asarray(below)))
+def count_independent_pairs(above: Sequence[float], below: Sequence[float], estimate: float) -> float:
+    """Number of independent pairs that those of `compare_paired_means` are worth. estimate: their ratio of means."""
+    return float(count_independent(np.asarray(above) - estimate * np.asarray(below)))
 
 
-def student(freedom: float, error: float) -> float:
-    """The quantile of Student's t that is exceeded with probability ``error``."""
+def compute_t_quantile(freedom: float, error: float) -> float:
+    """Quantile of Student's t that is exceeded with probability ``error``."""
     from scipy import special  # imported late, see `summarize`
 
     return float(special.ndtri(1 - error) if math.isinf(freedom) else special.stdtrit(freedom, 1 - error))
 
 
-def all_pairs(number: int, freedom: float, error: float) -> float:
-    """The quantile of t for the differences of all pairs of ``number`` means: the studentized range / root of 2.
+def compute_all_pairs_quantile(number: int, freedom: float, error: float) -> float:
+    """Quantile of t for the differences of all pairs of ``number`` means (Tukey-Kramer).
 
     One or more of these differences is beyond it with probability ``error`` if none is real, so also that of the lowest
     mean and any other. With two means it is Student's t. Reference: J. W. Tukey, The problem of multiple comparisons
@@ -257,8 +260,8 @@ def all_pairs(number: int, freedom: float, error: float) -> float:
     return float(stats.studentized_range.isf(error, number, freedom)) / math.sqrt(2)
 
 
-def p_value(sample: LogSample) -> float:
-    """The probability of a geometric mean at least so far from 1 if the true one is 1: two-sided t-test.
+def compute_p_value(sample: LogSample) -> float:
+    """Two-sided p-value of a t-test that the true geometric mean is 1.
 
     NaN with fewer than two measurements.
     """
@@ -270,8 +273,8 @@ def p_value(sample: LogSample) -> float:
     return float(2 * special.stdtr(sample.n - 1, -t))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values: of all that are below an error, one or more is false with at most that probability.
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Holm-adjusted p-values, in the given order.
 
     In rising order, the k-th of m (from 0) is multiplied by m - k, and is at least as large as the one before. NaN is
     no test, and stays. Reference: S. Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
@@ -285,8 +288,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def picked_and_confirmed(gain: float, noise: float, arms: int, screening: int, held_out: int, error: float) -> float:
-    """The probability that the one of some arms that has a gain is picked by some blocks and confirmed by others.
+def compute_confirmation_probability(
+    gain: float, noise: float, arms: int, screening: int, held_out: int, error: float
+) -> float:
+    """Probability that the one better of several arms is picked in screening blocks and confirmed in held-out ones.
 
     It is picked if its mean is the highest of all arms and of the baseline in ``screening`` blocks; it is confirmed if
     the two-sided paired t-test over ``held_out`` blocks rejects in its favour. The logarithms are normal.
@@ -297,43 +302,45 @@ def picked_and_confirmed(gain: float, noise: float, arms: int, screening: int, h
 
     middle = special.ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
     picked = float((special.ndtr(middle + gain * math.sqrt(screening) / noise) ** arms).mean())
-    return picked * float((_found_from(held_out, error) < gain / (math.sqrt(2) * noise)).mean())
+    return picked * float((_simulate_detectable_differences(held_out, error) < gain / (math.sqrt(2) * noise)).mean())
 
 
 @cache
-def _found_from(blocks: int, error: float) -> np.ndarray:
-    """From which difference on the t-test of each of `STUDIES` simulated studies finds it, in standard deviations.
+def _simulate_detectable_differences(blocks: int, error: float) -> np.ndarray:
+    """Smallest difference that the t-test finds in each of `STUDIES` simulated studies, in standard deviations.
 
-    The blocks are independent. The test allows for those that are not (`independent_number`), which costs some power.
+    The blocks are independent. The test allows for those that are not (`count_independent`), which costs some power.
     """
     from scipy import special  # imported late, see `summarize`
 
     values = np.random.default_rng(SEED).standard_normal((STUDIES, blocks))
-    worth = independent_number(values)
-    half = special.stdtrit(worth - 1, 1 - error / 2) * values.std(axis=1, ddof=1) / np.sqrt(worth)
+    independent = count_independent(values)
+    half = special.stdtrit(independent - 1, 1 - error / 2) * values.std(axis=1, ddof=1) / np.sqrt(independent)
     return np.asarray(half - values.mean(axis=1))
 
 
-def planned_difference(noise: float, blocks: int, error: float, power: float = 0.8) -> float:
-    """The ratio (above 1) that a two-sided paired t-test over so many blocks finds with probability ``power``.
+def plan_detectable_ratio(noise: float, blocks: int, error: float, power: float = 0.8) -> float:
+    """Ratio above 1 that a two-sided paired t-test over ``blocks`` finds with probability ``power``.
 
     noise: standard deviation of the logarithm of one run within its block.
     """
-    return math.exp(math.sqrt(2) * noise * float(np.quantile(_found_from(blocks, error), power)))
+    return math.exp(math.sqrt(2) * noise * float(np.quantile(_simulate_detectable_differences(blocks, error), power)))
 
 
-def smallest_gain(noise: float, arms: int, screening: int, held_out: int, error: float, power: float = 0.8) -> float:
-    """The ratio (above 1) that is `picked_and_confirmed` with probability ``power``. The rest as there."""
+def find_confirmable_ratio(
+    noise: float, arms: int, screening: int, held_out: int, error: float, power: float = 0.8
+) -> float:
+    """Ratio above 1 that is picked and confirmed with probability ``power``, see `compute_confirmation_probability`."""
     from scipy import optimize  # imported late, see `summarize`
 
     def excess(gain: float) -> float:
-        return picked_and_confirmed(gain, noise, arms, screening, held_out, error) - power
+        return compute_confirmation_probability(gain, noise, arms, screening, held_out, error) - power
 
     return math.exp(optimize.brentq(excess, 0, 100 * noise))
 
 
-def smallest_detectable(sample: LogSample, error: float, power: float = 0.8) -> float:
-    """The ratio (above 1) that the t-test of `p_value` finds with probability ``power``, at this n and deviation.
+def find_detectable_ratio(sample: LogSample, error: float, power: float = 0.8) -> float:
+    """Ratio above 1 that a t-test with this sample's n and deviation finds with probability ``power``.
 
     The distance d of the true logarithm from 0 at which a two-sided test with ``error`` rejects with this power: then
     t = mean x sqrt(n) / deviation has the noncentral t distribution with n - 1 degrees of freedom and noncentrality
@@ -345,21 +352,21 @@ def smallest_detectable(sample: LogSample, error: float, power: float = 0.8) -> 
     if math.isnan(sample.deviation):
         return math.nan
     freedom = sample.n - 1
-    limit = student(freedom, error / 2)
+    limit = compute_t_quantile(freedom, error / 2)
     # t = (z + noncentrality) / u: given u, the root of chi-squared / freedom, its tails are a normal distribution's.
     quantiles = (np.arange(QUANTILES) + 0.5) / QUANTILES
     limits = limit * np.sqrt(special.chdtri(freedom, quantiles) / freedom)
 
     def excess(noncentrality: float) -> float:
-        found = special.ndtr(noncentrality - limits) + special.ndtr(-noncentrality - limits)
-        return float(found.mean()) - power
+        rejections = special.ndtr(noncentrality - limits) + special.ndtr(-noncentrality - limits)
+        return float(rejections.mean()) - power
 
     noncentrality = optimize.brentq(excess, 0, 4 * limit + 10)
     effect = float(noncentrality) * sample.deviation / math.sqrt(sample.n)
     return math.exp(effect) if effect < LARGEST_LOGARITHM else math.inf
 
 
-def pareto(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points no other point beats: none is as small in both, and smaller in one. NaN is on no front."""
+def find_pareto_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Mask of the points that no other point beats in both coordinates (smaller is better); NaN is on no front."""
     worse = (x[:, None] >= x) & (y[:, None] >= y) & ((x[:, None] > x) | (y[:, None] > y))
     return ~worse.any(axis=1) & np.isfinite(x) & np.isfinite(y)

@@ -26,13 +26,13 @@ UNITS = {
 RATIO = "ratio_"  # what begins so has no unit, whatever it is a ratio of
 
 
-def of_column(name: str) -> str | None:
+def find_unit(name: str) -> str | None:
     """The unit of a column, such as ``s`` for ``load_s``; None for a column without one."""
-    return split(name)[1]
+    return split_unit(name)[1]
 
 
-def split(name: str) -> tuple[str, str | None]:
-    """A column's name without the end that is a unit, and its unit: ``("load", "s")`` for ``load_s``."""
+def split_unit(name: str) -> tuple[str, str | None]:
+    """(name without its unit, unit): ``("load", "s")`` for ``load_s``; None without a unit."""
     for end, unit in UNITS.items():
         if f"_{name}".endswith(f"_{end}"):
             stem = name[: len(name) - len(end)].removesuffix("_")

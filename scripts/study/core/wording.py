@@ -9,8 +9,8 @@ MOST_DIGITS = 17  # which tell any two floats apart
 ADDRESS = re.compile(r"://(?:(?:[^/\s]*|[^/\s:]+:\S*)@)?([^\s?#]*)(?:[?#]\S*?(?=[\"'):,.;]*(?:\s|$)))?")
 
 
-def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable[[int], str]) -> str:
-    """``value`` with so many digits that the text lies on the same side of each limit as the value itself.
+def format_clearly(value: float, limits: Iterable[float], digits: int, write: Callable[[int], str]) -> str:
+    """``value`` with enough digits that the text lies on the same side of each limit as the value.
 
     An interval that excludes a limit must not read as one that reaches it, since a verdict may stand beside it.
 
@@ -20,21 +20,21 @@ def as_clear(value: float, limits: Iterable[float], digits: int, write: Callable
         digits: at least so many.
         write: from a number of digits to the text.
     """
-    sides = [(limit, _side(value, limit)) for limit in limits]
+    sides = [(limit, _find_side(value, limit)) for limit in limits]
     for number in range(digits, MOST_DIGITS):
         text = write(number)
-        if all(_side(float(text), limit) == side for limit, side in sides):
+        if all(_find_side(float(text), limit) == side for limit, side in sides):
             return text
     return write(MOST_DIGITS)
 
 
-def _side(value: float, limit: float) -> int:
-    """1 above the limit, -1 below, 0 at it; NumPy's booleans, of a number from a table, cannot be subtracted."""
+def _find_side(value: float, limit: float) -> int:
+    """1 if a value is above a limit, -1 below, 0 at it; NumPy's booleans cannot be subtracted."""
     return int(value > limit) - int(value < limit)
 
 
-def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sign: str = "-") -> str:
-    """A number with ``digits`` significant digits, or as many as `as_clear` needs; an exponent if huge or tiny.
+def format_significant(value: float, limits: Iterable[float] = (), digits: int = 3, sign: str = "-") -> str:
+    """A number with ``digits`` significant digits, or as many as `format_clearly` needs; an exponent if huge or tiny.
 
     sign: as in a format, ``+`` for one before positive numbers too.
     """
@@ -44,29 +44,29 @@ def significant(value: float, limits: Iterable[float] = (), digits: int = 3, sig
             return f"{value:{sign}.{max(0, number - len(str(int(abs(value)))))}f}"
         return f"{value:{sign}.{number}g}"
 
-    return as_clear(value, limits, digits, write)
+    return format_clearly(value, limits, digits, write)
 
 
-def one_line(text: str, longest: int = LONGEST_VALUE) -> str:
-    """``text`` on one line; of one with more characters than ``longest``, the middle is left out."""
+def to_one_line(text: str, longest: int = LONGEST_VALUE) -> str:
+    """``text`` on one line, its middle left out beyond ``longest`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= longest else f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
 
 
 def hide_secrets(text: str) -> str:
-    """``text`` with its addresses cut to scheme, host and path: user information and queries may be keys."""
+    """``text`` with addresses cut to scheme, host and path, since user information and queries may be keys."""
     return ADDRESS.sub(r"://\1", text)
 
 
-def share_of_draws(share: float) -> str:
-    """A probability that was found by sampling, in percent; never certain: ``more than 99%``."""
+def format_sampled_share(share: float) -> str:
+    """A probability found by sampling, in percent; never certain: ``more than 99%``."""
     if share > 0.995:
         return "more than 99%"
     return "less than 1%" if share < 0.005 else f"{share:.0%}"
 
 
-def signal_in_words(number: int) -> str:
-    """A signal with its name, if it has one: ``signal 9 (SIGKILL)``, ``signal 35 (SIGRTMIN+1)``, ``signal 32``.
+def describe_signal(number: int) -> str:
+    """A signal's number and name: ``signal 9 (SIGKILL)``, ``signal 35 (SIGRTMIN+1)``, ``signal 32``.
 
     Of the real-time signals, Python names the first and the last only (signal(7)).
     """
@@ -79,17 +79,17 @@ def signal_in_words(number: int) -> str:
     return f"signal {number} ({name})"
 
 
-def counted(number: object, noun: str) -> str:
+def format_count(number: object, noun: str) -> str:
     """A number with its noun: ``1 run``, ``2 runs``."""
     return f"{number} {noun}" + ("" if str(number) == "1" else "s")
 
 
-def alike_blocks(blocks: int, worth: float) -> str:
-    """How an interval counts blocks, of which each resembles the one before; empty if it counts all of them.
+def describe_alike_blocks(blocks: int, independent: float) -> str:
+    """Words for an interval that counts blocks as fewer, since successive ones are alike; empty if it does not.
 
-    worth: of `study.core.statistics.independent_number`; NaN where there is no interval.
+    worth: of `study.core.statistics.count_independent`; NaN where there is no interval.
     """
-    if not worth < blocks:
+    if not independent < blocks:
         return ""
-    number = as_clear(worth, [blocks], 1, lambda digits: f"{worth:.{digits}f}")
+    number = format_clearly(independent, [blocks], 1, lambda digits: f"{independent:.{digits}f}")
     return f"counted as {number}, because successive blocks are alike"

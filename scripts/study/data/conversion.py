@@ -18,10 +18,10 @@ from tqdm import tqdm
 
 from study.core import digests
 from study.core.errors import StudyError
-from study.core.files import AnyPath, sha256, write_sealed, written_aside
+from study.core.files import AnyPath, sha256, write_aside, write_sealed
 from study.core.lazy import pandas as pd
-from study.data import matrix_file, source_state, text_file, text_table, unchanged
-from study.data.table_faults import Source, check_names, describe, find_fault, hint
+from study.data import file_changes, matrix_file, source_state, text_file, text_table
+from study.data.table_faults import Source, check_names, describe_table, find_fault, suggest_cause
 from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
@@ -30,7 +30,7 @@ VALUES_PER_BLOCK = 4_000_000  # 32 MB as float64
 
 @dataclass(frozen=True)
 class _Converted:
-    """What was converted: the file, its checksum, the lists of values of the columns of categories, missing numbers."""
+    """The result of a conversion: source, its checksum, values of columns of categories, missing numbers."""
 
     source: Source
     checksum: str
@@ -60,64 +60,65 @@ def convert(
     ragged, of another shape, or has a value that is not a finite number or an allowed category.
     """
     source = Path(source)
-    before = source_state.state([str(source)])
-    with written_aside(matrix) as aside:
+    before = source_state.read_state([str(source)])
+    with write_aside(matrix) as aside:
         try:
             text_file.check_kind(source)
-            done = _convert(source, aside, form, rows, columns)
+            converted = _convert_table(source, aside, form, rows, columns)
         except StudyError as error:
             if source.is_file():  # a changed one is to be fetched again, whatever is wrong with it now
-                unchanged.check_source(source, sha256(source), checksum)
-            raise StudyError(f"{error}{hint(source, form)}") from None
-        unchanged.check_source(source, done.checksum, checksum)
-        noted = source_state.note(before, [str(source)], token)
-        of_matrix = sha256(aside)
-    numbers = form.numbers(done.source.names)
+                file_changes.check_source(source, sha256(source), checksum)
+            raise StudyError(f"{error}{suggest_cause(source, form)}") from None
+        file_changes.check_source(source, converted.checksum, checksum)
+        source_note = source_state.make_note(before, [str(source)], token)
+        matrix_checksum = sha256(aside)
+    numbers = form.select_numbers(converted.source.names)
     write_sealed(
         sidecar,
         {
             "schema_version": 3,
             **describe_conversion(form),
-            "shape": [done.source.rows, len(form.codes) + len(numbers)],
+            "shape": [converted.source.rows, len(form.codes) + len(numbers)],
             "dtype": "float32",
-            "sha256": of_matrix,
-            "codes": [{"column": c, "values": v} for c, v in zip(form.codes, done.categories, strict=True)],
-            "missing_values": done.missing,
-            "has_plain_numbers": done.has_plain_numbers,
-            "columns": [len(numbers), _digest(numbers)],
-            source_state.NOTE: noted,
-            "source": {"name": source.name, "bytes": done.source.bytes, "sha256": done.checksum},
+            "sha256": matrix_checksum,
+            "codes": [{"column": c, "values": v} for c, v in zip(form.codes, converted.categories, strict=True)],
+            "missing_values": converted.missing,
+            "has_plain_numbers": converted.has_plain_numbers,
+            "columns": [len(numbers), _digest_names(numbers)],
+            source_state.NOTE: source_note,
+            "source": {"name": source.name, "bytes": converted.source.bytes, "sha256": converted.checksum},
         },
     )
 
 
 def describe_conversion(form: Form) -> dict[str, Any]:
-    """What the sidecar of a table says of how it was converted: the converter's version, and all that it reads."""
+    """The converter's version and definition, as a table's sidecar has them."""
     read = {name: value for name, value in asdict(form).items() if name != "has_plain_numbers"}  # found in the file
     return {"converter_version": CONVERTER_VERSION, "definition": read}
 
 
-def _convert(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:
-    table = _readable(path, form)
+def _convert_table(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:
+    """Convert a table by the parallel reader, or by pandas where that cannot read it."""
+    table = _find_readable_columns(path, form)
     if table is None:
         return _convert_by_pandas(path, matrix, form, rows, columns)
     return _convert_stream(path, matrix, form, table, rows, columns)
 
 
-def _digest(names: Sequence[Column]) -> str:
-    """Digest that identifies a list of numeric columns; see `study.data.loaders.check_columns`."""
-    return digests.short(hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest())
+def _digest_names(names: Sequence[Column]) -> str:
+    """Digest of a list of numeric columns; see `study.data.loaders.check_columns`."""
+    return digests.shorten_digest(hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest())
 
 
-def _readable(path: Path, form: Form) -> text_table.Columns | None:
-    """The columns of the table in ``path``; None if `study.data.text_table` cannot read it, or it is empty."""
+def _find_readable_columns(path: Path, form: Form) -> text_table.Columns | None:
+    """The columns of a table that `study.data.text_table` can read; None if it cannot, or the table is empty."""
     try:
-        with text_file.opened(path) as handle:
+        with text_file.open_text(path) as handle:
             line = handle.readline()
     except OSError:
         return None  # `describe` reports it
-    names = text_table.names_in(line, form)
-    table = text_table.columns(form, names) if line else None
+    names = text_table.split_names(line, form)
+    table = text_table.find_columns(form, names) if line else None
     if table is not None and form.header:
         check_names(path, names)
     return table
@@ -126,13 +127,13 @@ def _readable(path: Path, form: Form) -> text_table.Columns | None:
 def _convert_stream(
     path: Path, matrix: Path, form: Form, table: text_table.Columns, rows: int | None, columns: int | None
 ) -> _Converted:
-    """Convert a table that `study.data.text_table` reads; its faults are then located line by line."""
+    """Convert a table by `study.data.text_table`; its faults are then located line by line."""
     _check_shape(Source(path, table.names, 0, 0), form, None, columns)
-    stream = text_table.Stream(path, form, table, check=lambda numbers: _missing(numbers, form))
+    stream = text_table.Stream(path, form, table, check=lambda numbers: _count_missing(numbers, form))
     missing, are_plain = 0, True
     size = path.stat().st_size
     with (
-        matrix_file.Rows(matrix, table.categories + table.numbers) as target,
+        matrix_file.RowWriter(matrix, table.categories + table.numbers) as target,
         tqdm(total=size, unit="B", unit_scale=True, desc=path.name, mininterval=1) as progress,
     ):
         try:
@@ -142,97 +143,99 @@ def _convert_stream(
                 are_plain &= block.has_plain_numbers
                 progress.update(stream.size - progress.n)
         except text_table.BlockError as error:
-            raise _located(path, form, error.first_row, str(error)) from None
+            raise _locate_fault(path, form, error.first_row, str(error)) from None
         source = Source(path, table.names, stream.rows, stream.size)
         if not stream.rows:
-            describe(path, form)  # raises
+            describe_table(path, form)  # raises
         _check_shape(source, form, rows, columns)
     codes = [_Codes(allowed, form) for allowed in form.values]
-    with matrix_file.opened(matrix) as filled:
-        for index, (found, code) in enumerate(zip(stream.categories, codes, strict=True)):
+    with matrix_file.open_matrix(matrix) as filled:
+        for index, (column, code) in enumerate(zip(stream.categories, codes, strict=True)):
             try:
-                places = code.add(found.series(form.codes[index], form.values[index]))
+                places = code.add(column.series(form.codes[index], form.values[index]))
             except ValueError as error:
-                raise _located(path, form, 0, str(error)) from None
-            found.write(filled[:, index], places if code.order is None else code.order[places])
+                raise _locate_fault(path, form, 0, str(error)) from None
+            column.write(filled[:, index], places if code.order is None else code.order[places])
     return _Converted(source, stream.checksum, [code.values for code in codes], missing, are_plain)
 
 
-def _located(path: Path, form: Form, first_row: int, message: str) -> StudyError:
-    """The error for a fault at or after ``first_row``, with its line and column."""
-    source = describe(path, form)
+def _locate_fault(path: Path, form: Form, first_row: int, message: str) -> StudyError:
+    """The error, with line and column, for a fault at or after ``first_row``."""
+    source = describe_table(path, form)
     return StudyError(find_fault(source, form, first_row) or f"{path}: after row {first_row}: {message}")
 
 
 def _convert_by_pandas(path: Path, matrix: Path, form: Form, rows: int | None, columns: int | None) -> _Converted:
-    """Convert any table, in blocks of rows that pandas reads."""
-    source = describe(path, form)
+    """Convert any table, in blocks of rows read by pandas."""
+    source = describe_table(path, form)
     _check_shape(source, form, rows, columns)
-    numbers = form.numbers(source.names)
-    target = matrix_file.create(matrix, (source.rows, len(form.codes) + len(numbers)))
+    numbers = form.select_numbers(source.names)
+    target = matrix_file.create_matrix(matrix, (source.rows, len(form.codes) + len(numbers)))
     with tqdm(total=source.rows, unit="row", desc=path.name, mininterval=1) as progress:
-        categories, missing = _fill(target, source, form, numbers, progress)
+        categories, missing = _fill_matrix(target, source, form, numbers, progress)
     target.flush()
     return _Converted(source, sha256(path), categories, missing, text_table.has_plain_numbers(path, form))
 
 
 def _check_shape(source: Source, form: Form, rows: int | None, columns: int | None) -> None:
-    for what, found, wanted in (("columns", len(source.names), columns), ("rows", source.rows, rows)):
-        if wanted is not None and found != wanted:
-            line = 1 if what == "columns" else source.rows + form.header
+    """Raise `StudyError` unless a table has the expected rows and columns and all columns of its form."""
+    for axis, number, expected in (("columns", len(source.names), columns), ("rows", source.rows, rows)):
+        if expected is not None and number != expected:
+            line = 1 if axis == "columns" else source.rows + form.header
             raise StudyError(
-                f"{source.path}: line {line}: the file has {found} {what}, {wanted} were expected; "
+                f"{source.path}: line {line}: the file has {number} {axis}, {expected} were expected; "
                 "is it whole, and the right file for this benchmark and split?"
             )
     for column in [*form.codes, *form.drop, *(form.keep or ())]:
         if column not in source.names:
-            known = f"there are {len(source.names)} columns"
+            present_columns = f"there are {len(source.names)} columns"
             if form.header:
-                known += f", the first are {', '.join(map(repr, source.names[:5]))}"
+                present_columns += f", the first are {', '.join(map(repr, source.names[:5]))}"
             named = repr(column) if isinstance(column, str) else column + 1
-            raise StudyError(f"{source.path}: line 1: there is no column {named}: {known}")
-    if form.keep is None and not form.numbers(source.names):
-        what = "one column" if len(source.names) == 1 else "no column of numbers"
-        raise StudyError(f"{source.path}: line 1: there is {what}; numbers with a separator are expected")
+            raise StudyError(f"{source.path}: line 1: there is no column {named}: {present_columns}")
+    if form.keep is None and not form.select_numbers(source.names):
+        axis = "one column" if len(source.names) == 1 else "no column of numbers"
+        raise StudyError(f"{source.path}: line 1: there is {axis}; numbers with a separator are expected")
 
 
-def _fill(
+def _fill_matrix(
     target: NDArray[np.float32], source: Source, form: Form, numbers: list[Column], progress: tqdm
 ) -> tuple[list[list[Any]], int]:
-    """Write all rows into ``target``; returns the values of each code column and the number of missing numbers."""
+    """Write all rows into ``target``; returns each code column's values and the number of missing numbers."""
     rows_per_block = max(1, VALUES_PER_BLOCK // len(source.names))
     codes = [_Codes(values, form) for values in form.values]
-    done = missing = 0
+    filled = missing = 0
     try:
-        for block in _blocks(source, form, numbers, rows_per_block):
-            rows = target[done : done + len(block)]
+        for block in _read_blocks(source, form, numbers, rows_per_block):
+            rows = target[filled : filled + len(block)]
             for index, (column, code) in enumerate(zip(form.codes, codes, strict=True)):
                 rows[:, index] = code.add(block[column])
             with np.errstate(over="ignore"):
                 rows[:, len(codes) :] = block[numbers].to_numpy(dtype=np.float32)
             form.mark_missing(rows[:, len(codes) :])
-            missing += _missing(rows[:, len(codes) :], form)
-            done += len(block)
+            missing += _count_missing(rows[:, len(codes) :], form)
+            filled += len(block)
             progress.update(len(block))
     except (ValueError, IndexError) as error:  # pandas' parser errors and UnicodeDecodeError are ValueErrors
-        fault = find_fault(source, form, first_row=done)
-        raise StudyError(fault or f"{source.path}: after row {done}: {error}") from None
-    if done != source.rows:
-        raise StudyError(f"{source.path}: {done} rows were read but the file has {source.rows}")
+        fault = find_fault(source, form, first_row=filled)
+        raise StudyError(fault or f"{source.path}: after row {filled}: {error}") from None
+    if filled != source.rows:
+        raise StudyError(f"{source.path}: {filled} rows were read but the file has {source.rows}")
     for index, code in enumerate(codes):
         if code.order is not None:
             target[:, index] = code.order[target[:, index].astype(np.int64)]
     return [code.values for code in codes], missing
 
 
-def _blocks(source: Source, form: Form, numbers: list[Column], rows: int) -> Iterator[pd.DataFrame]:
+def _read_blocks(source: Source, form: Form, numbers: list[Column], rows: int) -> Iterator[pd.DataFrame]:
+    """Yield blocks of rows, read by pandas."""
     wanted = {*form.codes, *numbers}
     usecols: Any = None
     if len(wanted) < len(source.names):  # pandas asks no function about the columns of a table without a header
         usecols = (lambda name: name in wanted) if form.header else list(wanted)
     return pd.read_csv(
         source.path,
-        **form.reading_options(),
+        **form.build_reading_options(),
         compression="gzip" if text_file.is_compressed(source.path) else None,
         usecols=usecols,
         chunksize=rows,
@@ -253,10 +256,10 @@ class _Codes:
     def add(self, column: pd.Series) -> NDArray[np.int64]:
         """Positions of the values of ``column``; for text in the order of appearance, see ``order``."""
         if self._given is not None:
-            found = self._given.get_indexer(column)
-            if (found < 0).any() or any(self._form.is_missing(str(value)) for value in column.unique()):
+            positions = self._given.get_indexer(column)
+            if (positions < 0).any() or any(self._form.is_missing(str(value)) for value in column.unique()):
                 raise ValueError("a category is not one of the allowed values")
-            return found
+            return positions
         places, names = pd.factorize(column)
         if (places < 0).any() or any(not name or self._form.is_missing(name) for name in names):
             raise ValueError("a category is missing")
@@ -276,8 +279,8 @@ class _Codes:
         return np.array([place[name] for name in self._seen])
 
 
-def _missing(values: NDArray[np.float32], form: Form) -> int:
-    """The number of missing values; raises ValueError for one that is not finite, or missing without permission."""
+def _count_missing(values: NDArray[np.float32], form: Form) -> int:
+    """Number of missing values; raises ValueError if one is infinite, or missing without permission."""
     missing = int(np.isnan(values).sum())
     if (missing and not form.missing) or np.isinf(values).any():
         raise ValueError("a value is not finite")

@@ -12,12 +12,12 @@ _THREE_DIGITS = np.array([list(f"{n:03d}".encode()) for n in range(1000)], dtype
 def format_rows(
     prefixes: Iterable[bytes], values: NDArray[Any], decimals: int, zero: bytes = b"0", separator: bytes = b","
 ) -> bytes:
-    """Text of one block of rows, as bytes: for each row its prefix, then its values, each after a separator.
+    """Text of a block of rows, as bytes: each row's prefix, then its values, each after a separator.
 
     prefixes: (rows,) bytes, such as a label. values: (rows, columns) floats in [0, 100), truncated to ``decimals``
     digits (0, 3 or 6). zero: text of an exact zero, a beginning of its full form such as ``0`` or ``0.0``.
     """
-    units, thousands = _digits(values, decimals)
+    units, thousands = _split_digits(values, decimals)
     rows, columns = units.shape
     cells = np.empty((rows, columns, 3 + (decimals and 1 + decimals)), dtype=np.uint8)
     cells[..., 0] = separator[0]
@@ -34,8 +34,8 @@ def format_rows(
     )
 
 
-def _digits(values: NDArray[Any], decimals: int) -> tuple[NDArray[np.uint32], list[NDArray[np.uint32]]]:
-    """The whole numbers of ``values`` and, in groups of three, their decimals."""
+def _split_digits(values: NDArray[Any], decimals: int) -> tuple[NDArray[np.uint32], list[NDArray[np.uint32]]]:
+    """Whole numbers of ``values``, and their decimals in groups of three digits."""
     scaled = np.minimum((values * 10**decimals).astype(np.uint32), 10 ** (decimals + 2) - 1)
     units, rest = np.divmod(scaled, 10**decimals)
     if decimals == 6:

@@ -1,8 +1,8 @@
 """Feature scaling as the CANDLE benchmarks do it: in place, with extra memory of a few rows.
 
 A scaler is fitted either on the loaded tables in every run, as the benchmarks do, or once after the conversion. In the
-second case its parameters and the scaled matrix (`prepare`) are stored, and the loader ``mapped`` maps the matrix. The
-results are bit-identical.
+second case its parameters and the scaled matrix (`write_scaled`) are stored, and the loader ``mapped`` maps the matrix.
+The results are bit-identical.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, written_aside
+from study.core.files import AnyPath, write_aside
 from study.data import matrix_file
 
 SCALING_VERSION = 2
@@ -42,8 +42,8 @@ class Scaler:
                     rows[np.isnan(rows)] = 0
             rows /= self.divide
 
-    def parameters(self) -> dict[str, Matrix]:
-        """The arguments of `from_parameters`: {name: array}."""
+    def to_parameters(self) -> dict[str, Matrix]:
+        """The scaler's arrays by name, for `from_parameters`."""
         return {"divide": self.divide} if self.subtract is None else {"subtract": self.subtract, "divide": self.divide}
 
     @classmethod
@@ -52,38 +52,38 @@ class Scaler:
         return cls(parameters.get("subtract"), parameters["divide"])
 
 
-def max_abs(*matrices: Matrix) -> Scaler:
-    """Divides each column by its largest absolute value over all ``matrices`` (same columns); zeros stay zero.
+def fit_max_abs(*matrices: Matrix) -> Scaler:
+    """The scaler that divides each column by its largest absolute value over all ``matrices``; zeros stay zero.
 
     Raises:
         StudyError: a value is missing.
     """
-    low, high = _range(matrices)
+    low, high = _find_range(matrices)
     scale = np.maximum(-low, high)
     scale[scale == 0] = 1
     return Scaler(None, scale)
 
 
-def min_max(*matrices: Matrix) -> Scaler:
-    """Maps each column to 0 to 1 by its smallest and largest value over all ``matrices``; a constant column to 0.
+def fit_min_max(*matrices: Matrix) -> Scaler:
+    """The scaler that maps each column to 0 to 1 by its extremes over all ``matrices``; a constant column to 0.
 
     Raises:
         StudyError: a value is missing.
     """
-    low, high = _range(matrices)
+    low, high = _find_range(matrices)
     width = high - low
     width[width == 0] = 1
     return Scaler(low, width)
 
 
-def standard(matrix: Matrix) -> Scaler:
-    """Subtracts each column's mean and divides by its standard deviation, after missing values have become the mean.
+def fit_standard(matrix: Matrix) -> Scaler:
+    """The scaler to mean 0 and standard deviation 1 by column, after missing values have become the mean.
 
     A column without any value, or with a constant one, becomes 0. Memory: several times the matrix.
     """
     missing = np.isnan(matrix)
-    known = np.maximum((~missing).sum(axis=0), 1)
-    mean = (np.where(missing, 0, matrix).sum(axis=0, dtype=np.float64) / known).astype(np.float32)
+    present = np.maximum((~missing).sum(axis=0), 1)
+    mean = (np.where(missing, 0, matrix).sum(axis=0, dtype=np.float64) / present).astype(np.float32)
     centred = matrix - mean
     centred[missing] = 0
     deviation = np.sqrt(np.square(centred, dtype=np.float64).mean(axis=0)).astype(np.float32)
@@ -91,30 +91,30 @@ def standard(matrix: Matrix) -> Scaler:
     return Scaler(mean, deviation)
 
 
-def save(scalers: Mapping[str, Scaler], path: AnyPath) -> None:
+def save_scalers(scalers: Mapping[str, Scaler], path: AnyPath) -> None:
     """Write {file: `Scaler`} to ``path`` (.npz)."""
     arrays = {
-        f"{file}.{name}": array for file, scaler in scalers.items() for name, array in scaler.parameters().items()
+        f"{file}.{name}": array for file, scaler in scalers.items() for name, array in scaler.to_parameters().items()
     }
-    with written_aside(path) as aside, open(aside, "wb") as handle:
+    with write_aside(path) as aside, open(aside, "wb") as handle:
         np.savez(handle, **arrays)
 
 
-def saved(path: AnyPath, file: str) -> Scaler:
-    """The `Scaler` of ``file`` among those that `save` wrote; raises `StudyError` if there is none."""
-    arrays = matrix_file.arrays(path)
-    mine = {name.rpartition(".")[2]: array for name, array in arrays.items() if name.rpartition(".")[0] == file}
-    kinds = {(array.dtype.str, array.ndim, array.shape) for array in mine.values()}
-    is_scaler = "divide" in mine and mine.keys() <= {"subtract", "divide"} and len(kinds) == 1
+def load_scaler(path: AnyPath, file: str) -> Scaler:
+    """The `Scaler` of ``file`` in a file of `save_scalers`; raises `StudyError` if there is none."""
+    arrays = matrix_file.read_arrays(path)
+    parameters = {name.rpartition(".")[2]: array for name, array in arrays.items() if name.rpartition(".")[0] == file}
+    kinds = {(array.dtype.str, array.ndim, array.shape) for array in parameters.values()}
+    is_scaler = "divide" in parameters and parameters.keys() <= {"subtract", "divide"} and len(kinds) == 1
     if not is_scaler or next(iter(kinds))[:2] != ("<f4", 1):
         raise StudyError(f"{path}: has no scaler of {file}; delete it, and Snakemake makes it again")
-    return Scaler.from_parameters(mine)
+    return Scaler.from_parameters(parameters)
 
 
-def prepare(numbers: Matrix, scaler: Scaler, path: AnyPath) -> None:
-    """Write the scaled ``numbers``, float32 (rows, columns), to ``path`` (.npy, C order)."""
-    with written_aside(path) as aside:
-        target = matrix_file.create(aside, numbers.shape)
+def write_scaled(numbers: Matrix, scaler: Scaler, path: AnyPath) -> None:
+    """Write ``numbers``, float32 (rows, columns), scaled to ``path`` (.npy, C order)."""
+    with write_aside(path) as aside:
+        target = matrix_file.create_matrix(aside, numbers.shape)
         for first in range(0, len(numbers), ROWS_AT_ONCE):
             target[first : first + ROWS_AT_ONCE] = numbers[first : first + ROWS_AT_ONCE]
             scaler.apply(target[first : first + ROWS_AT_ONCE])
@@ -123,11 +123,12 @@ def prepare(numbers: Matrix, scaler: Scaler, path: AnyPath) -> None:
 
 def save_codes(codes: Matrix, path: AnyPath) -> None:
     """Write the columns of categories, float32 (rows, columns), to ``path`` (.npy), without the numbers."""
-    with written_aside(path) as aside, open(aside, "wb") as handle:
+    with write_aside(path) as aside, open(aside, "wb") as handle:
         np.save(handle, np.ascontiguousarray(codes))
 
 
-def _range(matrices: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+def _find_range(matrices: Sequence[Matrix]) -> tuple[Matrix, Matrix]:
+    """(smallest, largest) value of each column over all matrices; raises `StudyError` if one is missing."""
     low, high = (np.full(matrices[0].shape[1], value, dtype=np.float32) for value in (np.inf, -np.inf))
     for matrix in matrices:
         for first in range(0, len(matrix), ROWS_AT_ONCE):

@@ -21,7 +21,7 @@ DESCRIPTIONS = frozenset(
 )
 UNFINISHED = frozenset((".part", ".partial", ".crdownload", ".download", ".incomplete", ".filepart", ".tmp", ".aria2"))
 COPIES = frozenset((".bak", ".orig", ".old", ".swp", ".save"))
-OF_N = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<middle>[-_]of[-_])(?P<total>\d+)(?P<after>.*)")
+SHARD_OF_N = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<middle>[-_]of[-_])(?P<total>\d+)(?P<after>.*)")
 NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)")
 PADDED = 3  # digits, from which on numbers are those of shards also if most of them are missing
 CIFAR_BATCH = re.compile(r"(?P<before>data_batch_)(?P<number>\d+)(?P<after>\.bin)")
@@ -30,62 +30,66 @@ COMPRESSED = frozenset((".gz", ".zlib", ".z"))
 
 
 def is_left_out(name: str) -> bool:
-    """Whether a file or folder of this name is no data: a hidden one, or one that a system or an editor made."""
+    """True if a file's or folder's name shows that it is no data: hidden, or made by a system or an editor."""
     return name.startswith(".") or name.lower() in LEFT_OUT
 
 
-def listed(path: str) -> list[str]:
-    """The files of a pattern, in the order of their names; a path that exists alone, whatever characters it has.
+def list_files(path: str) -> list[str]:
+    """Files that match a pattern, sorted; an existing path, or one without wildcards, alone.
 
     Also a pattern's leading folders that exist are taken as they are named; ``**`` stands for any number of folders.
     Another path alone if it is no pattern.
     """
     if not glob.has_magic(path) or os.path.lexists(path):
         return [path]
-    return [found for found in _matching(path) if not _is_description(found)]
+    return [match for match in _list_matches(path) if not _is_description(match)]
 
 
-def _matching(path: str) -> list[str]:
+def _list_matches(path: str) -> list[str]:
+    """Paths that match a pattern, sorted, without those that `is_left_out`."""
     folder, parts = Path(), list(Path(path).parts)
     while parts and os.path.lexists(folder / parts[0]):
         folder /= parts.pop(0)
     pattern = os.path.join(glob.escape(str(folder)), *parts)  # noqa: PTH118 - may be absolute
-    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
-    found = [each for each in found if not any(map(is_left_out, Path(each).relative_to(folder).parts))]
-    return found if str(folder) != "." or path.startswith("./") else [each.removeprefix("./") for each in found]
+    matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
+    matches = [each for each in matches if not any(map(is_left_out, Path(each).relative_to(folder).parts))]
+    return matches if str(folder) != "." or path.startswith("./") else [each.removeprefix("./") for each in matches]
 
 
 def _is_description(path: str) -> bool:
+    """True if a file describes others, such as checksums or an index."""
     return Path(path).suffix.lower() in DESCRIPTIONS
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """The files of a folder and its sub-folders, in the order of their names, without those that `is_left_out`.
+def iterate_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its sub-folders by name, without those that `is_left_out`.
 
     Links to folders are followed. Raises `StudyError` for a link that leads back to a folder above it, or to nothing.
     """
-    return (Path(entry.path) for entry in entries_below(str(folder)))
+    return (Path(entry.path) for entry in iterate_entries(str(folder)))
 
 
-def entries_below(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[os.DirEntry[str]]:
-    """As `files_below`, for folders of hundreds of thousands of files. above: device and inode of those above."""
+def iterate_entries(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield directory entries as `iterate_files` does paths, fast. above: device and inode of the folders above."""
     status = os.stat(folder)  # noqa: PTH116 - a Path for each is most of the time
     here = (status.st_dev, status.st_ino)
     if here in above:
         raise StudyError(f"{folder}: is a link to a folder above it; delete the link")
     with os.scandir(folder) as entries:
-        found = sorted((entry for entry in entries if not is_left_out(entry.name)), key=lambda entry: entry.name)
-    for entry in found:
+        sorted_entries = sorted(
+            (entry for entry in entries if not is_left_out(entry.name)), key=lambda entry: entry.name
+        )
+    for entry in sorted_entries:
         if entry.is_dir():
-            yield from entries_below(entry.path, (*above, here))
+            yield from iterate_entries(entry.path, (*above, here))
         elif entry.is_file():
             yield entry
         elif entry.is_symlink():
             raise StudyError(f"{entry.path}: is a link to nothing; restore what it links to, or delete it")
 
 
-def check_whole(pattern: str, paths: Sequence[Path]) -> None:
-    """Raise `StudyError` for files of a set that are missing, empty, unfinished or there twice, or are folders.
+def check_file_set(pattern: str, paths: Sequence[Path]) -> None:
+    """Raise `StudyError` for files of a set that are missing, empty, unfinished, duplicate or folders.
 
     Only files that the pattern would match are missing: a pattern may choose some shards of a set.
     """
@@ -108,11 +112,11 @@ def check_whole(pattern: str, paths: Sequence[Path]) -> None:
 
 
 def _check_different(paths: Sequence[Path]) -> None:
-    """No two paths may be one file, or a file and the same compressed: its samples would count twice."""
-    known: dict[tuple[int, int], Path] = {}
+    """Raise `StudyError` if two paths are one file, or a file and its compressed copy."""
+    path_by_file: dict[tuple[int, int], Path] = {}
     for path in paths:
         status = path.stat()
-        other = known.setdefault((status.st_dev, status.st_ino), path)
+        other = path_by_file.setdefault((status.st_dev, status.st_ino), path)
         if other is not path:
             raise StudyError(f"{path}: is the same file as {other}; delete the link, or give another pattern")
     here = set(paths)
@@ -124,9 +128,10 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
+    """Raise `StudyError` if shards of the sets in a folder are missing or there twice."""
     sets: dict[str, list[re.Match[str]]] = {}
     for name in names:
-        if match := OF_N.fullmatch(name):
+        if match := SHARD_OF_N.fullmatch(name):
             sets.setdefault(match["before"], []).append(match)
     for shards in sets.values():
         totals = {int(shard["total"]): shard for shard in shards}
@@ -138,7 +143,7 @@ def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
             )
         (total,) = totals
         _check_numbers(pattern, folder, shards, total)
-    others = [name for name in names if not OF_N.fullmatch(name)]
+    others = [name for name in names if not SHARD_OF_N.fullmatch(name)]
     for kind in (CIFAR_BATCH, NUMBERED):
         of_kind: dict[tuple[str, str], list[re.Match[str]]] = {}
         for match in filter(None, map(kind.fullmatch, others)):
@@ -151,7 +156,7 @@ def _check_shards(pattern: str, folder: Path, names: list[str]) -> None:
 
 
 def _is_series(shards: list[re.Match[str]]) -> bool:
-    """Whether the numbers of names count shards from 0 or 1: they are padded, or more are there than missing."""
+    """True if numbers in names count shards from 0 or 1: padded, or more present than missing."""
     numbers = {int(shard["number"]) for shard in shards}
     if len(shards) < 2 or min(numbers) > 1:
         return False
@@ -167,7 +172,7 @@ def _check_numbers(
     first: int | None = None,
     last: int = 0,
 ) -> None:
-    """The numbers of one set: each once, and none missing from 0 or 1.
+    """Raise `StudyError` unless each number of a set of shards is there once.
 
     total: if the names state it. first, last: numbers that the set has, if that is known.
     """
@@ -188,18 +193,19 @@ def _check_numbers(
     model = shards[0]
     missing = [
         name for number in range(begin, end) if number not in by_number
-        if _matches(pattern, name := _named(model, number))
+        if _is_match(pattern, name := _name_shard(model, number))
     ]  # fmt: skip
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise StudyError(f"{folder / missing[0]}{more}: is missing; restore it, or give a pattern that leaves it out")
 
 
-def _named(shard: re.Match[str], number: int) -> str:
-    """The name of another shard of the same set."""
+def _name_shard(shard: re.Match[str], number: int) -> str:
+    """The name of the shard with this number in a shard's set."""
     begin, end = shard.span("number")
     return f"{shard.string[:begin]}{number:0{end - begin}d}{shard.string[end:]}"
 
 
-def _matches(pattern: str, name: str) -> bool:
+def _is_match(pattern: str, name: str) -> bool:
+    """True if a file name matches a pattern's last part."""
     return fnmatch.fnmatchcase(name, Path(pattern).name)

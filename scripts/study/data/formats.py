@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core.errors import StudyError, said
-from study.core.file_kinds import instead_or_bytes
+from study.core.errors import StudyError, extract_message
+from study.core.file_kinds import describe_file
 from study.core.files import AnyPath
 from study.data.lmdb_file import open_whole
 
@@ -37,8 +37,8 @@ class Format:
     module: str
 
 
-def _of_backend(module: str) -> Format:
-    """A format of a framework, whose functions ``write`` and ``read`` stand with its backend, found by name."""
+def _find_backend_format(module: str) -> Format:
+    """The format of a framework's module, whose functions ``write`` and ``read`` are imported when called."""
 
     def call(function: str, *arguments: Any) -> Any:
         return getattr(importlib.import_module(module), function)(*arguments)
@@ -70,7 +70,7 @@ def _read_hdf5(path: AnyPath) -> Matrix:
         return file["matrix"][()]
 
 
-def _columns(matrix: Matrix) -> Any:
+def _to_arrow(matrix: Matrix) -> Any:
     """An Arrow table with one column per column of the matrix."""
     import pyarrow as pa
 
@@ -78,7 +78,8 @@ def _columns(matrix: Matrix) -> Any:
     return pa.table([pa.array(column) for column in np.ascontiguousarray(matrix.T)], names=names)
 
 
-def _matrix(table: Any) -> Matrix:
+def _from_arrow(table: Any) -> Matrix:
+    """The float32 matrix of an Arrow table's columns."""
     matrix = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for index, column in enumerate(table.columns):
         matrix[:, index] = column.to_numpy()
@@ -88,25 +89,25 @@ def _matrix(table: Any) -> Matrix:
 def _write_parquet(matrix: Matrix, path: AnyPath) -> None:
     from pyarrow import parquet
 
-    parquet.write_table(_columns(matrix), path)
+    parquet.write_table(_to_arrow(matrix), path)
 
 
 def _read_parquet(path: AnyPath) -> Matrix:
     from pyarrow import parquet
 
-    return _matrix(parquet.read_table(path))
+    return _from_arrow(parquet.read_table(path))
 
 
 def _write_feather(matrix: Matrix, path: AnyPath) -> None:
     from pyarrow import feather
 
-    feather.write_feather(_columns(matrix), str(path))
+    feather.write_feather(_to_arrow(matrix), str(path))
 
 
 def _read_feather(path: AnyPath) -> Matrix:
     from pyarrow import feather
 
-    return _matrix(feather.read_table(str(path)))
+    return _from_arrow(feather.read_table(str(path)))
 
 
 def _write_lmdb(matrix: Matrix, path: AnyPath) -> None:
@@ -115,9 +116,9 @@ def _write_lmdb(matrix: Matrix, path: AnyPath) -> None:
     rows, columns = matrix.shape
     room = LMDB_ROOM * rows * (columns * matrix.itemsize + LMDB_ENTRY_BYTES) + AT_ONCE_BYTES
     with lmdb.open(str(path), subdir=False, lock=False, map_size=room) as environment:
-        for first in range(0, rows, rows_at_once(columns)):
+        for first in range(0, rows, count_rows_at_once(columns)):
             with environment.begin(write=True) as transaction:
-                for row in range(first, min(first + rows_at_once(columns), rows)):
+                for row in range(first, min(first + count_rows_at_once(columns), rows)):
                     transaction.put(b"%010d" % row, matrix[row].tobytes(), append=True)
 
 
@@ -140,8 +141,8 @@ def _read_lmdb(path: AnyPath) -> Matrix:
     return matrix
 
 
-def rows_at_once(columns: int) -> int:
-    """Rows of a matrix that are processed together."""
+def count_rows_at_once(columns: int) -> int:
+    """Number of rows of a matrix that are processed together."""
     return max(1, AT_ONCE_BYTES // (columns * np.dtype(np.float32).itemsize))
 
 
@@ -150,17 +151,17 @@ FORMATS = {
     "hdf5": Format(_write_hdf5, _read_hdf5, "h5py"),
     "parquet": Format(_write_parquet, _read_parquet, "pyarrow.parquet"),
     "feather": Format(_write_feather, _read_feather, "pyarrow.feather"),
-    "tfrecord": _of_backend("study.backends.tensorflow.matrix_records"),
+    "tfrecord": _find_backend_format("study.backends.tensorflow.matrix_records"),
     "lmdb": Format(_write_lmdb, _read_lmdb, "lmdb"),
 }
 
 
-def read(name: str, path: AnyPath) -> Matrix:
-    """The matrix in a file of a format; raises `StudyError` if the library cannot read it."""
+def read_matrix(name: str, path: AnyPath) -> Matrix:
+    """The matrix in a file of the format ``name``; raises `StudyError` if it cannot be read."""
     try:
         return FORMATS[name].read(path)
     except MemoryError:
         raise
     except Exception as error:  # each library has its own errors
-        why = said(error) or "it has no rows"
-        raise StudyError(f"{path}: cannot be read as {name}: {why}; {instead_or_bytes(path)}") from None
+        why = extract_message(error) or "it has no rows"
+        raise StudyError(f"{path}: cannot be read as {name}: {why}; {describe_file(path)}") from None

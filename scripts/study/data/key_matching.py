@@ -32,28 +32,32 @@ class Unmatched:
 
     @property
     def share(self) -> float:
-        """Of the rows; 0 of a table without rows."""
+        """Share of the rows that match nothing, 0 for a table without rows."""
         return self.rows / self.total if self.total else 0.0
 
 
-def unmatched(keys: Sequence[str], codes: NDArray[np.int64], known: Collection[str]) -> Unmatched:
-    """The keys that are not among the ``known`` ones. codes: of each row, the position of its key in ``keys``."""
+def find_unmatched(keys: Sequence[str], codes: NDArray[np.int64], known: Collection[str]) -> Unmatched:
+    """The keys that are not among the ``known`` ones. codes: each row's position in ``keys``."""
     rows = np.bincount(codes, minlength=len(keys))
     lacking = [index for index, key in enumerate(keys) if rows[index] and key not in known]
     return Unmatched([keys[index] for index in lacking], int(rows[lacking].sum()), len(codes))
 
 
-def spelled_otherwise(keys: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """{key: the known one that differs from it in spelling only}."""
-    others: dict[str, str] = {}
+def find_other_spellings(keys: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """{key: the known key that differs from it in spelling only}."""
+    known_by_form: dict[str, str] = {}
     for name in known:
-        for form in _forms(name):
-            others.setdefault(form, name)
-    return {key: found[0] for key in keys if (found := [others[form] for form in _forms(key) if form in others])}
+        for form in _normalize_key(name):
+            known_by_form.setdefault(form, name)
+    return {
+        key: matches[0]
+        for key in keys
+        if (matches := [known_by_form[form] for form in _normalize_key(key) if form in known_by_form])
+    }
 
 
-def _forms(name: str) -> list[str]:
-    """What is left of a key without case, blanks, punctuation and leading zeros; of ``NSC-7`` also the number alone."""
+def _normalize_key(name: str) -> list[str]:
+    """Forms of a key without case, blanks, punctuation and leading zeros; of ``NSC-7`` also the number alone."""
     text = unicodedata.normalize("NFKC", name).replace(":", ".").strip().strip("\"'").casefold()
     if NUMBER.fullmatch(text):
         number = float(text)
@@ -64,14 +68,14 @@ def _forms(name: str) -> list[str]:
 
 
 def refuse_spellings(where: str, keys: Unmatched, known: Iterable[str], other: str, most: float, limit: str) -> None:
-    """Raise `StudyError` if keys differ from another table's in spelling only.
+    """Raise `StudyError` if too many keys differ from another table's in spelling only.
 
     where: file and column of the keys. other: the file that has the ``known`` ones. most: the share that is allowed.
     limit: the key that states it.
     """
-    alike = spelled_otherwise(keys.keys, known)
+    alike = find_other_spellings(keys.keys, known)
     if alike and len(alike) / max(1, len(keys.keys)) * keys.share > most:
-        pairs = ", ".join(f"{key!r} for {found!r}" for key, found in list(alike.items())[:SHOWN])
+        pairs = ", ".join(f"{key!r} for {spelling!r}" for key, spelling in list(alike.items())[:SHOWN])
         raise StudyError(
             f"{where}: {len(alike)} names match no row of {other}, which spells them otherwise ({pairs}); at most "
             f"{most:.1%} of the rows may have such names ({limit}): spell them alike, or raise the limit if they are "
@@ -80,7 +84,7 @@ def refuse_spellings(where: str, keys: Unmatched, known: Iterable[str], other: s
 
 
 def refuse_unmatched(where: str, keys: Unmatched, other: str, most: float, limit: str) -> None:
-    """Raise `StudyError` if more than a share ``most`` of the rows match nothing. limit: the key that states it."""
+    """Raise `StudyError` if more than a share ``most`` of the rows match nothing. limit: the key that sets it."""
     if keys.share > most:
         names = ", ".join(map(repr, keys.keys[:SHOWN]))
         raise StudyError(
@@ -94,13 +98,13 @@ def check_classes(train: Mapping[str, Sequence[str]], test: Mapping[str, Sequenc
 
     train, test: {file: the classes of its samples}; one file each.
     """
-    (trained, known), (tested, found) = next(iter(train.items())), next(iter(test.items()))
-    lacking = sorted(set(found) - set(known))
+    (train_file, train_classes), (test_file, test_classes) = next(iter(train.items())), next(iter(test.items()))
+    lacking = sorted(set(test_classes) - set(train_classes))
     if not lacking:
         return
-    alike = spelled_otherwise(lacking, known)
+    alike = find_other_spellings(lacking, train_classes)
     pairs = ", ".join(f"{key!r} for {alike[key]!r}" if key in alike else repr(key) for key in lacking[:SHOWN])
     raise StudyError(
-        f"{tested}: {len(lacking)} classes have no sample in {trained} ({pairs}), so that no model can learn them; "
-        "spell them alike, or leave their samples out"
+        f"{test_file}: {len(lacking)} classes have no sample in {train_file} ({pairs}), so that no model can learn "
+        "them; spell them alike, or leave their samples out"
     )

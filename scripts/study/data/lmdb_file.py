@@ -10,12 +10,12 @@ from study.core.files import AnyPath
 
 
 def open_whole(path: AnyPath, **options: Any) -> Any:
-    """The database in the file ``path``, read-only and without a lock file. Raises `lmdb.Error` if it is not whole."""
+    """Open an LMDB database read-only and without a lock file; raises `lmdb.Error` if the file is cut off."""
     import lmdb
 
     environment = lmdb.open(str(path), subdir=False, lock=False, readonly=True, **options)
     expected = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    if (found := Path(path).stat().st_size) < expected:
+    if (size := Path(path).stat().st_size) < expected:
         environment.close()
-        raise lmdb.CorruptedError(f"it is cut off: it has {found} bytes, its first page promises {expected}")
+        raise lmdb.CorruptedError(f"it is cut off: it has {size} bytes, its first page promises {expected}")
     return environment

@@ -11,13 +11,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study.core import checked, code_version, environment, isolation, provenance
+from study.core import code_version, environment, isolation, provenance, validation
 from study.core.files import AnyPath, write_sealed
 from study.core.paths import ROOT
 from study.data import page_cache
 from study.data.formats import FORMATS
 from study.data.loaders import LOADERS, describe_source, read_sidecar
-from study.data.tabular import paper_size
+from study.data.tabular import find_paper_size
 
 LOAD_FILE = ROOT / "scripts" / "load_file.py"
 LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
@@ -29,7 +29,7 @@ FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": No
           "crc32": None}  # fmt: skip
 
 
-def measure(
+def measure_loading(
     files: Mapping[str, Mapping[str, Any]],
     loaders: Sequence[str],
     page_caches: Sequence[str],
@@ -46,7 +46,7 @@ def measure(
     that are the same for all samples (machine, benchmark, dataset). timed_alone: for the provenance, the lock under
     which they are loaded. A load that fails is a sample with its message, not an error.
     """
-    reason = _why_not_cold(files) if "cold" in page_caches else None
+    reason = _find_cold_obstacle(files) if "cold" in page_caches else None
     caches = [cache for cache in page_caches if cache == "warm" or reason is None]
     points = [
         (repeat, file, cache, loader)
@@ -59,88 +59,93 @@ def measure(
     with tempfile.TemporaryDirectory(dir=Path(output).parent) as scratch, tqdm(points, unit="load") as progress:
         for repeat, file, cache, loader in progress:
             progress.set_description(f"{loader}, {file}, {cache}")
-            sample = _load(loader, files[file], cache, Path(scratch))
+            sample = _time_load(loader, files[file], cache, Path(scratch))
             samples.append({"repeat": repeat, "file": file, "page_cache": cache, "loader": loader, **sample})
-    variables = environment.measuring(os.environ)
+    variables = environment.build_measuring_environment(os.environ)
     result = {
         "schema_version": SCHEMA_VERSION,
         **labels,
-        "loading_code": code_version.loading_code(),
+        "loading_code": code_version.digest_loading_code(),
         "cold_reason": reason,
-        "files": {file: _described(paths) for file, paths in files.items()},
+        "files": {file: _describe_file(paths) for file, paths in files.items()},
         "samples": samples,
         "provenance": {
-            **provenance.collect(variables),
-            "steering": environment.steering(variables),
-            "isolation": isolation.problems(variables),
+            **provenance.collect_provenance(variables),
+            "steering": environment.collect_steering(variables),
+            "isolation": isolation.find_problems(variables),
             "timed_alone": timed_alone,
-            "data": {file: describe_source(_first_sidecar(paths)) for file, paths in files.items()},
+            "data": {file: describe_source(_find_sidecar(paths)) for file, paths in files.items()},
         },
     }
-    checked.check(result, "loading", str(output))
+    validation.validate(result, "loading", str(output))
     write_sealed(output, result)
 
 
-def _why_not_cold(files: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The reason why cold loads cannot be measured here, or None."""
+def _find_cold_obstacle(files: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why cold loads cannot be measured here, or None."""
     first = (
-        page_cache.files_in(next(iter(paths["folders"].values())))[0] if "folders" in paths else paths["raw"]
+        page_cache.list_files(next(iter(paths["folders"].values())))[0] if "folders" in paths else paths["raw"]
         for paths in files.values()
     )
-    return next((reason for path in first if (reason := page_cache.drop(path))), None)
+    return next((reason for path in first if (reason := page_cache.drop_file(path))), None)
 
 
-def _load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> dict[str, Any]:
-    """One sample; for a format, the matrix is first stored in it, in ``scratch``."""
+def _time_load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> dict[str, Any]:
+    """One sample of a loader; for a format, the matrix is stored in ``scratch`` first."""
     if "folders" in paths:
-        return _load_images(loader, paths, cache)
+        return _time_image_load(loader, paths, cache)
     path, stored = paths["npy" if LOADERS[loader].is_mapped else "raw"], NOT_STORED
     try:
         if loader in FORMATS:
             path = scratch / f"matrix.{loader}"
-            stored = _in_new_process(STORE_MATRIX, loader, paths["npy"], path)
+            stored = _run_in_new_process(STORE_MATRIX, loader, paths["npy"], path)
             if stored["status"] != "ok":
                 return {**FAILED, "message": stored["message"]}
         if cache == "warm":
-            page_cache.warm(path)
-        elif (reason := page_cache.drop(path)) is not None:
+            page_cache.warm_file(path)
+        elif (reason := page_cache.drop_file(path)) is not None:
             return {**FAILED, "message": reason}
         return {**stored, **load_in_new_process(loader, path, paths["sidecar"], paths["form"])}
     finally:
         (scratch / f"matrix.{loader}").unlink(missing_ok=True)
 
 
-def _load_images(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
-    """One sample of images: all are read, then all are read and decoded, in the format of the loader."""
-    found = _in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
-    return {**NOT_STORED, **found}
+def _time_image_load(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
+    """One sample of an image format: all images are read, then read and decoded."""
+    sample = _run_in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
+    return {**NOT_STORED, **sample}
 
 
-def _described(paths: Mapping[str, Any]) -> dict[str, Any]:
-    sidecar = read_sidecar(_first_sidecar(paths))
+def _describe_file(paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Split, shape and size of a file for the result."""
+    sidecar = read_sidecar(_find_sidecar(paths))
     size = Path(paths["raw"]).stat().st_size if "raw" in paths else sidecar["source"]["bytes"]
-    return {"split": paper_size(paths["form"]), "shape": sidecar["shape"], "size_mb": size / 1e6}
+    return {"split": find_paper_size(paths["form"]), "shape": sidecar["shape"], "size_mb": size / 1e6}
 
 
-def _first_sidecar(paths: Mapping[str, Any]) -> str:
-    """The sidecar of a file with numbers, or of the first of the formats of a file of images."""
+def _find_sidecar(paths: Mapping[str, Any]) -> str:
+    """The sidecar of a file with numbers, or of an image file's first format."""
     return str(paths["sidecar"]) if "sidecar" in paths else f"{next(iter(paths['folders'].values()))}.json"
 
 
 def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict[str, Any]) -> dict[str, Any]:
-    """One load: status, seconds, peak memory of the process (MB) and the array's CRC-32."""
-    return _in_new_process(LOAD_FILE, loader, path, sidecar, json.dumps(form))
+    """One load in a new process: status, seconds, peak memory (MB) and the array's CRC-32."""
+    return _run_in_new_process(LOAD_FILE, loader, path, sidecar, json.dumps(form))
 
 
-def _in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
-    """The JSON that a script prints, or its failure."""
+def _run_in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
+    """The JSON that a script prints in a new process, or its failure."""
     line = [sys.executable, str(script), *map(str, arguments)]
-    variables = environment.measuring(os.environ)  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
+    variables = environment.build_measuring_environment(
+        os.environ
+    )  # OMP_NUM_THREADS, for example, sizes Arrow's thread pool
     try:
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", env=variables, timeout=LIMIT_S)
+        completed = subprocess.run(
+            line, capture_output=True, text=True, errors="replace", env=variables, timeout=LIMIT_S
+        )
     except subprocess.TimeoutExpired:
         return {**FAILED, "message": f"it did not end within {LIMIT_S} s, and was ended"}
-    if done.returncode == 0:
-        return {"status": "ok", "message": None, **json.loads(done.stdout)}
-    message = (done.stderr.strip().splitlines() or ["no error message"])[-1][:500]
-    return {**FAILED, "message": f"exit code {done.returncode}: {message}"}
+    if completed.returncode == 0:
+        return {"status": "ok", "message": None, **json.loads(completed.stdout)}
+    message = (completed.stderr.strip().splitlines() or ["no error message"])[-1][:500]
+    return {**FAILED, "message": f"exit code {completed.returncode}: {message}"}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from study.core import checked, cores
+from study.core import cores, validation
 from study.core.errors import StudyError
 from study.core.files import read_json
 from study.core.lazy import pandas as pd
@@ -50,16 +50,16 @@ class Loader:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether it maps the file: pages are loaded when they are used."""
+        """True if it maps the file, so that pages are loaded when they are used."""
         return self.reads == "scaled"
 
     @property
     def can_train(self) -> bool:
-        """Whether a run can use it."""
+        """True if a run can use it."""
         return self.reads != "format"
 
-    def too_wide(self, columns: int) -> str | None:
-        """Why it does not load a file with this number of columns; None if it does."""
+    def explain_width(self, columns: int) -> str | None:
+        """Why it refuses a file with this number of columns; None if it loads it."""
         if self.most_columns is None or columns <= self.most_columns:
             return None
         return f"has {columns:,} columns; above {self.most_columns:,} this loader takes minutes: use dask or chunked"
@@ -70,7 +70,7 @@ PANDAS = ("pandas",)
 
 
 def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -> Callable:
-    """Register the decorated function as a `Loader`. more: its further fields."""
+    """Register the decorated function as a `Loader`. more: its other fields."""
 
     def register(function: Callable) -> Callable:
         LOADERS.add(name, Loader(reads, function, modules, **more))
@@ -80,70 +80,70 @@ def _loader(name: str, reads: str, modules: tuple[str, ...] = (), **more: Any) -
 
 
 @_loader("read_csv", reads="raw", modules=PANDAS)
-def read_csv(path: str | Path, form: Form, values: list) -> pd.DataFrame:
-    """The benchmarks' original call (icpp2019, section 5, first listing)."""
-    return pd.read_csv(path, **form.reading_options(), **_compression(path))
+def load_by_read_csv(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Load a file by the benchmarks' original call (icpp2019, section 5, first listing)."""
+    return pd.read_csv(path, **form.build_reading_options(), **_find_compression(path))
 
 
-def _compression(path: str | Path) -> dict[str, str | None]:
-    """For pandas, which else goes by the ending of the name."""
+def _find_compression(path: str | Path) -> dict[str, str | None]:
+    """The keyword of pandas for a file's compression, by its content instead of its name."""
     return {"compression": "gzip" if text_file.is_compressed(path) else None}
 
 
 @_loader("chunked", reads="raw", modules=PANDAS)
-def chunked(path: str | Path, form: Form, values: list) -> pd.DataFrame:
-    """The paper's improved call: chunks with ``low_memory=False`` (icpp2019, section 5, second listing)."""
+def load_in_chunks(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Load a file by the paper's improved call: chunks, ``low_memory=False`` (icpp2019, section 5, second listing)."""
     chunks = []
-    options = {**form.reading_options(), **_compression(path), "chunksize": CHUNK_ROWS, "low_memory": False}
+    options = {**form.build_reading_options(), **_find_compression(path), "chunksize": CHUNK_ROWS, "low_memory": False}
     for chunk in pd.read_csv(path, **options):
         chunks.append(chunk)
     return pd.concat(chunks, axis=0, ignore_index=True)
 
 
 @_loader("dask", reads="raw", modules=(*PANDAS, "dask", "fsspec.utils"))
-def dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
-    """Dask: one block of lines per core, each parsed in a thread with ``low_memory=False``.
+def load_by_dask(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Load a file with Dask: one block of lines per core, parsed in threads with ``low_memory=False``.
 
-    Dask's own call, `dask_dataframe`, inspects each column of each block, which dominates the time for 60,000 columns;
-    this loader reads blocks without that.
+    Dask's own call, `load_by_dask_dataframe`, inspects each column of each block, which dominates the time for 60,000
+    columns; this loader reads blocks without that.
     By default pandas would parse a wide block a few rows at a time, with a step per column under Python's global lock,
     so that the threads would wait for each other. A compressed file is one block, as Dask cannot divide it.
     """
     import dask
 
     dask.config.refresh(paths=[], env={})  # without files of the home or of the site
-    with text_file.opened(path) as handle:
+    with text_file.open_text(path) as handle:
         header = handle.readline() if form.header else b""
-    blocks = [dask.delayed(_block)(path, begin, size) for begin, size in _spans(path)]
-    parse = dask.delayed(_parsed)
+    blocks = [dask.delayed(_read_block)(path, begin, size) for begin, size in _divide_into_spans(path)]
+    parse = dask.delayed(_parse_block)
     frames = [parse(block, b"" if first == 0 else header, form) for first, block in enumerate(blocks)]
     return pd.concat(dask.compute(*frames, scheduler="threads"), axis=0, ignore_index=True)
 
 
-def _spans(path: str | Path) -> list[tuple[int, int | None]]:
-    """(begin, size) of each of Dask's blocks of a file, in bytes; (0, None) is the whole file."""
+def _divide_into_spans(path: str | Path) -> list[tuple[int, int | None]]:
+    """(begin, size) of each of Dask's blocks of a file, bytes; (0, None) is the whole file."""
     size = Path(path).stat().st_size
-    number = size // max(SMALLEST_BLOCK, size // cores.threads())
-    if text_file.is_compressed(path) or number < 2:
+    blocks = size // max(SMALLEST_BLOCK, size // cores.count_threads())
+    if text_file.is_compressed(path) or blocks < 2:
         return [(0, None)]
-    edges = [index * size // number for index in range(number + 1)]
+    edges = [index * size // blocks for index in range(blocks + 1)]
     return [(begin, end - begin) for begin, end in itertools.pairwise(edges)]
 
 
-def _block(path: str | Path, begin: int, size: int | None) -> bytes:
-    """The lines of a file that begin in a block, read as ``dask.bytes.read_bytes`` does, which expects a URL.
+def _read_block(path: str | Path, begin: int, size: int | None) -> bytes:
+    """The lines of a file that begin in a block, read as by ``dask.bytes.read_bytes``, which expects a URL.
 
     Brackets, stars and colons in a path would have a meaning there.
     """
     from fsspec.utils import read_block
 
-    with text_file.opened(path) as handle:
+    with text_file.open_text(path) as handle:
         return handle.read() if size is None else read_block(handle, begin, size, b"\n")
 
 
 @_loader("dask_dataframe", reads="raw", modules=(*PANDAS, "dask.dataframe"), most_columns=MOST_COLUMNS_OF_DASK)
-def dask_dataframe(path: str | Path, form: Form, values: list) -> pd.DataFrame:
-    """Dask's own call, as the paper tried it (icpp2019, section 5): ``dask.dataframe.read_csv(...).compute()``.
+def load_by_dask_dataframe(path: str | Path, form: Form, values: list) -> pd.DataFrame:
+    """Load a file by Dask's own call, as the paper tried (icpp2019, section 5): ``dask.dataframe.read_csv``.
 
     The blocks are Dask's. The types of the columns are given, as Dask takes them from the first rows, and fails where a
     later block has others. So are the names, or Dask would take a first row of a block that is like the header for it.
@@ -152,86 +152,92 @@ def dask_dataframe(path: str | Path, form: Form, values: list) -> pd.DataFrame:
     import dask.dataframe
 
     dask.config.refresh(paths=[], env={})  # without files of the home or of the site
-    with text_file.opened(path) as handle:
+    with text_file.open_text(path) as handle:
         first = handle.readline()
-    options = {**form.reading_options(), "dtype": form.types(), "sample": max(DASK_SAMPLE_BYTES, len(first) + 1)}
+    options = {
+        **form.build_reading_options(),
+        "dtype": form.build_types(),
+        "sample": max(DASK_SAMPLE_BYTES, len(first) + 1),
+    }
     if form.header:
-        options["names"] = text_table.names_in(first, form)
+        options["names"] = text_table.split_names(first, form)
     if text_file.is_compressed(path):
         options["blocksize"] = None  # Dask cannot divide it
     with open(path, "rb") as opened, dask.config.set({"dataframe.convert-string": False}):
         name = f"/dev/fd/{opened.fileno()}"  # Dask takes a path for a URL: brackets, stars and colons have a meaning
-        frame = dask.dataframe.read_csv(name, **options, **_compression(path))
-        return frame.compute(scheduler="threads", num_workers=cores.threads())
+        frame = dask.dataframe.read_csv(name, **options, **_find_compression(path))
+        return frame.compute(scheduler="threads", num_workers=cores.count_threads())
 
 
-def _parsed(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
-    """The lines of a block; None if none begins in it, which `pandas.concat` leaves out."""
+def _parse_block(block: bytes, header: bytes, form: Form) -> pd.DataFrame | None:
+    """The table of a block of lines; None if no line begins in it, which `pandas.concat` leaves out."""
     if not block:
         return None
-    return pd.read_csv(io.BytesIO(header + block), **form.reading_options(), low_memory=False)
+    return pd.read_csv(io.BytesIO(header + block), **form.build_reading_options(), low_memory=False)
 
 
 @_loader("parallel", reads="raw", modules=PANDAS)
-def parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
-    """Our own loader: blocks of lines on all cores, straight to float32; see `study.data.text_table`.
+def load_in_parallel(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """Load a file by our own reader: blocks of lines on all cores, straight to float32.
 
     Returns the matrix. values: for each code column its list of values.
     """
-    table = text_table.columns(form, text_table.column_names(path, form))
+    table = text_table.find_columns(form, text_table.read_column_names(path, form))
     if table is None:
-        return form.matrix(chunked(path, form, values), values)
-    lines = text_table.layout(Path(path), form)
+        return form.build_matrix(load_in_chunks(path, form, values), values)
+    lines = text_table.find_layout(Path(path), form)
     matrix = np.empty((lines.rows, table.categories + table.numbers), dtype=np.float32)
     try:
-        found = text_table.fill(matrix[:, table.categories :], lines, form, table)
+        categories = text_table.fill_matrix(matrix[:, table.categories :], lines, form, table)
     except text_table.BlockError as error:
         raise StudyError(f"after row {error.first_row}: {error}") from None
-    for index, (column, known) in enumerate(zip(found, values, strict=True)):
-        places = form.positions(column.series(form.codes[index], form.values[index]), known)
+    for index, (column, known_values) in enumerate(zip(categories, values, strict=True)):
+        places = form.find_positions(column.series(form.codes[index], form.values[index]), known_values)
         column.write(matrix[:, index], places)
     return matrix
 
 
 @_loader("npy", reads="converted")
-def npy(path: str | Path, form: Form, values: list) -> np.ndarray:
+def load_npy(path: str | Path, form: Form, values: list) -> np.ndarray:
     """The converted matrix, read into memory."""
-    return matrix_file.load(path)
+    return matrix_file.read_matrix(path)
 
 
 @_loader("mapped", reads="scaled")
-def mapped(path: str | Path, form: Form, values: list) -> np.ndarray:
-    """A converted matrix, memory-mapped: see `map_matrix`."""
+def load_mapped(path: str | Path, form: Form, values: list) -> np.ndarray:
+    """The converted matrix, memory-mapped by `map_matrix`."""
     return map_matrix(path)
 
 
 def map_matrix(path: str | Path) -> np.ndarray:
-    """The matrix in a ``.npy`` file, memory-mapped: all processes of a node share one copy, in the page cache.
+    """The matrix in a ``.npy`` file, memory-mapped: all processes of a node share it in the page cache.
 
     It is writable, because TensorFlow requires this of memory that it shares; changes stay private to the process.
     """
-    return matrix_file.load(path, "c")
+    return matrix_file.read_matrix(path, "c")
 
 
-def touch(matrix: np.ndarray) -> float:
-    """Read one value of each page of a mapped ``matrix``; before this, no data are loaded."""
+def touch_pages(matrix: np.ndarray) -> float:
+    """Load a mapped ``matrix`` by reading one value of each page; returns their sum."""
     return float(matrix.ravel()[:: PAGE_BYTES // matrix.itemsize].sum())
 
 
 for _name, _format in FORMATS.items():
     if _name not in LOADERS:
-        LOADERS.add(_name, Loader("format", lambda path, *_, name=_name: formats.read(name, path), (_format.module,)))
+        LOADERS.add(
+            _name, Loader("format", lambda path, *_, name=_name: formats.read_matrix(name, path), (_format.module,))
+        )
 TRAINING_LOADERS = tuple(name for name, loader in LOADERS.items() if loader.can_train)
 
 
-def import_for(loader: str) -> None:
-    """Import the modules of a loader; this belongs to start-up and not to loading."""
+def import_modules(loader: str) -> None:
+    """Import a loader's modules beforehand, as part of start-up and not of loading."""
     for module in LOADERS[loader].modules:
         importlib.import_module(module)
 
 
-def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any]) -> np.ndarray:
-    """Load one file into its matrix.
+def load_matrix(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any]) -> np.ndarray:
+    """The matrix of one file of a dataset, loaded by a loader.
 
     Args:
         loader: a name in `LOADERS`.
@@ -246,7 +252,7 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
         StudyError: the result does not have the shape in the sidecar.
     """
     described = read_sidecar(sidecar)
-    parsed = dataclasses.replace(Form.of(form), has_plain_numbers=described["has_plain_numbers"])
+    parsed = dataclasses.replace(Form.from_spec(form), has_plain_numbers=described["has_plain_numbers"])
     values = [code["values"] for code in described["codes"]]
     is_raw = LOADERS[loader].reads == "raw"
     try:
@@ -254,7 +260,7 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
             _check_size(Path(path), described["source"]["bytes"])
         _check_width(Path(path), parsed, LOADERS[loader])
         loaded = LOADERS[loader].load(Path(path), parsed, values)
-        matrix = loaded if isinstance(loaded, np.ndarray) else parsed.matrix(loaded, values)
+        matrix = loaded if isinstance(loaded, np.ndarray) else parsed.build_matrix(loaded, values)
     except (StudyError, ValueError, LookupError) as error:  # the last two are what libraries raise for a wrong table
         if not is_raw:
             raise
@@ -267,14 +273,15 @@ def load(loader: str, path: str | Path, sidecar: str | Path, form: dict[str, Any
 
 
 def _check_size(path: Path, converted_bytes: int) -> None:
+    """Raise `StudyError` if a raw file's size is not that of the converted one."""
     if path.is_file() and (size := path.stat().st_size) != converted_bytes:  # a pipe is no regular file, has no size
         raise StudyError(f"has {size} bytes, {converted_bytes} were converted")
 
 
 def _check_width(path: Path, form: Form, loader: Loader) -> None:
-    """Raise `StudyError` for a file that is too wide; the plan knows it beforehand of most files."""
+    """Raise `StudyError` if a file is too wide for a loader; the plan mostly knows beforehand."""
     if loader.most_columns is not None:
-        refused = loader.too_wide(len(text_table.column_names(path, form)))
+        refused = loader.explain_width(len(text_table.read_column_names(path, form)))
         if refused:
             raise StudyError(refused)
 
@@ -297,12 +304,12 @@ def check_columns(files: dict[str, dict[str, str]], forms: dict[str, Any]) -> No
 
 
 def read_sidecar(path: str | Path) -> dict[str, Any]:
-    """The content of a converted file's sidecar, as a dict; raises `StudyError` if it is none."""
-    return checked.load_json(path, "sidecar")
+    """The content of a converted file's sidecar; raises `StudyError` if it is not one."""
+    return validation.load_valid_json(path, "sidecar")
 
 
 def describe_source(sidecar: str | Path, scaled: str | Path | None = None) -> dict[str, Any]:
-    """What a run's provenance has of a converted file: its shape and the state of the files that it was made from.
+    """Shape and source state of a converted file, for a run's provenance.
 
     Args:
         sidecar: of the converted file.

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.core.file_kinds import kind_of
+from study.core.file_kinds import recognize_file
 from study.core.files import AnyPath
 
 FIRST = b"PK\x03\x04"  # bytes of an archive
 
 
-def create(path: AnyPath, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float32]]:
-    """A new ``.npy`` file of float32, C order, mapped for writing; its disk space is allocated.
+def create_matrix(path: AnyPath, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float32]]:
+    """Create a ``.npy`` file of float32, C order, mapped for writing, with its disk space allocated.
 
     Without the allocation, a disk that fills up would kill the process; with it, this raises `OSError`.
     """
@@ -33,29 +33,29 @@ def create(path: AnyPath, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.
     return matrix
 
 
-def load(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.float32]:
-    """The float32 matrix in a ``.npy`` file that this module wrote, read into memory or mapped.
+def read_matrix(path: AnyPath, mmap_mode: Literal["c"] | None = None) -> NDArray[np.float32]:
+    """The float32 matrix in a ``.npy`` file of this module, read into memory or mapped.
 
     Raises `StudyError` if the file is not one, or not whole.
     """
     with open(path, "rb") as handle:
         try:
-            shape, dtype, fortran = _header(handle)
+            shape, dtype, fortran = _read_header(handle)
             if (len(shape), dtype, fortran) != (2, np.dtype("<f4"), False):
                 raise ValueError(f"it holds {dtype} of shape {shape}, not rows of float32")
             _check_size(handle.tell(), shape, dtype, os.fstat(handle.fileno()).st_size)
         except ValueError as error:
-            what: object = error
-            if (kind := kind_of(path)) is not None and "NumPy" not in kind.name:
-                what = f"it is {kind.name}"
+            fault: object = error
+            if (kind := recognize_file(path)) is not None and "NumPy" not in kind.name:
+                fault = f"it is {kind.name}"
             raise StudyError(
-                f"{path}: is no whole converted matrix ({what}); delete it, and it is converted again"
+                f"{path}: is no whole converted matrix ({fault}); delete it, and it is converted again"
             ) from None
     return np.load(path, allow_pickle=False, mmap_mode=mmap_mode)
 
 
-def arrays(path: AnyPath) -> dict[str, NDArray[Any]]:
-    """The arrays in a ``.npz`` file that ``numpy.savez`` wrote; its checksums are verified.
+def read_arrays(path: AnyPath) -> dict[str, NDArray[Any]]:
+    """The arrays in a ``.npz`` file of ``numpy.savez``, with their checksums verified.
 
     Raises `StudyError` if the file is not one, or not whole.
     """
@@ -66,7 +66,7 @@ def arrays(path: AnyPath) -> dict[str, NDArray[Any]]:
             members = archive.infolist()
             if len({each.filename for each in members}) < len(members):
                 raise ValueError("two of its arrays have one name")
-            return {each.filename.removesuffix(".npy"): _array(archive, each) for each in members}
+            return {each.filename.removesuffix(".npy"): _read_array(archive, each) for each in members}
     except (
         OSError,
         zipfile.BadZipFile,
@@ -81,17 +81,18 @@ def arrays(path: AnyPath) -> dict[str, NDArray[Any]]:
         raise StudyError(f"{path}: is no whole archive of arrays ({error}); delete it to have it made again") from None
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """The array in one member of a ``.npz`` file; raises ValueError if it is not whole."""
     if member.compress_type != zipfile.ZIP_STORED or not member.filename.endswith(".npy"):
         raise ValueError(f"{member.filename[:40]!r} is not an array as numpy.savez stores it")
     handle = io.BytesIO(archive.read(member))
-    shape, dtype, _ = _header(handle)
+    shape, dtype, _ = _read_header(handle)
     _check_size(handle.tell(), shape, dtype, len(handle.getvalue()))
     handle.seek(0)
     return np.load(handle, allow_pickle=False)
 
 
-def _header(handle: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+def _read_header(handle: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """(shape, dtype, whether in Fortran order) from the header of a ``.npy`` file; raises ValueError."""
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(handle)
@@ -107,7 +108,7 @@ def _header(handle: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
 
 
 def _check_size(begin: int, shape: tuple[int, ...], dtype: np.dtype[Any], found: int) -> None:
-    """Raise ValueError unless a file that has its values from byte ``begin`` on has the size of its shape.
+    """Raise ValueError unless a file with values from byte ``begin`` on has the size of its shape.
 
     Checked before memory is taken for them.
     """
@@ -116,8 +117,8 @@ def _check_size(begin: int, shape: tuple[int, ...], dtype: np.dtype[Any], found:
         raise ValueError(f"it has {found} bytes, its header promises {expected}")
 
 
-class Rows:
-    """A new ``.npy`` file of float32, C order, whose rows are appended; a context manager.
+class RowWriter:
+    """Writes a ``.npy`` file of float32, C order, row by row; a context manager.
 
     A full disk raises `OSError`. The header, which has the number of rows, is written at the end; its size does not
     depend on it (NumPy leaves room for a growing first axis).
@@ -130,7 +131,7 @@ class Rows:
         self._begin = self._handle.tell()
 
     def append(self, rows: NDArray[np.float32]) -> None:
-        """Append rows, of (any number, columns)."""
+        """Append rows, (any number, columns)."""
         self._handle.write(np.ascontiguousarray(rows).data)
         self._rows += len(rows)
 
@@ -152,8 +153,8 @@ class Rows:
 
 
 @contextlib.contextmanager
-def opened(path: AnyPath) -> Iterator[np.memmap[Any, np.dtype[np.float32]]]:
-    """The matrix in a ``.npy`` file, mapped for changes, which are written at the end."""
+def open_matrix(path: AnyPath) -> Iterator[np.memmap[Any, np.dtype[np.float32]]]:
+    """Context with the matrix of a ``.npy`` file, mapped for changes, which are written at the end."""
     matrix = np.lib.format.open_memmap(path, mode="r+")
     yield matrix
     matrix.flush()

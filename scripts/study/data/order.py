@@ -20,7 +20,7 @@ Positions = NDArray[np.int64]
 
 
 class Purpose(enum.IntEnum):
-    """What numbers are for: each purpose has a stream of its own. A value is never used for anything else."""
+    """What random numbers are used for; each purpose has its own stream. A value is never reused."""
 
     ORDER = 0
     BUFFER = 1
@@ -30,23 +30,23 @@ class Purpose(enum.IntEnum):
     RANKS = 5
 
 
-def words(seed: int, purpose: Purpose, epoch: int, number: int) -> NDArray[np.uint64]:
-    """The first ``number`` words of 64 bits. seed: from 0. epoch: from 0; of no epoch 0."""
-    return stream(seed, purpose, epoch).random_raw(number)
+def draw_words(seed: int, purpose: Purpose, epoch: int, number: int) -> NDArray[np.uint64]:
+    """The first ``number`` random words of 64 bits of a stream. seed, epoch: from 0; 0 without an epoch."""
+    return make_generator(seed, purpose, epoch).random_raw(number)
 
 
-def stream(seed: int, purpose: Purpose, epoch: int) -> np.random.Philox:
-    """The generator of these `words`."""
+def make_generator(seed: int, purpose: Purpose, epoch: int) -> np.random.Philox:
+    """The random generator of one seed, purpose and epoch."""
     return np.random.Philox(key=seed, counter=[0, 0, epoch, purpose])
 
 
-def shares(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Words as numbers from 0 to 1, below 1."""
+def to_shares(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Random words as floats from 0 to below 1."""
     return (drawn >> MANTISSA) * 2.0**-53
 
 
-def rank_seed(seed: int, rank: int) -> int:
-    """The seed, below 2^64, of what a rank draws alone, such as dropout; rank 0 has the seed itself.
+def derive_rank_seed(seed: int, rank: int) -> int:
+    """The seed, below 2^64, of what a rank draws alone, such as dropout; rank 0 keeps the run's.
 
     The members of an ensemble may have seeds that follow one another. Sums of seed and rank would give a rank of one
     member the masks of another member's rank.
@@ -55,20 +55,20 @@ def rank_seed(seed: int, rank: int) -> int:
         seed: of a run, or of a member of an ensemble.
         rank: within it.
     """
-    return int(words(seed, Purpose.RANKS, rank, 1)[0]) if rank else seed
+    return int(draw_words(seed, Purpose.RANKS, rank, 1)[0]) if rank else seed
 
 
-def dropout_seeds(seed: int) -> NDArray[np.int64]:
-    """A seed for each of `LAYERS` layers with dropout; the optimizer's step is the other part of a mask's seed.
+def derive_dropout_seeds(seed: int) -> NDArray[np.int64]:
+    """A seed for each of `LAYERS` dropout layers; a mask's seed also has the optimizer's step.
 
-    seed: of `rank_seed`.
+    seed: of `derive_rank_seed`.
     """
-    return words(seed, Purpose.DROPOUT, 0, LAYERS).view(np.int64)
+    return draw_words(seed, Purpose.DROPOUT, 0, LAYERS).view(np.int64)
 
 
-def change_words(seed: int, epoch: int, samples: int) -> NDArray[np.uint64]:
-    """Two words for each sample of a file, (samples, 2), from which its random changes in an epoch follow."""
-    return words(seed, Purpose.CHANGES, epoch, 2 * samples).reshape(samples, 2)
+def draw_change_words(seed: int, epoch: int, samples: int) -> NDArray[np.uint64]:
+    """Two random words for each sample, (samples, 2), that decide its random changes in an epoch."""
+    return draw_words(seed, Purpose.CHANGES, epoch, 2 * samples).reshape(samples, 2)
 
 
 class EpochOrder:
@@ -84,10 +84,10 @@ class EpochOrder:
         self.epoch = epoch
 
     def positions(self, number: int) -> Positions:
-        """The positions 0 to ``number`` - 1 in the order of the current epoch."""
+        """Positions 0 to ``number`` - 1 in the order of the current epoch."""
         if not self._buffer:
-            return np.argsort(words(self._seed, Purpose.ORDER, self.epoch, number), kind="stable")
-        return buffered(shares(words(self._seed, Purpose.BUFFER, self.epoch, number)), self._buffer)
+            return np.argsort(draw_words(self._seed, Purpose.ORDER, self.epoch, number), kind="stable")
+        return order_by_buffer(to_shares(draw_words(self._seed, Purpose.BUFFER, self.epoch, number)), self._buffer)
 
 
 class OrdersByRank:
@@ -108,23 +108,23 @@ class OrdersByRank:
             order.set(epoch)
 
     def positions(self, number: int) -> Positions:
-        """The positions 0 to ``number`` - 1 in each rank's order, (number, ranks)."""
+        """Positions 0 to ``number`` - 1 in each rank's order, (number, ranks)."""
         return np.stack([order.positions(number) for order in self._orders], axis=1)
 
 
-def buffered(drawn: NDArray[np.float64], size: int) -> Positions:
-    """The positions 0 to len(drawn) - 1 as they leave a buffer of ``size`` that is refilled in their order.
+def order_by_buffer(drawn: NDArray[np.float64], size: int) -> Positions:
+    """Positions 0 to len(drawn) - 1 in the order in which they leave a shuffle buffer of ``size``.
 
     drawn: numbers from 0 to 1, each of which chooses the next position among those in the buffer.
     """
     number = len(drawn)
-    kept, order = list(range(min(size, number))), np.empty(number, np.int64)
+    buffer, order = list(range(min(size, number))), np.empty(number, np.int64)
     for place, share in enumerate(drawn):
-        index, following = int(share * len(kept)), place + size
-        order[place] = kept[index]
+        index, following = int(share * len(buffer)), place + size
+        order[place] = buffer[index]
         if following < number:
-            kept[index] = following
+            buffer[index] = following
         else:
-            kept[index] = kept[-1]
-            kept.pop()
+            buffer[index] = buffer[-1]
+            buffer.pop()
     return order

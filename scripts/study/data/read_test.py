@@ -18,33 +18,34 @@ FIO_S = 3600  # for one read
 FIO, PLAIN = "fio", "plain sequential read"
 
 
-def measure(folder: AnyPath, size_mb: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Read a file of ``size_mb`` (10^6 bytes), which is written first and removed afterwards.
+def measure_reads(folder: AnyPath, size_mb: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield the speed of each read of a test file of ``size_mb`` (10^6 bytes), cold and warm.
 
     Yields one row per read: repeat, tool (`FIO` where it is installed, else `PLAIN`), page_cache (cold or warm),
     gb_per_s (10^9 bytes per second; None if the read would not be what it is called) and reason. The cache of a disk,
     of a server or of a virtual machine's host is not emptied: a cold read may still come from there.
     """
     with tempfile.NamedTemporaryFile(dir=folder, prefix="read_test_") as file:
-        _fill(file, size_mb * 10**6)
+        _fill_file(file, size_mb * 10**6)
         for repeat in range(1, repeats + 1):
-            reason = page_cache.drop(file.name)
-            yield _row(repeat, "cold", None if reason else _rate(file.name), reason)
-            page_cache.warm(file.name)
-            yield _row(repeat, "warm", _rate(file.name), None)
+            reason = page_cache.drop_file(file.name)
+            yield _make_row(repeat, "cold", None if reason else _measure_rate(file.name), reason)
+            page_cache.warm_file(file.name)
+            yield _make_row(repeat, "warm", _measure_rate(file.name), None)
 
 
-def _row(repeat: int, cache: str, rate: float | None, reason: str | None) -> dict[str, Any]:
-    return {"repeat": repeat, "tool": tool(), "page_cache": cache, "gb_per_s": rate, "reason": reason}
+def _make_row(repeat: int, cache: str, rate: float | None, reason: str | None) -> dict[str, Any]:
+    """One row of the result."""
+    return {"repeat": repeat, "tool": find_tool(), "page_cache": cache, "gb_per_s": rate, "reason": reason}
 
 
-def tool() -> str:
-    """What reads."""
+def find_tool() -> str:
+    """Name of the tool that reads: `FIO` where installed, else `PLAIN`."""
     return FIO if shutil.which("fio") else PLAIN
 
 
-def _fill(file: Any, size: int) -> None:
-    """Random bytes, which no file system can compress or leave out."""
+def _fill_file(file: Any, size: int) -> None:
+    """Write random bytes, which no file system can compress or leave out."""
     block = os.urandom(BLOCK)
     for start in range(0, size, BLOCK):
         file.write(block[: size - start])
@@ -52,11 +53,13 @@ def _fill(file: Any, size: int) -> None:
     os.fsync(file.fileno())
 
 
-def _rate(path: str) -> float:
-    return _fio(path) if tool() == FIO else _plain(path)
+def _measure_rate(path: str) -> float:
+    """Speed of one read by the tool in use, GB/s."""
+    return _measure_fio_rate(path) if find_tool() == FIO else _measure_plain_rate(path)
 
 
-def _plain(path: str) -> float:
+def _measure_plain_rate(path: str) -> float:
+    """Speed of one plain sequential read, GB/s."""
     buffer, size = bytearray(BLOCK), Path(path).stat().st_size
     begin = time.perf_counter()
     with open(path, "rb", buffering=0) as handle:
@@ -65,10 +68,10 @@ def _plain(path: str) -> float:
     return size / 1e9 / (time.perf_counter() - begin)
 
 
-def _fio(path: str) -> float:
-    """invalidate=0: fio would otherwise empty the page cache before it reads."""
+def _measure_fio_rate(path: str) -> float:
+    """Speed of one read by fio, GB/s; invalidate=0, or fio would empty the page cache before."""
     line = ["fio", "--name=read", f"--filename={path}", "--rw=read", "--bs=1M", "--ioengine=psync", "--invalidate=0",
             "--readonly", "--output-format=json"]  # fmt: skip
-    found = commands.run(line, FIO_S)
-    found.check_returncode()
-    return float(json.loads(found.stdout)["jobs"][0]["read"]["bw_bytes"]) / 1e9
+    completed = commands.run_program(line, FIO_S)
+    completed.check_returncode()
+    return float(json.loads(completed.stdout)["jobs"][0]["read"]["bw_bytes"]) / 1e9

@@ -50,7 +50,7 @@ class SampleSource(ABC):
         """
 
     def changes(self, chosen: Positions, epoch: int) -> Changes:
-        """How the samples at these positions change at random in an epoch of training: a row for each.
+        """Random changes of the samples at these positions in an epoch of training, a row for each.
 
         chosen: of any shape. The rows are empty if the samples never change.
         """
@@ -58,36 +58,36 @@ class SampleSource(ABC):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether samples are read or decoded while the model trains, so that it may have to wait for them."""
+        """True if samples are read or decoded during training, so that the model may have to wait."""
         return False
 
     @property
     def threads(self) -> int:
-        """How many batches are made at once; 0 for one after the other, on the framework's own threads."""
+        """Number of batches made at once; 0 for one after the other on the framework's threads."""
         return 0
 
-    def cached(self) -> SampleSource:
-        """The same samples, each of which stays in memory once it is read."""
+    def keep_in_memory(self) -> SampleSource:
+        """The same samples, each kept in memory once it is read."""
         return self
 
-    def augmented(self, kind: str, light_from: int | None = None) -> SampleSource:
-        """The same samples with another augmentation in training, of samples that have one; see the grid key.
+    def change_augmentation(self, kind: str, light_from: int | None = None) -> SampleSource:
+        """The same samples with another augmentation in training, where they have one; see the grid key.
 
         light_from: the epoch, from 0, from which on it is light; None for never.
         """
         return self
 
     def take(self, number: int) -> tuple[NDArray[Any], ...]:
-        """The next ``number`` samples, arrays. Needs `Can.STREAMED`."""
+        """The next ``number`` samples as arrays. Needs `Can.STREAMED`."""
         raise TypeError(f"{type(self).__name__} has no order of its own")
 
     @property
     def taken(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-        """Of each array that `take` gives, its type and the shape of one sample. Needs `Can.STREAMED`."""
+        """Type and shape of one sample in each array that `take` gives. Needs `Can.STREAMED`."""
         raise TypeError(f"{type(self).__name__} has no order of its own")
 
     def failure(self) -> BaseException | None:
-        """What has gone wrong with reading, which a framework may wrap in an error of its own; None if nothing has."""
+        """The error in reading, which a framework may wrap in its own; None if there is none."""
         return None
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -109,13 +109,13 @@ class Arrays(SampleSource):
 
     @property
     def can(self) -> Can:  # type: ignore[override]
-        """Includes `Can.MAPPED` if the arrays are mapped files."""
-        mapped = Can.MAPPED if isinstance(_base(self.x), np.memmap) else Can(0)
+        """Capabilities, with `Can.MAPPED` if the arrays are mapped files."""
+        mapped = Can.MAPPED if isinstance(_find_memory_owner(self.x), np.memmap) else Can(0)
         return Can.RANDOM_ACCESS | Can.IN_MEMORY | mapped
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample's input."""
+        """Shape of one sample's input."""
         return self.x.shape[1:]
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class Joined(SampleSource):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample's input."""
+        """Shape of one sample's input."""
         return (sum(table.shape[1] for table in self.tables) + self.values.shape[1],)
 
     def __len__(self) -> int:
@@ -168,28 +168,28 @@ class Joined(SampleSource):
         return Joined(self.values[chosen], self.tables, tuple(key[chosen] for key in self.keys), self.y[chosen])
 
     def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
-        """The samples at the positions ``chosen``, joined now."""
+        """The samples at the positions ``chosen``, joined on request."""
         rows = [table[key[chosen]] for table, key in zip(self.tables, self.keys, strict=True)]
         return np.concatenate([*rows, self.values[chosen]], axis=1), self.y[chosen]
 
 
-def _base(array: np.ndarray) -> Any:
-    """The object that owns the memory of a view."""
+def _find_memory_owner(array: np.ndarray) -> Any:
+    """The array or mapping that owns the memory of a view."""
     while isinstance(array.base, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return array
 
 
-def part(samples: SampleSource, rank: int, size: int) -> SampleSource:
-    """One rank's part of ``samples`` under ``sharding: by_rank``: every ``size``-th, the same number on all ranks.
+def select_part(samples: SampleSource, rank: int, size: int) -> SampleSource:
+    """One rank's part under ``sharding: by_rank``: every ``size``-th sample, as many on all ranks.
 
     The remainder, fewer than ``size`` samples at the end, is left out. So all ranks make the same number of steps, and
     none waits for a gradient that is never sent.
     """
-    each = samples_per_rank(len(samples), size)
+    each = count_samples_per_rank(len(samples), size)
     return samples.rows(slice(rank, each * size, size))
 
 
-def samples_per_rank(samples: int, size: int) -> int:
-    """The number of samples in each rank's part."""
+def count_samples_per_rank(samples: int, size: int) -> int:
+    """Number of samples in each rank's part."""
     return samples // size

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
-from study.core.file_kinds import HEAD_BYTES, PLAIN, begins
+from study.core.file_kinds import HEAD_BYTES, PLAIN, describe_beginning
 from study.data import text_file, text_table
 from study.data.tabular import Column, Form
 
@@ -29,8 +29,8 @@ class Source:
     bytes: int
 
 
-def describe(path: Path, form: Form) -> Source:
-    """Names, rows and size, in one pass over the lines; refuses a file that is empty, ragged or truncated.
+def describe_table(path: Path, form: Form) -> Source:
+    """Names, rows and size of a table, in one pass; raises `StudyError` if it is empty, ragged or truncated.
 
     pandas does not detect ragged lines: it fills short ones, and takes the first value of a longer one as an index.
     """
@@ -43,14 +43,14 @@ def describe(path: Path, form: Form) -> Source:
         size += len(stored)
 
     try:
-        with text_file.opened(path, see) as handle:
+        with text_file.open_text(path, see) as handle:
             for line in handle:
                 lines += 1
-                found = line.count(separator) + 1
+                values = line.count(separator) + 1
                 if lines == 1:
-                    columns = found
-                    names = text_table.names_in(line, form)
-                _check_line(path, lines, line, found, columns, separator)
+                    columns = values
+                    names = text_table.split_names(line, form)
+                _check_line(path, lines, line, values, columns, separator)
                 if b'"' in line and not (form.header and lines == 1):
                     _refuse_quotes(path, lines, line, separator)
                 if BOOLEAN.search(line) and not (form.header and lines == 1):
@@ -61,12 +61,13 @@ def describe(path: Path, form: Form) -> Source:
         check_names(path, names)
     rows = lines - form.header
     if rows <= 0:
-        what = "has no line after its header" if lines else "is empty"
-        raise StudyError(f"{path}: the file {what}; fetch it again or give the right path")
+        fault = "has no line after its header" if lines else "is empty"
+        raise StudyError(f"{path}: the file {fault}; fetch it again or give the right path")
     return Source(path, names, rows, size)
 
 
 def _check_line(path: Path, number: int, line: bytes, found: int, columns: int, separator: bytes) -> None:
+    """Raise `StudyError` for a line with a zero byte, a stray carriage return, no end or a wrong number of values."""
     if b"\0" in line:
         column = line[: line.index(b"\0")].count(separator) + 1
         raise StudyError(f"{path}: line {number}, column {column}: there is a zero byte; fetch the file again")
@@ -89,104 +90,106 @@ def _check_line(path: Path, number: int, line: bytes, found: int, columns: int, 
 
 
 def _refuse_quotes(path: Path, number: int, line: bytes, separator: bytes) -> None:
-    """Refuse quotes: a quoted value may contain the separator, and columns could not be counted."""
+    """Raise `StudyError` for the first quote in a line, since a quoted value may contain the separator."""
     column = line[: line.index(b'"')].count(separator) + 1
-    value = _text(line.split(separator)[column - 1]).strip()
-    raise StudyError(f"{path}: line {number}, column {column}: {_not_plain(value)}")
+    value = _decode(line.split(separator)[column - 1]).strip()
+    raise StudyError(f"{path}: line {number}, column {column}: {_explain_not_plain(value)}")
 
 
 def _refuse_faults(path: Path, number: int, line: bytes, names: Sequence[Column], form: Form) -> None:
-    """Check each value of a line."""
-    fault = _fault_in(_text(line), _kinds(names, form), form)
+    """Raise `StudyError` for the first wrong value of a line."""
+    fault = _find_line_fault(_decode(line), _list_kinds(names, form), form)
     if fault:
         raise StudyError(f"{path}: line {number}, {fault}")
 
 
 def check_names(path: Path, names: Sequence[Any]) -> None:
-    """Column names must be plain ASCII, as the values, and unique.
+    """Raise `StudyError` if a column name is not plain ASCII or not unique.
 
     pandas would rename a duplicate, and not every loader does it in the same way. A name in another encoding could
     become another one.
     """
-    seen = set()
+    earlier_names = set()
     for column, name in enumerate(names, start=1):
-        if fault := _fault_of_name(name):
+        if fault := _find_name_fault(name):
             raise StudyError(f"{path}: line 1, column {column}: the name {fault}")
-        if name == "" or name in seen:
-            what = "has no name" if name == "" else f"is named {name!r} as an earlier one is"
-            raise StudyError(f"{path}: line 1, column {column}: the column {what}; each needs a name of its own")
-        seen.add(name)
+        if name == "" or name in earlier_names:
+            problem = "has no name" if name == "" else f"is named {name!r} as an earlier one is"
+            raise StudyError(f"{path}: line 1, column {column}: the column {problem}; each needs a name of its own")
+        earlier_names.add(name)
 
 
-def _fault_of_name(name: str) -> str | None:
+def _find_name_fault(name: str) -> str | None:
+    """What is wrong with a column's name, or None."""
     if '"' in name or not name.isascii():
-        return _not_plain(name)
+        return _explain_not_plain(name)
     control = next((character for character in name if not character.isprintable() and character != "\t"), None)
     return control and f"{name[:40]!r} has the control character {control!r}; write it plain"
 
 
-def _text(line: bytes) -> str:
-    """Bytes as text, of which each byte that is not UTF-8 stays what it is."""
+def _decode(line: bytes) -> str:
+    """Bytes as text, in which each byte that is not UTF-8 is kept as a surrogate."""
     return line.decode("utf-8", errors="surrogateescape")
 
 
-def _not_plain(value: str) -> str:
-    """What is wrong with a text that has a quote or is not ASCII. A byte that is not UTF-8 is shown by its number."""
-    shown = value[:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    what = "has a quote" if '"' in value else "is not ASCII"
-    return f"{shown!r} {what}; write it plain".replace("\\\\", "\\")
+def _explain_not_plain(value: str) -> str:
+    """Message about a text with a quote or not in ASCII; bytes that are not UTF-8 are shown as numbers."""
+    visible_text = value[:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    fault = "has a quote" if '"' in value else "is not ASCII"
+    return f"{visible_text!r} {fault}; write it plain".replace("\\\\", "\\")
 
 
-def hint(path: Path, form: Form) -> str:
-    """What else may be wrong, by the first line: another separator than the form's, or it is no text; else empty."""
+def suggest_cause(path: Path, form: Form) -> str:
+    """What else may be wrong by a table's first line, such as another separator; empty if nothing."""
     try:
-        with text_file.opened(path) as handle:
+        with text_file.open_text(path) as handle:
             line = handle.readline()
     except (OSError, StudyError):
         return ""
     if not PLAIN.fullmatch(line[:HEAD_BYTES]):
-        return "" if text_file.kind_of(path) else f"; {begins(line)}"
+        return "" if text_file.recognize_file(path) else f"; {describe_beginning(line)}"
     others = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-    known = next(name for mark, name in others.items() if mark == form.separator)
+    expected_name = next(name for mark, name in others.items() if mark == form.separator)
     counts = {name: line.count(mark.encode()) for mark, name in others.items() if mark != form.separator}
     name, most = max(counts.items(), key=lambda item: item[1])
     separators = line.count(form.separator.encode())
     if most == 0 or (most < separators and name != "semicolons"):
         return ""
     decimal = ", and decimal points instead of decimal commas" if name == "semicolons" and separators else ""
-    return f"; line 1 has {most} {name}: separate the values by {known}{decimal}"
+    return f"; line 1 has {most} {name}: separate the values by {expected_name}{decimal}"
 
 
 def find_fault(source: Source, form: Form, first_row: int) -> str | None:
-    """The first fault at or after ``first_row`` as a message, found value by value; None if there is none."""
-    kinds = _kinds(source.names, form)
-    with text_file.opened(source.path) as handle:
+    """Message of the first wrong value at or after ``first_row``; None if there is none."""
+    kinds = _list_kinds(source.names, form)
+    with text_file.open_text(source.path) as handle:
         for number, line in enumerate(handle, start=1 - form.header):
             if number > first_row:
-                fault = _fault_in(_text(line), kinds, form)
+                fault = _find_line_fault(_decode(line), kinds, form)
                 if fault:
                     return f"{source.path}: line {number + form.header}, {fault}"
     return None
 
 
-def _kinds(names: Sequence[Column], form: Form) -> list[tuple[Column, str]]:
-    return [(name, form.kind(name)) for name in names]
+def _list_kinds(names: Sequence[Column], form: Form) -> list[tuple[Column, str]]:
+    """(name, use) of each column."""
+    return [(name, form.find_use(name)) for name in names]
 
 
-def _fault_in(line: str, kinds: list[tuple[Column, str]], form: Form) -> str | None:
+def _find_line_fault(line: str, kinds: list[tuple[Column, str]], form: Form) -> str | None:
     """The first fault among a line's values, with its column, or None."""
     values = line.rstrip("\n").removesuffix("\r").split(form.separator)
     for column, (value, (name, kind)) in enumerate(zip(values, kinds, strict=True), start=1):
-        fault = _fault(value, name, kind, form)
+        fault = _find_value_fault(value, name, kind, form)
         if fault:
             return f"column {column}: {fault}"
     return None
 
 
-def _fault(value: str, name: Column, kind: str, form: Form) -> str | None:
+def _find_value_fault(value: str, name: Column, kind: str, form: Form) -> str | None:
     """What is wrong with one value, or None."""
     if '"' in value or not value.isascii():
-        return _not_plain(value)
+        return _explain_not_plain(value)
     if kind == "left out" or (kind == "number" and form.is_missing(value)):
         return None
     if kind == "code":

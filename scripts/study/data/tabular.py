@@ -24,16 +24,16 @@ SEPARATORS = {"comma": ",", "tab": "\t"}
 Column = str | int  # a name or, in a file without a header, a number counted from 0
 
 
-def _number(text: str) -> float | None:
-    """What Python, and so pandas, takes a text for; None if it is no number."""
+def _parse_number(text: str) -> float | None:
+    """The number that Python, and so pandas, takes a text for; None if it is none."""
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def paper_size(spec: Mapping[str, Any]) -> str | None:
-    """``train`` or ``test``: the paper's size (icpp2019, Tables 1, 3 and 4) that belongs to a file, if one does.
+def find_paper_size(spec: Mapping[str, Any]) -> str | None:
+    """``train`` or ``test``, the paper's size that a file belongs to (icpp2019, Tables 1, 3, 4), or None.
 
     spec: the file's dict in the benchmark's YAML.
     """
@@ -54,7 +54,7 @@ class Form:
     has_plain_numbers: bool = False  # see `study.data.text_table.are_plain`; of a converted file, from its sidecar
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Self:
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
         """The form from the dict in the benchmark's YAML."""
         codes = spec.get("codes", [])
         return cls(
@@ -72,19 +72,19 @@ class Form:
         """The columns of categories whose values may be any text."""
         return [column for column, values in zip(self.codes, self.values, strict=True) if values is None]
 
-    def kind(self, column: Column) -> str:
+    def find_use(self, column: Column) -> str:
         """``code``, ``number`` or ``left out``: how a column is used."""
         if column in self.codes:
             return "code"
-        kept = column not in self.drop and (self.keep is None or column in self.keep)
-        return "number" if kept else "left out"
+        is_number = column not in self.drop and (self.keep is None or column in self.keep)
+        return "number" if is_number else "left out"
 
     @functools.cached_property
     def missing_numbers(self) -> tuple[np.float32, ...]:
-        """The numbers among the words for a missing value. pandas compares the values, so ``-999`` is ``-999.0``."""
+        """Numbers among the words for a missing value; compared as values by pandas, so ``-999`` is ``-999.0``."""
         with np.errstate(over="ignore"):
-            found = [np.float32(number) for number in map(_number, self.missing) if number is not None]
-        return tuple(number for number in found if np.isfinite(number))
+            numbers = [np.float32(number) for number in map(_parse_number, self.missing) if number is not None]
+        return tuple(number for number in numbers if np.isfinite(number))
 
     def mark_missing(self, numbers: NDArray[np.float32]) -> None:
         """Make NaN of the numbers that stand for missing values, in place."""
@@ -92,13 +92,13 @@ class Form:
             numbers[numbers == number] = np.nan
 
     def is_missing(self, text: str) -> bool:
-        """Whether a text means a missing value."""
+        """True if a text means a missing value."""
         if text in self.missing:
             return True
-        number = _number(text) if self.missing_numbers else None
+        number = _parse_number(text) if self.missing_numbers else None
         return number is not None and np.float32(number) in self.missing_numbers
 
-    def reading_options(self) -> dict[str, Any]:
+    def build_reading_options(self) -> dict[str, Any]:
         """Keyword arguments for pandas' ``read_csv``: CANDLE's own call, and what makes its numbers exact if need be.
 
         By default pandas rounds the last digit of long numbers otherwise, reads columns of integers without the sign of
@@ -109,14 +109,14 @@ class Form:
         if self.separator != ",":
             options["sep"] = self.separator
         if not self.has_plain_numbers:
-            options |= {"dtype": self.types(), "float_precision": "round_trip"}
+            options |= {"dtype": self.build_types(), "float_precision": "round_trip"}
         elif self.text:
             options["dtype"] = dict.fromkeys(self.text, str)
         if not self.has_plain_numbers or self.missing or self.text:  # else words such as NA were missing values
             options |= {"keep_default_na": False, "na_values": list(self.missing)}
         return options
 
-    def types(self) -> Any:
+    def build_types(self) -> Any:
         """The ``dtype`` for pandas: float64, except text and columns that are left out, which may be anything.
 
         A type, or a mapping from columns.
@@ -127,29 +127,29 @@ class Form:
         others = [*self.text, *self.drop]
         return defaultdict(lambda: np.float64, dict.fromkeys(others, str)) if others else np.float64
 
-    def matrix(self, frame: pd.DataFrame, values: Iterable[Sequence[Any]]) -> NDArray[np.float32]:
-        """The matrix of ``frame``, read with `reading_options`. values: for each code column its list of values."""
-        numbers = self.numbers(frame.columns)
+    def build_matrix(self, frame: pd.DataFrame, values: Iterable[Sequence[Any]]) -> NDArray[np.float32]:
+        """The matrix of ``frame``, read with `build_reading_options`. values: each code column's list of values."""
+        numbers = self.select_numbers(frame.columns)
         matrix = np.empty((len(frame), len(self.codes) + len(numbers)), dtype=np.float32)
-        for index, (column, known) in enumerate(zip(self.codes, values, strict=True)):
-            matrix[:, index] = self.positions(frame[column], known)
+        for index, (column, known_values) in enumerate(zip(self.codes, values, strict=True)):
+            matrix[:, index] = self.find_positions(frame[column], known_values)
         if numbers:
             # Through float64, as the benchmarks do: integer columns are rounded in the same way as the others.
             matrix[:, len(self.codes) :] = frame[numbers].to_numpy(dtype=np.float64)
             self.mark_missing(matrix[:, len(self.codes) :])
         return matrix
 
-    def numbers(self, columns: Iterable[Column]) -> list[Column]:
+    def select_numbers(self, columns: Iterable[Column]) -> list[Column]:
         """The numeric columns that are kept, out of the file's ``columns``."""
         if self.keep is not None:
             return list(self.keep)
-        return [column for column in columns if self.kind(column) == "number"]
+        return [column for column in columns if self.find_use(column) == "number"]
 
     @staticmethod
-    def positions(column: pd.Series, known: Sequence[Any]) -> NDArray[np.int64]:
+    def find_positions(column: pd.Series, known: Sequence[Any]) -> NDArray[np.int64]:
         """Positions of a column's values in the list ``known``; raises `StudyError` for a value that is not in it."""
-        found = pd.Index(known).get_indexer(column)
-        if (found < 0).any():
-            strange = column[found < 0].iloc[0]
+        places = pd.Index(known).get_indexer(column)
+        if (places < 0).any():
+            strange = column[places < 0].iloc[0]
             raise StudyError(f"column {column.name}: {strange!r} is not one of its {len(known)} known values")
-        return found
+        return places

@@ -23,7 +23,6 @@ from study.core import cores
 from study.core.files import AnyPath
 from study.core.lazy import pandas as pd
 from study.data import text_file
-from study.data.block_faults import BlockFault
 from study.data.tabular import Column, Form
 
 compiled: Any
@@ -33,7 +32,7 @@ except ImportError:  # there was no C++ compiler, or one older than C++17's from
     compiled = None
 
 BLOCK_BYTES = 1 << 20  # of text; with its numbers, it stays in a core's cache
-OF_CATEGORIES = 4  # times as large for a table with categories: those of each block are compared with those before
+CATEGORY_BLOCKS = 4  # times as large for a table with categories: those of each block are compared with those before
 LINE_FEED = ord("\n")
 LEFT_OUT, FIRST_TEXT = -1, -2  # places of columns, see `Columns`
 SHORT_EXPONENT = 7  # see `are_plain`
@@ -81,15 +80,23 @@ class Categories:
             begin += len(codes)
 
     def series(self, name: Column, allowed: Sequence[int] | None) -> pd.Series:
-        """The texts as a series, numeric if ``allowed`` values are numbers and all texts are.
+        """The texts as a pandas series, numeric if ``allowed`` values are numbers and all texts are.
 
         A text that should be a number but is not stays text, and so matches none of the values.
         """
-        found = pd.Series(self.texts, name=name, dtype=object)
+        texts = pd.Series(self.texts, name=name, dtype=object)
         if allowed is None:
-            return found
-        numbers = pd.to_numeric(found, errors="coerce")
-        return numbers if numbers.notna().all() else numbers.astype(object).where(numbers.notna(), found)
+            return texts
+        numbers = pd.to_numeric(texts, errors="coerce")
+        return numbers if numbers.notna().all() else numbers.astype(object).where(numbers.notna(), texts)
+
+
+class BlockFault(ValueError):
+    """A line of a block cannot be parsed; row: its position in the block, or that of an earlier line."""
+
+    def __init__(self, message: str, row: int = 0) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class BlockError(ValueError):
@@ -100,22 +107,22 @@ class BlockError(ValueError):
         self.first_row = first_row
 
 
-def column_names(path: AnyPath, form: Form) -> Sequence[Column]:
-    """The names of the columns of the table in ``path``; numbers if it has no header."""
-    with text_file.opened(path) as handle:
-        return names_in(handle.readline(), form)
+def read_column_names(path: AnyPath, form: Form) -> Sequence[Column]:
+    """Names of the columns of the table in ``path``; numbers if it has no header."""
+    with text_file.open_text(path) as handle:
+        return split_names(handle.readline(), form)
 
 
-def names_in(line: bytes, form: Form) -> Sequence[Column]:
-    """The same, from the first line of a table. Bytes that are not UTF-8 stay different from each other."""
+def split_names(line: bytes, form: Form) -> Sequence[Column]:
+    """Names of the columns in a table's first line; numbers without a header. Bytes not in UTF-8 stay distinct."""
     if form.header:
         return line.decode("utf-8", errors="surrogateescape").rstrip("\r\n").split(form.separator)
     return list(range(line.count(form.separator.encode()) + 1))
 
 
-def columns(form: Form, names: Sequence[Column]) -> Columns | None:
+def find_columns(form: Form, names: Sequence[Column]) -> Columns | None:
     """The `Columns` of a table; None if this module cannot read it."""
-    numbers = form.numbers(names)
+    numbers = form.select_numbers(names)
     place = {name: index for index, name in enumerate(numbers)} | {
         name: FIRST_TEXT - index for index, name in enumerate(form.codes)
     }
@@ -127,9 +134,9 @@ def columns(form: Form, names: Sequence[Column]) -> Columns | None:
     return Columns(names, places, len(numbers), len(form.codes))
 
 
-def block_parser(form: Form, table: Columns) -> ParseBlock:
-    """The function that parses a block of lines of such a table."""
-    words = _compiled_parser(form, table)
+def make_block_parser(form: Form, table: Columns) -> ParseBlock:
+    """The function that parses a block of lines of a table."""
+    words = _make_compiled_parser(form, table)
 
     def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
         texts = words(content, target, codes)
@@ -139,22 +146,23 @@ def block_parser(form: Form, table: Columns) -> ParseBlock:
     return parse if form.missing_numbers else words
 
 
-def _compiled_parser(form: Form, table: Columns) -> ParseBlock:
+def _make_compiled_parser(form: Form, table: Columns) -> ParseBlock:
+    """The function that parses a block with the compiled code."""
     missing, separator = tuple(word.encode() for word in form.missing), form.separator.encode()
 
     def parse(content: Bytes, target: Numbers, codes: Positions) -> list[list[str]]:
         try:
             return compiled.parse(content, separator, table.places, missing, target, codes)
         except ValueError as error:
-            what, row = error.args
-            raise BlockFault(what, row) from None
+            message, row = error.args
+            raise BlockFault(message, row) from None
 
     return parse
 
 
 @dataclass
-class Collected:
-    """The categories of blocks, which are added in order."""
+class CategoryCollector:
+    """Collects the categories of blocks, in order."""
 
     columns: int
     _seen: list[dict[str, int]] = field(init=False)
@@ -166,12 +174,14 @@ class Collected:
 
     def add(self, texts: list[list[str]], codes: Positions) -> None:
         """Add a block: the texts of each column, and each row's position among them."""
-        for seen, blocks, new, block in zip(self._seen, self._blocks, texts, codes, strict=True):
-            blocks.append((np.array([seen.setdefault(text, len(seen)) for text in new], dtype=np.int32), block))
+        for positions, blocks, new, block in zip(self._seen, self._blocks, texts, codes, strict=True):
+            blocks.append(
+                (np.array([positions.setdefault(text, len(positions)) for text in new], dtype=np.int32), block)
+            )
 
     def categories(self) -> list[Categories]:
         """The columns of categories."""
-        return [Categories(list(seen), blocks) for seen, blocks in zip(self._seen, self._blocks, strict=True)]
+        return [Categories(list(positions), blocks) for positions, blocks in zip(self._seen, self._blocks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -206,16 +216,16 @@ class Layout:
             first = last
 
 
-def layout(path: Path, form: Form) -> Layout:
-    """The `Layout` of the table in ``path``; reads the file once, on all cores."""
-    text = text_file.content(path) if text_file.is_compressed(path) else None
+def find_layout(path: Path, form: Form) -> Layout:
+    """The `Layout` of the table in ``path``, from one read on all cores."""
+    text = text_file.read_content(path) if text_file.is_compressed(path) else None
     size = Path(path).stat().st_size if text is None else len(text)
     buffers = _Buffers(path, text)
 
     def find(start: int) -> NDArray[np.int64]:
-        return line_feeds(buffers.read(start, min(BLOCK_BYTES, size - start))) + start
+        return find_line_feeds(buffers.read(start, min(BLOCK_BYTES, size - start))) + start
 
-    with ThreadPoolExecutor(cores.threads()) as pool:
+    with ThreadPoolExecutor(cores.count_threads()) as pool:
         ends = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(find, range(0, size, BLOCK_BYTES))])
     if size and (len(ends) == 0 or ends[-1] != size - 1):
         ends = np.append(ends, size)  # the last line has no line feed
@@ -223,13 +233,13 @@ def layout(path: Path, form: Form) -> Layout:
     return Layout(path, text, size, begin, ends[1:] if form.header else ends)
 
 
-def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Categories]:
+def fill_matrix(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Categories]:
     """Parse all ``lines`` of a table into ``target``, float32 of (rows, numbers).
 
     Each number is the nearest float64, rounded to float32; missing numbers are NaN. Returns the columns of categories.
     Raises `BlockError` for the first block with a line of another length or a value that is not a number.
     """
-    parse, collected = block_parser(form, table), Collected(table.categories)
+    parse, collected = make_block_parser(form, table), CategoryCollector(table.categories)
     buffers = _Buffers(lines.path, lines.text)
 
     def parse_block(first: int, last: int) -> tuple[list[list[str]], Positions]:
@@ -242,8 +252,8 @@ def fill(target: Numbers, lines: Layout, form: Form, table: Columns) -> list[Cat
         except ValueError as error:
             raise BlockError(str(error), first) from None
 
-    with ThreadPoolExecutor(cores.threads()) as pool:
-        size = BLOCK_BYTES * (OF_CATEGORIES if table.categories else 1)
+    with ThreadPoolExecutor(cores.count_threads()) as pool:
+        size = BLOCK_BYTES * (CATEGORY_BLOCKS if table.categories else 1)
         waiting = [pool.submit(parse_block, *block) for block in lines.blocks(size)]
         try:
             for parsed in waiting:
@@ -288,12 +298,12 @@ class Stream:
 
         Raises `BlockError` for the first fault, also if the last line has no line feed, and OSError.
         """
-        parse, collected = block_parser(self.form, self.table), Collected(self.table.categories)
+        parse, collected = make_block_parser(self.form, self.table), CategoryCollector(self.table.categories)
         waiting: deque[Future[tuple[Block, list[list[str]], Positions]]] = deque()
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
 
         def see(content: memoryview) -> None:
-            found.update(content)
+            checksum.update(content)
             self.size += len(content)
 
         def next_block() -> Block:
@@ -301,12 +311,12 @@ class Stream:
             collected.add(texts, codes)
             return block
 
-        with ThreadPoolExecutor(cores.threads()) as pool, text_file.opened(self.path, see) as handle:
+        with ThreadPoolExecutor(cores.count_threads()) as pool, text_file.open_text(self.path, see) as handle:
             try:
-                for text, count in _whole_lines(handle, self.form.header):
+                for text, count in _read_whole_lines(handle, self.form.header):
                     waiting.append(pool.submit(self._parse, parse, text, self.rows, count))
                     self.rows += count
-                    if len(waiting) > 2 * cores.threads():
+                    if len(waiting) > 2 * cores.count_threads():
                         yield next_block()
                 while waiting:
                     yield next_block()
@@ -314,11 +324,12 @@ class Stream:
                 raise BlockError(str(error), self.rows) from None
             finally:
                 pool.shutdown(cancel_futures=True)
-        self.categories, self.checksum = collected.categories(), found.hexdigest()
+        self.categories, self.checksum = collected.categories(), checksum.hexdigest()
 
     def _parse(
         self, parse: ParseBlock, text: Bytes, first: int, count: int
     ) -> tuple[Block, list[list[str]], Positions]:
+        """Parse one block; returns it with its categories."""
         rows = np.zeros((count, self.table.categories + self.table.numbers), dtype=np.float32)
         codes = np.empty((self.table.categories, count), dtype=np.int32)
         numbers = rows[:, self.table.categories :]
@@ -335,17 +346,17 @@ class CutOffError(ValueError):
     """The last line of a table has no line feed."""
 
 
-def _whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
-    """The lines after the header in blocks, and how many they are."""
+def _read_whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
+    """Yield the lines after the header in blocks, each with the number of its lines."""
     rest = np.empty(0, dtype=np.uint8)
     while True:
         content = np.empty(len(rest) + max(BLOCK_BYTES, len(rest)), dtype=np.uint8)
         content[: len(rest)] = rest
-        got = handle.readinto(content.data[len(rest) :])
-        if not got:
+        read_bytes = handle.readinto(content.data[len(rest) :])
+        if not read_bytes:
             break
-        content = content[: len(rest) + got]
-        ends = line_feeds(content)
+        content = content[: len(rest) + read_bytes]
+        ends = find_line_feeds(content)
         if header and len(ends):
             content, ends, header = content[ends[0] + 1 :], ends[1:] - ends[0] - 1, False
         last = int(ends[-1]) + 1 if len(ends) else 0
@@ -357,13 +368,13 @@ def _whole_lines(handle: Any, header: bool) -> Iterator[tuple[Bytes, int]]:
 
 
 def has_plain_numbers(path: AnyPath, form: Form) -> bool:
-    """Whether `are_plain` holds for all numbers of a table that has whole lines."""
-    with text_file.opened(path) as handle:
-        return all(are_plain(text) for text, _ in _whole_lines(handle, form.header))
+    """True if `are_plain` holds for all numbers of a table."""
+    with text_file.open_text(path) as handle:
+        return all(are_plain(text) for text, _ in _read_whole_lines(handle, form.header))
 
 
 def are_plain(text: Bytes) -> bool:
-    """Whether all numbers in a text have up to 15 digits, a point included, and exponents up to 7, and none is -0.
+    """True if all numbers in a text have at most 15 digits with the point and exponents up to 7, and none is -0.
 
     The digits are then an integer below 2^53 and the power of ten at most 10^22, both exact as float64, so that one
     multiplication or division rounds correctly: pandas' default parser gives the nearest float64. It takes columns of
@@ -392,15 +403,15 @@ def are_plain(text: Bytes) -> bool:
     return not ((first <= 9) & ((exponent > SHORT_EXPONENT) | ((second <= 9) & (third <= 9)))).any()
 
 
-def line_feeds(content: Bytes) -> NDArray[np.int64]:
-    """The positions of the line feeds in ``content``."""
+def find_line_feeds(content: Bytes) -> NDArray[np.int64]:
+    """Positions of the line feeds in ``content``."""
     if compiled is None:
         return np.flatnonzero(content == LINE_FEED)
     return np.frombuffer(compiled.line_feeds(content), dtype=np.int64)
 
 
 class _Buffers(threading.local):
-    """A buffer per thread, so that reading a block does not begin with new pages of memory.
+    """A buffer for each thread, so that reading a block allocates no new memory.
 
     text: that of the file, if it is in memory already.
     """
@@ -415,14 +426,14 @@ class _Buffers(threading.local):
             return self._text[begin : begin + size]
         if len(self._buffer) < size:
             self._buffer = np.empty(size, dtype=np.uint8)
-        content, done = self._buffer[:size], 0
+        content, filled = self._buffer[:size], 0
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
-            while done < size:
-                got = os.preadv(descriptor, [content.data[done:]], begin + done)
-                if got == 0:
+            while filled < size:
+                read_bytes = os.preadv(descriptor, [content.data[filled:]], begin + filled)
+                if read_bytes == 0:
                     raise ValueError("the file became shorter while it was read")
-                done += got
+                filled += read_bytes
         finally:
             os.close(descriptor)
         return content

@@ -1,4 +1,4 @@
-"""The blocks that a member has ready: filled by the thread that shares them, emptied by its training."""
+"""Buffers of blocks that a member has ready: the thread that shares blocks fills one, training empties it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import collections
 import threading
 from abc import ABC, abstractmethod
 
-from study.ensembles.content import Content, bytes_of
+from study.ensembles.content import Content, count_bytes
 from study.ensembles.order import Block
 
 HAS_ENDED = "this member has ended"
 
 
 class Lost(Exception):
-    """Blocks no longer come: the rank that makes them has ended, or this one has."""
+    """Raised when no more blocks come: the rank that makes them has ended, or this one has."""
 
 
 class Buffer(ABC):
-    """The blocks of a member in their order, from the first to the last."""
+    """A first-in, first-out buffer of a member's blocks."""
 
     @abstractmethod
     def put(self, block: Block, content: Content) -> None:
-        """Add a block; waits until there is room. Nothing is kept once the member has ended."""
+        """Add a block, waiting until there is room; after the member has ended, the block is dropped."""
 
     @abstractmethod
     def get(self) -> Content:
-        """The next block, in memory of this rank's own; waits for it.
+        """Remove and return the next block, in memory of this rank's own; waits for it.
 
         Raises:
             Lost: the rank that makes the block has ended, or this member has.
@@ -34,21 +34,21 @@ class Buffer(ABC):
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
-        """There will be no more blocks, because of this error."""
+        """Tell the reader that no more blocks come because of ``error``."""
 
     @abstractmethod
     def close(self) -> None:
-        """The member has ended: blocks for it are dropped."""
+        """End reading: blocks for this member are dropped from now on."""
 
     @property
     @abstractmethod
     def fill(self) -> float:
-        """The share of the buffer that is full, 0 to 1."""
+        """Share of the buffer that is full, 0 to 1."""
 
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """The most bytes that this rank has held in it; memory that ranks share counts on one of them."""
+        """Peak bytes that this rank held in it; memory that ranks share counts on one of them."""
 
 
 class Queue(Buffer):
@@ -64,18 +64,18 @@ class Queue(Buffer):
         self._bytes = self._most = 0
 
     def put(self, block: Block, content: Content) -> None:
-        """Add a block; waits until there is room."""
+        """Add a block, waiting until there is room."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._blocks) < self._capacity)
             if self._is_closed:
                 return
             self._blocks.append(content)
-            self._bytes += bytes_of(content)
+            self._bytes += count_bytes(content)
             self._most = max(self._most, self._bytes)
             self._changed.notify_all()
 
     def get(self) -> Content:
-        """The next block; it is out of the buffer, and lives as long as it is used."""
+        """Remove and return the next block; waits for it."""
         with self._changed:
             self._changed.wait_for(lambda: self._blocks or self._error or self._is_closed)
             if self._error:
@@ -83,18 +83,18 @@ class Queue(Buffer):
             if not self._blocks:
                 raise Lost(HAS_ENDED)
             content = self._blocks.popleft()
-            self._bytes -= bytes_of(content)
+            self._bytes -= count_bytes(content)
             self._changed.notify_all()
             return content
 
     def fail(self, error: BaseException) -> None:
-        """Wake the member, which raises the error; blocks that are ready are not used any more."""
+        """Make the member's next `get` raise ``error``; blocks that are ready are not used any more."""
         with self._changed:
             self._error = error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Drop what is there and what comes."""
+        """Drop the blocks in the buffer and all that come."""
         with self._changed:
             self._is_closed = True
             self._blocks.clear()
@@ -102,10 +102,10 @@ class Queue(Buffer):
 
     @property
     def fill(self) -> float:
-        """Blocks that are ready, of the most that there can be."""
+        """Share of the capacity that is filled, 0 to 1."""
         return len(self._blocks) / self._capacity
 
     @property
     def memory_bytes(self) -> int:
-        """The most bytes that were ready at once."""
+        """Peak bytes of blocks that were ready at once."""
         return self._most

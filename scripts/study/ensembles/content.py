@@ -1,4 +1,4 @@
-"""The content of blocks: arrays of samples, and the same as bytes, in which they are sent."""
+"""The content of blocks: arrays of samples, and their form as the bytes that are sent."""
 
 from __future__ import annotations
 
@@ -19,69 +19,70 @@ ALIGNMENT = 64  # bytes, of each array within a block
 
 @dataclass(frozen=True)
 class Form:
-    """What each sample of a block consists of: type and shape of each of its arrays."""
+    """Type and shape of each array of a sample."""
 
     types: tuple[np.dtype[Any], ...]
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, arrays: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> Form:
-        """arrays: of each, its type and the shape of one sample; as `study.backends.base.Backend.block_form`."""
+    def from_arrays(cls, arrays: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> Form:
+        """From (type, shape of one sample) of each array, as `study.backends.base.Backend.describe_blocks` gives it."""
         return cls(tuple(kind for kind, _ in arrays), tuple(shape for _, shape in arrays))
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample."""
+        """Bytes of one sample, all arrays together."""
         return sum(self._sizes)
 
     @property
     def _sizes(self) -> list[int]:
+        """Bytes of each array of a sample."""
         return [
             kind.itemsize * int(np.prod(shape, dtype=np.int64))
             for kind, shape in zip(self.types, self.shapes, strict=True)
         ]
 
-    def packed(self, content: Content) -> Bytes:
-        """The arrays of a block, one after the other, as bytes."""
+    def pack(self, content: Content) -> Bytes:
+        """Concatenate the arrays of a block as bytes."""
         return np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in content])
 
-    def unpacked(self, sent: Bytes, samples: int) -> Content:
-        """The arrays of a block with so many samples; they share the memory of ``sent``."""
-        found, first = [], 0
+    def unpack(self, sent: Bytes, samples: int) -> Content:
+        """Rebuild the arrays of a block with ``samples`` samples from its bytes; they share the memory of ``sent``."""
+        arrays, begin = [], 0
         for kind, shape, size in zip(self.types, self.shapes, self._sizes, strict=True):
-            array = sent[first : first + size * samples]
+            array = sent[begin : begin + size * samples]
             # A type's own alignment is needed: the second array begins where the first one ends.
             array = array if array.ctypes.data % kind.itemsize == 0 else array.copy()
-            found.append(array.view(kind).reshape((samples, *shape)))
-            first += size * samples
-        return tuple(found)
+            arrays.append(array.view(kind).reshape((samples, *shape)))
+            begin += size * samples
+        return tuple(arrays)
 
-    def split(self, sent: Bytes, samples: Sequence[int]) -> list[Content]:
-        """The blocks of a round, which were sent one after the other. samples: of each."""
-        found, first = [], 0
-        for number in samples:
-            size = number * self.sample_bytes
-            found.append(self.unpacked(sent[first : first + size], number))
-            first += size
-        return found
+    def split_blocks(self, sent: Bytes, counts: Sequence[int]) -> list[Content]:
+        """Split the bytes of consecutive blocks into these blocks. counts: samples of each."""
+        blocks, begin = [], 0
+        for count in counts:
+            size = count * self.sample_bytes
+            blocks.append(self.unpack(sent[begin : begin + size], count))
+            begin += size
+        return blocks
 
-    def check(self, samples: int) -> None:
-        """Raise `StudyError` if so many samples are too many to be sent at once."""
+    def require_sendable(self, samples: int) -> None:
+        """Raise `StudyError` if a block of ``samples`` samples is too large to be sent at once."""
         if samples * self.sample_bytes > MOST_BYTES:
             raise StudyError(
                 f"share_block_samples: {samples} samples of {self.sample_bytes} bytes are more than the 2 GiB that "
                 "Gloo sends at once; give fewer samples per block"
             )
 
-    def places(self, samples: int) -> tuple[list[int], int]:
-        """Where each array of a block begins in memory of its own, aligned, and the bytes that it takes."""
-        places, end = [], 0
+    def compute_offsets(self, samples: int) -> tuple[list[int], int]:
+        """Compute the aligned offset of each array within a block's memory, and the block's size, in bytes."""
+        offsets, end = [], 0
         for size in self._sizes:
-            places.append(end)
+            offsets.append(end)
             end += -(-size * samples // ALIGNMENT) * ALIGNMENT
-        return places, end
+        return offsets, end
 
 
-def bytes_of(content: Content) -> int:
-    """Bytes of a block's arrays."""
+def count_bytes(content: Content) -> int:
+    """Sum the bytes of a block's arrays."""
     return sum(array.nbytes for array in content)

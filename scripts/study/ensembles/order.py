@@ -44,36 +44,36 @@ class Order:
 
     @property
     def blocks_per_epoch(self) -> int:
-        """The number of blocks of an epoch."""
+        """Number of blocks of an epoch."""
         return math.ceil(self.samples / self.block_samples)
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of all epochs."""
+        """Number of blocks of all epochs that are read."""
         every = self.epochs * self.blocks_per_epoch
         return every if self.most_blocks is None else min(every, self.most_blocks)
 
-    def block(self, number: int) -> Block:
-        """The block with this number."""
+    def make_block(self, number: int) -> Block:
+        """Make the block with this number."""
         place = number % self.blocks_per_epoch
         return Block(number, place, min(self.block_samples, self.samples - place * self.block_samples))
 
-    def rounds(self, readers: int) -> Iterator[list[Block]]:
-        """The blocks that are shared at once, one list after the other: reader r makes the r-th of each.
+    def iterate_rounds(self, readers: int) -> Iterator[list[Block]]:
+        """Yield the blocks that are shared at once, a list per round: reader r makes the r-th of each.
 
         A round does not go over the end of an epoch, so the last one of an epoch may be smaller than the readers.
         """
         first = 0
         while first < self.blocks:
-            left = self.blocks_per_epoch - first % self.blocks_per_epoch
-            number = min(readers, left, self.blocks - first)
-            yield [self.block(first + offset) for offset in range(number)]
+            left_in_epoch = self.blocks_per_epoch - first % self.blocks_per_epoch
+            number = min(readers, left_in_epoch, self.blocks - first)
+            yield [self.make_block(first + offset) for offset in range(number)]
             first += number
 
     def own_blocks(self, reader: int, readers: int) -> int:
-        """The number of blocks that a reader makes."""
-        return sum(reader < len(blocks) for blocks in self.rounds(readers))
+        """Count the blocks that a reader makes."""
+        return sum(reader < len(blocks) for blocks in self.iterate_rounds(readers))
 
     def positions(self, epoch: int) -> Positions:
-        """The positions of all samples in the order of ``epoch``; as `study.data.order.EpochOrder`."""
+        """Positions of all samples in the order of ``epoch``, as `study.data.order.EpochOrder` gives them."""
         return EpochOrder(self.seed, epoch).positions(self.samples) if self.is_shuffled else np.arange(self.samples)

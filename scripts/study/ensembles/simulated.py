@@ -25,7 +25,7 @@ class Accelerator:
         self.idle_s = 0.0  # since it was made: waiting for batches
 
     def compute(self, samples: int) -> None:
-        """Hand over a batch, and return when the device begins with it: then the next batch can be fetched.
+        """Queue a batch, and return when the device begins with it: then the next batch can be fetched.
 
         Fetching overlaps with computing, as with a device that works on its own. Sleeping too long is made up for by
         the next batch.
@@ -38,7 +38,7 @@ class Accelerator:
             self._sleep(begin - now)
 
     def finish(self) -> None:
-        """Return when the last batch is computed."""
-        left = self._busy_until - self._clock()
-        if left > 0:
-            self._sleep(left)
+        """Wait until the last batch is computed."""
+        remaining_s = self._busy_until - self._clock()
+        if remaining_s > 0:
+            self._sleep(remaining_s)

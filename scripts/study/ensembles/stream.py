@@ -13,17 +13,17 @@ import numpy as np
 from study.data.order import Positions
 from study.data.samples import Batch, Can, Changes, SampleSource
 from study.ensembles.buffer import Lost
-from study.ensembles.content import Content, bytes_of
+from study.ensembles.content import Content, count_bytes
 from study.ensembles.sharing import Way
 from study.instruments import counters
 from study.instruments.phases import now
 from study.instruments.queue_usage import Usage
 
-Errors = Callable[[], contextlib.AbstractContextManager[None]]
+ErrorContext = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class Stream(SampleSource):
-    """Samples in the order of the ensemble. Batches are taken while it is `flowing`."""
+    """Samples in the order of the ensemble; batches are taken within `share_in_background`."""
 
     can = Can.STREAMED
     is_streamed = True
@@ -31,19 +31,19 @@ class Stream(SampleSource):
     def __init__(
         self,
         way: Way,
-        reading_errors: Errors = contextlib.nullcontext,
-        passed_over: int = 0,
+        reading_errors: ErrorContext = contextlib.nullcontext,
+        skipped_blocks: int = 0,
     ) -> None:
         """Share blocks.
 
         Args:
             way: in which they are shared.
             reading_errors: makes a block in which errors of reading become a `StudyError`.
-            passed_over: number of blocks at the beginning that training does not take: it had them before a restart.
+            skipped_blocks: number of blocks at the beginning that training had before a restart and does not take.
         """
         self._samples, self._way, self._reading_errors = way.place.samples, way, reading_errors
-        self._buffer, self._passed_over = way.buffer, passed_over
-        self._thread = threading.Thread(target=self._produce, daemon=True)
+        self._buffer, self._skipped_blocks = way.buffer, skipped_blocks
+        self._thread = threading.Thread(target=self._run_sharing_thread, daemon=True)
         self._error: BaseException | None = None
         self._own: Iterator[Any] = iter(())
         self._preprocessors: frozenset[int] = frozenset()
@@ -60,25 +60,25 @@ class Stream(SampleSource):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample's input."""
+        """Shape of one sample's input."""
         return self._samples.shape
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def rows(self, chosen: Any) -> SampleSource:
-        """Refused: a stream gives its samples in its own order only."""
+        """Raise TypeError: a stream gives its samples in its own order only."""
         raise TypeError("a stream has no random access")
 
     def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
-        """Refused: a stream gives its samples in its own order only."""
+        """Raise TypeError: a stream gives its samples in its own order only."""
         raise TypeError("a stream has no random access")
 
     def _start(self) -> None:
-        """Begin to preprocess and to share."""
+        """Start preprocessing and the thread that shares blocks."""
         way = self._way
         if way.reader is not None:
-            self._own = self._preprocessed(way.reader, way.readers)
+            self._own = self._start_preprocessing(way.reader, way.readers)
         self._thread.start()
 
     def _finish(self) -> None:
@@ -94,8 +94,8 @@ class Stream(SampleSource):
             raise self._error
 
     @contextlib.contextmanager
-    def flowing(self) -> Iterator[None]:
-        """A block that takes batches: blocks are shared while it runs, and after it until no member needs them."""
+    def share_in_background(self) -> Iterator[None]:
+        """Share blocks while the ``with`` block takes batches, and after it until no other member needs them."""
         self._begun, cpu = now(), counters.read_process_cpu_s()
         library = counters.read_thread_cpu_s(self._way.place.communicator.own_threads)
         self.usage.begin()
@@ -108,22 +108,22 @@ class Stream(SampleSource):
         self._cpu_s, self._library_cpu_s = counters.read_process_cpu_s() - cpu, counters.compute_cpu_s_since(library)
 
     def failure(self) -> BaseException | None:
-        """The error with which sharing has failed; None if it has not."""
+        """Return the error with which sharing has failed, or None."""
         return self._error
 
     @property
     def taken(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-        """Of each array that `take` gives, its type and the shape of one sample."""
+        """(type, shape of one sample) of each array that `take` returns."""
         form = self._way.place.form
         return list(zip(form.types, form.shapes, strict=True))
 
     @property
     def is_ready(self) -> bool:
-        """Whether the buffer is full, or nothing more will come."""
+        """True if the buffer is full, or nothing more will come."""
         return self._buffer.fill >= 1 or not self._thread.is_alive()
 
-    def measures(self) -> dict[str, Any]:
-        """What was measured while it was `flowing`.
+    def get_measurements(self) -> dict[str, Any]:
+        """The measurements made within `share_in_background`.
 
         Returns:
             samples_preprocessed: by this rank. received_bytes: payload from other ranks. cpu_s: processor time of this
@@ -145,48 +145,49 @@ class Stream(SampleSource):
             "ended_monotonic_ns": self._ended[1],
         }
 
-    def take(self, number: int) -> Content:
+    def take(self, samples: int) -> Content:
         """The next ``number`` samples; a batch may have parts of several blocks."""
         parts: list[Content] = []
-        while self._next < self._passed_over:
-            self._taken()
-        while number:
+        while self._next < self._skipped_blocks:
+            self._take_block()
+        while samples:
             if self._block is None:
                 self.usage.note_block(self._buffer.fill)
-                self._block, self._used = self._taken(), 0
-                self._most_used = max(self._most_used, bytes_of(self._block))
-            left = len(self._block[0]) - self._used
-            taken = min(number, left)
-            parts.append(tuple(array[self._used : self._used + taken] for array in self._block))
-            number, self._used = number - taken, self._used + taken
-            if taken == left:
+                self._block, self._used = self._take_block(), 0
+                self._most_used = max(self._most_used, count_bytes(self._block))
+            unused = len(self._block[0]) - self._used
+            count = min(samples, unused)
+            parts.append(tuple(array[self._used : self._used + count] for array in self._block))
+            samples, self._used = samples - count, self._used + count
+            if count == unused:
                 self._block = None
         self.batches_taken += 1
         return parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
 
-    def _taken(self) -> Content:
-        """The next block."""
+    def _take_block(self) -> Content:
+        """Take the next block out of the buffer."""
         if self._next >= self._way.place.order.blocks:  # TensorFlow asks for a batch more than is taken
             raise Lost("there are no more blocks")
         block = self._buffer.get()
         self._next += 1
         return block
 
-    def _preprocessed(self, reader: int, readers: int) -> Iterator[Any]:
-        """The blocks of one reader; counts the threads that make them."""
+    def _start_preprocessing(self, reader: int, readers: int) -> Iterator[Any]:
+        """Start the pipeline of a reader's blocks, and note the threads that run it."""
         before = counters.list_threads()
-        blocks = self._way.place.backend.blocks(self._samples, self._way.place.order, reader, readers)
+        blocks = self._way.place.backend.make_blocks(self._samples, self._way.place.order, reader, readers)
         self._preprocessors |= counters.list_threads() - before
         return blocks
 
-    def _made(self, blocks: Iterator[Any]) -> Content:
-        """The next of the blocks that this rank preprocesses."""
-        own = next(blocks)
-        self._samples_preprocessed += len(own[0])
+    def _preprocess_block(self, blocks: Iterator[Any]) -> Content:
+        """Preprocess this rank's next block, and update the CPU time that this takes."""
+        block = next(blocks)
+        self._samples_preprocessed += len(block[0])
         self._preprocessing_cpu_s = counters.sum_thread_cpu_s(self._preprocessors)
-        return own
+        return block
 
-    def _produce(self) -> None:
+    def _run_sharing_thread(self) -> None:
+        """Share all blocks; an error is kept and passed to the reader."""
         try:
             with self._reading_errors():
                 self._share_all()
@@ -195,12 +196,13 @@ class Stream(SampleSource):
             self._buffer.fail(error)
 
     def _share_all(self) -> None:
+        """Share all rounds: preprocess the own block of each, share, and fill the buffer."""
         way, buffer = self._way, self._buffer
-        for blocks in way.place.order.rounds(way.readers):
+        for blocks in way.place.order.iterate_rounds(way.readers):
             if self._has_ended and not way.has_others:
                 break
             has_own = way.reader is not None and way.reader < len(blocks)
-            own = self._made(self._own) if has_own else None
+            own = self._preprocess_block(self._own) if has_own else None
             begun = time.thread_time()
             for block, content in way.share(blocks, own):
                 buffer.put(block, content)

@@ -1,11 +1,11 @@
-"""Which random changes a run makes in training."""
+"""The random changes of images in a run's training."""
 
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
 
 
-def augmented(samples: SampleSource, run: RunDefinition) -> SampleSource:
-    """``samples`` with the random changes of the run."""
+def augment_samples(samples: SampleSource, run: RunDefinition) -> SampleSource:
+    """Add the run's random changes (``augmentation``) to its samples."""
     kind = run.parameters.get("augmentation", "light")
-    return samples.augmented(kind, learning_rate.first_collapsed_epoch(run))
+    return samples.change_augmentation(kind, learning_rate.find_collapse_epoch(run))

@@ -30,8 +30,8 @@ VARIABLES = {
 }
 
 
-def summary(folder: Path) -> dict[str, Any] | None:
-    """What Horovod's log in a run's directory shows; None for a run that was not tuned.
+def summarize_log(folder: Path) -> dict[str, Any] | None:
+    """The number of trials in Horovod's log in a run's directory, and the best one; None for a run that was not tuned.
 
     trials: those that were measured. is_finished: whether Horovod went on with the best of them. fusion_threshold_mb
     (MiB), cycle_time_ms: of the best trial, or None without a trial.
@@ -39,7 +39,7 @@ def summary(folder: Path) -> dict[str, Any] | None:
     path = folder / LOG
     if not path.exists():
         return None
-    rows = _tried(path)
+    rows = _read_trials(path)
     trials = rows[:TRIALS]
     # Horovod's last row repeats the best trial.
     best = rows[TRIALS] if len(rows) > TRIALS else max(trials, key=lambda row: row["score"], default=None)
@@ -51,31 +51,32 @@ def summary(folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _tried(path: Path) -> list[dict[str, float]]:
-    """The rows of a log that have a score. The last line of a run that was killed may be cut off: it does not count.
+def _read_trials(path: Path) -> list[dict[str, float]]:
+    """The rows of Horovod's log that have a score. A last line that was cut off does not count.
 
     Raises:
         StudyError: another line lacks a number.
     """
-    found = []
+    trials = []
     text = Path(path).read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
     names, *rows = (line.split(",") for line in text.split("\n")[:-1] or [""])
     for number, row in enumerate([names, *rows], 1):
-        told = dict(zip(names, row, strict=False)) if number > 1 else dict.fromkeys(names, "0")
+        cells = dict(zip(names, row, strict=False)) if number > 1 else dict.fromkeys(names, "0")
         try:
-            if len(row) != len(names) or not told.keys() >= set(USED):
+            if len(row) != len(names) or not cells.keys() >= set(USED):
                 raise ValueError(row)
-            values = {name: _finite(told[name]) for name in USED if told["score"]}
+            values = {name: _parse_finite(cells[name]) for name in USED if cells["score"]}
         except ValueError:
             raise StudyError(
                 f"{path}: line {number}: lacks a number among {', '.join(USED)}; delete {path.parent} to run again"
             ) from None
         if values and number > 1:
-            found.append(values)
-    return found
+            trials.append(values)
+    return trials
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
+    """The number in a cell; raises `ValueError` if it is not finite."""
     if not math.isfinite(value := float(text)):
         raise ValueError(text)
     return value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, core_schema
+from study.core import core_schema, validation
 from study.core.errors import StudyError
 from study.core.files import write_text
 
@@ -20,7 +20,8 @@ from study.core.files import write_text
 class Derived:
     """Values that follow from the parameters.
 
-    seed: the order of rank r's samples is seeded with seed + r, its dropout as `study.data.order.rank_seed` says.
+    seed: the order of rank r's samples is seeded with seed + r, its dropout as
+    `study.data.order.derive_rank_seed` says.
     """
 
     epochs_per_rank: int
@@ -34,7 +35,7 @@ class RunDefinition:
     """One run. ``run["gpus"]`` is the value of a parameter.
 
     Args:
-        fingerprint: differs between runs whose results could differ; see `study.experiment.inputs.define`.
+        fingerprint: differs between runs whose results could differ; see `study.experiment.inputs.define_run`.
         parameters: all parameters, {name: value}.
         derived: values that follow from the parameters.
         benchmark: ``name``, and the keys of the benchmark's YAML that training reads.
@@ -90,8 +91,8 @@ class RunDefinition:
     @property
     def compute_threads(self) -> int:
         """Threads of a rank that compute one operation together."""
-        own = self.parameters.get("intra_op_threads", 0)
-        return own or self.machine["cores_per_rank"] - self.parameters.get("communication_cores", 0)
+        chosen = self.parameters.get("intra_op_threads", 0)
+        return chosen or self.machine["cores_per_rank"] - self.parameters.get("communication_cores", 0)
 
     @property
     def operations_at_once(self) -> int:
@@ -99,18 +100,18 @@ class RunDefinition:
         return self.parameters.get("inter_op_threads", 0) or 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, the input of `from_dict`."""
+        """The definition as plain values, the input of `from_dict`."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> RunDefinition:
-        """From plain values; raises `StudyError` naming the key that is missing or unknown."""
-        checked.check(content, "definition", "no run's definition")
+        """The definition from plain values; raises `StudyError` naming the key that is missing or unknown."""
+        validation.validate(content, "definition", "no run's definition")
         return cls(**{**content, "derived": Derived(**content["derived"])})
 
     def write(self, path: str | Path) -> None:
         """Write ``run.yaml``, whole or not at all."""
-        write_text(path, core_schema.dumped(self.as_dict()))
+        write_text(path, core_schema.dump_yaml(self.as_dict()))
 
     @classmethod
     def read(cls, path: str | Path, build: Callable[[Any], RunDefinition] | None = None) -> RunDefinition:
@@ -118,7 +119,7 @@ class RunDefinition:
 
         build: makes the definition from the file's content; `from_dict` if None.
         """
-        content = checked.load_yaml(path)
+        content = validation.read_yaml(path)
         try:
             return (build or cls.from_dict)(content)
         except StudyError as error:

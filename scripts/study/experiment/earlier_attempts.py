@@ -1,4 +1,4 @@
-"""How many earlier attempts a run has: those that were put aside when its block ran again."""
+"""Earlier attempts of runs: those that were put aside when their block ran again."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,17 +10,17 @@ from study.experiment.study import PlannedRun
 KEY = "repeat_disturbed"  # of the machine's file: how many further attempts a block may have
 
 
-def numbers(runs: Iterable[PlannedRun], results: str | Path) -> dict[str, int]:
-    """{directory: how many earlier attempts a run has}, of runs that have any. results: ``results/<machine>``."""
+def count_earlier_attempts(runs: Iterable[PlannedRun], results: str | Path) -> dict[str, int]:
+    """Number of earlier attempts of the runs that have any, {directory: number}. results: ``results/<machine>``."""
     folders = {int(path.name): path for path in Path(results, paths.ATTEMPTS).glob("[1-9]*") if path.name.isdecimal()}
-    found = {}
+    counts = {}
     for run in runs if folders else ():
-        there = [number for number, path in folders.items() if Path(paths.run_folder(path, run.directory)).is_dir()]
-        if there:
-            found[run.directory] = max(there)
-    return found
+        attempts = [number for number, path in folders.items() if Path(paths.locate_run(path, run.directory)).is_dir()]
+        if attempts:
+            counts[run.directory] = max(attempts)
+    return counts
 
 
-def asked_for(machine: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine with the number of further attempts that ``config/config.yaml`` or ``--config`` names, if they do."""
+def override_further_attempts(machine: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The machine's file with the number of further attempts of ``config/config.yaml`` or ``--config``, if given."""
     return {**machine, KEY: config[KEY]} if KEY in config else machine

@@ -1,4 +1,4 @@
-"""Ensembles: what their members are, as the grid key ``members`` holds it.
+"""Ensembles: their members, as the grid key ``members`` holds them.
 
 An ensemble is one launch in which several members train at once, each on its own, and share one order of the samples.
 A list of members is declared in a study's YAML by a name. A run holds the list itself, as JSON text, so that runs are
@@ -45,17 +45,17 @@ def is_ensemble(parameters: Mapping[str, Any]) -> bool:
 
 
 def as_text(members: list[dict[str, Any]]) -> str:
-    """A list of members, as a study's YAML declares it, as the value of the grid key."""
+    """The value of the grid key ``members`` for a list of members that a study's YAML declares."""
     return json.dumps(members, sort_keys=True, separators=(",", ":"))
 
 
-def members_of(parameters: Mapping[str, Any]) -> list[Member]:
+def list_members(parameters: Mapping[str, Any]) -> list[Member]:
     """The members of a run, in their order."""
     text = parameters.get("members", UNNAMED)
-    given = [{}] * parameters.get("ensemble", 1) if text == UNNAMED else json.loads(text)
-    return [Member(number, **{"seed": number, **each}) for number, each in enumerate(given)]
+    entries = [{}] * parameters.get("ensemble", 1) if text == UNNAMED else json.loads(text)
+    return [Member(number, **{"seed": number, **entry}) for number, entry in enumerate(entries)]
 
 
-def preprocessing_ranks(parameters: Mapping[str, Any]) -> int:
-    """The number p of ranks that preprocess: as given, else all."""
+def count_preprocessing_ranks(parameters: Mapping[str, Any]) -> int:
+    """Number of ranks that preprocess: the grid key's, else all."""
     return int(parameters["preprocessing_ranks"] or parameters["ensemble"])

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from study import workloads
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment import ensemble, feasibility, programs, schemas, tuning
-from study.experiment.datasets import dataset, dataset_of, identity
+from study.experiment.datasets import build_dataset, find_dataset, get_identity
 from study.experiment.parameter import FromBenchmark, FromGrid, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
@@ -31,84 +31,86 @@ MostRanks = Callable[[], int]  # what the machine carries; only asked where a gr
 Members = dict[str, list[dict[str, Any]]]  # lists of ensemble members, by the names that grids use
 
 
-def load_study(name: str, on: dict[str, Any] | None = None) -> Study:
+def load_study(name: str, machine_file: dict[str, Any] | None = None) -> Study:
     """Read and expand ``config/studies/<name>.yaml``; raises `StudyError` for anything that cannot run.
 
-    on: the machine's file, by which ``gpus: available`` becomes numbers; without it, such a grid is refused.
+    machine_file: by which ``gpus: available`` becomes numbers; without it, such a grid is refused.
     """
     configuration.check_name("studies", name)
-    grids = _grids(checked.read(configuration.files("studies")[name])[0])
-    own = programs.specs(grids)
-    content = configuration.load_named("studies", name, schemas.with_own_parameters(own))
-    most_ranks = None if on is None else lambda: host_capabilities.compute_capacity(on).ranks
-    return expand(name, content, f"config/studies/{name}.yaml", most_ranks)
+    grids = _list_grids(validation.read_yaml_with_tree(configuration.list_files("studies")[name])[0])
+    commands = programs.load_specs(grids)
+    content = configuration.load_named("studies", name, schemas.add_own_parameters(commands))
+    most_ranks = None if machine_file is None else lambda: host_capabilities.compute_capacity(machine_file).ranks
+    return expand_study(name, content, f"config/studies/{name}.yaml", most_ranks)
 
 
-def _grids(content: Any) -> list[Any]:
-    """The grids of a study that need not satisfy the schema."""
+def _list_grids(content: Any) -> list[Any]:
+    """The grids of a study's YAML, which need not satisfy the schema."""
     grids = content.get("runs") if isinstance(content, dict) else None
     return grids if isinstance(grids, list) else []
 
 
-def load_planned(name: str) -> Study:
-    """As `load_study`, for a step of a Snakemake that runs: raises `StudyError` if the study was changed meanwhile.
+def load_planned_study(name: str) -> Study:
+    """Load the study in a step of a running Snakemake; raises `StudyError` if it was changed since it was planned.
 
     A table of other runs than the planned ones would lack some, or have others, and would not be made again.
     """
-    on = os.environ.get(PLANNED_ON)
-    study = load_study(name, None if on is None else machine.load(on))
-    if PLANNED in os.environ and os.environ[PLANNED] != digest(study):
+    machine_name = os.environ.get(PLANNED_ON)
+    study = load_study(name, None if machine_name is None else machine.load(machine_name))
+    if PLANNED in os.environ and os.environ[PLANNED] != digest_study(study):
         raise StudyError(f"config/studies/{name}.yaml: was changed since this command began; give it again")
     return study
 
 
-def note_planned(study: Study, on: dict[str, Any]) -> None:
-    """Tell the steps which study was planned, on which machine, for `load_planned`."""
-    os.environ.update({PLANNED: digest(study), PLANNED_ON: on["name"]})
+def note_planned_study(study: Study, machine_file: dict[str, Any]) -> None:
+    """Set the variables by which `load_planned_study` knows which study was planned, on which machine."""
+    os.environ.update({PLANNED: digest_study(study), PLANNED_ON: machine_file["name"]})
 
 
 def note_planned_runs(fingerprints: Iterable[str]) -> None:
-    """Tell the steps how the study's runs were planned, for `are_planned_runs`. fingerprints: in the study's order."""
+    """Set the variable by which `has_planned_runs` knows the planned runs. fingerprints: in the study's order."""
     os.environ[PLANNED_RUNS] = _digest_fingerprints(fingerprints)
 
 
-def are_planned_runs(fingerprints: Iterable[str]) -> bool:
-    """Whether all runs of a study are those that Snakemake planned, whatever the configuration is now."""
+def has_planned_runs(fingerprints: Iterable[str]) -> bool:
+    """Whether these are the fingerprints of the runs that Snakemake planned, whatever the configuration is now."""
     return os.environ.get(PLANNED_RUNS) == _digest_fingerprints(fingerprints)
 
 
 def _digest_fingerprints(fingerprints: Iterable[str]) -> str:
+    """Digest of the fingerprints in their order."""
     return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
-def digest(study: Study) -> str:
-    """Identifies what a study runs and makes; Snakemake puts it into the variable `PLANNED`, for its steps."""
-    made = [study.tables, study.figures, study.findings, study.exports]
-    of_study = [study.name, [run.directory for run in study.runs], [each.directory for each in study.loading], made]
-    return hashlib.sha256(json.dumps(of_study).encode()).hexdigest()
+def digest_study(study: Study) -> str:
+    """Digest of a study's runs, measurements and outputs; Snakemake puts it into `PLANNED`, for its steps."""
+    outputs = [study.tables, study.figures, study.findings, study.exports]
+    content = [study.name, [run.directory for run in study.runs], [each.directory for each in study.loading], outputs]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def expand(name: str, content: dict[str, Any], where: str, most_ranks: MostRanks | None = None) -> Study:
+def expand_study(name: str, content: dict[str, Any], where: str, most_ranks: MostRanks | None = None) -> Study:
     """Expand a study that satisfies the schema. where: the file named in messages. most_ranks: of the machine."""
-    datasets = {key: dataset(key, value, where) for key, value in content.get("datasets", {}).items()}
-    datasets |= {name: programs.dataset(name, spec) for name, spec in programs.specs(content["runs"]).items()}
-    runs, parts = _runs(content["runs"], datasets, content.get("members", {}), where, most_ranks)
-    loading = _loading(content.get("loading", []), datasets, where)
-    used = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
-    _refuse_two_targets(used, where)
-    _refuse_unused(content, runs, used, where)
-    if not used:
+    datasets = {key: build_dataset(key, value, where) for key, value in content.get("datasets", {}).items()}
+    commands = programs.load_specs(content["runs"])
+    datasets |= {name: programs.build_dataset(name, spec) for name, spec in commands.items()}
+    runs, parts = _expand_grids(content["runs"], datasets, content.get("members", {}), where, most_ranks)
+    loading = _plan_loading(content.get("loading", []), datasets, where)
+    datasets_in_use = [run.dataset for run in runs] + [measurement.dataset for measurement in loading]
+    _refuse_two_targets(datasets_in_use, where)
+    _refuse_unused(content, runs, datasets_in_use, where)
+    if not datasets_in_use:
         raise StudyError(f"{where}: runs: there is nothing to run; give at least one grid or loading measurement")
     return Study(
         name,
         content["description"],
-        {identity(each): each for each in used},
+        {get_identity(each): each for each in datasets_in_use},
         runs,
         loading,
         tuple(content["tables"]),
         tuple(content.get("figures", ())),
-        _references(content.get("references", []), where),
-        _further(content.get("further_results", []), where),
+        _build_references(content.get("references", []), where),
+        _build_further_results(content.get("further_results", []), where),
         tuple(content.get("findings", ())),
         parts,
         content.get("screening_blocks"),
@@ -116,8 +118,8 @@ def expand(name: str, content: dict[str, Any], where: str, most_ranks: MostRanks
     )
 
 
-def _doublings(most_ranks: MostRanks | None, place: str) -> list[int]:
-    """1, 2, 4 and so on, up to what the machine carries; raises `StudyError` where that is not known."""
+def _list_doublings(most_ranks: MostRanks | None, place: str) -> list[int]:
+    """The rank counts 1, 2, 4 and so on up to what the machine carries; raises `StudyError` if that is not known."""
     if most_ranks is None:
         raise StudyError(f"{place}.gpus: {AVAILABLE}: name the machine, whose ranks are meant")
     try:
@@ -126,34 +128,34 @@ def _doublings(most_ranks: MostRanks | None, place: str) -> list[int]:
         raise StudyError(f"{place}.gpus: {AVAILABLE}: {error}") from None
 
 
-def _refuse_two_targets(used: list[Dataset], where: str) -> None:
-    """Equal datasets under two names share their runs, and so have one target quality."""
+def _refuse_two_targets(datasets: list[Dataset], where: str) -> None:
+    """Raise `StudyError` if equal datasets, which share their runs, have different target qualities."""
     first: dict[tuple[str, str], Dataset] = {}
-    for each in used:
-        other = first.setdefault(identity(each), each)
-        if other.target != each.target:
+    for dataset in datasets:
+        other = first.setdefault(get_identity(dataset), dataset)
+        if other.target != dataset.target:
             raise StudyError(
-                f"{where}: datasets.{each.key}.target_quality: '{other.key}' is the same dataset with another target; "
-                "give both the same"
+                f"{where}: datasets.{dataset.key}.target_quality: '{other.key}' is the same dataset with another "
+                "target; give both the same"
             )
 
 
-def _refuse_unused(content: dict[str, Any], runs: tuple[PlannedRun, ...], used: list[Dataset], where: str) -> None:
-    """Raise `StudyError` for a dataset or a list of members that nothing uses: a grid may mean it and use another."""
-    keys = {each.key for each in used}
+def _refuse_unused(content: dict[str, Any], runs: tuple[PlannedRun, ...], datasets: list[Dataset], where: str) -> None:
+    """Raise `StudyError` for a dataset, list of members or ``screening_blocks`` that no grid uses."""
+    keys = {each.key for each in datasets}
     for name in content.get("datasets", {}):
-        if used and name not in keys:
+        if datasets and name not in keys:
             why = f"no grid or loading measurement uses it; give one dataset: {name}, or leave it out"
             raise StudyError(f"{where}: datasets.{name}: {why}")
-    named = {name for grid in content["runs"] for name in _several(grid.get("members", []))}
+    lists_in_use = {name for grid in content["runs"] for name in _as_list(grid.get("members", []))}
     for name in content.get("members", {}):
-        if runs and name not in named:
+        if runs and name not in lists_in_use:
             raise StudyError(f"{where}: members.{name}: no grid uses it; give one members: {name}, or leave it out")
     if "screening_blocks" in content and not any(run.arms for run in runs):
         raise StudyError(f"{where}: screening_blocks: is for study tune, and no grid has tuning; leave it out")
 
 
-def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
+def _build_further_results(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
     """The further results; raises `StudyError` if a machine or study does not exist. The studies are not expanded."""
     for index, entry in enumerate(entries):
         for key, kind in (("machine", "machines"), ("study", "studies")):
@@ -164,162 +166,174 @@ def _further(entries: list[dict[str, str]], where: str) -> tuple[Further, ...]:
     return tuple(Further(entry["machine"], entry["study"]) for entry in entries)
 
 
-def _runs(
+def _expand_grids(
     grids: list[dict[str, Any]],
     datasets: dict[str, Dataset],
     members: Members,
     where: str,
     most_ranks: MostRanks | None,
 ) -> tuple[tuple[PlannedRun, ...], dict[str, tuple[PlannedRun, ...]]]:
-    """All runs of all grids, where equal points of two grids are one run; and those of each ``part``."""
+    """(all runs of all grids, {part: its runs}); equal points of two grids are one run."""
     runs: dict[tuple, PlannedRun] = {}
     parts: dict[str, dict[tuple, PlannedRun]] = {}
     for index, grid in enumerate(grids):
-        found = list(_grid_runs(grid, datasets, members, place := f"{where}: runs[{index}]", most_ranks))
-        feasibility.refuse_idle(found, (name for name in grid if name in PARAMETERS), place)
+        grid_runs = list(_expand_grid(grid, datasets, members, place := f"{where}: runs[{index}]", most_ranks))
+        feasibility.refuse_idle_keys(grid_runs, (name for name in grid if name in PARAMETERS), place)
         for name, changes in grid.get("tuning", {}).items():
-            of_arm = [run for run in found if run.arms and run.arms[0].name == name]
-            feasibility.refuse_idle(of_arm, changes, f"{place}.tuning.{name}")
-        for run in found:
-            runs[run.key] = _merged(runs[run.key], run) if run.key in runs else run
+            arm_runs = [run for run in grid_runs if run.arms and run.arms[0].name == name]
+            feasibility.refuse_idle_keys(arm_runs, changes, f"{place}.tuning.{name}")
+        for run in grid_runs:
+            runs[run.key] = _merge_runs(runs[run.key], run) if run.key in runs else run
             if "part" in grid:
                 parts.setdefault(grid["part"], {})[run.key] = run
-    return tuple(runs.values()), {name: tuple(found.values()) for name, found in parts.items()}
+    return tuple(runs.values()), {name: tuple(grid_runs.values()) for name, grid_runs in parts.items()}
 
 
-def _merged(one: PlannedRun, other: PlannedRun) -> PlannedRun:
-    """One run of two grids that have the same: with the parts that it has in the comparisons of both."""
-    arms = one.arms + tuple(arm for arm in other.arms if arm not in one.arms)
-    longest = max(one.walltime_minutes or 0, other.walltime_minutes or 0) or None
-    return dataclasses.replace(one, may_fail=other.may_fail or one.may_fail, arms=arms, walltime_minutes=longest)
+def _merge_runs(run: PlannedRun, other: PlannedRun) -> PlannedRun:
+    """One run for equal runs of two grids, with its arms in both and the longer walltime."""
+    arms = run.arms + tuple(arm for arm in other.arms if arm not in run.arms)
+    longest = max(run.walltime_minutes or 0, other.walltime_minutes or 0) or None
+    return dataclasses.replace(run, may_fail=other.may_fail or run.may_fail, arms=arms, walltime_minutes=longest)
 
 
-def _grid_runs(
+def _expand_grid(
     grid: dict[str, Any],
     datasets: dict[str, Dataset],
     members: Members,
     place: str,
     most_ranks: MostRanks | None,
 ) -> Iterator[PlannedRun]:
-    axes = {name: _values(name, grid[name]) for name in (*PARAMETERS, *programs.own_names(grid)) if name in grid}
+    """Yield the runs of a grid: each point, its arms, and their repeats."""
+    names = (*PARAMETERS, *programs.list_own_names(grid))
+    axes = {name: _list_values(name, grid[name]) for name in names if name in grid}
     is_available = grid.get("gpus") == AVAILABLE
     if is_available:
-        axes["gpus"] = _doublings(most_ranks, place)
+        axes["gpus"] = _list_doublings(most_ranks, place)
     repeats = range(1, grid.get("repeats", 1) + 1)
-    declared = tuning.declared(grid, place)
-    number = math.prod(map(len, axes.values())) * len(repeats) * (1 + len(declared))
+    arms = tuning.get_arms(grid, place)
+    number = math.prod(map(len, axes.values())) * len(repeats) * (1 + len(arms))
     if number > MOST_RUNS:
         raise StudyError(f"{place}: the grid has {number} runs, {MOST_RUNS} are the most that a grid may have")
     for point in itertools.product(*axes.values()):
-        given = {**dict(zip(axes, point, strict=True)), "repeat": 1}
-        planned = functools.partial(_planned, given, dataset_of(given, datasets, place), grid, members)
+        point_values = {**dict(zip(axes, point, strict=True)), "repeat": 1}
+        dataset = find_dataset(point_values, datasets, place)
+        plan_arm = functools.partial(_plan_run, point_values, dataset, grid, members)
         try:
-            first = list(tuning.compared(planned, declared, place))
+            first = list(tuning.plan_arms(plan_arm, arms, place))
         except feasibility.UnsharedEpochs:
-            if not is_available or given["gpus"] == 1:
+            if not is_available or point_values["gpus"] == 1:
                 raise
             continue
         for repeat in repeats:
-            yield from (run.repeated(repeat) for run in first)
+            yield from (run.with_repeat(repeat) for run in first)
 
 
-def _planned(
-    given: dict[str, Any],
-    found: Dataset,
+def _plan_run(
+    point_values: dict[str, Any],
+    dataset: Dataset,
     grid: dict[str, Any],
     members: Members,
     changes: Mapping[str, Any],
     place: str,
 ) -> PlannedRun:
-    """One run. changes: what an arm sets instead of the grid."""
-    set_by_arm = {name: _values(name, value)[0] for name, value in changes.items()}
-    values = programs.folded({**given, **set_by_arm}, found.spec, place) | {"dataset": found.id}
-    values |= _listed_members(values, members, place)
+    """Plan one run of a point, and check that it can run. changes: what an arm sets instead of the grid."""
+    set_by_arm = {name: _list_values(name, value)[0] for name, value in changes.items()}
+    values = programs.fold_parameters({**point_values, **set_by_arm}, dataset.spec, place) | {"dataset": dataset.id}
+    values |= _resolve_members(values, members, place)
     run = PlannedRun(
-        _complete(values, found, place), found, grid.get("may_fail"), walltime_minutes=grid.get("walltime_minutes")
+        _complete_parameters(values, dataset, place),
+        dataset,
+        grid.get("may_fail"),
+        walltime_minutes=grid.get("walltime_minutes"),
     )
-    feasibility.check(run, place)
+    feasibility.check_run(run, place)
     return run
 
 
-def _complete(given: dict[str, Any], found: Dataset, place: str) -> dict[str, Any]:
-    """All parameters in the declared order; missing ones get their default."""
+def _complete_parameters(given_values: dict[str, Any], dataset: Dataset, place: str) -> dict[str, Any]:
+    """All parameters of a run in the declared order; missing ones get their default."""
     values = {}
-    given = {**programs.defaults(found.spec), **given}
+    given_values = {**programs.get_defaults(dataset.spec), **given_values}
     for name, parameter in PARAMETERS.items():
-        if name in given:
-            values[name] = given[name]
+        if name in given_values:
+            values[name] = given_values[name]
             continue
         default = parameter.default
         if isinstance(default, FromBenchmark):
-            default = default.find(found.spec, given["scaling"])
+            default = default.find(dataset.spec, given_values["scaling"])
             if default is None:
                 raise StudyError(
                     f"{place}: the key '{name}' is missing; "
-                    f"{found.benchmark} has no default under {given['scaling']} scaling"
+                    f"{dataset.benchmark} has no default under {given_values['scaling']} scaling"
                 )
         if isinstance(default, FromGrid):
-            default = default.find(given)
+            default = default.find(given_values)
             if default is None:
                 raise StudyError(f"{place}: the key '{name}' is missing")
         values[name] = default
     return values
 
 
-def _listed_members(given: dict[str, Any], members: Members, place: str) -> dict[str, str]:
-    """The key ``members`` with the list that a grid names in it; empty if it names none."""
-    name = given.get("members", ensemble.UNNAMED)
+def _resolve_members(point_values: dict[str, Any], members: Members, place: str) -> dict[str, str]:
+    """{"members": the list as text} for a grid that names one in ``members``; {} if it names none."""
+    name = point_values.get("members", ensemble.UNNAMED)
     if name == ensemble.UNNAMED:
         return {}
     if name not in members:
-        known = f"; known lists: {', '.join(members)}" if members else "; it declares none under members"
-        raise StudyError(f"{place}.members: there is no list '{name}'{checked.nearest(name, members)}{known}")
+        known_lists = f"; known lists: {', '.join(members)}" if members else "; it declares none under members"
+        raise StudyError(
+            f"{place}.members: there is no list '{name}'{validation.suggest_nearest(name, members)}{known_lists}"
+        )
     return {"members": ensemble.as_text(members[name])}
 
 
-def _loading(entries: list[dict[str, Any]], datasets: dict[str, Dataset], where: str) -> tuple[LoadingMeasurement, ...]:
+def _plan_loading(
+    entries: list[dict[str, Any]], datasets: dict[str, Dataset], where: str
+) -> tuple[LoadingMeasurement, ...]:
+    """The loading measurements of a study; raises `StudyError` for a second entry of one dataset."""
     loading: list[LoadingMeasurement] = []
     for index, entry in enumerate(entries):
-        found = dataset_of(entry, datasets, f"{where}: loading[{index}]")
-        if identity(found) in [identity(earlier.dataset) for earlier in loading]:
-            raise StudyError(f"{where}: loading[{index}].dataset: '{found.key}' is measured by another entry already")
-        _check_measured(found, _several(entry["loader"]), f"{where}: loading[{index}].loader")
-        loaders, caches = _several(entry["loader"]), _several(entry.get("page_cache", "warm"))
-        loading.append(LoadingMeasurement(found, tuple(loaders), tuple(caches), entry["repeats"]))
+        dataset = find_dataset(entry, datasets, f"{where}: loading[{index}]")
+        if get_identity(dataset) in [get_identity(earlier.dataset) for earlier in loading]:
+            raise StudyError(f"{where}: loading[{index}].dataset: '{dataset.key}' is measured by another entry already")
+        _check_loaders(dataset, _as_list(entry["loader"]), f"{where}: loading[{index}].loader")
+        loaders, caches = _as_list(entry["loader"]), _as_list(entry.get("page_cache", "warm"))
+        loading.append(LoadingMeasurement(dataset, tuple(loaders), tuple(caches), entry["repeats"]))
     return tuple(loading)
 
 
-def _check_measured(found: Dataset, loaders: list[str], place: str) -> None:
-    """Raise `StudyError` for a loader of tables on images, the reverse, and a loader of narrower tables."""
-    kind = workloads.get(found.benchmark, found.spec).kind
+def _check_loaders(dataset: Dataset, loaders: list[str], place: str) -> None:
+    """Raise `StudyError` for a loader that cannot read the dataset: of the other kind, or for narrower tables only."""
+    kind = workloads.load_workload(dataset.benchmark, dataset.spec).kind
     fitting = tuple(FORMATS) if kind == "images" else tuple(LOADERS)
     for loader in loaders:
         if loader not in fitting:
-            raise StudyError(f"{place}: {loader}: {found.benchmark}'s samples are {kind}; use {', '.join(fitting)}")
-        too_wide = found.too_wide(loader)
+            raise StudyError(f"{place}: {loader}: {dataset.benchmark}'s samples are {kind}; use {', '.join(fitting)}")
+        too_wide = dataset.explain_too_wide(loader)
         if too_wide:
             raise StudyError(f"{place}: {loader}: {too_wide}")
 
 
-def _values(name: str, given: Any) -> list:
-    """The values of a key; 1 and 1.0 are one number, so that they name one run."""
+def _list_values(name: str, values: Any) -> list:
+    """The values of a grid key as a list; 1 becomes 1.0 for keys with decimals, so that both name one run."""
     kind = PARAMETERS[name].kind if name in PARAMETERS else None
-    as_held: Any = float if isinstance(kind, Number) else lambda value: value
-    return [as_held(value) for value in _several(given)]
+    return [float(value) if isinstance(kind, Number) else value for value in _as_list(values)]
 
 
-def _references(entries: list[dict[str, Any]], where: str) -> tuple[Reference, ...]:
-    found = []
+def _build_references(entries: list[dict[str, Any]], where: str) -> tuple[Reference, ...]:
+    """The performance references of a study; raises `StudyError` for one without a limit."""
+    references = []
     for index, entry in enumerate(entries):
-        place, of = f"{where}: references[{index}]", entry.get("of", "runs")
+        place, table = f"{where}: references[{index}]", entry.get("of", "runs")
         low, high, calibrated = entry.get("low"), entry.get("high"), "relative_to" in entry
         if low is None and high is None:
             raise StudyError(f"{place}: give low, high or both: without a limit nothing is compared")
-        if calibrated and of == "loads":
+        if calibrated and table == "loads":
             raise StudyError(f"{place}.relative_to: a calibration is timed beside runs only; leave it out for loads")
-        found.append(Reference(entry["quantity"], of, entry.get("point", {}), calibrated, low, high))
-    return tuple(found)
+        references.append(Reference(entry["quantity"], table, entry.get("point", {}), calibrated, low, high))
+    return tuple(references)
 
 
-def _several(value: Any) -> list:
+def _as_list(value: Any) -> list:
+    """``value``, in a list if it is none."""
     return value if isinstance(value, list) else [value]

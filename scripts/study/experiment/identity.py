@@ -17,10 +17,10 @@ IN_NAMES = re.compile(r"[A-Za-z0-9_.+~-]*")
 NAMED_BY_FOLDERS = ("benchmark", "dataset")  # each is a level of the path above the point
 
 
-def filled(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a stored run, in the declared order; missing ones get their default.
 
-    A run that was stored before a key existed has that key's default. Keys that are no longer declared are left out.
+    So a run that was stored before a key existed has its default. Keys that are no longer declared are left out.
     """
     values = {}
     for name, parameter in PARAMETERS.items():
@@ -31,13 +31,13 @@ def filled(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def missing(parameters: Mapping[str, Any]) -> list[str]:
-    """The keys without a declared default that stored parameters lack; with any, they are not a run's parameters."""
+def list_missing_keys(parameters: Mapping[str, Any]) -> list[str]:
+    """The keys that stored parameters lack and that have no default; with any, they are not a run's parameters."""
     return [name for name, parameter in PARAMETERS.items() if not parameter.has_default and name not in parameters]
 
 
-def differing(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters without a declared default or with another value: equal for equal runs, whichever keys exist."""
+def select_differing(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that differ from their declared default or have none: equal for equal runs, despite newer keys."""
     return {
         name: parameters[name]
         for name, parameter in PARAMETERS.items()
@@ -45,8 +45,8 @@ def differing(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def point_name(parameters: Mapping[str, Any], spec: dict[str, Any]) -> str:
-    """The last level of a run's path: ``strong+epochs~8+gpus~4+loader~chunked``.
+def name_point(parameters: Mapping[str, Any], spec: dict[str, Any]) -> str:
+    """The last level of a run's path, such as ``strong+epochs~8+gpus~4+loader~chunked``.
 
     Args:
         parameters: all parameters of the run.
@@ -57,30 +57,30 @@ def point_name(parameters: Mapping[str, Any], spec: dict[str, Any]) -> str:
         longer name is truncated and ends with a digest of the whole name.
     """
     parts = [str(parameters["scaling"])]
-    for name, value in differing(parameters).items():
+    for name, value in select_differing(parameters).items():
         default = PARAMETERS[name].default
         if isinstance(default, FromBenchmark) and default.find(spec, parameters["scaling"]) == value:
             continue
         if name != "scaling" and name not in NAMED_BY_FOLDERS:
-            parts.append(f"{name}~{_in_path(value)}")
-    return shortened(SEPARATOR.join(parts))
+            parts.append(f"{name}~{_format_value(value)}")
+    return shorten_name(SEPARATOR.join(parts))
 
 
-def shortened(name: str) -> str:
-    """``name`` if it is short enough for a file name, else its begin and a digest of the whole name."""
+def shorten_name(name: str) -> str:
+    """``name`` if it is short enough for a file name, else its beginning and a digest of the whole name."""
     encoded = name.encode()
     if len(encoded) <= LONGEST_NAME:
         return name
-    kept = encoded[: LONGEST_NAME - digests.DIGITS - 2].decode(errors="ignore").rpartition(SEPARATOR)[0]
-    return f"{kept}{SEPARATOR}~{hashlib.sha256(encoded).hexdigest()[: digests.DIGITS]}"
+    beginning = encoded[: LONGEST_NAME - digests.DIGITS - 2].decode(errors="ignore").rpartition(SEPARATOR)[0]
+    return f"{beginning}{SEPARATOR}~{hashlib.sha256(encoded).hexdigest()[: digests.DIGITS]}"
 
 
-def fingerprint(content: Mapping[str, Any]) -> str:
-    """12 hex digits, a digest of the content; the order of keys does not matter."""
-    return digests.short(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest())
+def compute_fingerprint(content: Mapping[str, Any]) -> str:
+    """Digest of the content in 12 hex digits; the order of keys does not matter."""
+    return digests.shorten_digest(hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest())
 
 
-def _in_path(value: Any) -> str:
-    """The value in a file's name; a digest of one that is no word, such as a list of members."""
+def _format_value(value: Any) -> str:
+    """A value as text in a run's path; a digest of one that is no word, such as a list of members."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if IN_NAMES.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[: digests.DIGITS]

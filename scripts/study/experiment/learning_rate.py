@@ -10,20 +10,20 @@ PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
 PLATEAU_IMPROVEMENT = 1e-4  # of the loss, at least; a smaller one is none
 
 
-def scaled(run: RunDefinition, size: int) -> float:
-    """One rank's learning rate, times the ranks under ``learning_rate_scaling: linear`` (ICPP 2019, 2.3.2)."""
+def scale_rate(run: RunDefinition, size: int) -> float:
+    """A run's learning rate: that of one rank, times ``size`` under linear scaling (ICPP 2019, 2.3.2)."""
     rate = run.learning_rate
     return rate * size if run["learning_rate_scaling"] == "linear" else rate
 
 
-def rate_at(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of training step ``step`` (from 0): the warm-up's, then the scaled rate x `decay_factor`."""
-    if step < (steps := warmup_steps(run, steps_per_epoch)):
-        return warmup_rate(run, size, step, steps)
-    return scaled(run, size) * decay_factor(run, step, steps_per_epoch)
+def compute_rate(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of training step ``step`` (from 0): the warm-up's, then the scaled rate x decay factor."""
+    if step < (steps := count_warmup_steps(run, steps_per_epoch)):
+        return compute_warmup_rate(run, size, step, steps)
+    return scale_rate(run, size) * compute_decay_factor(run, step, steps_per_epoch)
 
 
-def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
+def compute_warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
     """The learning rate of step ``step`` (from 0) of a warm-up of ``steps`` steps.
 
     As in Goyal et al. (arXiv:1706.02677, section 2.2). Gradual: it grows linearly, step by step, from the rate of one
@@ -31,7 +31,7 @@ def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
     rank. By epoch: that of one rank in the first epoch, and larger by an equal amount in each of the next, so that it
     reaches the scaled one after the warm-up (PRACE guide to deep learning, 2019, section 3.3).
     """
-    first, last, kind = run.learning_rate, scaled(run, size), run.parameters.get("warmup")
+    first, last, kind = run.learning_rate, scale_rate(run, size), run.parameters.get("warmup")
     if kind == "constant":
         return first
     if kind == "by_epoch":
@@ -40,20 +40,22 @@ def warmup_rate(run: RunDefinition, size: int, step: int, steps: int) -> float:
     return first + (last - first) * min(1.0, (step + 1) / steps)
 
 
-def momentum_at(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
+def compute_momentum(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
     """The momentum of step ``step`` under ``warmup: momentum_corrected``.
 
     The velocity contains the learning rate of the step before; where the rate changes, the momentum is multiplied by
     new rate / old rate (Goyal et al., section 3, remark 2).
     """
     momentum = run.benchmark["momentum"]
-    if not 0 < step < warmup_steps(run, steps_per_epoch):
+    if not 0 < step < count_warmup_steps(run, steps_per_epoch):
         return momentum
-    return momentum * rate_at(run, size, step, steps_per_epoch) / rate_at(run, size, step - 1, steps_per_epoch)
+    return (
+        momentum * compute_rate(run, size, step, steps_per_epoch) / compute_rate(run, size, step - 1, steps_per_epoch)
+    )
 
 
-def decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
-    """By which the scaled learning rate is multiplied in step ``step`` (from 0), after the warm-up.
+def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
+    """The factor of the scaled learning rate in training step ``step`` (from 0), after the warm-up.
 
     step: a tenth of the rate before, every ``decay_epochs`` epochs of the run. linear: from 1 in the first step after
     the warm-up by equal amounts towards 0, which a further step would have. cyclic: triangles of ``decay_epochs`` that
@@ -66,40 +68,40 @@ def decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
     length = run["decay_epochs"] * epoch_steps
     if decay == "step":
         return STEP_FACTOR ** (step // length)
-    warmup = warmup_steps(run, epoch_steps)
-    done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
+    warmup = count_warmup_steps(run, epoch_steps)
+    steps_done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
     if decay == "cyclic":
-        phase = done % length / length
+        phase = steps_done % length / length
         return CYCLE_LEAST + (1 - CYCLE_LEAST) * (1 - abs(2 * phase - 1))
-    left = (steps - done) / steps
-    if decay == "collapsed" and steps - done < length:
-        return length / steps * ((steps - done) / length) ** 2
-    return left
+    remaining_share = (steps - steps_done) / steps
+    if decay == "collapsed" and steps - steps_done < length:
+        return length / steps * ((steps - steps_done) / length) ** 2
+    return remaining_share
 
 
-def first_collapsed_epoch(run: RunDefinition) -> int | None:
+def find_collapse_epoch(run: RunDefinition) -> int | None:
     """The epoch, from 0, with which the collapse of ``learning_rate_decay: collapsed`` begins; None without one."""
     if run.parameters.get("learning_rate_decay") != "collapsed":
         return None
     return run.derived.epochs_per_rank - run["decay_epochs"]
 
 
-def warmup_steps(run: RunDefinition, steps_per_epoch: int) -> int:
+def count_warmup_steps(run: RunDefinition, steps_per_epoch: int) -> int:
     """The number of steps of the warm-up."""
     return run["warmup_epochs"] * steps_per_epoch
 
 
-def reductions(losses: Iterable[float], patience: int) -> int:
-    """How often the learning rate has been reduced after epochs with these validation losses.
+def count_reductions(losses: Iterable[float], patience: int) -> int:
+    """Number of reductions of the learning rate on plateaus after epochs with these validation losses.
 
     As Keras's ReduceLROnPlateau counts: one reduction after each ``patience`` epochs in a row without improvement.
     """
-    best, waited, found = float("inf"), 0, 0
+    best, waited, reductions = float("inf"), 0, 0
     for loss in losses:
         if loss < best - PLATEAU_IMPROVEMENT:
             best, waited = loss, 0
             continue
         waited += 1
         if waited == patience:
-            waited, found = 0, found + 1
-    return found
+            waited, reductions = 0, reductions + 1
+    return reductions

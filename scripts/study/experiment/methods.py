@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from study.core import checked
+from study.core import validation
 from study.core.paths import CONFIG
 from study.experiment.parameters import PARAMETERS
 
@@ -34,46 +34,47 @@ class PaperValue:
         """Whether the paper prints a value."""
         return bool(self.usual)
 
-    def accepted(self, benchmark: str | None = None) -> tuple[Any, ...]:
-        """The values whose runs of a benchmark are compared with the paper, its own first; empty if any are."""
+    def list_accepted(self, benchmark: str | None = None) -> tuple[Any, ...]:
+        """The values with which a benchmark's runs are compared with the paper, its own first; empty if any are."""
         return self.benchmarks.get(benchmark or "", self.usual)
 
     def fits(self, value: Any, benchmark: str | None = None) -> bool:
-        """Whether a run with this value is compared with the paper's numbers."""
-        return not self.is_stated or value in self.accepted(benchmark)
+        """Whether runs with this value are compared with the paper's numbers."""
+        return not self.is_stated or value in self.list_accepted(benchmark)
 
 
-def papers() -> list[str]:
+def list_papers() -> list[str]:
     """The papers with a method, sorted."""
     return sorted(path.parent.name for path in CONFIG.glob(f"papers/*/{FILE}"))
 
 
 @functools.cache
-def method(paper: str) -> dict[str, PaperValue]:
-    """A paper's values, {grid key: value}, in the order of the keys; empty if the paper has no method.
+def load_method(paper: str) -> dict[str, PaperValue]:
+    """Load a paper's values, {grid key: value}, in the order of the keys; empty if the paper has no method.
 
     Raises `StudyError` for a key that does not exist, or a value that the key cannot have.
     """
     path = CONFIG / "papers" / paper / FILE
     if not path.is_file():
         return {}
-    content, tree = checked.read(path)
-    checked.check(content, schema(), checked.shown(path), tree)
-    given = {name: _value(value) for name, value in content["values"].items()}
+    content, tree = validation.read_yaml_with_tree(path)
+    validation.validate(content, build_schema(), validation.shorten_path(path), tree)
+    values = {name: _parse_value(value) for name, value in content["values"].items()}
     if content["unmentioned"] == DEFAULT:
-        usual = {name: PaperValue((each.default,)) for name, each in PARAMETERS.items() if each.default_in_papers}
-        given = usual | given
-    return {name: given[name] for name in PARAMETERS if name in given}
+        mentioned_by_default = (key for key in PARAMETERS.values() if key.default_in_papers)
+        usual = {key.name: PaperValue((key.default,)) for key in mentioned_by_default}
+        values = usual | values
+    return {name: values[name] for name in PARAMETERS if name in values}
 
 
-def of_key(name: str) -> dict[str, PaperValue]:
-    """The value of a grid key in each paper that has one, {paper: value}."""
-    return {paper: values[name] for paper in papers() if name in (values := method(paper))}
+def find_paper_values(name: str) -> dict[str, PaperValue]:
+    """Each paper's value of a grid key, {paper: value}, of papers that have one."""
+    return {paper: values[name] for paper in list_papers() if name in (values := load_method(paper))}
 
 
 @functools.cache
-def schema() -> dict[str, Any]:
-    """JSON Schema of a method."""
+def build_schema() -> dict[str, Any]:
+    """JSON Schema of ``method.yaml``."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -83,34 +84,38 @@ def schema() -> dict[str, Any]:
             "values": {
                 "type": "object",
                 "additionalProperties": False,
-                "properties": {name: _schema(each.kind.schema()) for name, each in PARAMETERS.items()},
+                "properties": {name: _build_value_schema(key.kind.to_schema()) for name, key in PARAMETERS.items()},
             },
         },
     }
 
 
-def _schema(one: dict[str, Any]) -> dict[str, Any]:
+def _build_value_schema(value_schema: dict[str, Any]) -> dict[str, Any]:
     """JSON Schema of a paper's value, from that of one value of the key."""
-    values = [one, {"type": "array", "minItems": 1, "items": one}]
+    alternatives = [value_schema, {"type": "array", "minItems": 1, "items": value_schema}]
     by_benchmark = {
         "type": "object",
         "additionalProperties": False,
         "required": ["usual", "benchmarks"],
         "properties": {
-            "usual": {"anyOf": values},
-            "benchmarks": {"type": "object", "additionalProperties": {"anyOf": values}},
+            "usual": {"anyOf": alternatives},
+            "benchmarks": {"type": "object", "additionalProperties": {"anyOf": alternatives}},
         },
     }
-    return {"anyOf": [*values, {"const": NOT_STATED}, by_benchmark]}
+    return {"anyOf": [*alternatives, {"const": NOT_STATED}, by_benchmark]}
 
 
-def _value(given: Any) -> PaperValue:
-    if given == NOT_STATED:
+def _parse_value(value: Any) -> PaperValue:
+    """The `PaperValue` for a value in ``method.yaml``."""
+    if value == NOT_STATED:
         return PaperValue(())
-    if isinstance(given, dict):
-        return PaperValue(_several(given["usual"]), {key: _several(each) for key, each in given["benchmarks"].items()})
-    return PaperValue(_several(given))
+    if isinstance(value, dict):
+        return PaperValue(
+            _as_tuple(value["usual"]), {key: _as_tuple(each) for key, each in value["benchmarks"].items()}
+        )
+    return PaperValue(_as_tuple(value))
 
 
-def _several(given: Any) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, list) else (given,)
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """A list as a tuple; another value as a tuple of one."""
+    return tuple(value) if isinstance(value, list) else (value,)

@@ -1,4 +1,4 @@
-"""The names of a benchmark's metrics: their own, and none of ours.
+"""Names of a benchmark's metrics, which must differ from grid keys and this project's columns.
 
 A metric is a column of ``history.csv`` and of ``runs.csv``, there also with a prefix for validation and test. So its
 name must not be that of a grid key, or of another column.
@@ -16,70 +16,73 @@ from study.experiment.parameters import PARAMETERS
 
 PREFIXES = ("val_", "validation_", "test_")
 # Columns that are metrics: of the shipped benchmarks, and of the loss.
-OURS = {each.name for each in fields.section("quality").fields if not each.name.startswith(PREFIXES)}
-FILES = (fields.OF_RUNS, fields.OF_EPOCHS, fields.OF_MEMBERS)  # in which metrics are columns
+OURS = {each.name for each in fields.find_section("quality").fields if not each.name.startswith(PREFIXES)}
+FILES = (fields.RUN_FILES, fields.EPOCH_FILES, fields.MEMBER_FILES)  # in which metrics are columns
 
 
 @functools.cache
-def taken() -> frozenset[str]:
-    """All names of columns and grid keys, in lower case, but those of our own metrics."""
-    columns = {name.lower() for files in FILES for name in fields.columns(files)}
-    return frozenset({*PARAMETERS, *columns} - of_quality())
+def list_taken_names() -> frozenset[str]:
+    """The names that a metric may not have: columns and grid keys, in lower case, but those of our own metrics."""
+    columns = {name.lower() for files in FILES for name in fields.list_columns(files)}
+    return frozenset({*PARAMETERS, *columns} - list_quality_columns())
 
 
-def of_quality() -> set[str]:
-    """The columns of our own metrics, with those of validation and test."""
+def list_quality_columns() -> set[str]:
+    """The columns of the shipped benchmarks' metrics and of the loss, with those of validation and test."""
     return {f"{prefix}{name}" for name in OURS for prefix in ("", *PREFIXES)}
 
 
-def check_different(names: list[str], where: str) -> None:
-    """Raise `StudyError` if two names are one, or differ in their case only: columns of a database would be one."""
-    seen: dict[str, str] = {}
+def check_distinct(names: list[str], where: str) -> None:
+    """Raise `StudyError` if two names are equal, or differ in their case only, as columns of a database may not."""
+    first_spellings: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
+        other = first_spellings.setdefault(name.lower(), name)
         if other != name:
             raise StudyError(f"{where}: metrics: {other!r} and {name!r} differ in their case only; rename one")
         if names.count(name) > 1:
             raise StudyError(f"{where}: metrics: two are named {name!r}; give each a name of its own")
 
 
-def check(names: Iterable[str], where: str = "the model's metrics") -> None:
-    """Raise `StudyError` if a metric has the name of a grid key or of another column, or one that looks like it.
+def check_metric_names(names: Iterable[str], where: str = "the model's metrics") -> None:
+    """Raise `StudyError` if a metric has the name of a grid key or of a column, or one that looks like a column's.
 
     names: may repeat.
     """
     names = list(dict.fromkeys(names))
-    check_different(names, where)
+    check_distinct(names, where)
     for name in names:
-        if why := refusal(name):
+        if why := explain_refusal(name):
             raise StudyError(
-                f"{where}: metrics: {name!r} {why}; give the metric another name, such as name='{_other(name)}'"
+                f"{where}: metrics: {name!r} {why}; give the metric another name, such as name='{_suggest_name(name)}'"
             )
 
 
-def refusal(name: str) -> str | None:
-    """Why a metric may not have a name; None if it may."""
+def explain_refusal(name: str) -> str | None:
+    """The reason why a metric may not have a name; None if it may."""
     if name.lower() in OURS:
         return None if name in OURS else f"differs from our {name.lower()!r} in its case only"
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         return "is no name of a column (letters, digits and underscores)"
     if name.lower().startswith(PREFIXES):
         return f"begins as a column of validation or test does ({', '.join(PREFIXES)})"
-    if any(column in taken() for column in (name.lower(), *(f"{prefix}{name}".lower() for prefix in PREFIXES))):
+    if not list_taken_names().isdisjoint(f"{prefix}{name}".lower() for prefix in ("", *PREFIXES)):
         return "is a grid key or a column of this project"
-    if _looks_like_ours(name):
+    if _is_like_column(name):
         return "is built like the name of a measured column"
     return None
 
 
-def _looks_like_ours(name: str) -> bool:
-    known = units.of_column(name) is not None
-    return known or any(re.search(pattern, name) and name not in of_quality() for pattern in fields.patterns())
+def _is_like_column(name: str) -> bool:
+    """Whether a name is built like that of a measured column, such as by its unit."""
+    is_quality = name in list_quality_columns()
+    matches = (re.search(pattern, name) for pattern in fields.list_column_patterns())
+    return units.find_unit(name) is not None or (not is_quality and any(matches))
 
 
-def _other(name: str) -> str:
+def _suggest_name(name: str) -> str:
+    """A name that a metric may have, made from one that it may not have."""
     stem = re.sub(r"\W+", "_", name).strip("_").lower() or "own"
-    for other in (f"{stem}_metric", "own_metric"):
-        if refusal(other) is None:
-            return other
+    for suggestion in (f"{stem}_metric", "own_metric"):
+        if explain_refusal(suggestion) is None:
+            return suggestion
     return "own_metric"

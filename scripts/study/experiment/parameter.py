@@ -19,7 +19,7 @@ class Choice:
 
     values: tuple[str, ...]
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"enum": list(self.values)}
 
@@ -29,12 +29,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Count:
-    """An integer."""
+    """An integer from ``least`` to ``most``."""
 
     least: int = 1
     most: int = MOST
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
@@ -44,12 +44,12 @@ class Count:
 
 @dataclass(frozen=True)
 class Number:
-    """A number, which need not be an integer. below: what it may not reach; None for no limit."""
+    """A number, which need not be an integer, of ``least`` or more and less than ``below``; None for no limit."""
 
     least: float = 0.0
     below: float | None = None
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         limit = {} if self.below is None else {"exclusiveMaximum": self.below}
         return {"type": "number", "minimum": self.least, **limit}
@@ -62,7 +62,7 @@ class Number:
 class Flag:
     """True or false."""
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"type": "boolean"}
 
@@ -72,11 +72,11 @@ class Flag:
 
 @dataclass(frozen=True)
 class FlagOrWord:
-    """True, false, or one of several words, for more than one way of the same."""
+    """True, false, or one of several words that are special ways of true."""
 
     words: tuple[str, ...]
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"type": ["boolean", "string"], "enum": [False, True, *self.words]}
 
@@ -88,7 +88,7 @@ class FlagOrWord:
 class Name:
     """A name that other configuration files define."""
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"type": "string"}
 
@@ -100,7 +100,7 @@ class Name:
 class MemberList:
     """A list of ensemble members, by its name in the study; see `study.experiment.ensemble`."""
 
-    def schema(self) -> dict[str, Any]:
+    def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         return {"type": "string"}
 
@@ -184,5 +184,5 @@ class Parameter:
 
     @property
     def words(self) -> str:
-        """Its name in tables and messages."""
+        """The key's name in tables and messages."""
         return self.label or self.name.replace("_", " ")

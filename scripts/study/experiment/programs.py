@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import metric_names
 from study.experiment.parameter import FromBenchmark
@@ -14,7 +14,7 @@ from study.experiment.parameters.communication import KEYS as COMMUNICATION
 from study.experiment.study import Dataset, PlannedRun
 from study.experiment.target import Target
 from study.workloads import command
-from study.workloads.command import own_parameters, placeholders
+from study.workloads.command import own_parameters
 
 SOURCE = "command"  # of the dataset that such a benchmark does not have
 # Grid keys that the launch obeys, whatever the program does. Others must be placeholders, or they would do nothing.
@@ -31,138 +31,138 @@ NOTHING = "none"  # their value in its runs
 GIVEN_TO_ALL = ("repeats", "tuning", "part", "may_fail", "walltime_minutes")  # keys of grids that are no grid keys
 
 
-def specs(grids: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """{benchmark: its YAML, completed} of the commands that grids name; they need not satisfy the schema.
+def load_specs(grids: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Load the YAML of each command that grids name, {benchmark: completed YAML}. grids: need not satisfy the schema.
 
     Raises:
         StudyError: a command that could not run.
     """
-    found = {}
-    for name in dict.fromkeys(_names(grids)):
-        path = configuration.files("benchmarks").get(name)
-        content = checked.read(path)[0] if path else None
+    commands = {}
+    for name in dict.fromkeys(_list_benchmarks(grids)):
+        path = configuration.list_files("benchmarks").get(name)
+        content = validation.read_yaml_with_tree(path)[0] if path else None
         if path is None or not isinstance(content, dict) or not command.is_command(content):
             continue
-        spec = command.completed(configuration.load_named("benchmarks", name), path)
-        command.check(spec, PARAMETERS, checked.shown(path))
-        metric_names.check([each for each in spec["metrics"] if each not in command.OF_TRAINING], checked.shown(path))
-        found[name] = spec
-    return found
+        spec = command.complete_spec(configuration.load_named("benchmarks", name), path)
+        command.check_command(spec, PARAMETERS, validation.shorten_path(path))
+        own_metrics = [name for name in spec["metrics"] if name not in command.OF_TRAINING]
+        metric_names.check_metric_names(own_metrics, validation.shorten_path(path))
+        commands[name] = spec
+    return commands
 
 
-def _names(grids: Iterable[Any]) -> Iterator[str]:
+def _list_benchmarks(grids: Iterable[Any]) -> Iterator[str]:
+    """Yield the benchmarks that grids name."""
     for grid in grids:
-        named = grid.get("benchmark") if isinstance(grid, dict) else None
-        yield from (each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str))
+        names = grid.get("benchmark") if isinstance(grid, dict) else None
+        yield from (name for name in (names if isinstance(names, list) else [names]) if isinstance(name, str))
 
 
-def dataset(name: str, spec: dict[str, Any]) -> Dataset:
-    """What stands for the dataset of a command: it has no files."""
+def build_dataset(name: str, spec: dict[str, Any]) -> Dataset:
+    """The `Dataset` of a command, which has no files."""
     samples, target = spec["workload"]["train_samples"], spec.get("target_quality")
-    return Dataset(name, NOTHING, name, {"source": SOURCE}, spec, None, samples, Target.of(target))
+    return Dataset(name, NOTHING, name, {"source": SOURCE}, spec, None, samples, Target.from_declaration(target))
 
 
-def of_others(values: Iterable[Any]) -> list[str]:
-    """Values of `WITHOUT` as texts, without those of commands."""
+def list_given_values(values: Iterable[Any]) -> list[str]:
+    """The datasets or loaders of runs as texts, without the `NOTHING` of commands."""
     return [str(value) for value in values if value != NOTHING]
 
 
-def own_names(grid: Mapping[str, Any]) -> list[str]:
-    """The keys of a grid, or of an arm, that are parameters of its program."""
+def list_own_names(grid: Mapping[str, Any]) -> list[str]:
+    """The keys of a grid, or of an arm, that are the program's own parameters."""
     return [name for name in grid if name not in PARAMETERS and name not in GIVEN_TO_ALL]
 
 
-def folded(values: Mapping[str, Any], spec: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """The values of grid keys, where the program's own parameters are one text.
+def fold_parameters(values: Mapping[str, Any], spec: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The values of grid keys with the program's own parameters joined into one text, ``program_parameters``.
 
     Raises:
         StudyError: the benchmark has no such parameter, or it cannot have the value.
     """
-    own, declared = {name: values[name] for name in own_names(values)}, spec.get("parameters", {})
+    own_values, declared = {name: values[name] for name in list_own_names(values)}, spec.get("parameters", {})
     if own_parameters.NAME in values:
         raise StudyError(f"{place}.{own_parameters.NAME}: give each parameter of the program by its own name")
-    for name in own:
+    for name in own_values:
         if name not in declared:
-            told = ", ".join(declared) or "none"
-            raise StudyError(f"{place}.{name}: the benchmark has no such parameter; its own: {told}")
-    rest = {name: value for name, value in values.items() if name not in own}
-    text = own_parameters.as_text(own, declared, place)
-    return {**rest, **({own_parameters.NAME: text} if own else {})}
+            known_names = ", ".join(declared) or "none"
+            raise StudyError(f"{place}.{name}: the benchmark has no such parameter; its own: {known_names}")
+    other_values = {name: value for name, value in values.items() if name not in own_values}
+    text = own_parameters.as_text(own_values, declared, place)
+    return {**other_values, **({own_parameters.NAME: text} if own_values else {})}
 
 
-def defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Grid keys that a command's YAML sets in place of a grid."""
+def get_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The grid keys that a command's YAML sets, {key: value}."""
     return {"work": spec["work"]} if command.is_command(spec) else {}
 
 
-def check(run: PlannedRun, place: str) -> None:
-    """Raise `StudyError` for a run whose grid keys would not change what its program does."""
-    named = _named(run.spec)
+def check_run(run: PlannedRun, place: str) -> None:
+    """Raise `StudyError` for a grid key of a run that would not change what its program does."""
+    used_names = command.list_placeholders(run.spec)
     for name, parameter in PARAMETERS.items():
-        if name in OBEYED or _is_handed_over(name, named) or run[name] == _default(parameter.default, run):
+        is_default = run[name] == _resolve_default(parameter.default, run)
+        if is_default or name in OBEYED or _has_placeholder(name, used_names):
             continue
-        wanted = " or ".join(f"{{{each}}}" for each in HANDED_OVER.get(name, (name,)))
-        raise StudyError(f"{place}.{name}: {run['benchmark']} is a command without {wanted} in its words; leave it out")
+        needed = " or ".join(f"{{{placeholder}}}" for placeholder in HANDED_OVER.get(name, (name,)))
+        raise StudyError(f"{place}.{name}: {run['benchmark']} is a command without {needed} in its words; leave it out")
     if run.gpus == 1:
         return
-    if run.divides_epochs and not named & {"epochs_per_rank", "steps_per_rank"}:
+    if run.divides_epochs and not used_names & {"epochs_per_rank", "steps_per_rank"}:
         raise StudyError(
             f"{place}.work: epochs are divided among the ranks, but the command has no {{epochs_per_rank}}; give it, "
             f"or say in config/benchmarks/{run['benchmark']}.yaml what the ranks divide (work: samples for data "
             "parallel training)"
         )
-    if run["scaling"] == "strong" and run["work"] == command.STEPS and "steps_per_rank" not in named:
+    if run["scaling"] == "strong" and run["work"] == command.STEPS and "steps_per_rank" not in used_names:
         raise StudyError(
             f"{place}.work: steps are divided among the ranks, but the command has no {{steps_per_rank}}; give it, or "
             f"say work: fixed in config/benchmarks/{run['benchmark']}.yaml if the program divides them itself"
         )
-    if run["batch_scaling"] != "none" and not _is_handed_over("batch_size", named):
+    if run["batch_scaling"] != "none" and not _has_placeholder("batch_size", used_names):
         raise StudyError(
             f"{place}.batch_scaling: {run['benchmark']} is a command without {{batch_size_per_rank}} in its words, so "
             "its batch would stay the same; give it, or leave batch_scaling out"
         )
 
 
-def undivided(runs: Iterable[PlannedRun]) -> list[str]:
-    """A warning for each command that may divide samples where the record says that each rank trains on all of them.
+def warn_of_undivided_samples(runs: Iterable[PlannedRun]) -> list[str]:
+    """A warning for each command whose ranks may divide the samples while the record counts all of them for each rank.
 
     Under weak and batch scaling nothing is divided. A program that divides the samples by the number of ranks does so
     under any scaling, unless one of its words tells it another number.
     """
-    found: dict[tuple[str, str], set[int]] = {}
+    ranks_by_scaling: dict[tuple[str, str], set[int]] = {}
     for run in runs:
         divides = command.is_command(run.spec) and run["work"] in (command.SAMPLES, command.FIXED)
-        if divides and run.gpus > 1 and run["scaling"] != "strong" and not _named(run.spec) & set(TOLD_SCALING):
-            found.setdefault((run["benchmark"], run["scaling"]), set()).add(run.gpus)
+        knows_share = divides and command.list_placeholders(run.spec) & set(TOLD_SCALING)
+        if divides and run.gpus > 1 and run["scaling"] != "strong" and not knows_share:
+            ranks_by_scaling.setdefault((run["benchmark"], run["scaling"]), set()).add(run.gpus)
     return [
         f"{benchmark} {scaling} scaling on {', '.join(map(str, sorted(ranks)))} ranks: each rank must train on all "
         "samples, but the command has no {samples_per_rank} by which to know; if its ranks divide them, as "
         "DistributedSampler does, its throughput and work are too high by the number of ranks: use scaling: strong"
-        for (benchmark, scaling), ranks in found.items()
+        for (benchmark, scaling), ranks in ranks_by_scaling.items()
     ]
 
 
-def lacking(values: Mapping[str, Any], spec: Mapping[str, Any]) -> set[str]:
-    """The grid keys that a run of a command does not have: neither the launch obeys them, nor do its words name them.
+def find_inapplicable_keys(values: Mapping[str, Any], spec: Mapping[str, Any]) -> set[str]:
+    """The grid keys without effect in a run of a command: the launch does not obey them, and no placeholder names them.
 
     The number of epochs is compared with what the program tells. A batch size that its file gives is that of a program
     which sets it itself. values: {grid key: value} of the run.
     """
-    named, obeyed = _named(spec), {*OBEYED, "epochs"}.difference(WITHOUT)
-    if command.knows_batch(spec, values["batch_size"]):
+    used_names, obeyed = command.list_placeholders(spec), {*OBEYED, "epochs"}.difference(WITHOUT)
+    if command.is_batch_known(spec, values["batch_size"]):
         obeyed.add("batch_size")
-    return {name for name in PARAMETERS if name not in obeyed and not _is_handed_over(name, named)}
+    return {name for name in PARAMETERS if name not in obeyed and not _has_placeholder(name, used_names)}
 
 
-def _named(spec: Mapping[str, Any]) -> set[str]:
-    """The placeholders in the words of a command."""
-    return {name for word in command.words(spec) for name in placeholders.named(word)}
+def _has_placeholder(name: str, used_names: Collection[str]) -> bool:
+    """Whether a command gets the value of a grid key, or one that follows from it, by a placeholder."""
+    return name in used_names or any(each in used_names for each in HANDED_OVER.get(name, ()))
 
 
-def _is_handed_over(name: str, named: Collection[str]) -> bool:
-    """Whether a command gets the value of a grid key, or what follows from it. named: its placeholders."""
-    return name in named or any(each in named for each in HANDED_OVER.get(name, ()))
-
-
-def _default(default: Any, run: PlannedRun) -> Any:
+def _resolve_default(default: Any, run: PlannedRun) -> Any:
+    """The value of a default, which may follow from the benchmark's YAML."""
     return default.find(run.spec, run["scaling"]) if isinstance(default, FromBenchmark) else default

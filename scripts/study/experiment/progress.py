@@ -1,4 +1,4 @@
-"""How many of the runs to do are done, and about how long the others take, one line after each run."""
+"""The progress line after each run: how many runs are done, and about how long the others take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment.study import PlannedRun
 
 FINISHED = "job_finished"  # Snakemake's event, see snakemake_interface_logger_plugins.common.LogEvent
@@ -18,19 +18,20 @@ class Progress:
     """The runs to do, which start one after the other, and the durations of those that are done."""
 
     def __init__(self, runs: list[PlannedRun]) -> None:
-        self._left = list(runs)
+        self._remaining = list(runs)
         self._total = len(runs)
         self._done: list[tuple[PlannedRun, float]] = []
 
     def finish(self, run: PlannedRun, seconds: float) -> str:
-        """The line after a run. seconds: from the end of the job before it."""
-        self._left.remove(run)
+        """Count a finished run, and return the progress line. seconds: from the end of the job before it."""
+        self._remaining.remove(run)
         self._done.append((run, seconds))
-        left = f", about {_words(sum(map(self._expected, self._left)))} left" if self._left else ""
-        return f"{self._total - len(self._left)} of {counted(self._total, 'run')}{left}"
+        duration = _format_duration(sum(map(self._estimate_s, self._remaining)))
+        remaining = f", about {duration} left" if self._remaining else ""
+        return f"{self._total - len(self._remaining)} of {format_count(self._total, 'run')}{remaining}"
 
-    def _expected(self, run: PlannedRun) -> float:
-        """Seconds of a run: the mean of those that are most like it, the repeats of its point first."""
+    def _estimate_s(self, run: PlannedRun) -> float:
+        """Estimate the seconds of a run: the mean of the finished runs most like it, repeats of its point first."""
         likeness: list[Callable[[PlannedRun], object]] = [
             lambda each: each.point,
             lambda each: (each.dataset.id, each.gpus),
@@ -43,7 +44,8 @@ class Progress:
         raise AssertionError("it is asked after the first run")
 
 
-def _words(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
+    """A rounded duration, such as ``4 min`` or ``30 s``."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{10 * round(seconds / 10)} s"
 
 

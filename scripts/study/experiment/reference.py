@@ -31,38 +31,45 @@ A default never changes once released. Runs that finished before a key existed c
 """
 
 
-def grid_keys() -> str:
-    """The page docs/reference/grid-keys.md."""
+def render_grid_keys() -> str:
+    """Render the page docs/reference/grid-keys.md."""
     keys = [parameter for parameter in PARAMETERS.values() if not parameter.is_repeat]
-    return HEAD + "".join(_row(parameter) for parameter in keys) + TAIL
+    return HEAD + "".join(_format_row(parameter) for parameter in keys) + TAIL
 
 
-def _row(parameter: Parameter) -> str:
+def _format_row(parameter: Parameter) -> str:
+    """A grid key's row of the page's table."""
     values = f"{parameter.kind}" + (f" ({parameter.unit})" if parameter.unit else "")
-    papers = ", ".join(f"{paper}: {_of_paper(value)}" for paper, value in methods.of_key(parameter.name).items())
-    return f"| `{parameter.name}` | {values} | {_default(parameter)} | {parameter.meaning} | {papers} |\n"
+    papers = ", ".join(
+        f"{paper}: {_format_paper_value(value)}" for paper, value in methods.find_paper_values(parameter.name).items()
+    )
+    return f"| `{parameter.name}` | {values} | {_format_default(parameter)} | {parameter.meaning} | {papers} |\n"
 
 
-def _default(parameter: Parameter) -> str:
+def _format_default(parameter: Parameter) -> str:
+    """A grid key's default in the table."""
     if isinstance(parameter.default, FromBenchmark):
         return f"the benchmark's `{parameter.default.where}`"
     if isinstance(parameter.default, FromGrid):
         return parameter.default.where
     if isinstance(parameter.default, Required):
         return "the benchmark's name" if parameter.name == "dataset" else "required"
-    return f"`{_shown(parameter.default)}`"
+    return f"`{_format_value(parameter.default)}`"
 
 
-def _of_paper(value: PaperValue) -> str:
+def _format_paper_value(value: PaperValue) -> str:
+    """A paper's value of a grid key in the table, with those of single benchmarks."""
     if not value.is_stated:
         return NOT_STATED
-    of_benchmarks = [f" ({name}: {_either(values)})" for name, values in value.benchmarks.items()]
-    return "".join([_either(value.usual), *of_benchmarks])
+    exceptions = [f" ({name}: {_format_values(values)})" for name, values in value.benchmarks.items()]
+    return "".join([_format_values(value.usual), *exceptions])
 
 
-def _either(values: tuple[object, ...]) -> str:
-    return " or ".join(f"`{_shown(value)}`" for value in values)
+def _format_values(values: tuple[object, ...]) -> str:
+    """Values in Markdown: `a` or `b`."""
+    return " or ".join(f"`{_format_value(value)}`" for value in values)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
+    """A value as YAML writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

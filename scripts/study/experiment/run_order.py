@@ -18,24 +18,24 @@ BLOCK = operator.attrgetter("repeat")  # of a run
 PREPARE = 1_000_000  # priority of fetching and converting data: a run that waits for its files would lose its place
 
 
-def in_order(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """The runs in the order in which they start, if they start one after the other."""
+def sort_runs(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Sort runs into the order in which they start, if they start one after the other."""
     ordered = []
     for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=BLOCK), key=BLOCK)):
-        groups = _comparisons(block)
-        for group in (groups[place] for place in balanced(len(groups), index)):
-            ordered += [group[place] for place in balanced(len(group), index)]
+        groups = _group_by_baseline(block)
+        for group in (groups[place] for place in balance_arms(len(groups), index)):
+            ordered += [group[place] for place in balance_arms(len(group), index)]
     return ordered
 
 
-def priorities(runs: Iterable[PlannedRun]) -> dict[str, int]:
+def compute_priorities(runs: Iterable[PlannedRun]) -> dict[str, int]:
     """Snakemake's priority of each run, {directory: number}; among runs that could start, the largest number starts."""
-    ordered = in_order(runs)
+    ordered = sort_runs(runs)
     return {run.directory: len(ordered) - place for place, run in enumerate(ordered)}
 
 
-def balanced(arms: int, block: int) -> list[int]:
-    """The order of so many arms in a block (from 0): a row of a Williams design, every second time in reverse.
+def balance_arms(arms: int, block: int) -> list[int]:
+    """The balanced order of arms in a block (from 0): a row of a Williams design, reversed in odd blocks.
 
     An even number of arms in as many blocks: each arm has each place once, and follows each other arm once. An odd
     number needs twice as many blocks, and then does each twice. Reference: E. J. Williams, Australian Journal of
@@ -46,8 +46,8 @@ def balanced(arms: int, block: int) -> list[int]:
     return row if block % 2 == 0 else row[::-1]
 
 
-def _comparisons(block: Iterable[PlannedRun]) -> list[list[PlannedRun]]:
-    """The runs of a block, those of one baseline together; a run without arms is alone."""
+def _group_by_baseline(block: Iterable[PlannedRun]) -> list[list[PlannedRun]]:
+    """Group the runs of a block by their baseline; a run without arms is alone."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in block:
         groups.setdefault(run.arms[0].baseline if run.arms else run.directory, []).append(run)

@@ -13,7 +13,7 @@ from study.core import paths
 from study.core.errors import StudyError
 from study.data import text_table
 from study.data.loaders import LOADERS
-from study.data.samples import Can, samples_per_rank
+from study.data.samples import Can, count_samples_per_rank
 from study.data.tabular import Form
 from study.experiment import conversions, identity
 from study.experiment.target import Target
@@ -50,11 +50,11 @@ class Dataset:
     @property
     def generator_version(self) -> int:
         """The version of the code that makes its files; 1 for files from elsewhere."""
-        return workloads.get(self.benchmark, self.spec).generator_version if self.is_generated else 1
+        return workloads.load_workload(self.benchmark, self.spec).generator_version if self.is_generated else 1
 
     @property
     def is_generated(self) -> bool:
-        """Whether its files are generated."""
+        """Whether the files are synthetic."""
         return self.definition["source"] in ("synthetic", "synthetic_images")
 
     @property
@@ -67,8 +67,8 @@ class Dataset:
         """Whether its files are the user's own, which are neither fetched nor generated."""
         return self.definition["source"] in ("path", "image_files")
 
-    def raw(self, data_dir: str, file: str) -> str:
-        """Path of one file; for a ``path`` source the user's file."""
+    def locate_raw(self, data_dir: str, file: str) -> str:
+        """Path of a file before its conversion; for the user's own files, theirs."""
         if self.has_own_files:
             return self.definition[file]
         return f"{data_dir}/raw/{self.benchmark}/{self.raw_id}/{self.spec['files'][file]['name']}"
@@ -76,55 +76,57 @@ class Dataset:
     @functools.cached_property
     def raw_id(self) -> str:
         """The name of its raw files: `id`, and of generated ones a digest of the form in which they are written."""
-        return f"{self.id}-{identity.fingerprint(self.spec['files'])}" if self.is_generated else self.id
+        return f"{self.id}-{identity.compute_fingerprint(self.spec['files'])}" if self.is_generated else self.id
 
-    def columns(self, file: str) -> int | None:
-        """The number of columns of a table; None if it is known only from a file that is not there yet."""
+    def count_columns(self, file: str) -> int | None:
+        """Number of columns of a table; None if it is known only from a file that is not there yet."""
         if self.shape is not None:
-            return workloads.get(self.benchmark, self.spec).expected_shape(file, self.shape)[1]
+            return workloads.load_workload(self.benchmark, self.spec).expected_shape(file, self.shape)[1]
         if self.definition["source"] != "path" or not Path(self.definition[file]).is_file():
             return None
         try:
-            return len(text_table.column_names(self.definition[file], Form.of(self.spec["files"][file])))
+            return len(text_table.read_column_names(self.definition[file], Form.from_spec(self.spec["files"][file])))
         except (StudyError, OSError):
             return None  # the conversion says what is wrong with the file
 
-    def too_wide(self, loader: str) -> str | None:
-        """The file that is too wide for a loader, and why; None if the loader takes all, or the width is not known."""
+    def explain_too_wide(self, loader: str) -> str | None:
+        """Which file is too wide for a loader, and why; None if the loader takes all, or the width is not known."""
         for file in self.files if loader in LOADERS and LOADERS[loader].most_columns is not None else ():
-            reason = LOADERS[loader].too_wide(self.columns(file) or 0)
+            reason = LOADERS[loader].explain_width(self.count_columns(file) or 0)
             if reason:
                 return f"file {file} of dataset '{self.key}' {reason}"
         return None
 
-    def checksum(self, data_dir: str, file: str) -> str:
+    def locate_checksum(self, data_dir: str, file: str) -> str:
         """Path of the SHA-256 of the first download of ``file``."""
         return f"{data_dir}/checksums/{self.benchmark}/{self.raw_id}/{self.spec['files'][file]['name']}.sha256"
 
-    def file_named(self, name: str) -> str:
-        """The key of a file, by its name on the server."""
+    def find_file(self, name: str) -> str:
+        """The key of the file with this name on the server."""
         return next(file for file, form in self.spec["files"].items() if form["name"] == name)
 
     @functools.cached_property
     def converted_id(self) -> str:
         """The name of its converted files: `id`, and a digest of how they are converted."""
-        own = {file: str(paths.absolute(self.raw("", file))) for file in self.files if self.has_own_files}
-        return f"{self.id}-{conversions.name_conversion(self.spec, self.definition, own)}"
+        own_paths = {
+            file: str(paths.make_absolute(self.locate_raw("", file))) for file in self.files if self.has_own_files
+        }
+        return f"{self.id}-{conversions.digest_conversion(self.spec, self.definition, own_paths)}"
 
     @functools.cached_property
     def scaled_id(self) -> str:
-        """The name of its scaled files."""
-        return f"{self.id}-{conversions.name_scaling(self.converted_id)}"
+        """The name of its scaled files: `converted_id`, and a digest of how they are scaled."""
+        return f"{self.id}-{conversions.digest_scaling(self.converted_id)}"
 
-    def converted(self, data_dir: str, file: str) -> str:
+    def locate_converted(self, data_dir: str, file: str) -> str:
         """Path of the converted matrix of ``file`` (``.npy``); its sidecar is the same with ``.json``."""
         return f"{data_dir}/converted/{self.benchmark}/{self.converted_id}/{file}.npy"
 
-    def images(self, data_dir: str, file: str, loader: str) -> str:
+    def locate_images(self, data_dir: str, file: str, loader: str) -> str:
         """Path of the folder with the images of ``file`` in the format of a loader; its sidecar is the same + .json."""
         return f"{data_dir}/converted/{self.benchmark}/{self.converted_id}/{file}.{loader}"
 
-    def scaled(self, data_dir: str, file: str) -> tuple[str, str]:
+    def locate_scaled(self, data_dir: str, file: str) -> tuple[str, str]:
         """Paths (``.npy``) of the scaled numbers of ``file`` and of its code columns."""
         stem = f"{data_dir}/scaled/{self.benchmark}/{self.scaled_id}/{file}"
         return f"{stem}.npy", f"{stem}.codes.npy"
@@ -176,8 +178,8 @@ class PlannedRun:
         """Number of ranks, one per GPU (on machines without GPUs one per node or core)."""
         return self["gpus"]
 
-    def processes_on(self, machine: dict[str, Any]) -> int:
-        """The number of processes that the launcher of a machine starts for the run, each in a rank's place."""
+    def count_processes(self, machine: dict[str, Any]) -> int:
+        """Number of processes that a machine's launcher starts for the run, each in a rank's place."""
         return launchers.count_started(self["strategy"], self.gpus, self["servers"], machine)
 
     @property
@@ -190,8 +192,8 @@ class PlannedRun:
         """The number of the repeat, from 1; also its block, see `study.experiment.run_order`."""
         return self["repeat"]
 
-    def repeated(self, repeat: int) -> PlannedRun:
-        """The same point's repeat of another number; no other key depends on the number."""
+    def with_repeat(self, repeat: int) -> PlannedRun:
+        """Another repeat of the same point; no other key depends on the number."""
         return dataclasses.replace(self, parameters={**self.parameters, "repeat": repeat})
 
     @property
@@ -210,17 +212,17 @@ class PlannedRun:
     @property
     def batch_size_per_rank(self) -> int:
         """Batch size of one rank after batch scaling (ICPP 2019, 2.3.1)."""
-        return scaled_batch_size(self["batch_size"], self.trained_ranks, self["batch_scaling"])
+        return scale_batch_size(self["batch_size"], self.trained_ranks, self["batch_scaling"])
 
     @property
     def samples_per_rank(self) -> int | None:
         """Samples that a rank trains on in an epoch; None if known only from the files."""
         samples = self.dataset.train_samples
         if self.kind == command.KIND and samples is not None:
-            return command.samples_of_rank(samples, self["scaling"], self["work"], self.gpus)
+            return command.count_rank_samples(samples, self["scaling"], self["work"], self.gpus)
         if samples is None or self["sharding"] == "none":
             return samples
-        return samples_per_rank(samples, self.trained_ranks)
+        return count_samples_per_rank(samples, self.trained_ranks)
 
     @property
     def steps(self) -> int | None:
@@ -231,22 +233,22 @@ class PlannedRun:
     @property
     def kind(self) -> str:
         """What the benchmark's samples are: tables or images."""
-        return workloads.get(self.dataset.benchmark, self.spec).kind
+        return workloads.load_workload(self.dataset.benchmark, self.spec).kind
 
     @property
     def source_can(self) -> Can:
         """The capabilities of the benchmark's sample source."""
-        return workloads.get(self.dataset.benchmark, self.spec).can
+        return workloads.load_workload(self.dataset.benchmark, self.spec).can
 
     @functools.cached_property
     def directory(self) -> str:
         """The run's directory below the machine's ``runs/``: benchmark, dataset, point."""
-        return f"{self.dataset.benchmark}/{self.dataset.id}/{identity.point_name(self.parameters, self.spec)}"
+        return f"{self.dataset.benchmark}/{self.dataset.id}/{identity.name_point(self.parameters, self.spec)}"
 
     @functools.cached_property
     def point(self) -> str:
         """The directory of the first repeat: the name of the point whose repeat this is."""
-        name = identity.point_name({**self.parameters, "repeat": 1}, self.spec)
+        name = identity.name_point({**self.parameters, "repeat": 1}, self.spec)
         return f"{self.dataset.benchmark}/{self.dataset.id}/{name}"
 
     @property
@@ -268,7 +270,7 @@ class LoadingMeasurement:
     def directory(self) -> str:
         """Its directory below the machine's ``loading/``; studies share it only if their measurements are equal."""
         caches, loaders = "-".join(self.page_caches), "-".join(self.loaders)
-        name = identity.shortened(identity.SEPARATOR.join([caches, f"repeats~{self.repeats}", f"loaders~{loaders}"]))
+        name = identity.shorten_name(identity.SEPARATOR.join([caches, f"repeats~{self.repeats}", f"loaders~{loaders}"]))
         return f"{self.dataset.benchmark}/{self.dataset.id}/{name}"
 
 
@@ -328,23 +330,23 @@ class Study:
         """Whether a calibration is timed beside each of its runs."""
         return any(reference.calibrated for reference in self.references)
 
-    def elsewhere(self, machine: str) -> list[Further]:
-        """The further results that are not of the machine on which the study itself runs."""
+    def select_elsewhere(self, machine: str) -> list[Further]:
+        """The further results of other machines than the one on which the study itself runs."""
         return [each for each in self.further if each.machine != machine]
 
     @functools.cached_property
-    def run_at(self) -> dict[str, PlannedRun]:
+    def runs_by_directory(self) -> dict[str, PlannedRun]:
         """Its runs by directory."""
         return {run.directory: run for run in self.runs}
 
     @functools.cached_property
-    def measurement_at(self) -> dict[str, LoadingMeasurement]:
+    def measurements_by_directory(self) -> dict[str, LoadingMeasurement]:
         """Its loading measurements by directory."""
         return {measurement.directory: measurement for measurement in self.loading}
 
 
-def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
-    """By how much the work of a whole job grows where its ranks grow ``ranks`` times; ranks: a number or an array.
+def compute_work_growth(scaling: str, sharding: str, ranks: Any) -> Any:
+    """The growth of a whole job's work when its ranks grow ``ranks`` times; ranks: a number or an array.
 
     Under weak scaling each rank trains all epochs, under strong scaling its share of them. With sharding by_rank each
     epoch of a rank has its share of the samples. Batch scaling solves one problem with larger batches (ICPP 2019,
@@ -355,7 +357,7 @@ def growth_of_work(scaling: str, sharding: str, ranks: Any) -> Any:
     return ranks ** float((scaling == "weak") - (sharding == "by_rank"))
 
 
-def scaled_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
+def scale_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
     """Batch size of a rank for N ranks: B, B x N, int(B x N^1/2) or int(B x N^1/3) (ICPP 2019, 2.3.1).
 
     The roots are computed in integers, so that exact powers are not lost to rounding.
@@ -363,10 +365,11 @@ def scaled_batch_size(batch_size: int, gpus: int, scaling: str) -> int:
     power = {"none": 0, "linear": 1, "square_root": 2, "cubic_root": 3}[scaling]
     if power == 0:
         return batch_size
-    return _integer_root(batch_size**power * gpus, power)
+    return _compute_integer_root(batch_size**power * gpus, power)
 
 
-def _integer_root(value: int, power: int) -> int:
+def _compute_integer_root(value: int, power: int) -> int:
+    """The largest integer whose power is at most ``value``."""
     root = round(value ** (1 / power))
     while root**power > value:
         root -= 1

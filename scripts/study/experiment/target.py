@@ -1,4 +1,4 @@
-"""The quality that a run has to reach, for time and energy to a target quality (MLPerf Training rules)."""
+"""Target quality: what a run has to reach, for time and energy to it (MLPerf Training rules)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Target:
     why: str
 
     @classmethod
-    def of(cls, declared: dict[str, Any] | None) -> Target | None:
-        """From ``target_quality`` in a benchmark's or study's YAML, which fits its schema; None if there is none.
+    def from_declaration(cls, declared: dict[str, Any] | None) -> Target | None:
+        """The target of ``target_quality`` in a benchmark's or study's YAML, which fits its schema; None without one.
 
         Raises `StudyError` for a target that every run reaches, or none.
         """
@@ -52,19 +52,19 @@ class Target:
         """The quantity's name in ``history.csv``, where Keras names it."""
         return "val_" + self.quantity.removeprefix(PREFIX)
 
-    def first_reached(self, values: Iterable[float]) -> int | None:
+    def find_first_reached(self, values: Iterable[float]) -> int | None:
         """The position of the first of ``values``, one per epoch, that reaches the target; None if none does.
 
         Keras computes in float32, so 0.95 is stored as 0.94999999: both sides are compared as float32.
         """
-        found, value = np.asarray(list(values), dtype=np.float32), np.float32(self.value)
-        (reached,) = np.nonzero(found >= value if self.at_least else found <= value)
+        quality, value = np.asarray(list(values), dtype=np.float32), np.float32(self.value)
+        (reached,) = np.nonzero(quality >= value if self.at_least else quality <= value)
         return int(reached[0]) if len(reached) else None
 
-    def best(self, values: Iterable[float]) -> float:
+    def find_best(self, values: Iterable[float]) -> float:
         """The best of ``values``; NaN if all are NaN."""
-        known = [value for value in values if not np.isnan(value)]
-        return (max if self.at_least else min)(known, default=np.nan)
+        numbers = [value for value in values if not np.isnan(value)]
+        return (max if self.at_least else min)(numbers, default=np.nan)
 
     def __str__(self) -> str:
         return f"{self.quantity} {'>=' if self.at_least else '<='} {self.value:g}"

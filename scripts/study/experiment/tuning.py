@@ -1,11 +1,11 @@
-"""The arms that a grid's ``tuning`` declares: alternatives to each of its points, which is their common baseline."""
+"""The arms that a grid's ``tuning`` declares: alternatives to each of its points, their common baseline."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from study.core.errors import StudyError
-from study.experiment.parameters import observing
+from study.experiment.parameters import list_observing_keys
 from study.experiment.study import BASELINE, Arm, PlannedRun
 from study.workloads.command.own_parameters import NAME as PROGRAM_PARAMETERS
 
@@ -14,7 +14,7 @@ WORKLOAD = ("benchmark", "dataset", "gpus", "ensemble", "members")
 Arms = Mapping[str, Mapping[str, Any]]  # name -> {grid key: value}
 
 
-def declared(grid: Mapping[str, Any], place: str) -> Arms:
+def get_arms(grid: Mapping[str, Any], place: str) -> Arms:
     """The arms of a grid that satisfies the schema; raises `StudyError` for keys that an arm cannot set."""
     arms: Arms = grid.get("tuning", {})
     for name, changes in arms.items():
@@ -24,24 +24,24 @@ def declared(grid: Mapping[str, Any], place: str) -> Arms:
             if key in WORKLOAD:
                 why = f"an arm trains the baseline's workload on the same number of ranks; set {key} in the grid"
                 raise StudyError(f"{place}.tuning.{name}.{key}: {why}")
-            if key in observing():
+            if key in list_observing_keys():
                 why = "runs with this key give no timings to compare; leave it out"
                 raise StudyError(f"{place}.tuning.{name}.{key}: {why}")
     return arms
 
 
-def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms, place: str) -> Iterator[PlannedRun]:
-    """The runs of one point and repeat: the baseline, then its arms.
+def plan_arms(plan_run: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms, place: str) -> Iterator[PlannedRun]:
+    """Plan the runs of one point and repeat: the baseline, then its arms.
 
     Args:
-        planned: from the keys that an arm changes, and the place for messages, to the run.
-        arms: see `declared`.
+        plan_run: from the keys that an arm changes, and the place for messages, to the run.
+        arms: see `get_arms`.
         place: of the grid.
 
     Raises:
         StudyError: two of them are the same run.
     """
-    baseline = planned({}, place)
+    baseline = plan_run({}, place)
     if not arms:
         yield baseline
         return
@@ -49,7 +49,7 @@ def compared(planned: Callable[[Mapping[str, Any], str], PlannedRun], arms: Arms
     names = {baseline.key: "the baseline; for an A/A test, set control: 1"}
     for name, changes in arms.items():
         where = f"{place}.tuning.{name}"
-        run = planned(changes, where)
+        run = plan_run(changes, where)
         if run.key in names:
             raise StudyError(f"{where}.{next(iter(changes))}: this arm is the same run as {names[run.key]}")
         names[run.key] = f"arm '{name}'"

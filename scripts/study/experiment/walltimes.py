@@ -1,8 +1,8 @@
-"""How long each run of a study may take on a machine, and so the walltime of its batch job.
+"""Time limits of runs on a machine, and so the walltimes of their batch jobs.
 
 The grid says it (``walltime_minutes``); else it follows from finished repeats of the run, or from a paper's times on
 the same machine; else it is the machine's ``time_limit_s``. A run that reaches a limit which was only estimated is no
-result: it runs again with more time, see `study.launch.launch.set_aside`.
+result: it runs again with more time, see `study.launch.launch.set_aside_timed_out`.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, paths
+from study.core import paths, validation
 from study.core.errors import StudyError
 from study.experiment import published_times
 from study.experiment.study import PlannedRun
@@ -27,7 +27,7 @@ ESTIMATED = (REPEATS, PUBLISHED)
 
 @dataclasses.dataclass(frozen=True)
 class Limit(Timed):
-    """The time limit of a run. source: who says so; known_s: the time (s) that it was estimated from."""
+    """The time limit of a run. source: where it comes from; known_s: the time (s) that it was estimated from."""
 
     source: str = MACHINE
     known_s: float | None = None
@@ -48,44 +48,45 @@ class Limits:
             self._repeats.setdefault(run.point, []).append(run)
         self._found: dict[str, Limit] = {}
 
-    def of(self, run: PlannedRun, again: bool = False) -> Limit:
-        """The limit of a run, the same for all its repeats. again: whether its files are looked at anew."""
+    def get_limit(self, run: PlannedRun, again: bool = False) -> Limit:
+        """The limit of a run, the same for all its repeats. again: whether it is determined anew, from its files."""
         if again or run.point not in self._found:
-            self._found[run.point] = self._limit(run)
+            self._found[run.point] = self._compute_limit(run)
         return self._found[run.point]
 
-    def of_a_load(self) -> Timed:
+    def get_load_limit(self) -> Timed:
         """The limit of a loading measurement."""
         return Timed(1, self._machine["time_limit_s"])
 
-    def _limit(self, run: PlannedRun) -> Limit:
-        machine, number = self._machine, run.processes_on(self._machine)
+    def _compute_limit(self, run: PlannedRun) -> Limit:
+        """The limit by the grid, else by finished repeats, else by published times, else by the machine's file."""
+        machine, number = self._machine, run.count_processes(self._machine)
         by_machine = Limit(number, machine["time_limit_s"])
         if "scheduler" not in machine:  # there is no walltime to ask for
             return by_machine
         if run.walltime_minutes:
             return Limit(number, queues.compute_limit_s(run.walltime_minutes), GRID)
-        took_s, too_short = self._finished(run)
-        known_s, source = (took_s, REPEATS) if took_s else (published_times.runtime_s(run, machine), PUBLISHED)
+        took_s, too_short = self._find_finished_repeats(run)
+        known_s, source = (took_s, REPEATS) if took_s else (published_times.estimate_runtime_s(run, machine), PUBLISHED)
         if known_s is None:
             return by_machine
-        limit_s = estimated_s(known_s, number, machine)
+        limit_s = estimate_limit_s(known_s, number, machine)
         if limit_s is None:
             return dataclasses.replace(by_machine, known_s=known_s)
         if too_short:
-            longest_s = queues.find_longest_s(_job(number, limit_s, machine) or 1, machine)
+            longest_s = queues.find_longest_s(_choose_job_nodes(number, limit_s, machine) or 1, machine)
             more_s = machine["time_limit_s"] if machine["time_limit_s"] > limit_s else min(longest_s, 2 * limit_s)
             return dataclasses.replace(by_machine, limit_s=more_s, known_s=known_s)
         return Limit(number, limit_s, source, known_s)
 
-    def _finished(self, run: PlannedRun) -> tuple[float | None, bool]:
+    def _find_finished_repeats(self, run: PlannedRun) -> tuple[float | None, bool]:
         """(longest time (s) of a finished repeat, whether a repeat reached its limit)."""
         times, too_short = [], False
         for each in self._repeats.get(run.point, ()):
-            folder = Path(paths.run_folder(self._folder, each.directory))
+            folder = Path(paths.locate_run(self._folder, each.directory))
             too_short |= (folder / paths.TIMED_OUT).exists()
             try:
-                outcome = checked.load_json(folder / "outcome.json", "outcome")
+                outcome = validation.load_valid_json(folder / "outcome.json", "outcome")
             except StudyError:  # not there, or damaged, which is told where it is read
                 continue
             too_short |= (outcome["failure"] or {}).get("kind") == "timeout"
@@ -94,10 +95,10 @@ class Limits:
         return max(times, default=None), too_short
 
 
-def estimated_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | None:
-    """The limit (s), whole minutes, of a run that is known to take ``known_s``; None if no job is so long."""
+def estimate_limit_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | None:
+    """The limit (s), in whole minutes, of a run that took ``known_s`` before; None if no job may be so long."""
     least_s = max(LEAST_S, known_s * LEAST_MORE)
-    nodes = _job(ranks, least_s, machine)
+    nodes = _choose_job_nodes(ranks, least_s, machine)
     if nodes is None:
         return None
     longest_s = queues.find_longest_s(nodes, machine)
@@ -107,10 +108,10 @@ def estimated_s(known_s: float, ranks: int, machine: dict[str, Any]) -> float | 
     return min(wanted_s, longest_s) if least_s <= longest_s else None
 
 
-def _job(ranks: int, limit_s: float, machine: dict[str, Any]) -> int | None:
-    """The nodes of the job in which a run on so many ranks may take so long; None if there is none."""
+def _choose_job_nodes(ranks: int, limit_s: float, machine: dict[str, Any]) -> int | None:
+    """Number of nodes of a job in which a run on so many ranks may take ``limit_s``; None if the queue has none."""
     nodes, minutes = launchers.count_nodes(ranks, machine), queues.compute_job_minutes(limit_s)
     if nodes < queues.get_smallest_nodes(machine) and launchers.get_launcher(machine).places_itself:
         return queues.choose_job_nodes(nodes, minutes, machine)
-    longest = queues.find_longest_minutes(nodes, machine)
-    return nodes if longest is None or minutes <= longest else None
+    longest_minutes = queues.find_longest_minutes(nodes, machine)
+    return nodes if longest_minutes is None or minutes <= longest_minutes else None

@@ -1,4 +1,4 @@
-"""What else uses a run's host: other processes, the hypervisor, limits of control groups, swapping.
+"""Other load of a run's host: other processes, the hypervisor, limits of control groups, swapping.
 
 The sampler of the host makes a row from time to time. Processor time is that of the cores that the run may use. Without
 a separate counter, time of others is what was busy, less the run's own processes and the kernel's threads. A process
@@ -51,14 +51,14 @@ COLUMNS = ("end_wall_ns", "end_monotonic_ns", "host", "seconds", "cores", *COUNT
 
 def can_measure_other_load(root: Path = cores.ROOT) -> bool:
     """True if /proc/stat has per-CPU busy times; without them, load by other processes is unknown."""
-    if not cores.counts_of_kernel(root):
+    if not cores.has_kernel_counts(root):
         return False
     try:
         lines = (root / "proc/stat").read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
         return False
     times = {name: numbers for name, *numbers in map(str.split, filter(str.strip, lines))}
-    return all(_has_counts(times.get(f"cpu{core}", [])) for core in cores.allowed())
+    return all(_has_counts(times.get(f"cpu{core}", [])) for core in cores.list_allowed_cpus())
 
 
 class _Times(NamedTuple):
@@ -89,9 +89,11 @@ class Background:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._clock, self._mark = root, clock, f"{VARIABLE}={run}".encode()
-        self._cores = self._of_row = frozenset(cores.allowed())  # all that are watched, and those of the last row
+        self._cores = self._of_row = frozenset(
+            cores.list_allowed_cpus()
+        )  # all that are watched, and those of the last row
         self._ranks = RankCores(root)
-        self._groups = [each for each in cores.groups("cpu", root) if (each / "cpu.stat").exists()]
+        self._groups = [each for each in cores.find_control_groups("cpu", root) if (each / "cpu.stat").exists()]
         self._is_own: dict[tuple[int, int], bool] = {}  # by process id and start
         self._unsettled: set[tuple[int, int]] = set()  # of these, those to be looked at again
         self._marked: set[tuple[int, int]] = set()  # of the run's, those with its mark in their environment
@@ -197,7 +199,7 @@ class Background:
 
     def _read_cpu_times(self) -> Iterator[tuple[int, _Times]]:
         """(number, `_Times`) of each logical CPU in /proc/stat."""
-        if not cores.counts_of_kernel(self._root):
+        if not cores.has_kernel_counts(self._root):
             return
         for line in self._read_text("proc/stat").splitlines():
             name, *numbers = line.split() or [""]
@@ -360,7 +362,7 @@ class Background:
         """
         stopped: dict[Path, float] = {}
         for group in self._groups:
-            numbers = _parse_numbers(cores.contents(group / "cpu.stat"))
+            numbers = _parse_numbers(cores.read_or_empty(group / "cpu.stat"))
             if "throttled_usec" in numbers:  # version 2
                 stopped[group] = numbers["throttled_usec"] / 1e6
             elif "throttled_time" in numbers:
@@ -401,7 +403,7 @@ class Background:
         return self._throttles if counts else None
 
     def _read_text(self, name: str) -> str:
-        return cores.contents(self._root / name)
+        return cores.read_or_empty(self._root / name)
 
     def _read_bytes(self, name: str) -> bytes:
         """Content of a file; empty for a process that has ended or is another user's. There may be thousands."""

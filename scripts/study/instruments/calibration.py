@@ -30,7 +30,7 @@ TIMEOUT_S = 300
 
 
 def run_once() -> float:
-    """Do the computation once: matrix products, passes over memory, interpreted Python. Returns seconds."""
+    """Run the computation once: matrix products, passes over memory, interpreted Python. Returns seconds."""
     square, line = np.full((SIZE, SIZE), 0.5, dtype=np.float32), np.ones(LENGTH, dtype=np.float32)
     product, total = np.empty_like(square), np.zeros_like(line)
     begun = time.perf_counter()
@@ -45,14 +45,14 @@ def run_once() -> float:
 
 
 def time_rounds(processes: int) -> list[float]:
-    """Seconds of every round of so many processes that work at the same time, each on one thread.
+    """Time the computation in several processes at the same time, each on one thread: seconds of every round.
 
     Raises:
         StudyError: one of them failed.
     """
     line = [sys.executable, str(SCRIPTS / "calibrate.py"), "--rounds", str(ROUNDS)]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    variables, pipe = {**environment.measuring(os.environ), **one_thread}, subprocess.PIPE
+    variables, pipe = {**environment.build_measuring_environment(os.environ), **one_thread}, subprocess.PIPE
     # In a session of its own, as the ranks are: Linux shares the processors among sessions (sched_autogroup_enabled).
     start = functools.partial(subprocess.Popen, line, env=variables, text=True, start_new_session=True)
     workers: list[Any] = [start(stdin=pipe, stdout=pipe) for _ in range(processes)]
@@ -76,7 +76,7 @@ def time_rounds(processes: int) -> list[float]:
 
 def count_processes(ranks: int, cores_per_rank: int) -> int:
     """Number of cores of this host that the run keeps busy: as many processes are timed."""
-    return max(1, min(ranks * cores_per_rank, cores.threads()))
+    return max(1, min(ranks * cores_per_rank, cores.count_threads()))
 
 
 def summarize(before: list[float], after: list[float], processes: int) -> dict[str, Any]:
@@ -92,5 +92,5 @@ def summarize(before: list[float], after: list[float], processes: int) -> dict[s
 
 
 def make_version() -> str:
-    """The version of the computation: its time depends on its code and numpy, besides the host."""
+    """The version of the computation, whose time depends on its code and NumPy, besides the host."""
     return f"{VERSION}, numpy {np.__version__}"

@@ -1,4 +1,4 @@
-"""What this process uses by the kernel's counters: processor time, memory, bytes read, TCP bytes, busy cores."""
+"""The kernel's counters of what this process uses: processor time, memory, bytes read, TCP bytes, busy cores."""
 
 import contextlib
 import os
@@ -68,7 +68,10 @@ def compute_cpu_s_since(before: Mapping[int, float]) -> float:
 
 
 def _read_one_thread_s(task: Path) -> float:
-    """Seconds by the scheduling statistics, else by clock ticks: a kernel without them has no file, or zeros."""
+    """Processor seconds of a thread, by the scheduling statistics, else by clock ticks.
+
+    A kernel without the statistics has no file, or zeros.
+    """
     with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
         if (passed_ns := int((task / "schedstat").read_text().split()[0])) > 0:
             return passed_ns / 1e9
@@ -77,7 +80,7 @@ def _read_one_thread_s(task: Path) -> float:
 
 
 def sum_other_cores_cpu_s(limited: Limited) -> float:
-    """The most seconds that this process can have used on other cores than those that it is kept on.
+    """Upper limit of the processor seconds that this process used on other cores than those that it is kept on.
 
     These are the time before it was kept on them, and the time of each thread whose affinity mask allows other cores. A
     thread that has ended, and a child process, had the mask that they inherited.
@@ -264,13 +267,13 @@ def compute_busy_share(
     """
     used: list[float] = []  # of each core
     passed: list[float] = []
-    for cpus in cores.grouped(sorted(before.keys() & after.keys()), root):
+    for cpus in cores.group_by_core(sorted(before.keys() & after.keys()), root):
         used.append(sum(after[cpu][0] - before[cpu][0] for cpu in cpus))
         passed.append(sum(after[cpu][1] - before[cpu][1] for cpu in cpus) / len(cpus))
     if not sum(passed):
         return None
     share = sum(min(each, most) for each, most in zip(used, passed, strict=True)) / sum(passed)
-    quota = cores.quota(root)
+    quota = cores.read_cpu_quota(root)
     of_quota = sum(used) / (sum(passed) / len(passed) * quota) if quota else 0.0
     return min(1.0, max(share, of_quota))
 
@@ -278,7 +281,7 @@ def compute_busy_share(
 def _read_core_ticks() -> dict[int, Ticks]:
     """Ticks of each logical CPU that this process may use; none where /proc/stat is not the kernel's."""
     ticks_of_cpus: dict[int, Ticks] = {}
-    allowed = {f"cpu{number}": number for number in cores.allowed()} if cores.counts_of_kernel() else {}
+    allowed = {f"cpu{number}": number for number in cores.list_allowed_cpus()} if cores.has_kernel_counts() else {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name in allowed:

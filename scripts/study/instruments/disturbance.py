@@ -1,4 +1,4 @@
-"""Whether a run was disturbed by what else used its hosts (`study.instruments.background`), and what is at work now."""
+"""Disturbance of a run by other load of its hosts (`study.instruments.background`), and a look at the load of now."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from study.core import cores
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
-from study.core.files import AnyPath, written_aside
+from study.core.files import AnyPath, write_aside
 from study.core.lazy import pandas as pd
-from study.core.wording import counted, significant
+from study.core.wording import format_count, format_significant
 from study.instruments import phases
 from study.instruments.background import COLUMNS, COUNTED, DOUBTFUL, OF_GPUS, STOOD_STILL, TEXTS_OF_GPUS, Background
 from study.instruments.gpus import UNUSED
@@ -79,7 +79,7 @@ def merge_background_files(ranks: Path, path: Path, offsets: Mapping[str, int]) 
             if WHOLE_ROW.fullmatch(SEPARATOR.join(row)):
                 rows.append([str(int(row[0]) - offsets.get(row[2], 0)), *row[1:]])
     if rows:
-        with written_aside(path) as aside, open(aside, "w", encoding="utf-8", newline="") as handle:
+        with write_aside(path) as aside, open(aside, "w", encoding="utf-8", newline="") as handle:
             csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
@@ -223,7 +223,7 @@ def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
         value = summary.get(name)
         if value is not None and value > limit:
             who = f" ({summary['busiest_others']})" if name == "others_cpu_share" and summary["busiest_others"] else ""
-            texts.append(WORDS[name].format(100 * value if name in SHARES else significant(value)) + who)
+            texts.append(WORDS[name].format(100 * value if name in SHARES else format_significant(value)) + who)
     return texts
 
 
@@ -298,7 +298,7 @@ def describe_machine(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> lis
 
     root: below which /proc and /sys are read; tests have others.
     """
-    number = len(cores.allowed())
+    number = len(cores.list_allowed_cpus())
     background = Background("", None, root)
     time.sleep(seconds)
     changes = background.read_changes()
@@ -308,7 +308,7 @@ def describe_machine(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> lis
         passed, values, named = changes
         others = values["others_cpu_s"]
         share = None if others is None else others / (passed * number)
-    has = counted(number, "core")
+    has = format_count(number, "core")
     used = f"{has}, use unknown (/proc/stat)" if share is None else f"{100 * share:.0f} % of {has} in use"
     texts = [f"machine: {used}, load {os.getloadavg()[0]:.2f}"]
     if share is not None and share > LIMITS["others_cpu_share"]:
@@ -316,14 +316,16 @@ def describe_machine(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> lis
         texts.append(
             f"other processes use {100 * share:.0f} % of the cores{who}: runs that are timed now are disturbed"
         )
-    governors = {cores.contents(root / GOVERNOR.format(core)) for core in cores.allowed()} - set(STEADY)
+    governors = {cores.read_or_empty(root / GOVERNOR.format(core)) for core in cores.list_allowed_cpus()} - set(STEADY)
     if governors:
         texts.append(f"the clock rate changes with the load (CPU governor {', '.join(sorted(governors))})")
-    physical, quota = cores.physical(root), cores.quota(root)
+    physical, quota = cores.count_physical_cores(root), cores.read_cpu_quota(root)
     if physical is not None and physical < number:
-        texts.append(f"{number} logical CPUs are {counted(physical, 'core')} with hyper-threads, which share its units")
+        texts.append(
+            f"{number} logical CPUs are {format_count(physical, 'core')} with hyper-threads, which share its units"
+        )
     if quota is not None and quota < number:
         texts.append(
-            f"a control group allows the time of {quota:g} of {counted(number, 'core')}, and stops what uses more"
+            f"a control group allows the time of {quota:g} of {format_count(number, 'core')}, and stops what uses more"
         )
     return texts

@@ -63,7 +63,7 @@ def list_visible_gpus(variables: Mapping[str, str] = os.environ, nvml: Any = Non
 
 
 def choose_gpu(local_rank: int, number: int) -> int | None:
-    """Which of the GPUs that a process sees is a rank's, from 0; None if there is none for it.
+    """Choose the rank's GPU among those that its process sees: its number from 0; None if there is none for it.
 
     A launcher such as jsrun may show each rank only its own GPU. number: of the GPUs that the process sees.
     """

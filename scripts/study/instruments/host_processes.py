@@ -79,7 +79,7 @@ class RankCores:
     def add_siblings(self, cpus: Cpus) -> Cpus:
         """Logical CPUs with the other hyper-threads of their cores."""
         if cpus not in self._near:
-            self._near[cpus] = cores.with_siblings(cpus, self._root)
+            self._near[cpus] = cores.add_siblings(cpus, self._root)
         return self._near[cpus]
 
     def list_cores_of_ranks(self, processes: Mapping[int, Process], at_work: Mapping[int, float]) -> list[Cpus]:
@@ -103,19 +103,19 @@ class RankCores:
                 shared = [each for each in ranks if not self.add_siblings(cpus).isdisjoint(each)]
                 ranks = [each for each in ranks if each not in shared] + [cpus.union(*shared)]
         self._bound = {key: bound for key, bound in self._bound.items() if key[0] in processes}
-        return ranks or [frozenset(cores.allowed())]
+        return ranks or [frozenset(cores.list_allowed_cpus())]
 
     def _find_cpus(self, pid: int, process: Process) -> Cpus:
         """Logical CPUs on which a process may run; read again while its threads change or may yet be bound."""
         key = pid, process.started
         threads, cpus = self._bound.get(key, (0, frozenset[int]()))
         if threads != process.threads or compute_age_s(process) < BOUND_S:
-            cpus = cores.of_process(pid, self._root)
+            cpus = cores.read_cpus_of_process(pid, self._root)
             self._bound[key] = process.threads, cpus
         return cpus
 
     def choose_most_lost(self, candidates: Iterable[Cpus]) -> Cpus:
-        """The candidate of which others have taken the largest share of all that was noted: chance must not choose."""
+        """Choose the cores of which other processes took the largest share of time: chance must not choose."""
 
         def share(cpus: Cpus) -> float:
             lost, available = self._lost.get(cpus, (0.0, 0.0))
@@ -124,6 +124,6 @@ class RankCores:
         return max(candidates, key=lambda cpus: (share(cpus), len(cpus), -min(cpus)))
 
     def note_lost(self, cpus: Cpus, lost_s: float, seconds: float) -> None:
-        """Note how much of the processor time of these CPUs, in so many seconds, others have taken."""
+        """Note how much of the processor time of these CPUs others took in so many seconds."""
         lost, available = self._lost.get(cpus, (0.0, 0.0))
         self._lost[cpus] = lost + lost_s, available + seconds * len(cpus)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, parsed_json, written_aside
+from study.core.files import AnyPath, parse_json, write_aside
 
 FILE = "operations.json.gz"
 MOST_OPERATIONS = 100_000  # in a file: about 1 MB
@@ -120,7 +120,7 @@ def write_profile(path: AnyPath, profile: Profile) -> None:
         "operations": rows,
     }
     text = json.dumps(content, separators=(",", ":"))
-    with written_aside(path) as aside:
+    with write_aside(path) as aside:
         aside.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
 
 
@@ -136,7 +136,7 @@ def read_profile(path: AnyPath) -> Profile:
     """
     try:
         with gzip.open(path) as handle:
-            return _to_profile(parsed_json(handle.read().decode()))
+            return _to_profile(parse_json(handle.read().decode()))
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise StudyError(
             f"{path}: is not a complete profile of operations ({error}); restore it, or delete its folder to run again"
@@ -315,7 +315,7 @@ class Window:
 
 
 def compute_clock_offset(marked: Sequence[Span], seen: Sequence[int]) -> tuple[int, int]:
-    """(profiler's clock - monotonic clock, by how much that may be wrong), ns.
+    """(profiler's clock - monotonic clock, uncertainty of that), ns.
 
     Each mark was noted between two readings of the monotonic clock; the closest pair says most.
     """

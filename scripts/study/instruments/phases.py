@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, naming, parsed_json, write_text
+from study.core.files import AnyPath, name_file_in_errors, parse_json, write_text
 
 PHASES = ("startup", "load", "preprocess", "broadcast", "train", "evaluate")
 # Parts of a phase, included in its time. stage, in load: copying or broadcasting the files, and waiting for it.
@@ -70,7 +70,7 @@ class PhaseLog:
         self._open.append(phase) if edge == "begin" else self._open.remove(phase)
         wall, monotonic = at or now()
         line = dict(zip(KEYS, (phase, edge, self._rank, self._host, wall, monotonic), strict=True))
-        with naming(self._path), open(self._path, "a", encoding="utf-8") as handle:
+        with name_file_in_errors(self._path), open(self._path, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
 
     @property
@@ -98,7 +98,7 @@ def merge_logs(rank_files: Iterable[AnyPath], path: AnyPath, offsets: Mapping[st
 
 
 def collect_clock_offsets_ns(hosts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """{host: nanoseconds by which its clock is ahead of the launching host's}. hosts: as in ``provenance.json``."""
+    """How far each host's clock is ahead of the launching host's, {host: ns}. hosts: as in ``provenance.json``."""
     return {host["hostname"]: round(host["clock_offset_s"] * 1e9) for host in hosts}
 
 
@@ -143,7 +143,7 @@ def read_edges(path: AnyPath, is_merged: bool = True) -> list[dict[str, Any]]:
 def _parse_edge(line: bytes) -> dict[str, Any] | None:
     """The edge in a line of a log; None if it is none."""
     try:
-        edge = parsed_json(line.decode())
+        edge = parse_json(line.decode())
     except (ValueError, RecursionError):
         return None
     whole = isinstance(edge, dict) and all(type(edge.get(name)) is kind for name, kind in KEYS.items())

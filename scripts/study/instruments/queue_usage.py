@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
-from study.core.files import AnyPath, written_aside
+from study.core.files import AnyPath, write_aside
 from study.core.lazy import pandas as pd
 from study.instruments import counters
 from study.instruments.phases import now
@@ -111,7 +111,7 @@ class Usage:
 
 
 def merge(ranks: Path, path: Path, offsets: Mapping[str, int]) -> None:
-    """Write the rows of all ranks into one file; none if no rank has left any.
+    """Write the rows of all ranks into one file; no file if no rank has left any.
 
     ranks: the folder of the ranks' files. offsets: {host: nanoseconds by which its clock is ahead}, subtracted from the
     wall times.
@@ -129,5 +129,5 @@ def read(path: AnyPath) -> pd.DataFrame:
 
 
 def _write(frame: pd.DataFrame, path: AnyPath) -> None:
-    with written_aside(path) as aside:
+    with write_aside(path) as aside:
         frame.to_csv(aside, index=False)

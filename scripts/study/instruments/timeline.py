@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from study.core import checked
+from study.core import validation
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
-from study.core.file_kinds import kind_of
+from study.core.file_kinds import recognize_file
 from study.core.files import AnyPath
 from study.core.lazy import pandas as pd
 from study.instruments import phases
@@ -146,7 +146,7 @@ def summarize_timeline(path: AnyPath, epoch_edges_ns: Sequence[int] = ()) -> Com
 
 
 def _refuse_another_kind(path: AnyPath) -> None:
-    kind = kind_of(path)
+    kind = recognize_file(path)
     if kind is not None and not kind.name.startswith(MAY_BE):
         raise StudyError(
             f"{path}: is no timeline of Horovod: it is {kind.name}; restore the run's folder, or delete it"
@@ -336,7 +336,7 @@ def read_communication(folder: AnyPath) -> Communication:
 
 def _read_first_offset_ns(folder: Path) -> int:
     """Nanoseconds by which the clock of rank 0's host, which wrote the timeline, is ahead of the launching host's."""
-    hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
+    hosts = validation.load_valid_json(folder / "provenance.json", "provenance").get("hosts", [])
     return round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
 
 

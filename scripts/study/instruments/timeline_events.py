@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study.core.file_kinds import GZIP, first_bytes
+from study.core.file_kinds import GZIP, read_first_bytes
 from study.core.files import AnyPath
 
 PIECE = 1 << 20  # bytes read at once
@@ -90,7 +90,7 @@ class Events:
     def _read_pieces(self) -> Iterator[bytes]:
         if not self._path.exists():  # the run ended before it communicated
             return
-        is_compressed = first_bytes(self._path, len(GZIP)) == GZIP  # whatever its name is
+        is_compressed = read_first_bytes(self._path, len(GZIP)) == GZIP  # whatever its name is
         with gzip.open(self._path) if is_compressed else open(self._path, "rb") as handle:
             is_empty = is_compressed or self._path.suffix == ".gz"  # only a timeline with a begin is compressed
             while True:

@@ -20,7 +20,7 @@ POLL_S = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class BatchJob:
-    """What a batch job runs.
+    """A batch job's command and its files.
 
     Args:
         folder: in which the command starts, an absolute path; the other paths are relative to it.
@@ -42,12 +42,12 @@ class BatchJob:
 
     @classmethod
     def read(cls, path: Path) -> "BatchJob":
-        """The job in a file that `write` has written; raises `StudyError` if it is not there."""
+        """Read the job from a file that `write` has written; raises `StudyError` if it is not there."""
         return cls(**read_json(path))
 
     def prepare(self, latency_s: float) -> None:
-        """Wait for the inputs and make folders; raises `StudyError` as `wait_for`."""
-        wait_for(self.inputs, latency_s)
+        """Wait for the inputs and make the folders of outputs and logs; raises `StudyError` as `wait_for_files`."""
+        wait_for_files(self.inputs, latency_s)
         for name in (*self.outputs, *self.logs):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
 
@@ -57,8 +57,8 @@ class BatchJob:
         return [*SHELL, STRICT + self.command]
 
 
-def wait_for(files: Iterable[str | Path], latency_s: float) -> None:
-    """Wait for files that another node may have written; raises `StudyError` for what is not there after so long."""
+def wait_for_files(files: Iterable[str | Path], latency_s: float) -> None:
+    """Wait for files that another node may have written; raises `StudyError` for those missing after ``latency_s``."""
     until = time.monotonic() + latency_s
     while (missing := [str(file) for file in files if not Path(file).exists()]) and time.monotonic() < until:
         time.sleep(POLL_S)
@@ -69,9 +69,9 @@ def wait_for(files: Iterable[str | Path], latency_s: float) -> None:
         )
 
 
-def start(path: Path, latency_s: float) -> None:
-    """Become the command in a job's file; raises `StudyError` as `wait_for`. latency_s: to wait."""
-    wait_for([path], latency_s)
+def become_command(path: Path, latency_s: float) -> None:
+    """Replace this process by the command in a job's file; raises `StudyError` as `wait_for_files`."""
+    wait_for_files([path], latency_s)
     job = BatchJob.read(path)
     os.chdir(job.folder)
     job.prepare(latency_s)

@@ -16,7 +16,7 @@ from typing import Any
 from study import workloads
 from study.core import commands, environment
 from study.core.paths import SCRIPTS
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import inputs
 from study.experiment.study import Dataset, PlannedRun, Study
 from study.workloads import command
@@ -30,90 +30,97 @@ KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step"
         "emulated_ranks", "learning_rate_by_layer")  # fmt: skip
 
 
-def refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:
-    """(Reasons why runs of own benchmarks cannot be trained, warnings of those that could not be checked)."""
-    shapes = [(run, _shape(run.dataset)) for run in _representatives(study)]
+def list_refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:
+    """(Reasons why runs of own benchmarks cannot be trained, warnings about models that could not be checked)."""
+    shapes = [(run, _find_shape(run.dataset)) for run in _choose_representatives(study)]
     checked = [run for run, shape in shapes if shape]
     cases = [
-        {"definition": inputs.handed_over(inputs.define(run, machine, data_dir)), "shape": shape}
+        {"definition": inputs.to_param(inputs.define_run(run, machine, data_dir)), "shape": shape}
         for run, shape in shapes
         if shape
     ]
-    warnings = list(dict.fromkeys(_not_checked(run.dataset) for run, shape in shapes if not shape))
+    warnings = list(dict.fromkeys(_explain_unchecked(run.dataset) for run, shape in shapes if not shape))
     if not cases:
         return [], warnings
-    found, why = _asked(cases, machine)
-    if why:
-        return [], [*warnings, f"models are checked when their runs start: {why}"]
+    answers, fault = _run_checks(cases, machine)
+    if fault:
+        return [], [*warnings, f"models are checked when their runs start: {fault}"]
     refused: dict[str, int] = {}
-    for run, reason in zip(checked, found, strict=True):
+    for run, reason in zip(checked, answers, strict=True):
         if isinstance(reason, dict):
             warnings.append(f"the model of {run.dataset.benchmark} is checked when its runs start: {reason['failed']}")
         elif reason:
-            refused[reason] = refused.get(reason, 0) + sum(_alike(run) == _alike(other) for other in study.runs)
+            refused[reason] = refused.get(reason, 0) + sum(
+                _make_kind_key(run) == _make_kind_key(other) for other in study.runs
+            )
     where = f"config/studies/{study.name}.yaml"
-    return [f"{where}: {reason} ({counted(number, 'run')})" for reason, number in refused.items()], warnings
+    return [f"{where}: {reason} ({format_count(number, 'run')})" for reason, number in refused.items()], warnings
 
 
-def _representatives(study: Study) -> list[PlannedRun]:
-    """One run of each kind that a check may judge differently; none of a command, which has no model of ours."""
+def _choose_representatives(study: Study) -> list[PlannedRun]:
+    """One run of each kind that the check may judge differently; none of a command, which has no model of ours."""
     own = (run for run in study.runs if run.dataset.benchmark not in SHIPPED and run.kind != command.KIND)
-    return list({_alike(run): run for run in own}.values())
+    return list({_make_kind_key(run): run for run in own}.values())
 
 
-def _alike(run: PlannedRun) -> str:
-    own = [
+def _make_kind_key(run: PlannedRun) -> str:
+    """A text that is equal for runs whose models the check judges alike."""
+    parts = [
         run.dataset.benchmark,
         run.dataset.id,
         run.batch_size_per_rank,
         min(run.gpus, 2),
         *(run[key] for key in KEYS),
     ]
-    return json.dumps(own)
+    return json.dumps(parts)
 
 
-def _shape(dataset: Dataset) -> dict[str, int] | None:
-    """The size of a dataset as far as a model depends on it; None if it is not known yet."""
+def _find_shape(dataset: Dataset) -> dict[str, int] | None:
+    """The shape of a dataset as far as a model depends on it; None if it is not known yet."""
     if "image" in dataset.definition["source"]:
         return dataset.shape or {"features": 0}
-    return dataset.shape or _of_own_files(dataset)
+    return dataset.shape or _count_features_in_files(dataset)
 
 
-def _of_own_files(dataset: Dataset) -> dict[str, int] | None:
-    """The number of features by the width of the user's files; None without them, or if they do not agree on it."""
-    workload = workloads.get(dataset.benchmark, dataset.spec)
-    found = set()
+def _count_features_in_files(dataset: Dataset) -> dict[str, int] | None:
+    """The number of features by the width of the user's files; None if there are none, or they disagree."""
+    workload = workloads.load_workload(dataset.benchmark, dataset.spec)
+    feature_counts = set()
     for file, form in dataset.spec["files"].items():
-        if (columns := dataset.columns(file)) is not None and "split" in form:
+        if (columns := dataset.count_columns(file)) is not None and "split" in form:
             features = columns - len(form.get("codes", [])) - len(form.get("drop", []))
             shape = {"train_samples": 0, "test_samples": 0, "features": features}
-            found.add(features if workload.expected_shape(file, shape)[1] == columns else 0)
-    return {"features": found.pop()} if len(found) == 1 and min(found) > 0 else None
+            feature_counts.add(features if workload.expected_shape(file, shape)[1] == columns else 0)
+    return {"features": feature_counts.pop()} if len(feature_counts) == 1 and min(feature_counts) > 0 else None
 
 
-def _not_checked(dataset: Dataset) -> str:
-    """That a model is not checked before its runs, since the number of features is not known, and how it can be."""
+def _explain_unchecked(dataset: Dataset) -> str:
+    """The warning that a model of unknown input width is checked only when its runs start, with the remedy."""
     name = dataset.benchmark
     if dataset.definition["source"] == "url":
-        how = f"give shape in config/benchmarks/{name}.yaml"
+        remedy = f"give shape in config/benchmarks/{name}.yaml"
     else:
-        how = "make a dry run of a study with source: synthetic and as many features"
+        remedy = "make a dry run of a study with source: synthetic and as many features"
     return (
         f"the model of {name} is checked when its runs start, since the number of features of dataset {dataset.key} is "
-        f"not known yet; to check it before, {how}"
+        f"not known yet; to check it before, {remedy}"
     )
 
 
-def _asked(cases: list[dict[str, Any]], machine: dict[str, Any]) -> tuple[list[Any], str | None]:
-    """(What the process says of each case, why it says nothing)."""
-    variables = {**environment.measuring(os.environ), **machine.get("environment", {}), "TF_CPP_MIN_LOG_LEVEL": "3"}
+def _run_checks(cases: list[dict[str, Any]], machine: dict[str, Any]) -> tuple[list[Any], str | None]:
+    """(Answer to each case from a process that builds the models, the reason if it gave none)."""
+    variables = {
+        **environment.build_measuring_environment(os.environ),
+        **machine.get("environment", {}),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     line = [sys.executable, str(SCRIPTS / "check_models.py")]
     try:
-        done = commands.run(line, LIMIT_S, variables, json.dumps(cases))
+        process = commands.run_program(line, LIMIT_S, variables, json.dumps(cases))
     except subprocess.TimeoutExpired:
         return [], f"building them took over {LIMIT_S} s"
-    told = [each for each in done.stdout.splitlines() if each.startswith(MARK)]
-    if done.returncode or not told:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        return [], f"building them ended with exit code {done.returncode} ({last})"
-    return json.loads(told[-1].removeprefix(MARK)), None
+    answers = [each for each in process.stdout.splitlines() if each.startswith(MARK)]
+    if process.returncode or not answers:
+        last = (process.stderr.strip() or "no message").splitlines()[-1]
+        return [], f"building them ended with exit code {process.returncode} ({last})"
+    return json.loads(answers[-1].removeprefix(MARK)), None

@@ -1,6 +1,6 @@
 """Start the processes of a run with their roles, pass on their output, and end them all whatever happens.
 
-Which end is the run's depends on the role: with the chief's end a parameter-server run ends, with a server's or the
+Which end ends the run depends on the role: with the chief's end a parameter-server run ends, with a server's or the
 chief's loss it fails. A worker of a parameter server that is lost is left to TensorFlow, which goes on with the others
 (https://www.tensorflow.org/tutorials/distribute/parameter_server_training, handling task failures). Workers that train
 in step end together.
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from study.communication.roles import CHIEF_ENDED, Place
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.core.wording import signal_in_words
-from study.launch.spots import HERE, Process, Spot, held
+from study.core.wording import describe_signal
+from study.launch.spots import HERE, Process, Spot, hold_ports
 from study.machines.run_layout import CHIEF, SERVER, WORKER, Role
 
 FILE = "processes.json"  # in the run's directory
 GRACE_S = 5.0
-TOLD_S = 0.5  # within which the ends of two processes on different hosts are told, even if in the other order
-ENDING = [signal.SIGTERM, signal.SIGKILL]
+REPORT_DELAY_S = 0.5  # in which the ends of two processes on different hosts become known, even if in another order
+END_SIGNALS = [signal.SIGTERM, signal.SIGKILL]
 
 
 def run_all(roles: list[Role], folder: Path, program: list[str], spots: list[Spot] | None = None) -> int:
@@ -38,8 +38,8 @@ def run_all(roles: list[Role], folder: Path, program: list[str], spots: list[Spo
     """
     spots = spots or [HERE] * len(roles)
     started: list[Process] = []
-    copies: list[threading.Thread] = []
-    with held([*spots, spots[0]]) as ports:
+    copiers: list[threading.Thread] = []
+    with hold_ports([*spots, spots[0]]) as ports:
         addresses = [f"{spot.address}:{port}" for spot, port in zip(spots, ports[:-1], strict=True)]
         # No TCP on one host: then the channel's bytes are none of the run's.
         channel = f"study-{secrets.token_hex(8)}" if set(spots) == {HERE} else f"{spots[0].address}:{ports[-1]}"
@@ -47,60 +47,60 @@ def run_all(roles: list[Role], folder: Path, program: list[str], spots: list[Spo
         try:
             for number, spot in enumerate(spots):
                 place = Place(number, len(roles), channel, key, hosts)
-                process = spot.start(program, place.variables(roles, addresses))
+                process = spot.start(program, place.build_variables(roles, addresses))
                 started.append(process)
-                copies += [
-                    _copied(cast(IO[str], process.popen.stdout), sys.stdout, f"[{number}]<stdout>:"),
-                    _copied(cast(IO[str], process.popen.stderr), sys.stderr, f"[{number}]<stderr>:"),
+                copiers += [
+                    _start_copying(cast(IO[str], process.popen.stdout), sys.stdout, f"[{number}]<stdout>:"),
+                    _start_copying(cast(IO[str], process.popen.stderr), sys.stderr, f"[{number}]<stderr>:"),
                 ]
-            lost = _wait(roles, started)
+            lost = _wait_for_lost(roles, started)
             ended_well = not any(is_fatal(roles, number) for number in lost)
-            _end(started, [None, *ENDING] if ended_well else ENDING)
+            _end_processes(started, [None, *END_SIGNALS] if ended_well else END_SIGNALS)
         finally:
-            _end(started, ENDING)
-    for copy in copies:
+            _end_processes(started, END_SIGNALS)
+    for copy in copiers:
         copy.join()
-    write_json(folder / FILE, _summary(roles, started, lost))
-    main = roles.index(Role(CHIEF, 0)) if Role(CHIEF, 0) in roles else 0
-    code = next((_code(started[n]) for n in lost if is_fatal(roles, n)), _code(started[main]))
+    write_json(folder / FILE, _summarize_processes(roles, started, lost))
+    deciding = roles.index(Role(CHIEF, 0)) if Role(CHIEF, 0) in roles else 0
+    code = next((_get_exit_code(started[n]) for n in lost if is_fatal(roles, n)), _get_exit_code(started[deciding]))
     return code if code >= 0 else 128 - code
 
 
 def is_fatal(roles: list[Role], number: int) -> bool:
-    """Whether the run cannot go on without a process: all but the workers of a parameter server."""
+    """True if the run cannot go on without a process: all but the workers of a parameter server."""
     return roles[number].kind != WORKER or Role(CHIEF, 0) not in roles
 
 
-def told(folder: Path) -> dict[str, Any]:
-    """What `run_all` wrote, {"processes": [...], "lost": [...]}; empty if it was not used or was killed."""
+def read_process_results(folder: Path) -> dict[str, Any]:
+    """The results of `run_all`, {"processes": [...], "lost": [...]}; empty if it was not used or was killed."""
     if not (folder / FILE).exists():
         return {}
-    found = checked.load_json(folder / FILE, "processes")
-    if not all(0 <= number < len(found["processes"]) for number in found["lost"]):
+    results = validation.load_valid_json(folder / FILE, "processes")
+    if not all(0 <= number < len(results["processes"]) for number in results["lost"]):
         raise StudyError(
             f"{folder / FILE}: lost: a number of a process that there is not; delete {folder} to run again"
         )
-    return found
+    return results
 
 
-def workers_lost(folder: Path) -> int | None:
+def count_lost_workers(folder: Path) -> int | None:
     """The number of workers that ended before the run did; None if it is not known."""
-    found = told(folder)
-    return sum(found["processes"][n]["role"] == WORKER for n in found["lost"]) if found else None
+    results = read_process_results(folder)
+    return sum(results["processes"][n]["role"] == WORKER for n in results["lost"]) if results else None
 
 
-def first_lost(folder: Path) -> tuple[int, str, int] | None:
-    """(number, name, exit code) of the process whose end ended the run, else of the first lost worker; None."""
-    found = told(folder)
-    if not found or not found["lost"]:
+def find_first_lost(folder: Path) -> tuple[int, str, int] | None:
+    """(number, name, exit code) of the process whose loss ended the run, else of the first lost worker, else None."""
+    results = read_process_results(folder)
+    if not results or not results["lost"]:
         return None
-    number = next((n for n in found["lost"] if found["processes"][n]["is_fatal"]), found["lost"][0])
-    process = found["processes"][number]
+    number = next((n for n in results["lost"] if results["processes"][n]["is_fatal"]), results["lost"][0])
+    process = results["processes"][number]
     return number, process["name"], process["exit_code"]
 
 
-def _summary(roles: list[Role], started: list[Process], lost: list[int]) -> dict[str, Any]:
-    """host: by its name for ssh; None is the launching host."""
+def _summarize_processes(roles: list[Role], started: list[Process], lost: list[int]) -> dict[str, Any]:
+    """The content of `FILE`: each process with its exit code, and the lost ones. host: None is the launching host."""
     return {
         "processes": [
             {
@@ -117,8 +117,8 @@ def _summary(roles: list[Role], started: list[Process], lost: list[int]) -> dict
     }
 
 
-def _copied(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
-    """A thread that copies each line with a tag, as horovodrun does."""
+def _start_copying(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
+    """Start a thread that copies each line of output with a tag before it, as horovodrun does."""
 
     def copy() -> None:
         for line in source:
@@ -130,8 +130,8 @@ def _copied(source: IO[str], target: IO[str], tag: str) -> threading.Thread:
     return thread
 
 
-def _wait(roles: list[Role], started: list[Process]) -> list[int]:
-    """Wait for the end of the run; the numbers of the processes that were lost before it, in their order."""
+def _wait_for_lost(roles: list[Role], started: list[Process]) -> list[int]:
+    """Wait for the end of the run; returns the numbers of the processes lost before it, in their order."""
     lost: list[int] = []
     numbers = {process.popen.pid: number for number, process in enumerate(started)}
     running = set(numbers.values())
@@ -146,7 +146,7 @@ def _wait(roles: list[Role], started: list[Process]) -> list[int]:
                 continue
             number = numbers[ended.si_pid] if ended else -1
             started[number].popen.wait()
-        code = _code(started[number])
+        code = _get_exit_code(started[number])
         running.discard(number)
         if code == 0 and roles[number].kind == CHIEF:
             break
@@ -154,32 +154,36 @@ def _wait(roles: list[Role], started: list[Process]) -> list[int]:
             continue
         # A lost server ends the chief; if both have ended by now, the server was first.
         if any(process.spot.host for process in started):
-            time.sleep(TOLD_S)
+            time.sleep(REPORT_DELAY_S)
         gone = [n for n in sorted(running) if started[n].code not in (None, CHIEF_ENDED)]
         servers = [n for n in gone if roles[n].kind == SERVER]
         running.difference_update(servers)
         lost += [*servers, number]
         for each in lost[-1 - len(servers) :]:
-            print(f"{roles[each]} (process {each}) ended: {how(_code(started[each]))}", file=sys.stderr, flush=True)
+            print(
+                f"{roles[each]} (process {each}) ended: {describe_exit_code(_get_exit_code(started[each]))}",
+                file=sys.stderr,
+                flush=True,
+            )
         workers = [n for n, role in enumerate(roles) if role.kind == WORKER]
         if any(is_fatal(roles, n) for n in (*servers, number)) or not running & set(workers):
             break
     return lost
 
 
-def _code(process: Process) -> int:
+def _get_exit_code(process: Process) -> int:
     """The exit code of a process that has ended."""
     return cast(int, process.code)
 
 
-def how(code: int) -> str:
-    """How a process ended, in words. code: as `subprocess` gives it."""
-    return f"exit code {code}" if code >= 0 else signal_in_words(-code)
+def describe_exit_code(code: int) -> str:
+    """An exit code in words. code: as `subprocess` gives it, negative for a signal."""
+    return f"exit code {code}" if code >= 0 else describe_signal(-code)
 
 
-def _end(started: list[Process], how_to: list[Any]) -> None:
-    """End what still runs with one signal after the other; None is no signal, but time to end by themselves."""
-    for number in how_to:
+def _end_processes(started: list[Process], signals: list[Any]) -> None:
+    """End the processes that still run, with one signal after the other; None gives them time to end by themselves."""
+    for number in signals:
         deadline = time.monotonic() + GRACE_S
         for process in started:
             if number is not None and process.code is None:

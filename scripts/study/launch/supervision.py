@@ -26,13 +26,13 @@ from study.training import process_tree
 LAST_LINES = 2000
 GRACE_S = 10
 KILLED_S = 60.0  # for the end of a process that was killed
-LOOK_S = 1.0  # between two checks for heartbeats, at least
-LOOK_SHARE = 0.02  # of the time, at most, is spent on them: thousands of ranks have as many files, on shared storage
-LOOKS = 10  # within the longest time without a heartbeat, at least
+CHECK_PAUSE_S = 1.0  # between two checks for heartbeats, at least
+CHECK_SHARE = 0.02  # of the time, at most, is spent on them: thousands of ranks have as many files, on shared storage
+CHECKS_PER_STALL = 10  # within the longest time without a heartbeat, at least
 
 
 @dataclass(frozen=True)
-class Ended:
+class LauncherEnd:
     """How a launcher's command line ended.
 
     stopped: (kind, message) if this process ended it, or None. killed_for_memory: processes of this host that the
@@ -48,41 +48,47 @@ class Ended:
     stood_still_s: float = 0.0
 
 
-def execute(line: list[str], variables: dict[str, str], log: Path, held: Sequence[int], until: Limits) -> Ended:
-    """Run ``line`` in its own session until it ends or hits a limit.
+def run_launcher(
+    line: list[str], variables: dict[str, str], log: Path, lock_descriptors: Sequence[int], limits: Limits
+) -> LauncherEnd:
+    """Run the command line of a launcher in its own session until it ends or hits a limit.
 
-    variables: its environment. log: the file that receives a copy of its output. held: file descriptors of locks that
-    it holds. until: the `Limits`. SIGTERM and SIGHUP that are not ignored end it too, and then this process, as
-    `SystemExit`, unless they are due to the batch job's walltime.
+    variables: its environment. log: the file that receives a copy of its output. lock_descriptors: of locks that it
+    holds. SIGTERM and SIGHUP that are not ignored end it too, and then this process, as `SystemExit`, unless they are
+    due to the batch job's walltime.
     """
     last_lines: deque[str] = deque(maxlen=LAST_LINES)
-    watch = _Watch(until)
+    watch = _Watch(limits)
     began_wall, began = now()
-    killed_before = process_tree.killed_for_memory()
+    killed_before = process_tree.count_memory_kills()
     # From before the start, so that a signal in between has the same exit code.
-    with signals.handled(signals.leave, signals.TERMINATING):
-        process = _start(line, variables, held)
-        reader = threading.Thread(target=_follow, args=(process.stdout, log, last_lines), daemon=True)
+    with signals.replace_handlers(signals.exit_on_signal, signals.TERMINATING):
+        process = _start_guarded(line, variables, lock_descriptors)
+        reader = threading.Thread(target=_copy_output, args=(process.stdout, log, last_lines), daemon=True)
         try:
             reader.start()
             stopped = watch.wait(process)
         except SystemExit:
-            if not until.is_last_moment(time.time()):
+            if not limits.is_last_moment(time.time()):
                 raise
             stopped = "timeout", "its batch job reached its walltime, and the batch system ended it"
         finally:
-            _end(process)
+            _end_session(process)
             guard.remove(guard.name_temporary_folder(process.pid, variables))  # if the guard itself was killed
     reader.join(GRACE_S)  # longer only if a process that cannot be killed holds the output open
     if process.stdin is not None:
         process.stdin.close()
     duration = time.monotonic_ns() - began
-    killed = process_tree.killed_for_memory() - killed_before
+    killed = process_tree.count_memory_kills() - killed_before
     ended_wall = began_wall + duration
-    return Ended(process.returncode, stopped, list(last_lines), began_wall, ended_wall, killed, watch.stood_still_s)
+    return LauncherEnd(
+        process.returncode, stopped, list(last_lines), began_wall, ended_wall, killed, watch.stood_still_s
+    )
 
 
-def _start(line: list[str], variables: dict[str, str], held: Sequence[int]) -> subprocess.Popen[str]:
+def _start_guarded(
+    line: list[str], variables: dict[str, str], lock_descriptors: Sequence[int]
+) -> subprocess.Popen[str]:
     """Start the command line in a session of its own, under the guard that ends it when this process is gone."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, *line],
@@ -93,7 +99,7 @@ def _start(line: list[str], variables: dict[str, str], held: Sequence[int]) -> s
         text=True,
         errors="replace",
         start_new_session=True,
-        pass_fds=tuple(held),  # held for as long as the launcher lives, whatever becomes of this process
+        pass_fds=tuple(lock_descriptors),  # held for as long as the launcher lives, whatever becomes of this process
     )
 
 
@@ -117,45 +123,43 @@ class _Watch:
     stood_still_s: the sum of it so far.
     """
 
-    def __init__(self, until: Limits) -> None:
-        self._until, self._clock, self.stood_still_s = until, StandstillClock(), 0.0
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._clock, self.stood_still_s = limits, StandstillClock(), 0.0
 
     def wait(self, process: subprocess.Popen) -> tuple[str, str] | None:
-        """(kind, message) if a limit was hit, None if the process ended by itself."""
-        until, begun = self._until, self._read_time_s()
-        latest_at, latest, pause = begun, until.last_heartbeat(), LOOK_S
+        """Wait; (kind, message) of the limit that was hit, None if the process ended by itself."""
+        limits, begun = self._limits, self._read_time_s()
+        last_heartbeat_at, last_heartbeat, pause = begun, limits.last_heartbeat(), CHECK_PAUSE_S
         while True:
-            present = self._read_time_s()
-            if present - begun >= until.time_s:
+            now_s = self._read_time_s()
+            if now_s - begun >= limits.time_s:
                 return "timeout", "the run reached its time limit and was ended"
-            if present - latest_at >= until.stall_s:
-                return (
-                    "hang",
-                    f"no rank sent a heartbeat for {until.stall_s:g} s (stall_limit_s), and the run was ended",
-                )
-            due_s = min(pause, until.time_s - (present - begun))
+            if now_s - last_heartbeat_at >= limits.stall_s:
+                text = f"no rank sent a heartbeat for {limits.stall_s:g} s (stall_limit_s), and the run was ended"
+                return "hang", text
+            due_s = min(pause, limits.time_s - (now_s - begun))
             self._clock.restart()
-            has_ended = commands.wait(process, due_s)
+            has_ended = commands.wait_for_end(process, due_s)
             self.stood_still_s += self._clock.read_standstill_s(due_s)
             if has_ended:
                 return None
-            looked = time.monotonic()
-            heartbeat = until.last_heartbeat()
-            pause = _pause_s(time.monotonic() - looked, until.stall_s)
-            if heartbeat != latest:
-                latest, latest_at = heartbeat, self._read_time_s()
+            check_begun = time.monotonic()
+            latest = limits.last_heartbeat()
+            pause = _compute_pause_s(time.monotonic() - check_begun, limits.stall_s)
+            if latest != last_heartbeat:
+                last_heartbeat, last_heartbeat_at = latest, self._read_time_s()
 
     def _read_time_s(self) -> float:
         """Monotonic seconds without those in which this process stood still."""
         return time.monotonic() - self.stood_still_s
 
 
-def _pause_s(took_s: float, stall_s: float) -> float:
-    """How long not to look for heartbeats. took_s: the last look. stall_s: the longest time without a heartbeat."""
-    return max(LOOK_S, min(took_s / LOOK_SHARE, stall_s / LOOKS))
+def _compute_pause_s(check_s: float, stall_s: float) -> float:
+    """Seconds until the next check for heartbeats. check_s: the last one took. stall_s: longest without a heartbeat."""
+    return max(CHECK_PAUSE_S, min(check_s / CHECK_SHARE, stall_s / CHECKS_PER_STALL))
 
 
-def _follow(stream: IO[str], log: Path, last_lines: deque[str]) -> None:
+def _copy_output(stream: IO[str], log: Path, last_lines: deque[str]) -> None:
     """Copy the ranks' output to the log; epochs and errors also go to standard error at once."""
     handle = open(log, "w", encoding="utf-8")  # noqa: SIM115  closed below, where a full disk is ignored too
     for text in stream:
@@ -170,7 +174,7 @@ def _follow(stream: IO[str], log: Path, last_lines: deque[str]) -> None:
         handle.close()
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end_session(process: subprocess.Popen) -> None:
     """End the remaining processes of the session: SIGTERM first, then SIGKILL.
 
     Raises `StudyError` if that does not end it.

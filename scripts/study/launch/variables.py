@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import cores
-from study.core.environment import SET, STEERING, measuring, search_path
+from study.core.environment import SET, STEERING, build_measuring_environment, build_search_path
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
@@ -21,8 +21,8 @@ from study.machines.launchers import remove_other_jobs, remove_slurm_defaults
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 
 
-def _only_of(value: str, text: str) -> Callable[[Any], str | None]:
-    """A function that gives ``text`` for one value of a key, and None for the others."""
+def _give_text_for(value: str, text: str) -> Callable[[Any], str | None]:
+    """Make a function that gives ``text`` for one value of a key, and None for the others."""
     return lambda given: text if given == value else None
 
 
@@ -40,7 +40,7 @@ SWITCHES: dict[str, dict[str, Callable[[Any], str | None]]] = {
     "nccl_min_channels": {"NCCL_MIN_NCHANNELS": str},
     "communication_interface": {"NCCL_SOCKET_IFNAME": str, "GLOO_SOCKET_IFNAME": str},
     # Of the modules that can do a collective operation, Open MPI takes the one with the highest priority.
-    "mpi_collectives": {f"OMPI_MCA_coll_{name}_priority": _only_of(name, "100") for name in MPI_MODULES},
+    "mpi_collectives": {f"OMPI_MCA_coll_{name}_priority": _give_text_for(name, "100") for name in MPI_MODULES},
     # The algorithm counts only where the rules by which Open MPI chooses one are replaced.
     "mpi_allreduce_algorithm": {
         "OMPI_MCA_coll_tuned_allreduce_algorithm": str,
@@ -49,27 +49,36 @@ SWITCHES: dict[str, dict[str, Callable[[Any], str | None]]] = {
 }
 
 
-def of_ranks(
+def make_rank_environment(
     run: RunDefinition,
     folder: Path,
     stall_limit_s: float,
     shell: Mapping[str, str] = os.environ,
     in_job: bool = False,
 ) -> dict[str, str]:
-    """The ranks' environment.
+    """The environment of the ranks: the shell's without what steers training, and the run's own variables.
 
     shell: the environment of this process; its variables that steer are removed (`study.core.environment`).
     in_job: whether this process is in a batch job of the machine (`study.machines.queues.read_job`). Of its
         variables, those that are defaults for commands in it are removed; outside of a job all are, which are those of
         one that is over.
     """
-    own = of_run(run, folder, stall_limit_s)
-    sent = {"names": sorted(own), "without": STEERING, "silence_s": remote.compute_silence_s(stall_limit_s)}
+    run_variables = define_run_variables(run, folder, stall_limit_s)
+    remote_settings = {
+        "names": sorted(run_variables),
+        "without": STEERING,
+        "silence_s": remote.compute_silence_s(stall_limit_s),
+    }
     shell = remove_slurm_defaults(shell) if in_job else remove_other_jobs(shell, {})
-    return {**measuring(shell), "PATH": search_path(), **own, remote.SENT: json.dumps(sent)}
+    return {
+        **build_measuring_environment(shell),
+        "PATH": build_search_path(),
+        **run_variables,
+        remote.SENT: json.dumps(remote_settings),
+    }
 
 
-def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, str]:
+def define_run_variables(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, str]:
     """The variables that the run and the machine's file define; ranks on other hosts get no others from here.
 
     A traced run disables Horovod's response cache: with the cache, only the first negotiation of a tensor shows when
@@ -79,7 +88,7 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "OMP_NUM_THREADS": str(run.machine["cores_per_rank"]),
         **run.machine["environment"],
-        **_of_keys(run, folder),
+        **_define_key_variables(run, folder),
         "PYTHONUNBUFFERED": "1",
         **SET,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order, so that a rank's GPU is identified by its UUID
@@ -94,8 +103,8 @@ def of_run(run: RunDefinition, folder: Path, stall_limit_s: float) -> dict[str, 
     return variables
 
 
-def _of_keys(run: RunDefinition, folder: Path) -> dict[str, str]:
-    """The variables of grid keys; a key at its default sets none, so that the machine's or the library's own holds."""
+def _define_key_variables(run: RunDefinition, folder: Path) -> dict[str, str]:
+    """The variables that grid keys set; a key at its default sets none, so that the machine's or library's holds."""
     variables = {
         variable: text
         for key, named in SWITCHES.items()

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, commands
+from study.core import commands, validation
 from study.core.environment import SESSION
 from study.core.errors import StudyError
 from study.core.files import AnyPath, write_json, write_text
@@ -79,7 +79,7 @@ def submit(scheduler: str, asked: Job) -> str:
 
 
 def status(job_id: str) -> str:
-    """``running``, ``success`` or ``failed``.
+    """The status of a job for Snakemake: ``running``, ``success`` or ``failed``.
 
     Where that cannot be found out, as with a full disk, it is ``running``, after some hours ``failed``.
 
@@ -202,12 +202,12 @@ def _new_folder(name: str) -> Path:
 
 
 def _shorten(name: str) -> str:
-    """A name that every scheduler accepts, and that is no option and no hidden file."""
+    """Shorten a job's name to one that every scheduler accepts, and that is no option and no hidden file."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:60].lstrip("-.") or "job"
 
 
 def _write_script(job: Job, script: AnyPath, job_id_variable: str) -> None:
-    """The submitted script: runs Snakemake's script, and writes its exit code to a file.
+    """Write the script to submit, which runs Snakemake's script and writes its exit code to a file.
 
     It exports what the run's provenance tells of its job: the deadline and the submit options.
     """
@@ -236,7 +236,7 @@ def _write_script(job: Job, script: AnyPath, job_id_variable: str) -> None:
 
 
 def _make_guard_lines(begun: Path, exit_code: Path, job_id_variable: str) -> str:
-    """Lines that end a job before it does anything, if its submission was already at work in another or has ended.
+    """Lines of a script that end a job at once if another job of the same submission works or has ended.
 
     There may be a second job of one submission, whose first answer was lost. begun: a file with the id of the job that
     is at work. The batch system may start that one again, but not once it has written its exit code: Snakemake may have
@@ -274,7 +274,7 @@ def _run_submit(line: list[str]) -> str:
 def _run_query(line: list[str]) -> tuple[int | None, str, str]:
     """(exit code, output, errors) of a scheduler's command; exit code None if it did not finish."""
     try:
-        process = commands.run(line, ANSWER_S)
+        process = commands.run_program(line, ANSWER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, "", str(error)
     return process.returncode, process.stdout, process.stderr
@@ -286,7 +286,7 @@ def _state_file(job_id: str) -> Path:
 
 def _read_state(job_id: str) -> dict[str, Any] | None:
     try:
-        written = checked.load_json(_state_file(job_id), STATE)
+        written = validation.load_valid_json(_state_file(job_id), STATE)
     except StudyError:
         return None
     return written if written["scheduler"] in BATCH_SYSTEMS else None

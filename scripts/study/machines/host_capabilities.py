@@ -1,4 +1,4 @@
-"""What this host can do for a machine's runs: ranks that it carries, Open MPI's parts, links of the laboratory.
+"""Capabilities of this host for a machine's runs: number of ranks, Open MPI's modules, links of the laboratory.
 
 The network laboratory's hosts are namespaces of this machine, see scripts/lab.sh.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from study.core import commands, cores
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.machines import launchers, run_layout
 
 CORES, GPUS = "cores", "GPUs"
@@ -43,11 +43,11 @@ class Capacity:
     @property
     def words(self) -> str:
         """``2 ranks (2 cores, 1 for each rank)``."""
-        return f"{counted(self.ranks, 'rank')} ({self.why})"
+        return f"{format_count(self.ranks, 'rank')} ({self.why})"
 
 
 def compute_capacity(machine: Mapping[str, Any]) -> Capacity:
-    """The most ranks that a machine carries, and what sets this number.
+    """The largest number of ranks that a machine carries, and what sets this number.
 
     Raises:
         StudyError: GPUs are needed, and this host's cannot be counted.
@@ -60,7 +60,11 @@ def compute_capacity(machine: Mapping[str, Any]) -> Capacity:
         return by_file
     if machine["gpus_per_rank"]:
         return Capacity(most, "by the GPUs that CUDA shows here", GPUS)
-    return Capacity(most, f"{counted(f'{cores.usable():g}', 'core')}, {machine['cores_per_rank']} for each rank", CORES)
+    return Capacity(
+        most,
+        f"{format_count(f'{cores.count_usable_cores():g}', 'core')}, {machine['cores_per_rank']} for each rank",
+        CORES,
+    )
 
 
 def find_capacity(machine: Mapping[str, Any]) -> Capacity | None:
@@ -99,7 +103,7 @@ def count_cores_of_rank(parameters: Mapping[str, Any], machine: Mapping[str, Any
 def explain_missing_mpi() -> str | None:
     """Why this host has no Open MPI, or None."""
     try:
-        commands.run([MPI_PROGRAM, "--version"], MPI_ANSWER_S).check_returncode()
+        commands.run_program([MPI_PROGRAM, "--version"], MPI_ANSWER_S).check_returncode()
     except (OSError, subprocess.SubprocessError):
         return f"it is Open MPI's, and {MPI_PROGRAM} does not run here: this host has another MPI, or none"
     return None
@@ -108,7 +112,7 @@ def explain_missing_mpi() -> str | None:
 @functools.cache
 def has_module(name: str) -> bool:
     """True if this host's Open MPI has a module of collective operations (``coll``)."""
-    answer = commands.run([MPI_PROGRAM, "--param", "coll", name, "--level", "1", "--parsable"], MPI_ANSWER_S)
+    answer = commands.run_program([MPI_PROGRAM, "--param", "coll", name, "--level", "1", "--parsable"], MPI_ANSWER_S)
     return f"mca:coll:{name}:" in answer.stdout
 
 
@@ -152,7 +156,7 @@ def set_link_rate(link_mbit_per_s: int) -> None:
     """Limit the links of all hosts, in both directions; 0 removes the limit."""
     rate = f"{link_mbit_per_s}mbit" if link_mbit_per_s else "none"
     try:
-        process = commands.run([LAB_PROGRAM, "rate", rate], 60)
+        process = commands.run_program([LAB_PROGRAM, "rate", rate], 60)
     except subprocess.TimeoutExpired:
         raise StudyError(f"the laboratory's links cannot be limited to {rate}: lab.sh rate gives no answer") from None
     if process.returncode != 0:

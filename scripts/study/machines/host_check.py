@@ -68,7 +68,7 @@ class Host:
 def check_hosts(
     placement: dict[str, int], folder: Path, data: Iterable[str], given: dict[str, str] | str | None
 ) -> tuple[list[Host], Links | None]:
-    """The checked hosts, and their links; no links if all ranks run on this host.
+    """Check all hosts of a run, and return their facts and links; no links if all ranks run on this host.
 
     Args:
         placement: {host: ranks}.
@@ -129,7 +129,7 @@ def _examine(host: str | None, request: Facts) -> Facts | str:
     """The host's facts, or its problem in words; None is this host."""
     program = [sys.executable, "-I", probe.__file__]
     line = program if host is None else [*remote.SSH, host, _make_command(program)]
-    process = commands.opened(line, reads=True)
+    process = commands.start_program(line, reads=True)
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
     try:
@@ -139,7 +139,7 @@ def _examine(host: str | None, request: Facts) -> Facts | str:
     finally:
         is_late = not timer.is_alive()
         timer.cancel()
-        errors = commands.end(process)
+        errors = commands.kill_session(process)
     return facts or _explain_silence(host or "this host", process.returncode, is_late, errors)
 
 

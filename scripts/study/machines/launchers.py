@@ -139,7 +139,11 @@ def count_most_ranks(machine: Mapping[str, Any]) -> int:
     by_file = count_ranks_by_file(machine)
     if machine.get("hosts") or not get_launcher(machine).on_own_hosts:
         return by_file
-    carried = _count_gpus(machine) if machine["gpus_per_rank"] else int(cores.usable()) // machine["cores_per_rank"]
+    carried = (
+        _count_gpus(machine)
+        if machine["gpus_per_rank"]
+        else int(cores.count_usable_cores()) // machine["cores_per_rank"]
+    )
     return max(1, min(by_file, carried))
 
 
@@ -181,7 +185,7 @@ def is_installed(program: str) -> bool:
     """Whether a program is on PATH here, or is a launcher of ours."""
     if program in LAUNCHERS and LAUNCHERS[program].is_ours:
         return True
-    return shutil.which(program, path=environment.search_path()) is not None
+    return shutil.which(program, path=environment.build_search_path()) is not None
 
 
 def make_command(ranks: int, machine: dict[str, Any], program: list[str], ends_together: bool = False) -> list[str]:

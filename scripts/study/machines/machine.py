@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, configuration
-from study.core.environment import OF_RUNS
+from study.core import configuration, validation
+from study.core.environment import SET_PER_RUN
 from study.core.errors import StudyError
 from study.instruments.power.sensors import SENSORS
 from study.machines.batch_systems import BATCH_SYSTEMS
@@ -45,12 +45,14 @@ def read_hosts(given: dict[str, int] | str) -> dict[str, int]:
             continue
         entry = HOST_ENTRY.fullmatch(text)
         if entry is None:
-            raise StudyError(f"{checked.shown(given)}: line {number}: {text!r} is not of the form: name slots=N")
+            raise StudyError(
+                f"{validation.shorten_path(given)}: line {number}: {text!r} is not of the form: name slots=N"
+            )
         if entry["name"] in slots:
-            raise StudyError(f"{checked.shown(given)}: line {number}: {entry['name']} is listed twice")
+            raise StudyError(f"{validation.shorten_path(given)}: line {number}: {entry['name']} is listed twice")
         slots[entry["name"]] = int(entry["slots"] or 1)
     if not slots:
-        raise StudyError(f"{checked.shown(given)}: lists no host; give lines of the form: name slots=N")
+        raise StudyError(f"{validation.shorten_path(given)}: lists no host; give lines of the form: name slots=N")
     return slots
 
 
@@ -68,7 +70,7 @@ def derive_host_settings(machine: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise StudyError(
             f"interface: {unknown[0]} is not one of the hosts"
-            f"{checked.nearest(unknown[0], slots)}; known: {', '.join(slots)}"
+            f"{validation.suggest_nearest(unknown[0], slots)}; known: {', '.join(slots)}"
         )
     return {"hosts": slots, "nodes": len(slots), "ranks_per_node": max(slots.values())}
 
@@ -96,16 +98,16 @@ def load(name: str) -> dict[str, Any]:
 
 def _read_base(name: str) -> str | None:
     """The base that a machine's file names, if its file is there and its values are valid; None without one."""
-    files = configuration.files("machines")
+    files = configuration.list_files("machines")
     if name not in files:
         return None  # `configuration.load_named` tells the known machines
-    base = checked.load(files[name], {"type": "object"}).get("base")
+    base = validation.load_valid_yaml(files[name], {"type": "object"}).get("base")
     if not isinstance(base, str) or base not in files:
         return None
     # Only its values: a key that it lacks may be in the file that names it.
     machine_schema = make_schema()
-    checked.load(files[base], {"type": "object", "properties": {**machine_schema["properties"], "base": {}},
-                                                 "additionalProperties": False})  # fmt: skip
+    properties = {**machine_schema["properties"], "base": {}}
+    validation.load_valid_yaml(files[base], {"type": "object", "properties": properties, "additionalProperties": False})
     return base
 
 
@@ -134,7 +136,7 @@ def _check_environment(environment: dict[str, str]) -> None:
         if variable in ("PYTHONPATH", "PYTHONHOME"):
             why = "ranks use this Python's own packages and settings only; leave it out"
             raise StudyError(f"environment: {variable}: {why}")
-        if variable.startswith(OF_RUNS):
+        if variable.startswith(SET_PER_RUN):
             raise StudyError(f"environment: {variable}: has no effect: each run sets it itself; leave it out")
         for prefix, key in (("HOROVOD_TIMELINE", "trace"), ("HOROVOD_AUTOTUNE", "autotune")):
             if variable.startswith(prefix):
@@ -143,7 +145,7 @@ def _check_environment(environment: dict[str, str]) -> None:
 
 def _read_own_keys(name: str) -> set[str]:
     """The keys of a machine's own file, without those of its base."""
-    return set(checked.load(configuration.files("machines")[name], {"type": "object"}))
+    return set(validation.load_valid_yaml(configuration.list_files("machines")[name], {"type": "object"}))
 
 
 def _check_interface(content: dict[str, Any]) -> None:
@@ -173,7 +175,7 @@ def _check_idle(content: dict[str, Any], own: set[str]) -> None:
 
 def load_if_declared(name: str) -> dict[str, Any] | None:
     """The machine's file (`load`), or None if this folder has none, such as for a run from elsewhere."""
-    return load(name) if name in configuration.files("machines") else None
+    return load(name) if name in configuration.list_files("machines") else None
 
 
 def _check_power_model(model: dict[str, Any] | None) -> None:
@@ -198,7 +200,7 @@ def _check_memory_mode(content: dict[str, Any]) -> None:
 @functools.cache
 def make_schema() -> dict[str, Any]:
     """The schema of config/machines/NAME.yaml."""
-    machine_schema = copy.deepcopy(checked.named_schema("machines"))
+    machine_schema = copy.deepcopy(validation.read_schema("machines"))
     properties = machine_schema["properties"]
     properties["launcher"]["enum"] = list(LAUNCHERS)
     properties["scheduler"]["enum"] = list(BATCH_SYSTEMS)

@@ -7,7 +7,7 @@ apart those of other folders, other clones and other workflows of the same user.
 nodes of their own.
 
 The lock is flock(2) on a file in a folder whose name depends on nothing but the user: not on TMPDIR, HOME or the
-results folder. The file tells who holds it. With it goes a name in the kernel (`study.core.locks.claim`), for a
+results folder. The file tells who holds it. With it goes a name in the kernel (`study.core.locks.claim_name`), for a
 process with a /tmp of its own (systemd's PrivateTmp, a container that shares the network), and in case the file is
 removed. Both end with the last process that holds them, so a killed run leaves no stale lock.
 
@@ -72,7 +72,7 @@ class Held:
 
 
 def summarize_locks(locks_held: Sequence[Held]) -> dict[str, Any]:
-    """The entry of a provenance: whether all locks are held, else why not; and each one's `Held.facts`."""
+    """The entry of locks in a provenance: whether all are held, else why not; and each one's `Held.facts`."""
     reasons = [each.reason for each in locks_held if each.reason]
     return {
         "held": not reasons,
@@ -133,11 +133,11 @@ def _take(purpose: str, limit_s: float) -> Held:
             descriptor = ownership.open_own(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             return _make_unlocked(f"{file}: {error.strerror}", str(file))
-        of_file, of_name = locks.attempt(descriptor), locks.Lock.TAKEN
+        of_file, of_name = locks.try_lock(descriptor), locks.Lock.TAKEN
         sockets: list[socket.socket] = []
         is_file = _is_the_file(descriptor, file)
         if is_file and of_file is not locks.Lock.TAKEN:
-            of_name, sockets = locks.claim(_make_name(), _format_note(limit_s))
+            of_name, sockets = locks.claim_name(_make_name(), _format_note(limit_s))
         if of_name is not locks.Lock.TAKEN and locks.Lock.HELD in (of_file, of_name):
             if of_name is locks.Lock.FOREIGN:
                 _warn(
@@ -213,7 +213,7 @@ def _read_holder_by_name() -> dict[str, Any]:
 
 
 class _Waiting:
-    """Says for whom it is waited, and ends the wait for a holder that is stuck."""
+    """A wait for the lock: prints who holds it, and ends if the holder is stuck."""
 
     def __init__(self) -> None:
         self.holder: dict[str, Any] | None = None

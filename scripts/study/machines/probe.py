@@ -1,4 +1,4 @@
-"""What a host of a machine has, sees and lends; runs on the host and answers through its standard output.
+"""Facts and free ports of a host of a machine; runs on the host and answers through its standard output.
 
     python -I probe.py     standard input: a request in JSON, one line; then one line for each reading of the clock
     python -I -S probe.py NUMBER     prints free ports as a JSON list, and holds them until it is ended
@@ -47,7 +47,7 @@ def make_answer(request: dict) -> dict:
         "resolves": is_own_name(name),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "cpu": _read_cpu_model(),
-        **runpy.run_path(str(Path(__file__).parents[1] / "core" / "cores.py"))["facts"](),
+        **runpy.run_path(str(Path(__file__).parents[1] / "core" / "cores.py"))["describe_host"](),
         "interfaces": dict(list_interfaces()),
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "reached_from": reached[:1],
@@ -149,7 +149,7 @@ def _digest_file(path: str) -> str:
 
 
 def hold_ports(number: int) -> list[socket.socket]:
-    """Sockets that are bound to free ports of all interfaces but do not listen.
+    """Reserve free ports of all interfaces: sockets that are bound to them but do not listen.
 
     With SO_REUSEADDR another socket with that option may listen on the port as long as this one does not.
     """

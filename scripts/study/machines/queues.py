@@ -17,7 +17,7 @@ from typing import Any
 
 from study.core import commands
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.machines import launchers
 from study.machines.batch_systems import BATCH_SYSTEMS
 from study.machines.launchers import remove_answer_variables, remove_other_jobs
@@ -175,7 +175,7 @@ def refuse_run(timed: Timed, machine: dict[str, Any], components: Mapping[str, i
     together = count_runs_per_job(timed, machine, components)
     if name_group(timed, machine):
         if together == 1:
-            size = f"a run of {counted(timed.ranks, 'rank')} has {counted(nodes, 'node')}"
+            size = f"a run of {format_count(timed.ranks, 'rank')} has {format_count(nodes, 'node')}"
             return f"queue.smallest_nodes: {size}; a job must have at least {get_smallest_nodes(machine)}"
         if not launchers.get_launcher(machine).places_itself:
             able = sorted(name for name, launcher in launchers.LAUNCHERS.items() if launcher.places_itself)
@@ -206,7 +206,7 @@ def refuse_executor(executor: str, machine: Mapping[str, Any]) -> str | None:
 
 
 def sum_node_hours(jobs: Iterable[tuple[int, int]]) -> float:
-    """The maximum of node-hours that jobs can use. jobs: (nodes, minutes) of each."""
+    """The largest number of node-hours that jobs can use. jobs: (nodes, minutes) of each."""
     return sum(nodes * minutes for nodes, minutes in jobs) / 60
 
 
@@ -261,7 +261,7 @@ def _ask_slurm_for_end(job_id: str, variables: Mapping[str, str]) -> float | Non
     """The end (s) of a Slurm job, which versions before 23 do not export; None if it cannot be determined."""
     line = ["squeue", "--noheader", "--jobs", job_id, "--format", "%e"]
     try:
-        process = commands.run(line, 60, remove_answer_variables(variables))
+        process = commands.run_program(line, 60, remove_answer_variables(variables))
         if "Invalid job id" in process.stderr:
             raise StudyError(f"SLURM_JOB_ID: Slurm does not know the job {job_id}: it is over; {UNSET}")
         return datetime.datetime.fromisoformat(process.stdout.strip()).timestamp()

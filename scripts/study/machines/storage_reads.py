@@ -21,7 +21,7 @@ def find_folders(name: str) -> dict[str, str]:
     if refused:
         where = "; call this on a node" if refused[0].split(": ")[1] in storage.list_node_folders(settings) else ""
         raise StudyError(f"config/machines/{name}.yaml: {refused[0]}{where}")
-    usual = configuration.settings()["data_dir"]
+    usual = configuration.load_settings()["data_dir"]
     folders = {**({storage.DEFAULT: usual} if Path(usual).is_dir() else {}), **storage.list_folders(here)}
     if not folders:
         raise StudyError("there is no folder to read from: no data_dir yet, and the machine's file has no storage")
@@ -30,7 +30,7 @@ def find_folders(name: str) -> dict[str, str]:
 
 def read_in_turn(folders: Mapping[str, str], size_mb: int, repeats: int) -> pd.DataFrame:
     """One row per read; the reads alternate between the storages, so that a change over time meets all alike."""
-    tests = {name: read_test.measure(folder, size_mb, repeats) for name, folder in folders.items()}
+    tests = {name: read_test.measure_reads(folder, size_mb, repeats) for name, folder in folders.items()}
     rounds = zip(*tests.values(), strict=True)
     host = socket.gethostname()
     rows = [{"storage": name, "host": host, **row} for each in rounds for name, row in zip(tests, each, strict=True)]

@@ -123,7 +123,7 @@ def answers(
 
 def _name(workload: Mapping[str, Any]) -> str:
     """Benchmark, dataset and loader; a command has neither of the last two."""
-    return " ".join([workload["benchmark"], *programs.of_others(workload[name] for name in programs.WITHOUT)])
+    return " ".join([workload["benchmark"], *programs.list_given_values(workload[name] for name in programs.WITHOUT)])
 
 
 def _failures(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import MUCH_LARGER, pooled_variance
-from study.core.wording import counted, significant
+from study.core.statistics import MUCH_LARGER, pool_variance
+from study.core.wording import format_count, format_significant
 from study.prediction.model import Model, Prediction, interval
 from study.prediction.settings import SERIES, failure_kinds
 
@@ -37,8 +37,8 @@ class Misfit:
         """``7695 s on 8 ranks (the model gives 474 to 1271)``."""
         unit = self.quantity.rsplit("_", 1)[1]
         unit = {"s": "s", "j": "J"}[unit]
-        ranks = counted(self.ranks, "rank")
-        measured, low, high = (significant(value, digits=4) for value in (self.measured, self.low, self.high))
+        ranks = format_count(self.ranks, "rank")
+        measured, low, high = (format_significant(value, digits=4) for value in (self.measured, self.low, self.high))
         return f"{measured} {unit} on {ranks} (the model gives {low} to {high})"
 
 
@@ -54,8 +54,8 @@ class Failures:
     @property
     def words(self) -> str:
         """``3 of 3 runs on 24 ranks failed (oom 3)``."""
-        runs = counted(self.finished, "run")
-        return f"{self.failed} of {runs} on {counted(self.ranks, 'rank')} failed ({self.kinds})"
+        runs = format_count(self.finished, "run")
+        return f"{self.failed} of {runs} on {format_count(self.ranks, 'rank')} failed ({self.kinds})"
 
 
 def of_series(model: Model, settings: pd.DataFrame) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]
         return math.nan, 0
     rows = rows[rows[quantity].notna()]
     of_each = rows[f"{quantity}_repeats"].to_numpy(float) - 1
-    pooled, freedom = pooled_variance(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(of_each, 1), of_each)
+    pooled, freedom = pool_variance(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(of_each, 1), of_each)
     if not freedom:
         return math.nan, 0
     of_point = int(row[f"{quantity}_repeats"]) - 1

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.wording import counted, significant
+from study.core.wording import format_count, format_significant
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
 from study.prediction.answers import Answer, answers, series_key, workload_key
 from study.prediction.model import SEED, Prediction, interval, predict
 from study.prediction.recommend import FARTHEST
-from study.records.tidy import recorded, runs_frame, trained
+from study.records.tidy import name_training_code, runs_frame, split_ended_runs
 
 NEAR = 2  # times the largest measured count
 
@@ -28,13 +28,13 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     Expected node-hours and energy of the runs to do, with 90 % intervals, and how far they are from measured counts.
     Only the workloads of these runs are read and fitted. folder: the machine's results folder.
     """
-    done, left = recorded(runs, folder)
+    done, left = split_ended_runs(runs, folder)
     if not done or not left:
         return []
     wanted = {workload_key(run) for run in left if is_observed(run, None)}
     done = [run for run in done if workload_key(run) in wanted]
     try:
-        frame = runs_frame(done, {trained(run.parameters): "" for run in done}, folder)
+        frame = runs_frame(done, {name_training_code(run.parameters): "" for run in done}, folder)
         found = list(answers(settings.select(frame).used, {}, machine))
         return list(_lines(left, found, machine))
     except StudyError as error:
@@ -63,7 +63,8 @@ def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, A
         if "energy_job_j" in drawn[point].draws:
             energies.append(_single(drawn[point], "energy_job_j", rng) / 3.6e6)
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
-    yield f"  Expected for {counted(len(left), 'run')} to do, predicted from {len(found)} of their workloads: {told}"
+    runs = format_count(len(left), "run")
+    yield f"  Expected for {runs} to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
         part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
         yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh{part}" if energies else "")
@@ -82,7 +83,7 @@ def _words(ratio: float) -> str:
 
 
 def _interval(draws: list[np.ndarray]) -> str:
-    low, median, high = (significant(float(value)) for value in interval(np.sum(draws, axis=0)))
+    low, median, high = (format_significant(float(value)) for value in interval(np.sum(draws, axis=0)))
     return f"{median} ({low} to {high})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.errors import StudyError
 
 KIND = "prediction/goals"  # the folder in config/
@@ -44,19 +44,19 @@ class Goal:
 
 def names() -> list[str]:
     """All goals."""
-    return list(configuration.files(KIND))
+    return list(configuration.list_files(KIND))
 
 
 def load(name: str, price: float | None = None) -> Goal:
     """Read a goal; raises `StudyError` if it does not exist or violates its schema. price: in place of the goal's."""
     configuration.check_name(KIND, name)
-    path = configuration.files(KIND)[name]
-    content: dict[str, Any] = checked.load(path, "goal")
+    path = configuration.list_files(KIND)[name]
+    content: dict[str, Any] = validation.load_valid_yaml(path, "goal")
     limits = tuple(
         Limit(quantity, bounds.get("at_most"), bounds.get("at_least"))
         for quantity, bounds in content.get("limits", {}).items()
     )
     price = price or content.get("price_per_node_hour")
     if price is None and "cost" in (content["minimise"], *(limit.quantity for limit in limits)):
-        raise StudyError(f"{checked.shown(path)}: price_per_node_hour is missing, which cost needs")
+        raise StudyError(f"{validation.shorten_path(path)}: price_per_node_hour is missing, which cost needs")
     return Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)

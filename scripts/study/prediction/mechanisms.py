@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.provenance import PACKAGES
@@ -58,9 +58,9 @@ def declared() -> dict[str, Any]:
     Raises `StudyError` for a mechanism that does not exist or is not meant for its quantity, for one that is missing,
     and for a range whose ends are exchanged.
     """
-    content = checked.load(FILE, "mechanisms")
+    content = validation.load_valid_yaml(FILE, "mechanisms")
     for problem in _problems(content):
-        raise StudyError(f"{checked.shown(FILE)}: {problem}")
+        raise StudyError(f"{validation.shorten_path(FILE)}: {problem}")
     return content
 
 
@@ -68,7 +68,7 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
     """A line for each wrong key."""
     for name in content["versions"]:
         if name not in PACKAGES:
-            yield f"versions.{name}: runs do not record its version{checked.nearest(name, PACKAGES)}"
+            yield f"versions.{name}: runs do not record its version{validation.suggest_nearest(name, PACKAGES)}"
     for name, versions in content["versions"].items():
         first, *last = ([int(number) for number in end.split(".")] for end in versions.split(" to "))
         if last and last[0][: len(first)] < first[: len(last[0])]:
@@ -82,7 +82,7 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
             if low > high:
                 yield f"{key}.{name}: the range goes from {low:g} to {high:g}; give the lower end first"
             if name not in MECHANISMS:
-                yield f"{key}: there is no mechanism {name!r}{checked.nearest(name, meant)}; known: {known}"
+                yield f"{key}: there is no mechanism {name!r}{validation.suggest_nearest(name, meant)}; known: {known}"
             elif name not in meant:
                 yield f"{key}.{name}: this mechanism makes no sense in {quantity}; those that do: {known}"
         for name in NEEDED[quantity]:

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.foreign_csv import ForeignTable, marks_at_fault, read_foreign_csv
-from study.core.statistics import MUCH_LARGER, pooled_variance
-from study.core.wording import counted
+from study.core.foreign_csv import ForeignTable, explain_unclear_marks, read_foreign_csv
+from study.core.statistics import MUCH_LARGER, pool_variance
+from study.core.wording import format_count
 from study.prediction import jobs, same_work, units
 from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared, fit_series
 
@@ -103,7 +103,7 @@ class Series:
     def scatter_of_a_run(self) -> float:
         """Relative variance of single runs around their mean, pooled over all counts; 0 where none is known.
 
-        It has also the counts that are apart (`study.core.statistics.pooled_variance`): a run may be disturbed again.
+        It has also the counts that are apart (`study.core.statistics.pool_variance`): a run may be disturbed again.
         """
         own, freedom = self._own_variances
         return float(np.average(own, weights=freedom)) if freedom.any() else 0.0
@@ -122,7 +122,7 @@ class Series:
         repeats are apart, such as with a disturbed one, says nothing about the others.
         """
         own, freedom = self._own_variances
-        pooled, known = pooled_variance(own, freedom, declared()["noise"] ** 2)
+        pooled, known = pool_variance(own, freedom, declared()["noise"] ** 2)
         pooled = pooled if known else 0.0
         is_given = ((self.points["repeats"] == 1) & (self.points["scatter"] > 0)).to_numpy()
         return np.where(is_given | (own > MUCH_LARGER * pooled), own, pooled)
@@ -208,7 +208,7 @@ def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Ser
     """A column of a file as `COLUMNS` has it; raises `StudyError` with the line of a cell that is not of its kind."""
     if ours in TEXTS:
         return table.frame[name]
-    values = table.numbers(name)
+    values = table.convert_column(name)
     whole = ours in COUNTS
     wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values)
     wrong |= whole & (np.mod(values, 1, where=np.isfinite(values), out=np.ones(len(values))) != 0)
@@ -216,7 +216,7 @@ def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Ser
         place = int(wrong.argmax())
         cell = table.frame[name].iloc[place]
         told = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
-        why = marks_at_fault(str(cell), table.decimal)
+        why = explain_unclear_marks(str(cell), table.decimal)
         raise StudyError(
             f"{path}: line {table.lines[place]}, column {name!r}: {told} is not a {'whole' if whole else 'finite'} "
             f"number{why}; {REMEDY}"
@@ -377,7 +377,7 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
         if given and given >= full:
             return float(given), []
         if not given:
-            ranks = counted(int(full), "rank")
+            ranks = format_count(int(full), "rank")
             return full, [f"all rows are of one node, so {ranks} are taken for a full one; else give --ranks-per-node"]
     sparse = rows[rows["nodes"] > np.ceil(rows["ranks"] / full)]
     notes = (
@@ -406,7 +406,7 @@ def _contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
     if odd.any():
         place = odd.idxmax()
         yield (
-            f"energy_j and power_w differ: on {counted(int(rows['ranks'][place]), 'rank')} energy_j is that of "
+            f"energy_j and power_w differ: on {format_count(int(rows['ranks'][place]), 'rank')} energy_j is that of "
             f"{watts[place]:.4g} W, and power_w is {given[place]:.4g} W; energy_j is used"
         )
 
@@ -423,8 +423,8 @@ def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
     if len(odd):
         place = odd.index[0]
         yield (
-            f"are energy_j in joules and power_w in watts? On {counted(int(known['ranks'][place]), 'rank')} they are "
-            f"{of_rank[place]:.3g} W of a rank"
+            f"are energy_j in joules and power_w in watts? On {format_count(int(known['ranks'][place]), 'rank')} they "
+            f"are {of_rank[place]:.3g} W of a rank"
         )
     elif ranks.iloc[1] >= 2 * ranks.iloc[0] and power.iloc[1] < 1.1 * power.iloc[0]:
         yield (
@@ -439,8 +439,8 @@ def _copies(rows: pd.DataFrame) -> Iterator[str]:
     if number := int(rows.duplicated(read).sum()):
         are = "is" if number == 1 else "are"
         yield (
-            f"{counted(number, 'row')} {are} the same as an earlier one in all columns that are read, and counted as "
-            "repeats: remove what was copied, since copies make the scatter look better known than it is"
+            f"{format_count(number, 'row')} {are} the same as an earlier one in all columns that are read, and "
+            "counted as repeats: remove what was copied, since copies make the scatter look better known than it is"
         )
 
 
@@ -452,7 +452,7 @@ def _scattered(points: pd.DataFrame) -> Iterator[str]:
         remedy = "measure again without disturbance"
         if spread.max() >= 1 and points["repeats"][spread.idxmax()] == 1:
             remedy = "is time_std in the unit of the times?"
-        yield f"times on {counted(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
+        yield f"times on {format_count(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
 
 
 def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:

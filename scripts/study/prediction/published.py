@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from study.core import checked, configuration
+from study.core import configuration, validation
 from study.core.csv_files import FINITE, read_csv
 from study.core.paths import CONFIG
 from study.prediction.model import Interval, Model, compared, fit_model, joules, predict, spent
@@ -27,7 +27,7 @@ def papers() -> list[str]:
 
 @functools.cache
 def _declared(paper: str) -> dict[str, Any]:
-    return checked.load(CONFIG / "papers" / paper / "prediction.yaml", "published_prediction")
+    return validation.load_valid_yaml(CONFIG / "papers" / paper / "prediction.yaml", "published_prediction")
 
 
 def predictions(paper: str) -> pd.DataFrame:
@@ -77,7 +77,7 @@ def _points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
 def gradient_mb(benchmark: str) -> float:
     """The size of a step's gradients in float32, 10^6 bytes, of a benchmark at its published number of features."""
     spec = configuration.load_named("benchmarks", benchmark)
-    return 4 * operations.parameters(benchmark, spec["model"], spec["workload"]["features"]) / 1e6
+    return 4 * operations.count_parameters(benchmark, spec["model"], spec["workload"]["features"]) / 1e6
 
 
 def _numbers(*columns: str) -> dict[str, str]:

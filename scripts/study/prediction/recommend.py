@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted, share_of_draws, significant
-from study.experiment.study import growth_of_work
+from study.core.wording import format_count, format_sampled_share, format_significant
+from study.experiment.study import compute_work_growth
 from study.prediction.accuracy import MET, UNKNOWN, memory_verdicts, verdicts
 from study.prediction.evidence import Failures, Misfit, excluded, excluded_in_words, judged, of_series
 from study.prediction.goals import Goal, Limit
@@ -49,7 +49,7 @@ def quantities(settings: pd.DataFrame, draws: dict[str, np.ndarray], price: floa
 def _work(settings: pd.DataFrame, growth: Any) -> Any:
     """By how much the work of a series grows where its ranks grow ``growth`` times."""
     first = settings.iloc[0]
-    return growth_of_work(first["scaling"], first.get("sharding", "none"), growth)
+    return compute_work_growth(first["scaling"], first.get("sharding", "none"), growth)
 
 
 def changing_work(settings: pd.DataFrame) -> str | None:
@@ -261,13 +261,13 @@ def _reason(judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible
     surest = float((among.argmin(axis=0) == place).mean())
     limits = " and ".join(limit.words for limit in goal.limits)
     kept = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
-    low, median, high = (significant(float(value), digits=4) for value in interval(draws[best]))
+    low, median, high = (format_significant(float(value), digits=4) for value in interval(draws[best]))
     how = "measured" if judgement.is_measured[best] else "predicted"
     number = int(eligible.sum())
     place_in_words = f"the lowest of {number} candidates" if number > 1 else "the only candidate"
-    sure = f"; it is the lowest with a probability of {share_of_draws(surest)}" if number > 1 else ""
+    sure = f"; it is the lowest with a probability of {format_sampled_share(surest)}" if number > 1 else ""
     sentence = (
-        f"recommended: {counted(row['ranks'], 'rank')}; {how} {goal.minimise} {median} ({low} to {high}), "
+        f"recommended: {format_count(row['ranks'], 'rank')}; {how} {goal.minimise} {median} ({low} to {high}), "
         f"{place_in_words}{kept}{sure}"
     )
     if judgement.misfits:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 
 THROUGHPUT = "throughput"
 STEP = "time_per_step_s"
@@ -59,7 +59,7 @@ def same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | No
     is_known = bool(batch.notna().all() and batch.nunique() == 1)
     samples = float(batch.iloc[0]) if is_known else 1.0
     work_of_all = samples if work == "fixed" else samples * rows["ranks"]
-    what = counted(_plain(samples), unit.item if unit else "sample")
+    what = format_count(_plain(samples), unit.item if unit else "sample")
     told = [*told, *_changed(rows, batch, "so it is not used")]
     told.append(f"times are those of {what}{'' if work == 'fixed' else ' of each rank'}")
     one = pd.Series(1.0, rows.index)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.core.errors import StudyError
-from study.core.wording import counted, share_of_draws, significant
+from study.core.wording import format_count, format_sampled_share, format_significant
 from study.prediction.goals import Goal
 from study.prediction.model import Model, Prediction
 from study.prediction.points import Series
@@ -97,8 +97,8 @@ def answer(
     sentences = [*first, _goal_words(series, goal, found, amount), knee_words, *_shape(series)]
     if counts[-1] > most:
         sentences.append(
-            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on {counted(smallest, 'rank')}, "
-            "each of their ranks would have less than one epoch"
+            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on "
+            f"{format_count(smallest, 'rank')}, each of their ranks would have less than one epoch"
         )
     sentences += [*_doubts(series, model, counts), *_next(series, found, goal)]
     if series.per_node is None:
@@ -131,7 +131,7 @@ def _goal_words(series: Series, goal: Goal, found: Recommendation, amount: float
         if series.quantity == "runtime_s" and amount == 1:
             return told
         return f"{told}. The runtime_s is that of a job of {amount:.10g} x {_time_of(series)} (--amount)"
-    first = counted(smallest, "rank")
+    first = format_count(smallest, "rank")
     told += (
         f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_time_of(series)} (--amount), "
         "which more ranks share"
@@ -139,8 +139,8 @@ def _goal_words(series: Series, goal: Goal, found: Recommendation, amount: float
     if found.pick is not None and found.pick in series.counts:
         time = float(series.points["time"][series.counts == found.pick].iloc[0])
         told += (
-            f" (in their {significant(time, digits=4)} s, {counted(found.pick, 'rank')} do {found.pick / smallest:.4g} "
-            f"x the work of {first})"
+            f" (in their {format_significant(time, digits=4)} s, {format_count(found.pick, 'rank')} do "
+            f"{found.pick / smallest:.4g} x the work of {first})"
         )
     return told
 
@@ -177,9 +177,9 @@ def _mostly_loading(series: Series, amount: float) -> Iterator[str]:
     load, rest = series.loads(series.counts)[0], series.points["time"].iloc[0] * amount
     if load > rest:
         yield (
-            f"is --amount {amount:.10g} meant? On {counted(int(series.counts[0]), 'rank')} this job loads for "
-            f"{significant(load, digits=4)} s and then takes {significant(rest, digits=4)} s ({amount:.10g} x "
-            f"{_time_of(series)}); --amount is the number of steps or epochs of the whole job"
+            f"is --amount {amount:.10g} meant? On {format_count(int(series.counts[0]), 'rank')} this job loads for "
+            f"{format_significant(load, digits=4)} s and then takes {format_significant(rest, digits=4)} s "
+            f"({amount:.10g} x {_time_of(series)}); --amount is the number of steps or epochs of the whole job"
         )
 
 
@@ -226,14 +226,14 @@ def _next(series: Series, found: Recommendation, goal: Goal) -> Iterator[str]:
         return
     if following["narrows_interval_by"] >= LEAST_NARROWING:
         yield (
-            f"next, measure on {counted(int(following['ranks']), 'rank')}: it is expected to narrow the interval of "
-            f"{goal.minimise} by {following['narrows_interval_by']:.0%}"
+            f"next, measure on {format_count(int(following['ranks']), 'rank')}: it is expected to narrow the interval "
+            f"of {goal.minimise} by {following['narrows_interval_by']:.0%}"
         )
         return
     if pick is None:
         yield (
-            f"next, measure on {counted(int(following['ranks']), 'rank')}: no count is recommended, and that shows "
-            "whether another one meets the goal"
+            f"next, measure on {format_count(int(following['ranks']), 'rank')}: no count is recommended, and that "
+            "shows whether another one meets the goal"
         )
         return
     larger = series.counts[series.counts > pick]
@@ -244,8 +244,8 @@ def _next(series: Series, found: Recommendation, goal: Goal) -> Iterator[str]:
     above = advised[advised > pick]
     if len(above):
         yield (
-            f"next, measure on {counted(int(above.min()), 'rank')}: the recommended count is measured, and that shows "
-            "whether more ranks pay"
+            f"next, measure on {format_count(int(above.min()), 'rank')}: the recommended count is measured, and that "
+            "shows whether more ranks pay"
         )
 
 
@@ -257,7 +257,7 @@ def _between(pick: int, larger: int, per_node: float | None) -> str:
     why = f"the recommended count and {larger} ranks, which is worse, are measured"
     if middle == pick:
         return f"no further measurement is advised: {why}"
-    return f"next, measure on {counted(middle, 'rank')}: {why}, and the best one may lie between"
+    return f"next, measure on {format_count(middle, 'rank')}: {why}, and the best one may lie between"
 
 
 def _time_of(series: Series) -> str:
@@ -296,7 +296,7 @@ def _too_few(series: Series, goal: Goal, best: int | None) -> Iterator[str]:
     more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
     if len(counts) > 1:
         yield (
-            f"of the measured counts {told}, {counted(best, 'rank')} suits the goal {goal.name}"
+            f"of the measured counts {told}, {format_count(best, 'rank')} suits the goal {goal.name}"
             if best
             else f"none of the measured counts {told} is known to meet the goal {goal.name}"
         )
@@ -341,8 +341,8 @@ def _doubts(series: Series, model: SeriesModel, counts: Sequence[int]) -> Iterat
     misfit, count = model.misfit()
     if misfit > MISFIT:
         yield (
-            f"the time on {counted(int(count), 'rank')} is {misfit:.0%} from what the other counts predict there: the "
-            "points are noisy, or a limit begins at it"
+            f"the time on {format_count(int(count), 'rank')} is {misfit:.0%} from what the other counts predict "
+            "there: the points are noisy, or a limit begins at it"
         )
     if counts[0] < series.counts[0]:
         yield f"counts below {series.counts[0]:.0f}, the smallest measured one, are shown, and not recommended"
@@ -378,8 +378,8 @@ def _knee_words(knee: tuple[int, float] | None, least: float, farthest: float) -
         return f"knee: not even the first doubling is likely to speed the job up by {1 + least:g}"
     beyond = "; it may lie beyond, where nothing is predicted" if 2 * knee[0] > farthest else ""
     return (
-        f"knee: {counted(knee[0], 'rank')}; every doubling up to it speeds the job up by at least {1 + least:g} with a "
-        f"predicted probability of {share_of_draws(knee[1])}{beyond}"
+        f"knee: {format_count(knee[0], 'rank')}; every doubling up to it speeds the job up by at least {1 + least:g} "
+        f"with a predicted probability of {format_sampled_share(knee[1])}{beyond}"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from study.core import checked
+from study.core import validation
 from study.core.paths import CONFIG
 from study.prediction.simple_fits import power_law, three_terms
 
@@ -35,7 +35,7 @@ Array = np.ndarray
 @functools.cache
 def declared() -> dict[str, Any]:
     """The content of config/prediction/series.yaml; raises `StudyError` if it violates its schema."""
-    return checked.load(FILE, "series")
+    return validation.load_valid_yaml(FILE, "series")
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from study.compare import failed_runs, likeness
-from study.core.wording import counted, significant
-from study.data.samples import samples_per_rank
+from study.core.wording import format_count, format_significant
+from study.data.samples import count_samples_per_rank
 from study.experiment.parameters import PARAMETERS, is_observed
-from study.experiment.study import scaled_batch_size
+from study.experiment.study import scale_batch_size
 from study.records import disturbed, overlap
 from study.records.names import join_records
-from study.records.targets import stopped_early
+from study.records.targets import has_stopped_early
 from study.workloads import command
 
 # Grid keys that are part of a setting, or that number repeats; runs that differ in others are other workloads.
@@ -182,7 +182,7 @@ def failure_kinds(failed: pd.DataFrame) -> str:
 def _reasons() -> Iterator[tuple[str, Any]]:
     yield overlap.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
-    yield "stopped at its target, before its last epoch", stopped_early
+    yield "stopped at its target, before its last epoch", has_stopped_early
     yield "traced, profiled or otherwise observed", lambda run: not is_observed(run, None)
     yield "of an ensemble, whose members do not train together", lambda run: run["ensemble"] > 1
     # Elsewhere busy cores are the normal state of training on CPUs; in the laboratory all hosts share them.
@@ -232,7 +232,8 @@ def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
         if times.max() > (1 + MOST_DIFFERENT) * times.min():
             slowest = group.loc[times.idxmax(), "record"]
             yield (
-                f"{slowest}: took {significant(times.max())} s, another repeat {significant(times.min())} s; more than "
+                f"{slowest}: took {format_significant(times.max())} s, another repeat "
+                f"{format_significant(times.min())} s; more than "
                 f"{MOST_DIFFERENT:.0%} apart, so their mean is uncertain; delete the wrong one's folder to run it again"
             )
 
@@ -243,7 +244,7 @@ def _crowded(runs: pd.DataFrame) -> Iterator[str]:
     if len(crowded):
         counts = ", ".join(map(str, sorted(set(crowded["gpus"].astype(int)))))
         yield (
-            f"{counted(len(crowded), 'run')} on {counts} ranks had fewer cores than ranks x cores_per_rank "
+            f"{format_count(len(crowded), 'run')} on {counts} ranks had fewer cores than ranks x cores_per_rank "
             "(oversubscribed); the predictions take this contention for a cost of more ranks"
         )
 
@@ -361,11 +362,11 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
     total = int(series["epochs"])
     samples = series["samples"]
     if series.get("sharding", "none") != "none":
-        samples = samples_per_rank(int(series["train_samples"]), ranks)
+        samples = count_samples_per_rank(int(series["train_samples"]), ranks)
     work = series.get("work", command.EPOCHS)
     if work != command.EPOCHS:
-        samples = command.samples_of_rank(int(series["train_samples"]), series["scaling"], work, ranks)
-    batch = scaled_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
+        samples = command.count_rank_samples(int(series["train_samples"]), series["scaling"], work, ranks)
+    batch = scale_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
     nodes = rounded_up(ranks, ranks_per_node)
     return {
         **{name: series[name] for name in SERIES},

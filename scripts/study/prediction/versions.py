@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from study.core import checked
+from study.core import validation
 from study.prediction import mechanisms
 
 
@@ -25,7 +25,7 @@ def note(packages: Iterable[str]) -> str | None:
     told = ", ".join(f"{name} {versions}" for name, versions in declared.items())
     return (
         f"measured with {', '.join(outside)}, but the priors hold for {told}: predictions may be off "
-        f"({checked.shown(mechanisms.FILE)}: versions)"
+        f"({validation.shorten_path(mechanisms.FILE)}: versions)"
     )
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from study.core import csv_files, paths
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import earlier_attempts
 from study.experiment.earlier_attempts import KEY
 from study.experiment.run_order import BLOCK
@@ -64,10 +64,10 @@ def further(machine: Mapping[str, Any]) -> int:
     return ON_OWN_HOSTS if "scheduler" not in machine and launchers.get_launcher(dict(machine)).on_own_hosts else 0
 
 
-def announced(most: int) -> str:
-    """What the plan says of further attempts. most: of a block."""
+def describe_further_attempts(most: int) -> str:
+    """The plan's sentence on further attempts of disturbed blocks. most: attempts of a block."""
     return (
-        f"a block with a disturbed run is run again at the end, at most {counted(most, 'time')} ({KEY}; --config "
+        f"a block with a disturbed run is run again at the end, at most {format_count(most, 'time')} ({KEY}; --config "
         f"{KEY}=0 turns it off): a machine that is always busy makes the study take {most + 1} times as long, no more"
     )
 
@@ -87,11 +87,11 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
     if not further(machine):
         return []
     every = list(runs)
-    earlier = earlier_attempts.numbers(every, results)
+    earlier = earlier_attempts.count_earlier_attempts(every, results)
     checked = CheckedRecords(results)
-    found = (_due(block, list(members), results, machine, earlier, checked)
+    due_by_block = (_due(block, list(members), results, machine, earlier, checked)
              for block, members in itertools.groupby(sorted(every, key=BLOCK), key=BLOCK))  # fmt: skip
-    return [again for again in found if again]
+    return [again for again in due_by_block if again]
 
 
 def _due(
@@ -102,14 +102,14 @@ def _due(
     earlier: Mapping[str, int],
     checked: CheckedRecords,
 ) -> Again | None:
-    if not all(Path(paths.outcome(results, run.directory)).exists() for run in runs):
+    if not all(Path(paths.locate_outcome(results, run.directory)).exists() for run in runs):
         return None
     ended = [(run, _record(results, run, checked)) for run in runs]
     whole = [(run, record) for run, record in ended if record and record["status"] == "ok"]
     most = 1 + further(machine)
     why = {
         directory: reasons
-        for directory, reasons in _disturbed(whole, machine).items()
+        for directory, reasons in _find_disturbed(whole, machine).items()
         if 1 + earlier.get(directory, 0) < most
     }
     if not why:
@@ -118,13 +118,13 @@ def _due(
     return Again(block, tuple(run for run, _ in whole), why, attempt, most)
 
 
-def _disturbed(
+def _find_disturbed(
     ended: Iterable[tuple[PlannedRun, Mapping[str, Any]]], machine: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """{directory of a disturbed run: by what}."""
-    told = ((run.directory, disturbance.list_reasons(record["background"], machine.get("disturbance")))
+    """{directory of a disturbed run: the reasons why it counts as disturbed}."""
+    reasons_by_run = ((run.directory, disturbance.list_reasons(record["background"], machine.get("disturbance")))
             for run, record in ended)  # fmt: skip
-    return {directory: reasons for directory, reasons in told if reasons}
+    return {directory: reasons for directory, reasons in reasons_by_run if reasons}
 
 
 def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[str]:
@@ -133,41 +133,41 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
     runs: of the study. results: ``results/<machine>``.
     """
     most, every = 1 + further(machine), list(runs)
-    earlier = earlier_attempts.numbers(every, results) if most > 1 else {}
+    earlier = earlier_attempts.count_earlier_attempts(every, results) if most > 1 else {}
     last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
     checked = CheckedRecords(results)
     ended = [(run, record) for run in last if (record := _record(results, run, checked)) and record["status"] == "ok"]
-    disturbed = _disturbed(ended, machine)
+    disturbed = _find_disturbed(ended, machine)
     if not disturbed:
         return []
     return [
-        f"{counted(len(disturbed), 'run')} of {len(every)} {'is' if len(disturbed) == 1 else 'are'} disturbed in "
+        f"{format_count(len(disturbed), 'run')} of {len(every)} {'is' if len(disturbed) == 1 else 'are'} disturbed in "
         f"attempt {most} too, the last one that {KEY} allows. This attempt counts and stays marked (runs.csv, "
         "disturbed_by). This machine was busy for long: end the other work, delete the folders of these runs and start "
         "again"
     ]
 
 
-def put_aside(directories: Collection[str], results: str | Path, earlier: Mapping[str, int]) -> None:
-    """Move the runs that are about to run again. earlier: of `earlier_attempts.numbers`."""
+def set_aside_attempts(directories: Collection[str], results: str | Path, earlier: Mapping[str, int]) -> None:
+    """Move the folders of runs that are about to run again out of their way. earlier: number of earlier ones."""
     for directory in directories:
-        target = Path(paths.run_folder(Path(results, paths.ATTEMPTS, str(1 + earlier.get(directory, 0))), directory))
+        target = Path(paths.locate_run(Path(results, paths.ATTEMPTS, str(1 + earlier.get(directory, 0))), directory))
         target.parent.mkdir(parents=True, exist_ok=True)
-        Path(paths.run_folder(results, directory)).rename(target)
+        Path(paths.locate_run(results, directory)).rename(target)
 
 
 def lines(blocks: Iterable[Again]) -> list[str]:
     """What is run again, and why: a line per block."""
-    told = []
+    sentences_by_place = []
     for each in blocks:
         named = [f"{directory}: {'; '.join(reasons)}" for directory, reasons in each.why.items()]
         more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        told.append(
+        sentences_by_place.append(
             f"block {each.block} is run again, attempt {each.attempt} of at most {each.most} "
-            f"({counted(len(each.runs), 'run')}), as {counted(len(named), 'run')} of it "
+            f"({format_count(len(each.runs), 'run')}), as {format_count(len(named), 'run')} of it "
             f"{'was' if len(named) == 1 else 'were'} disturbed: {', '.join(named[:MOST_NAMED])}{more}"
         )
-    return told
+    return sentences_by_place
 
 
 def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, float] | None) -> pd.DataFrame:
@@ -177,12 +177,12 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
     file. Raises `StudyError` for a record that cannot be read.
     """
     every, rows = {run.directory: run for run in runs}, list[dict[str, Any]]()
-    for directory, last in earlier_attempts.numbers(every.values(), results).items():
+    for directory, last in earlier_attempts.count_earlier_attempts(every.values(), results).items():
         folders = [Path(results, paths.ATTEMPTS, str(number)) for number in range(1, last + 1)]
-        places = [Path(paths.record(folder, directory)) for folder in (*folders, results)]
+        places = [Path(paths.locate_record(folder, directory)) for folder in (*folders, results)]
         for path in filter(has_ended, places):
             record = current_record(path)
-            told = disturbance.list_reasons(record["background"], limits)
+            reasons = disturbance.list_reasons(record["background"], limits)
             rows.append({
                 "record": str(path.relative_to(results)),
                 "block": record["block"],
@@ -190,7 +190,7 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
                 "counts": path is places[-1],
                 "status": record["status"],
                 "disturbed": disturbance.is_disturbed(record["background"], limits),
-                "disturbed_by": "; ".join(told) or None,
+                "disturbed_by": "; ".join(reasons) or None,
                 "runtime_s": record["runtime_s"],
             })  # fmt: skip
     return pd.DataFrame(rows, columns=list(KINDS))
@@ -204,21 +204,21 @@ def sentences(folder: Path) -> list[str]:
     path = folder / FILE
     if not path.exists():
         return []
-    found = csv_files.read_csv(path, KINDS, may_be_empty=True)
-    told = []
-    for block, rows in found.groupby("block") if len(found) else ():
+    attempts = csv_files.read_csv(path, KINDS, may_be_empty=True)
+    texts = []
+    for block, rows in attempts.groupby("block") if len(attempts) else ():
         earlier = rows[~rows["counts"].astype(bool)]
         disturbed = earlier[earlier["disturbed"].eq(True)]
         why = [f"attempt {row['attempt']} of {Path(row['record']).parent.name}: {row['disturbed_by']}"
                for _, row in disturbed.head(MOST_NAMED).iterrows()]  # fmt: skip
         more = f"; and {len(disturbed) - MOST_NAMED} more" if len(disturbed) > MOST_NAMED else ""
-        again = counted(int(rows["counts"].astype(bool).sum()), "run")
-        told.append(f"Block {block} was run again ({again}), since it was disturbed: {'; '.join(why)}{more}.")
-    return told
+        again = format_count(int(rows["counts"].astype(bool).sum()), "run")
+        texts.append(f"Block {block} was run again ({again}), since it was disturbed: {'; '.join(why)}{more}.")
+    return texts
 
 
 def _record(results: str | Path, run: PlannedRun, checked: CheckedRecords) -> dict[str, Any] | None:
     """A run's record as it is there, by whatever code it was made; None without one that can be read."""
     with contextlib.suppress(StudyError):
-        return checked.read(paths.record(results, run.directory))
+        return checked.read(paths.locate_record(results, run.directory))
     return None

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import json_in, known_json, write_text
+from study.core.files import parse_accepted_json, parse_json_file, write_text
 from study.records import record
 
 FILE = ".checked_records"  # in a machine's results folder
-RUNS = "runs"  # the folder in it, see `study.core.paths.run_folder`
+RUNS = "runs"  # the folder in it, see `study.core.paths.locate_run`
 MOST_BYTES = 10_000_000  # of a note, 150,000 records; above, only those that its last reader has read are kept
 DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -32,7 +32,7 @@ class CheckedRecords:
 
     def __init__(self, folder: str | Path) -> None:
         self._file = Path(folder, FILE)
-        self._noted = _noted(self._file)
+        self._noted = _read_digests(self._file)
         self._passed: set[str] = set()
 
     def __enter__(self) -> CheckedRecords:
@@ -45,16 +45,16 @@ class CheckedRecords:
                 if self._file.stat().st_size > MOST_BYTES:
                     write_text(self._file, _lines(self._passed))
 
-    def known(self, data: bytes) -> dict[str, Any] | None:
+    def find_accepted(self, data: bytes) -> dict[str, Any] | None:
         """The record in a file's bytes, as `record.as_read`, if they have passed before; else None."""
         digest = _digest(data)
         if digest not in self._noted:
             return None
         self._passed.add(digest)
-        return record.completed(known_json(data))
+        return record.complete_parameters(parse_accepted_json(data))
 
-    def passed(self, data: bytes) -> None:
-        """Note bytes that `files.json_in` and `record.as_read` have accepted."""
+    def note_accepted(self, data: bytes) -> None:
+        """Remember bytes that `files.parse_json_file` and `record.as_read` have accepted."""
         self._passed.add(_digest(data))
 
     def read(self, path: str | Path) -> dict[str, Any]:
@@ -63,11 +63,11 @@ class CheckedRecords:
             data = Path(path).read_bytes()
         except OSError:
             return record.read_record(path)  # which says why it cannot be read
-        found = self.known(data)
-        if found is None:
-            found = record.as_read(json_in(data, path), path)
-            self.passed(data)
-        return found
+        content = self.find_accepted(data)
+        if content is None:
+            content = record.as_read(parse_json_file(data, path), path)
+            self.note_accepted(data)
+        return content
 
 
 def note_new(path: Path, made: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ def note_new(path: Path, made: Mapping[str, Any]) -> None:
         return
     with contextlib.suppress(OSError, StudyError):  # what is wrong with it, its first reader says
         data = path.read_bytes()
-        if json_in(data, path) == json.loads(json.dumps(made)):
+        if parse_json_file(data, path) == json.loads(json.dumps(made)):
             _append(path.parents[4] / FILE, [_digest(data)])
 
 
@@ -95,17 +95,17 @@ def _lines(digests: Iterable[str]) -> str:
 
 def _digest(data: bytes) -> str:
     """Of the bytes of a record, and of what has checked them."""
-    return hashlib.sha256(_checked_by() + data).hexdigest()
+    return hashlib.sha256(_compute_checks_digest() + data).hexdigest()
 
 
 @functools.cache
-def _checked_by() -> bytes:
-    """A digest of the code and of the schema by which records are checked."""
+def _compute_checks_digest() -> bytes:
+    """Digest of the code and of the schema by which records are checked."""
     return hashlib.sha256(f"{record.code()} {json.dumps(record.schema(), sort_keys=True)}".encode()).digest()
 
 
-def _noted(file: Path) -> set[str]:
-    """The digests in a note; none in one that is missing or damaged."""
+def _read_digests(file: Path) -> set[str]:
+    """The digests that a note lists; none if it is missing or damaged."""
     try:
         return set(filter(DIGEST.fullmatch, file.read_text(encoding="ascii", errors="replace").split("\n")))
     except OSError:

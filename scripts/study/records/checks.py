@@ -58,48 +58,49 @@ def _ranks_agree(evidence: Evidence) -> str | None:
 
 
 def _gradients_averaged(evidence: Evidence) -> str | None:
-    told = [rank["gradients_averaged"] for rank in evidence.ranks if rank.get("gradients_averaged") is not None]
-    if not told:
+    answers = [rank["gradients_averaged"] for rank in evidence.ranks if rank.get("gradients_averaged") is not None]
+    if not answers:
         return NOT_MADE
-    return None if all(told) else "a rank applied gradients that were not averaged over the ranks"
+    return None if all(answers) else "a rank applied gradients that were not averaged over the ranks"
 
 
 def _weights_finite(evidence: Evidence) -> str | None:
-    told = [rank["weights_finite"] for rank in evidence.ranks if rank.get("weights_finite") is not None]
-    if not told:
+    answers = [rank["weights_finite"] for rank in evidence.ranks if rank.get("weights_finite") is not None]
+    if not answers:
         return NOT_MADE
-    return None if all(told) else "weights or moving statistics are not finite at the end; lower the learning rate"
+    return None if all(answers) else "weights or moving statistics are not finite at the end; lower the learning rate"
 
 
 def _data_complete(evidence: Evidence) -> str | None:
-    known = {file: found["shape"][0] for file, found in evidence.provenance.get("data", {}).items() if "shape" in found}
+    data = evidence.provenance.get("data", {})
+    rows_by_file = {file: facts["shape"][0] for file, facts in data.items() if "shape" in facts}
     loaded = [rank["rows_loaded"] for rank in evidence.ranks if rank.get("rows_loaded")]
-    if not known or not loaded:
+    if not rows_by_file or not loaded:
         return NOT_MADE
     for rows in loaded:
         for file, number in rows.items():
-            if known.get(file, number) != number:
-                return f"{file}: a rank loaded {number} rows, the converted file has {known[file]}"
+            if rows_by_file.get(file, number) != number:
+                return f"{file}: a rank loaded {number} rows, the converted file has {rows_by_file[file]}"
     return None
 
 
 def _own_gpus(evidence: Evidence) -> str | None:
-    told = Counter(rank["gpu"] for rank in evidence.metrics.get("ranks", []) if rank.get("gpu"))
-    if told.total() < 2:
+    ranks_by_gpu = Counter(rank["gpu"] for rank in evidence.metrics.get("ranks", []) if rank.get("gpu"))
+    if ranks_by_gpu.total() < 2:
         return NOT_MADE
     # A command's GPUs follow from a convention; there is energy only if NVML confirms it.
     if PROGRAM in evidence.metrics and evidence.record["power"]["components"]["gpu"]["energy_j"] is None:
         return NOT_MADE
-    gpu, ranks = told.most_common(1)[0]
+    gpu, ranks = ranks_by_gpu.most_common(1)[0]
     if ranks == 1:
         return None
     return (f"{ranks} ranks trained on {gpu}: their node shows fewer GPUs than it has ranks; correct ranks_per_node in "
             "the machine's file, or what its jobs ask for")  # fmt: skip
 
 
-def _isolated(evidence: Evidence) -> str | None:
-    found = evidence.provenance.get("isolation")
-    return NOT_MADE if found is None else "; ".join(found) or None
+def _isolation(evidence: Evidence) -> str | None:
+    isolation = evidence.provenance.get("isolation")
+    return NOT_MADE if isolation is None else "; ".join(isolation) or None
 
 
 def _sensors_plausible(evidence: Evidence) -> str | None:
@@ -116,8 +117,8 @@ def _doubtful_columns(record: Mapping[str, Any]) -> list[str]:
     power = record["power"]
     kinds = [kind for kind, part in power["components"].items() if part.get("doubtful")]
     training = power["phases"].get("train", {}).get("gpu", {}).get("doubtful")
-    found = [name for name, meter in METERED.items() if meter in kinds and not name.startswith(WHOLE_RUN)]
-    return [*found, *(["power_per_gpu_training_w"] if training else [])]
+    columns = [name for name, meter in METERED.items() if meter in kinds and not name.startswith(WHOLE_RUN)]
+    return [*columns, *(["power_per_gpu_training_w"] if training else [])]
 
 
 def _checkpoints_restore(evidence: Evidence) -> str | None:
@@ -128,24 +129,24 @@ def _checkpoints_restore(evidence: Evidence) -> str | None:
 
 
 def _timeline_complete(evidence: Evidence) -> str | None:
-    found = evidence.record["communication"]
-    if not found:
+    communication = evidence.record["communication"]
+    if not communication:
         return NOT_MADE
-    lost = found["dropped_events"] + found["lost_bytes"] / BYTES_PER_EVENT
-    share = lost / (found["events"] + lost) if lost else 0.0
+    lost = communication["dropped_events"] + communication["lost_bytes"] / BYTES_PER_EVENT
+    share = lost / (communication["events"] + lost) if lost else 0.0
     return None if share <= MOST_EVENTS_LOST else f"{share:.1%} of the timeline's events are lost or have no end"
 
 
 def _autotuning_finished(evidence: Evidence) -> str | None:
-    found = evidence.record.get("autotuning")
-    if not found:
+    autotuning = evidence.record.get("autotuning")
+    if not autotuning:
         return NOT_MADE
-    return None if found["is_finished"] else f"Horovod was still trying values after {found['trials']} trials"
+    return None if autotuning["is_finished"] else f"Horovod was still trying values after {autotuning['trials']} trials"
 
 
 def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
-    found = fields.section("communication").fields
-    return [each.column for each in found if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
+    declared = fields.find_section("communication").fields
+    return [each.column for each in declared if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
 
 
 CHECKS = {
@@ -156,7 +157,7 @@ CHECKS = {
         Check("weights_finite", "all weights and moving statistics are finite at the end", _weights_finite),
         Check("data_complete", "each rank loaded as many rows of each file as were converted", _data_complete),
         Check("own_gpus", "each rank trained on a GPU of its own", _own_gpus),
-        Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolated),
+        Check("isolated", "nothing outside the run's definition and the machine's file steered its ranks", _isolation),
         Check("sensors_plausible", "energy counters and power readings can be true", _sensors_plausible,
               _doubtful_columns),
         Check("checkpoints_restore", "a restored checkpoint has the validation loss of its epoch",
@@ -171,15 +172,15 @@ CHECKS = {
 }  # fmt: skip
 
 
-def judged(record: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
+def add_check_results(record: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
     """``record`` with ``checks`` and ``check_reasons``; failed, and without its results, if such a check failed."""
     reasons = {name: check.reason(evidence) for name, check in CHECKS.items()}
-    found = {
+    messages = {
         name: PASSED if reason is None else NOT_MADE if reason == NOT_MADE else FAILED
         for name, reason in reasons.items()
     }
-    failed = {name: reason for name, reason in reasons.items() if found[name] == FAILED}
-    return _with_consequence({**record, "checks": found, "check_reasons": failed})
+    failed = {name: reason for name, reason in reasons.items() if messages[name] == FAILED}
+    return _with_consequence({**record, "checks": messages, "check_reasons": failed})
 
 
 def _with_consequence(record: dict[str, Any]) -> dict[str, Any]:
@@ -194,10 +195,16 @@ def _with_consequence(record: dict[str, Any]) -> dict[str, Any]:
         "message": "; ".join(grave),
         "log": [],
     }
-    return {**record, "status": "failed", "failure": failure, "processes": [], **dict.fromkeys(fields.results())}
+    return {
+        **record,
+        "status": "failed",
+        "failure": failure,
+        "processes": [],
+        **dict.fromkeys(fields.list_result_keys()),
+    }
 
 
-def emptied(record: Mapping[str, Any]) -> list[str]:
+def list_emptied_columns(record: Mapping[str, Any]) -> list[str]:
     """The columns of ``runs.csv`` that are empty because a check of this record failed."""
     columns = [CHECKS[name].columns for name in record["check_reasons"] if name in CHECKS]
     return [name for columns_of in columns if columns_of for name in columns_of(record)]
@@ -206,6 +213,6 @@ def emptied(record: Mapping[str, Any]) -> list[str]:
 def as_text(record: Mapping[str, Any]) -> str:
     """The column ``checks``: failed ones first, with the reason, then those that passed and those not made."""
     order = (FAILED, PASSED, NOT_MADE)
-    found = sorted(record["checks"].items(), key=lambda each: order.index(each[1]))
+    results = sorted(record["checks"].items(), key=lambda each: order.index(each[1]))
     reasons = record["check_reasons"]
-    return "; ".join(f"{name} {what}{f' ({reasons[name]})' if name in reasons else ''}" for name, what in found)
+    return "; ".join(f"{name} {result}{f' ({reasons[name]})' if name in reasons else ''}" for name, result in results)

@@ -54,20 +54,20 @@ def _spans(ranks: Sequence[Mapping[str, Any]], edges: list[dict[str, Any]]) -> d
     By the monotonic clock of the rank's host.
     """
     zeros = phases.compute_zeros_ns(edges)
-    found: dict[int, _Span | None] = {}
+    spans: dict[int, _Span | None] = {}
     for rank in ranks:
         member, zero = rank["member"], zeros.get(rank["host"])
         times = None if zero is None else (member["begun_monotonic_ns"] + zero, member["ended_monotonic_ns"] + zero)
-        found[rank["rank"]] = times
-    return found
+        spans[rank["rank"]] = times
+    return spans
 
 
 def _makespan_s(spans: Sequence[_Span | None]) -> float | None:
     """From the first begin to the last end."""
-    known = [span for span in spans if span is not None]
-    if len(known) < len(spans):
+    measured = [span for span in spans if span is not None]
+    if len(measured) < len(spans):
         return None
-    return (max(ended for _, ended in known) - min(begun for begun, _ in known)) / 1e9
+    return (max(ended for _, ended in measured) - min(begun for begun, _ in measured)) / 1e9
 
 
 def _member(rank: Mapping[str, Any], span: _Span | None) -> dict[str, Any]:

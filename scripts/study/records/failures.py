@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import programs
 
 PLAIN = "error"  # the kind that says no more than that the run failed
@@ -21,4 +21,6 @@ def cause(kind: str, told: Any) -> str:
 
 def run_name(benchmark: str, scaling: str, gpus: int, loader: str) -> str:
     """``nt3, weak scaling, 2 ranks, npy``; without the loader of a command, which has none."""
-    return ", ".join([benchmark, f"{scaling} scaling", counted(gpus, "rank"), *programs.of_others([loader])])
+    return ", ".join(
+        [benchmark, f"{scaling} scaling", format_count(gpus, "rank"), *programs.list_given_values([loader])]
+    )

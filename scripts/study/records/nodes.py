@@ -34,10 +34,10 @@ def hosts_of_ranks(
     """
     listed = [host["hostname"] for host in provenance.get("hosts", [])]
     unseen = unseen_nodes(run)
-    told = [] if unseen else [edge["host"] for edge in sorted(edges, key=lambda edge: edge["rank"])]
+    hosts_of_edges = [] if unseen else [edge["host"] for edge in sorted(edges, key=lambda edge: edge["rank"])]
     own = [provenance["host"]["name"]] if launchers.get_launcher(run.machine).on_own_hosts else []
-    if known := listed or told or own:
-        return {"rank_hosts": list(dict.fromkeys(known)), "hosts_reason": None}
+    if hosts := listed or hosts_of_edges or own:
+        return {"rank_hosts": list(dict.fromkeys(hosts)), "hosts_reason": None}
     none = f"no process had started when the run ended, and {run.machine['launcher']} chose the hosts"
     return {"rank_hosts": None, "hosts_reason": unseen or none}
 

@@ -22,10 +22,10 @@ def mark_overlapping_runs(runs: pd.DataFrame) -> pd.Series:
     known to be beside another. The column ``overlapped`` has what is known of runs that are not among these. Runs that
     began in the very same nanosecond are not two runs.
     """
-    found = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
+    overlaps = runs["overlapped"].eq(True) if "overlapped" in runs else pd.Series(False, index=runs.index)
     if len(runs) < 2 or "started_wall_ns" not in runs:
-        return found
-    at_once = found.to_numpy(copy=True)
+        return overlaps
+    at_once = overlaps.to_numpy(copy=True)
     hosts = _list_hosts_of_runs(runs)
     for host in frozenset().union(*hosts):
         places = [place for place, each in enumerate(hosts) if host in each]
@@ -61,8 +61,8 @@ def _compute_spans(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def has_one_monotonic_clock(runs: pd.DataFrame) -> bool:
     """Whether the order of runs is known by one monotonic clock, which nobody sets."""
-    known = set(MONOTONIC) <= set(runs) and bool(runs[MONOTONIC].notna().all(axis=None))
-    return known and runs["boot_id"].nunique() == 1
+    has_readings = set(MONOTONIC) <= set(runs) and bool(runs[MONOTONIC].notna().all(axis=None))
+    return has_readings and runs["boot_id"].nunique() == 1
 
 
 def _list_hosts_of_runs(runs: pd.DataFrame) -> list[frozenset[str]]:

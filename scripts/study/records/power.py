@@ -11,7 +11,7 @@ from study.instruments.power.readings import MODELLED
 
 COVERED = tuple(phase for phase in PHASES if phase != "startup")  # phases in which power is sampled
 # Columns of power and energy, each measured or modelled as a whole run is: {name: whose meters tell it}.
-METERED = {name: each.meter for name, each in fields.columns().items() if each.meter}
+METERED = {name: each.meter for name, each in fields.list_columns().items() if each.meter}
 OF_POWER = tuple(METERED)
 OF_HOST = tuple(name for name, meter in METERED.items() if meter != "gpu")
 OF_GPU = tuple(name for name, meter in METERED.items() if meter == "gpu")
@@ -30,17 +30,17 @@ def has_no_mean(repeats: pd.DataFrame, measure: str) -> bool:
     return measure in OF_POWER and repeats["power_source"].nunique() > 1
 
 
-def modelled_note(sources: pd.Series, subject: str = "power and energy", verb: str = "are") -> list[str]:
+def note_modelled_power(sources: pd.Series, subject: str = "power and energy", verb: str = "are") -> list[str]:
     """A remark if power is modelled, in all or in some of the shown runs. sources: a column ``power_source``."""
-    shown = set(sources.dropna())
-    if MODELLED not in shown:
+    distinct = set(sources.dropna())
+    if MODELLED not in distinct:
         return []
-    some = "" if shown == {MODELLED} else " of some runs"
+    some = "" if distinct == {MODELLED} else " of some runs"
     return [f"{subject}{some} {verb} modelled from CPU utilisation (power_model), not measured"]
 
 
-def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
-    """The tidy table of runs, in which runs that shared a host have no power and energy of the host and its parts.
+def drop_shared_power(runs: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table of runs, without power and energy of a host for runs that shared it.
 
     A host's meters know no runs. Those of GPUs stay: a GPU is one run's own. runs: with the column ``overlapped``.
     """
@@ -48,13 +48,13 @@ def without_shared(runs: pd.DataFrame) -> pd.DataFrame:
     if not shared.any():
         return runs
     of_host_only = shared & runs["gpu_energy_j"].isna()
-    found = runs.copy()
+    corrected = runs.copy()
     for names, where in ((OF_HOST, shared), (OF_GPU, of_host_only)):
-        for name in found.columns.intersection(names):
-            found[name] = found[name].astype(object).where(~where, None).astype(float)
-    known = found["power_reason"].where(found["power_reason"].notna(), "")
-    told = known.where(known == "", known + "; ") + SHARED
-    return found.assign(power_reason=found["power_reason"].astype(object).mask(shared, told))
+        for name in corrected.columns.intersection(names):
+            corrected[name] = corrected[name].astype(object).where(~where, None).astype(float)
+    reasons = corrected["power_reason"].where(corrected["power_reason"].notna(), "")
+    with_shared = reasons.where(reasons == "", reasons + "; ") + SHARED
+    return corrected.assign(power_reason=corrected["power_reason"].astype(object).mask(shared, with_shared))
 
 
 def power_columns(record: dict[str, Any]) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
     job, window, samples = power["energy_job_j"], power.get("energy_window_s"), None
     if training:
         derived, workload = record["derived"], record["workload"]
-        told = (record.get("program") or {}).get("epochs")  # of a command, which may stop at its target
+        program_epochs = (record.get("program") or {}).get("epochs")  # of a command, which may stop at its target
         ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
-        samples = workload["samples_per_rank"] * ranks * (told or derived["epochs_per_rank"])
+        samples = workload["samples_per_rank"] * ranks * (program_epochs or derived["epochs_per_rank"])
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate
@@ -87,10 +87,10 @@ def _doubt(part: dict[str, Any]) -> str | None:
 
 def _doubts(power: dict[str, Any]) -> list[str]:
     """Why energies are doubtful: of the whole run, and of phases where the whole run's is not."""
-    found = {kind: why for kind, part in power["components"].items() if (why := _doubt(part))}
+    doubts = {kind: why for kind, part in power["components"].items() if (why := _doubt(part))}
     of_phases = [f"phase {phase}: {why}" for phase, parts in power["phases"].items() for kind, part in parts.items()
-                 if kind not in found and (why := _doubt(part))]  # fmt: skip
-    return [*found.values(), *of_phases]
+                 if kind not in doubts and (why := _doubt(part))]  # fmt: skip
+    return [*doubts.values(), *of_phases]
 
 
 def _node_power(record: dict[str, Any]) -> dict[str, float | None]:
@@ -121,12 +121,12 @@ def _whole_run(record: dict[str, Any]) -> dict[str, Any]:
     whole = record["power"]["whole_run"] or {}
     seconds, parts, nodes = whole.get("window_s"), whole.get("components") or {}, record["derived"]["nodes"]
     outside_s = None if seconds is None else record["runtime_s"] - seconds
-    found: dict[str, Any] = {"window_s": seconds, "outside_s": outside_s}
-    found["energy_per_gpu_one_hz_j"] = joules = whole.get("energy_per_gpu_one_hz_j")
-    found["power_per_gpu_one_hz_w"] = None if joules is None or not seconds else joules / seconds
+    window: dict[str, Any] = {"window_s": seconds, "outside_s": outside_s}
+    window["energy_per_gpu_one_hz_j"] = joules = whole.get("energy_per_gpu_one_hz_j")
+    window["power_per_gpu_one_hz_w"] = None if joules is None or not seconds else joules / seconds
     for kind in ("node", "cpu", "memory"):
-        found[f"{kind}_power_w"] = _watts(parts[kind], nodes, seconds) if parts else None
-    found["node_energy_j"] = parts["node"]["energy_j"] if parts else None
+        window[f"{kind}_power_w"] = _watts(parts[kind], nodes, seconds) if parts else None
+    window["node_energy_j"] = parts["node"]["energy_j"] if parts else None
     reason = whole["reason"] if whole else record["power"]["reason"]
-    found["power_reason"] = reason if joules is None else None
-    return {f"{WHOLE_RUN}{name}": value for name, value in found.items()}
+    window["power_reason"] = reason if joules is None else None
+    return {f"{WHOLE_RUN}{name}": value for name, value in window.items()}

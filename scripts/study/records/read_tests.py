@@ -26,19 +26,19 @@ def file(results: str | Path) -> Path:
     return Path(results) / "storage.csv"
 
 
-def beside(runs: pd.DataFrame, results: Path) -> pd.DataFrame:
+def add_read_tests(runs: pd.DataFrame, results: Path) -> pd.DataFrame:
     """``runs`` with `COLUMNS`: means in 10^9 bytes per second with 95 % intervals, or ``read_test_reason``.
 
     runs: with the column ``storage``.
     """
-    measured = _measured(results)
-    missing = f"no read test yet: python scripts/read_storage.py --machine {paths.machine_of(results)}"
+    measured = _summarize_storages(results)
+    missing = f"no read test yet: python scripts/read_storage.py --machine {paths.find_machine_name(results)}"
     rows = [measured.get(storage, {"read_test_reason": missing}) for storage in runs["storage"]]
     return runs.join(pd.DataFrame(rows, columns=COLUMNS, index=runs.index))
 
 
-def _measured(results: Path) -> dict[str, dict[str, Any]]:
-    """`COLUMNS` by storage."""
+def _summarize_storages(results: Path) -> dict[str, dict[str, Any]]:
+    """{storage: its values of `COLUMNS`}."""
     if not file(results).exists():
         return {}
     reads = read_csv(file(results), KINDS)
@@ -46,10 +46,10 @@ def _measured(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def _summary(reads: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {"read_test_tool": "; ".join(reads["tool"].unique())}
+    values: dict[str, Any] = {"read_test_tool": "; ".join(reads["tool"].unique())}
     for cache in ("cold", "warm"):
         name = f"read_test_{cache}"
         sample = summarize(reads.loc[reads["page_cache"] == cache, "gb_per_s"])
-        found[f"{name}_gb_per_s"], found[f"{name}_ci95_gb_per_s"] = sample.mean, sample.ci95
-    found["read_test_reason"] = "; ".join(reads["reason"].dropna().unique()) or None
-    return found
+        values[f"{name}_gb_per_s"], values[f"{name}_ci95_gb_per_s"] = sample.mean, sample.ci95
+    values["read_test_reason"] = "; ".join(reads["reason"].dropna().unique()) or None
+    return values

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.communication import placement, roles
-from study.core import checked, code_version, fields
-from study.core.cores import worth
+from study.communication import roles
+from study.core import code_version, fields, validation
+from study.core.cores import compute_usable_cores
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
-from study.core.files import last_change_ns, number_or_none, read_json, sha256
+from study.core.files import read_json, read_last_change_ns, sha256, to_finite_or_none
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, disturbance, operations, phases, profiler
@@ -37,22 +37,22 @@ CPU_LIMITED = 0.9
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 # Of the record's `reading`, and what they are in metrics.json and in runs.csv.
-READING = {each.name: str(each.column) for each in fields.section("reading").fields}
+READING = {each.name: str(each.column) for each in fields.find_section("reading").fields}
 OF_COPIES = ("staged", "node", "node_storage")  # those that a run without copies on its nodes does not have
 
 
 @functools.cache
 def code() -> str:
     """The digest of the code that makes records."""
-    return code_version.digest("study.records.renewal")
+    return code_version.digest_code("study.records.renewal")
 
 
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of a record, from the declarations of its fields and of the grid keys."""
-    found = fields.record_schema()
-    found["properties"]["parameters"] = schemas.record_parameters()
-    return found
+    declared = fields.build_record_schema()
+    declared["properties"]["parameters"] = schemas.build_record_schema()
+    return declared
 
 
 def _system(provenance: dict[str, Any]) -> str:
@@ -70,7 +70,7 @@ def _hardware(run: RunDefinition, provenance: dict[str, Any]) -> str | None:
     if launchers.get_launcher(run.machine).from_a_service_node:
         return None
     hosts = provenance.get("hosts") or [provenance["host"]]
-    kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {worth(host):g} cores" for host in hosts)
+    kinds = dict.fromkeys(f"{host.get('cpu') or 'unknown CPU'}, {compute_usable_cores(host):g} cores" for host in hosts)
     names = [gpu["name"] for gpu in (provenance.get("gpus") or {}).get("found") or ()]
     return "; ".join([*sorted(kinds), *(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))])
 
@@ -87,20 +87,22 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         StudyError: a file of the run is missing or was changed.
     """
     folder = Path(folder)
-    outcome = checked.load_json(folder / "outcome.json", "outcome")
+    outcome = validation.load_valid_json(folder / "outcome.json", "outcome")
     verify(folder, outcome["files"])
     run = _definition(folder)
-    checked.check(identity.filled(run.parameters), schemas.record_parameters(), f"{folder / 'run.yaml'}: parameters")
-    provenance = checked.load_json(folder / "provenance.json", "provenance")
+    validation.validate(
+        identity.fill_defaults(run.parameters), schemas.build_record_schema(), f"{folder / 'run.yaml'}: parameters"
+    )
+    provenance = validation.load_valid_json(folder / "provenance.json", "provenance")
     ok = outcome["status"] == "ok"
-    metrics = checked.load_json(folder / "metrics.json", "metrics") if ok else {}
+    metrics = validation.load_valid_json(folder / "metrics.json", fields.metrics_schema()) if ok else {}
     history = _history(folder, run, metrics) if ok else None
     edges = phases.read_edges(folder / "phases.jsonl")
     record = {
         "schema_version": SCHEMA_VERSION,
         "machine": run.machine["name"],
         "memory_mode": run.machine.get("memory_mode") or NO_MODE,
-        "parameters": identity.filled(run.parameters),
+        "parameters": identity.fill_defaults(run.parameters),
         "derived": vars(run.derived),
         "block": run["repeat"],
         "attempt": run.attempt,
@@ -121,7 +123,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
-        "autotuning": autotuning.summary(folder),
+        "autotuning": autotuning.summarize_log(folder),
         "ensemble": ensemble.section(metrics, edges) if ok else None,
         "memory": _memory(run, metrics) if ok else None,
         "power": _power(folder, run, edges),
@@ -139,7 +141,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
             "git_dirty": provenance["git"]["dirty"],
             "packages": provenance["packages"],
             "host": provenance["host"]["name"],
-            "oversubscribed": _oversubscribed(run, provenance, metrics),
+            "oversubscribed": _is_oversubscribed(run, provenance, metrics),
             "timed_alone": (provenance.get("timed_alone") or {}).get("held"),
             "cpu_quota_cores": provenance["host"].get("cpu_quota_cores"),
             "system": _system(provenance),
@@ -147,7 +149,9 @@ def make_record(folder: str | Path) -> dict[str, Any]:
             "started_wall_ns": outcome["started_wall_ns"],
             "started_monotonic_ns": outcome["started_monotonic_ns"],
             "boot_id": outcome["boot_id"] or provenance["host"].get("boot_id"),
-            "data_checksum": identity.fingerprint({file: each["source"] for file, each in provenance["data"].items()}),
+            "data_checksum": identity.compute_fingerprint(
+                {file: each["source"] for file, each in provenance["data"].items()}
+            ),
             "session": provenance["session"],
             "steering": provenance["steering"],
         },
@@ -159,8 +163,8 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "job_options": (provenance.get("job") or {}).get("options"),
         "files": outcome["files"] | {name: sha256(folder / name) for name in DERIVED if (folder / name).exists()},
     }
-    record = checks.judged(record, checks.Evidence(record, metrics, provenance))
-    checked.check(record, schema(), f"the record of {folder}")  # of one record, faster than compiling its schema
+    record = checks.add_check_results(record, checks.Evidence(record, metrics, provenance))
+    validation.validate(record, schema(), f"the record of {folder}")  # of one record, faster than compiling its schema
     return record
 
 
@@ -178,12 +182,12 @@ def as_read(record: Any, path: str | Path) -> dict[str, Any]:
             "folder, from which it is made again"
         )
     _check_read(record, str(path))
-    return completed(record)
+    return complete_parameters(record)
 
 
-def completed(record: dict[str, Any]) -> dict[str, Any]:
+def complete_parameters(record: dict[str, Any]) -> dict[str, Any]:
     """A record that fits the schema, with the defaults of the parameters that it lacks."""
-    return {**record, "parameters": identity.filled(record["parameters"])}
+    return {**record, "parameters": identity.fill_defaults(record["parameters"])}
 
 
 @functools.cache
@@ -204,12 +208,12 @@ def _fits() -> Callable[[Any], bool]:
 
 
 def _check_read(record: dict[str, Any], where: str) -> None:
-    """Raise `StudyError` for a record that violates the schema; the message is of `checked.check`.
+    """Raise `StudyError` for a record that violates the schema; the message is of `validation.validate`.
 
     `files.read_json` has read it, which refuses numbers that JSON does not have.
     """
     if not _fits()(record):
-        checked.check(record, schema(), where)
+        validation.validate(record, schema(), where)
 
 
 def _definition(folder: Path) -> RunDefinition:
@@ -226,10 +230,10 @@ def verify(folder: Path, files: dict[str, str], since_ns: int | None = None) -> 
     since_ns: files that were last written before this time (ns since 1970) are taken to be unchanged; None for none.
     """
     place = str(folder)
-    for name, known in files.items():
+    for name, checksum in files.items():
         path = f"{place}/{name}"  # a text: of thousands of runs, making a Path takes longer than looking at its file
         try:
-            was_changed = (since_ns is None or last_change_ns(path) >= since_ns) and sha256(path) != known
+            was_changed = (since_ns is None or read_last_change_ns(path) >= since_ns) and sha256(path) != checksum
         except (OSError, ValueError):  # ValueError: a null character
             if (folder / name).exists():
                 raise
@@ -274,9 +278,9 @@ def _history(folder: Path, run: RunDefinition, metrics: dict[str, Any]) -> Colum
 
 
 def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path, again: str) -> None:
-    expected, found = list(range(1, trained + 1)), history["epoch"].tolist()
-    if found != expected:
-        raise StudyError(f"{path}: epochs {found}, expected 1 to {expected[-1]}; {again}")
+    expected, numbers = list(range(1, trained + 1)), history["epoch"].tolist()
+    if numbers != expected:
+        raise StudyError(f"{path}: epochs {numbers}, expected 1 to {expected[-1]}; {again}")
     times = [history[name] for name in ("time_s", "steps_s")]
     no_rate = np.isnan(history["learning_rate"]).any() and not command.is_command(run.benchmark)  # it need not tell it
     if not all((each > 0).all() for each in times) or no_rate:
@@ -298,8 +302,8 @@ def _calibration(folder: Path) -> dict[str, Any] | None:
     path, of_record = folder / calibration.FILE, schema()["properties"]["calibration"]
     if not path.exists():
         return None
-    found = checked.load_json(path, {**of_record, "additionalProperties": True})
-    return {name: found[name] for name in of_record["required"]}
+    content = validation.load_valid_json(path, {**of_record, "additionalProperties": True})
+    return {name: content[name] for name in of_record["required"]}
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:
@@ -328,11 +332,11 @@ def _training_or_told(run: RunDefinition, history: Columns | None, metrics: dict
     Epochs are measured for the whole run; a pattern has the last number that the program printed.
     """
     patterns = metrics.get("program", {}).get("metrics", {})
-    told = {name: value for name, value in patterns.items() if name in command.OF_TRAINING and value is not None}
+    values = {name: value for name, value in patterns.items() if name in command.OF_TRAINING and value is not None}
     if history is not None and _has_epochs(run, metrics):
         return _training(run, history, metrics)
-    nothing = {each.name: None for each in fields.section("training").fields if not each.derived}
-    return nothing | told if told else None
+    nothing = {each.name: None for each in fields.find_section("training").fields if not each.derived}
+    return nothing | values if values else None
 
 
 def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -346,8 +350,8 @@ def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> 
         "time_per_epoch_s": times.mean(),
         "time_per_epoch_steady_s": np.median(times[1:]) if len(times) > 1 else None,
         "throughput_samples_per_s": _throughput(run, times, metrics),
-        "learning_rate_used": number_or_none(history["learning_rate"][-1]),
-        **_of_steps(run, history, metrics),
+        "learning_rate_used": to_finite_or_none(history["learning_rate"][-1]),
+        **_summarize_steps(run, history, metrics),
         "first_epoch_excess_s": _first_epoch_excess(history),
         **_compute_per_step(metrics),
         **_step_times(metrics),
@@ -367,21 +371,21 @@ def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]
     return samples * run.ranks / max(rank["member"]["epochs_s"] for rank in metrics["ranks"])
 
 
-def _of_steps(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
+def _summarize_steps(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
     """Steps of an epoch, and times without validation: medians over the epochs after the first.
 
     A program whose batch size is not known makes an unknown number of steps; a pattern may tell the time of one.
     """
     seconds = np.median(history["steps_s"][1:] if history.rows > 1 else history["steps_s"])
     if not _knows_steps(run):
-        told = metrics["program"]["metrics"].get("time_per_step_s")
-        return {"epoch_steps_s": seconds, "time_per_step_s": told, "steps_per_epoch": None}
+        step_s = metrics["program"]["metrics"].get("time_per_step_s")
+        return {"epoch_steps_s": seconds, "time_per_step_s": step_s, "steps_per_epoch": None}
     steps = _steps(run, metrics)
     return {"epoch_steps_s": seconds, "time_per_step_s": seconds / steps, "steps_per_epoch": steps}
 
 
 def _knows_steps(run: RunDefinition) -> bool:
-    return not command.is_command(run.benchmark) or command.knows_batch(run.benchmark, run["batch_size"])
+    return not command.is_command(run.benchmark) or command.is_batch_known(run.benchmark, run["batch_size"])
 
 
 def _first_epoch_excess(history: Columns) -> float | None:
@@ -394,17 +398,17 @@ def _first_epoch_excess(history: Columns) -> float | None:
 def _compute_per_step(metrics: dict[str, Any]) -> dict[str, float | None]:
     """A rank's time from its batch to its own gradients: of the slowest and the fastest rank; None if not measured."""
     seconds = [rank.get("compute_per_step_s") for rank in metrics["ranks"]]
-    known = [] if None in seconds else seconds
+    measured = [] if None in seconds else seconds
     return {
-        "compute_per_step_slowest_s": max(known, default=None),
-        "compute_per_step_fastest_s": min(known, default=None),
+        "compute_per_step_slowest_s": max(measured, default=None),
+        "compute_per_step_fastest_s": min(measured, default=None),
     }
 
 
 def _step_times(metrics: dict[str, Any]) -> dict[str, float | None]:
     """Median, 95th percentile and jitter of rank 0's steps; None if they are not measured."""
-    found = metrics["ranks"][0].get("step_times") or {}
-    return {f"step_time_{name}": found.get(name) for name in ("median_s", "p95_s", "jitter")}
+    step_times = metrics["ranks"][0].get("step_times") or {}
+    return {f"step_time_{name}": step_times.get(name) for name in ("median_s", "p95_s", "jitter")}
 
 
 def _input_waits(metrics: dict[str, Any]) -> list[float | None]:
@@ -434,7 +438,7 @@ def _quality(history: Columns, metrics: dict[str, Any]) -> dict[str, float | Non
         values |= {**own, f"test_{name}": tested}
     patterns = metrics.get("program", {}).get("metrics", {})
     values |= {name: value for name, value in patterns.items() if name not in command.OF_TRAINING}
-    return {name: number_or_none(value) for name, value in values.items()}
+    return {name: to_finite_or_none(value) for name, value in values.items()}
 
 
 def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:
@@ -447,8 +451,8 @@ def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
 
     A process that loads no files has no such value, and no process of a run without copies has those of copies.
     """
-    found = {name: [each[key] for each in _all(metrics) if key in each] for name, key in READING.items()}
-    return {name: _sum(sizes) if sizes or name not in OF_COPIES else None for name, sizes in found.items()}
+    sizes_by_name = {name: [each[key] for each in _all(metrics) if key in each] for name, key in READING.items()}
+    return {name: _sum(sizes) if sizes or name not in OF_COPIES else None for name, sizes in sizes_by_name.items()}
 
 
 def _processes(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]]:
@@ -538,14 +542,14 @@ def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, 
     """What is of a command only; None for our own training."""
     if not command.is_command(run.benchmark):
         return None
-    told, unseen = metrics["program"], unseen_nodes(run)
-    whys = [told["reason"], _no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, told)]
+    program, unseen = metrics["program"], unseen_nodes(run)
+    whys = [program["reason"], _no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, program)]
     whys.append(_no_memory(metrics))
     return {
-        "cpu_time_s": None if unseen else told["cpu_s"],
-        "events": told["events"],
-        "epochs": told["epochs"],
-        "rank": told["rank"],
+        "cpu_time_s": None if unseen else program["cpu_s"],
+        "events": program["events"],
+        "epochs": program["epochs"],
+        "rank": program["rank"],
         "reason": "; ".join(filter(None, whys)) or None,
     }
 
@@ -578,18 +582,20 @@ def _no_memory(metrics: Mapping[str, Any]) -> str | None:
 
 def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
     """That a program told another number of samples than its benchmark's file, or None: one of both is wrong."""
-    told, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
-    if told == declared:
+    count, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
+    if count == declared:
         return None
-    return f"train_samples: the program reported {told}, which is used; the benchmark's file says {declared} (workload)"
+    return (
+        f"train_samples: the program reported {count}, which is used; the benchmark's file says {declared} (workload)"
+    )
 
 
 def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:
     """The record's ``memory``; None where that of some process is not known, or of one of several nodes only."""
     if unseen_nodes(run):
         return None
-    found = [each["peak_memory_mb"] for each in _all(metrics)]
-    return None if None in found else {"peak_memory_mb": max(found)}
+    peaks = [each["peak_memory_mb"] for each in _all(metrics)]
+    return None if None in peaks else {"peak_memory_mb": max(peaks)}
 
 
 def _power(folder: Path, run: RunDefinition, edges: list[dict[str, Any]]) -> dict[str, Any]:
@@ -614,14 +620,14 @@ def _ranks_agree(metrics: dict[str, Any]) -> bool | None:
     """Whether all ranks ended with the same weights; None where they lie on servers only, and of an ensemble."""
     if "member" in metrics["ranks"][0]:
         return None
-    found = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
-    return None if None in found else len(found) == 1
+    checksums = {rank["final_weights_crc32"] for rank in metrics["ranks"]}
+    return None if None in checksums else len(checksums) == 1
 
 
-def _oversubscribed(
+def _is_oversubscribed(
     run: RunDefinition, provenance: dict[str, Any], metrics: Mapping[str, Any] = MappingProxyType({})
 ) -> bool:
-    """Whether the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
+    """True if the ranks of a node, a chief and servers among them, had fewer cores than the machine's file specifies.
 
     Or fewer than they have threads. Cores are physical ones, and at most as many as the quota is worth.
 
@@ -633,12 +639,12 @@ def _oversubscribed(
     if launchers.get_launcher(run.machine).from_a_service_node or any(cores > each for each in own):
         return any(cores > each for each in own)
     if hosts := provenance.get("hosts"):
-        on = Counter(placement.hosts_of(run))
+        on = Counter(roles.list_hosts(run))
         processes_at: Counter[str] = Counter()
         for host in hosts:
             processes_at[host["boot_id"]] += on[host["name"]]
-        return any(processes_at[host["boot_id"]] * cores > worth(host) for host in hosts)
-    has_others = roles.strategy_of(run) == PARAMETER_SERVER and launchers.get_launcher(run.machine).on_own_hosts
+        return any(processes_at[host["boot_id"]] * cores > compute_usable_cores(host) for host in hosts)
+    has_others = roles.get_strategy(run) == PARAMETER_SERVER and launchers.get_launcher(run.machine).on_own_hosts
     others = 1 + run["servers"] if has_others else 0  # elsewhere each process has a rank's place
     ranks = min(run.ranks, run.machine["ranks_per_node"]) + others
-    return ranks * cores > worth(provenance["host"])
+    return ranks * cores > compute_usable_cores(provenance["host"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import json_in, read_json, write_json, write_sealed, written_aside
+from study.core.files import parse_json_file, read_json, write_aside, write_json, write_sealed
 from study.experiment.definition import RunDefinition
 from study.instruments.timeline import read_communication
 from study.records import record
@@ -30,21 +30,21 @@ def make(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     if RunDefinition.read(folder / "run.yaml")["trace"]:
         summarize_timeline(folder)
-    made = record.make_record(folder)
+    made_record = record.make_record(folder)
     with contextlib.suppress(OSError):
-        write_sealed(folder / FILE, made)
-        note_new(folder / FILE, made)
-    return made
+        write_sealed(folder / FILE, made_record)
+        note_new(folder / FILE, made_record)
+    return made_record
 
 
 def summarize_timeline(folder: str | Path) -> None:
     """Write the summary of a traced run's timeline and its activity over time; raises `StudyError` as `make`."""
-    found = read_communication(folder)
+    communication = read_communication(folder)
     summary, activity = (Path(folder) / name for name in record.DERIVED)
     with contextlib.suppress(OSError):
-        with written_aside(activity) as aside:
-            found.activity.to_csv(aside, index=False)
-        write_json(summary, found.summary)
+        with write_aside(activity) as aside:
+            communication.activity.to_csv(aside, index=False)
+        write_json(summary, communication.summary)
 
 
 def has_ended(path: str | Path) -> bool:
@@ -70,29 +70,29 @@ def current_record(path: str | Path, checked: CheckedRecords | None = None) -> d
         with contextlib.suppress(OSError):  # a missing one is made, and one that cannot be read is refused below
             data = path.read_bytes()
     if checked is not None and data is not None:
-        known = checked.known(data)
-        if known is not None and (_made_by(known) == record.code() or not (path.parent / OUTCOME).exists()):
-            return known
+        accepted = checked.find_accepted(data)
+        if accepted and (_read_record_code(accepted) == record.code() or not (path.parent / OUTCOME).exists()):
+            return accepted
     content, was_made = _update(path, data)
-    found = record.as_read(content, path)
+    stored = record.as_read(content, path)
     if checked is not None and data is not None and not was_made:
-        checked.passed(data)
-    return found
+        checked.note_accepted(data)
+    return stored
 
 
 def _update(path: Path, data: bytes | None = None) -> tuple[Any, bool]:
     """The content of a record, and whether it was made again. data: the record's bytes, if they were read already."""
     is_with_run = (path.parent / OUTCOME).exists()
     if data is not None:
-        content = json_in(data, path)
+        content = parse_json_file(data, path)
     else:
         content = None if is_with_run and not path.exists() else read_json(path)
-    if not is_with_run or (content is not None and _made_by(content) == record.code()):
+    if not is_with_run or (content is not None and _read_record_code(content) == record.code()):
         return content, False
     return json.loads(json.dumps(make(path.parent))), True  # as it is in the file
 
 
-def _made_by(content: Any) -> str | None:
+def _read_record_code(content: Any) -> str | None:
     provenance = content.get("provenance") if isinstance(content, dict) else None
     return provenance.get("record_code") if isinstance(provenance, dict) else None
 
@@ -113,14 +113,14 @@ def update(paths: Iterable[str | Path]) -> int:
 
     A record with a wrong file does not keep the others from being made; what reads it refuses it.
     """
-    every, made, told_s = list(paths), 0, time.monotonic()
+    every, number_made, told_s = list(paths), 0, time.monotonic()
     for number, path in enumerate(every, 1):
         with contextlib.suppress(StudyError):
-            made += _update(Path(path))[1]
+            number_made += _update(Path(path))[1]
         if time.monotonic() - told_s > PROGRESS_S:
             print(f"{number} of {len(every)} records are of this version of the code", file=sys.stderr)
             told_s = time.monotonic()
-    return made
+    return number_made
 
 
 def restore(paths: Iterable[str | Path]) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from study.core import checked, paths
+from study.core import paths, validation
 from study.core.errors import StudyError
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments.heartbeats import LONGEST_INTERVAL_S
@@ -18,15 +18,15 @@ SILENT_S = 3 * LONGEST_INTERVAL_S  # without a heartbeat: a run that makes progr
 Found = tuple[PlannedRun, str, str]  # a run, its state, and details for a reader
 
 
-def of_runs(runs: Iterable[PlannedRun], results: str) -> list[Found]:
-    """The state of each run. results: of the machine, ``results/<machine>``."""
+def list_states(runs: Iterable[PlannedRun], results: str) -> list[Found]:
+    """The state of each run, in their order. results: of the machine, ``results/<machine>``."""
     checked_before = CheckedRecords(results)
-    return [(run, *state(Path(paths.run_folder(results, run.directory)), checked_before)) for run in runs]
+    return [(run, *state(Path(paths.locate_run(results, run.directory)), checked_before)) for run in runs]
 
 
 def loads_done(loading: Iterable[LoadingMeasurement], results: str) -> int:
     """How many of the loading measurements are there."""
-    return sum(Path(paths.loading(results, each.directory)).exists() for each in loading)
+    return sum(Path(paths.locate_loading(results, each.directory)).exists() for each in loading)
 
 
 def state(folder: Path, checked_before: CheckedRecords | None = None) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def state(folder: Path, checked_before: CheckedRecords | None = None) -> tuple[s
         record = folder / "record.json"  # made from the outcome; it also has what the run's checks found
         is_made = record.exists() and record.stat().st_mtime >= outcome.stat().st_mtime
         read = checked_before.read if checked_before else read_record
-        ended = read(record) if is_made else checked.load_json(outcome, "outcome")
+        ended = read(record) if is_made else validation.load_valid_json(outcome, "outcome")
         if ended["status"] == "ok":
             return "done", ""
         failure = ended["failure"]
@@ -63,7 +63,7 @@ def state(folder: Path, checked_before: CheckedRecords | None = None) -> tuple[s
 def hosts(folder: Path) -> str:
     """The hosts of a run on a machine that lists hosts; else an empty text."""
     try:
-        facts = checked.load_json(folder / "provenance.json", "provenance")
+        facts = validation.load_valid_json(folder / "provenance.json", "provenance")
     except StudyError:  # not written yet
         return ""
     return ", ".join(host["name"] for host in facts.get("hosts", []))

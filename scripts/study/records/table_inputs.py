@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from study.core import code_version, fields, paths
-from study.core.csv_files import stacked
+from study.core.csv_files import stack_tables
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
@@ -29,13 +29,14 @@ def elsewhere(study: Study, results: Path) -> dict[str, list[PlannedRun]]:
 
     Raises `StudyError` if a file of such a study or its machine is broken.
     """
-    found: dict[str, list[PlannedRun]] = {}
-    for each in study.elsewhere(paths.machine_of(results)):
-        done, _ = tidy.recorded(
-            load_study(each.study, machine.load(each.machine)).runs, paths.beside(results, each.machine)
+    runs_by_machine: dict[str, list[PlannedRun]] = {}
+    for each in study.select_elsewhere(paths.find_machine_name(results)):
+        ended, _ = tidy.split_ended_runs(
+            load_study(each.study, machine.load(each.machine)).runs, paths.locate_other_machine(results, each.machine)
         )
-        found[each.machine] = list({run.directory: run for run in (*found.get(each.machine, []), *done)}.values())
-    return found
+        earlier = runs_by_machine.get(each.machine, [])
+        runs_by_machine[each.machine] = list({run.directory: run for run in (*earlier, *ended)}.values())
+    return runs_by_machine
 
 
 def gather(
@@ -63,40 +64,42 @@ def gather(
         StudyError: a record is missing or broken, or a file of a run was changed after its record was made.
     """
     frames = [_runs(filter(uses, study.runs), results, reads_targets)]
-    for name, found in elsewhere(study, results).items() if reads_further else ():
-        folder = paths.beside(results, name)
-        frame = _runs(filter(uses, found), folder, reads_targets)
+    for name, table in elsewhere(study, results).items() if reads_further else ():
+        folder = paths.locate_other_machine(results, name)
+        frame = _runs(filter(uses, table), folder, reads_targets)
         if len(frame):
             frames.append(frame.assign(record=f"{os.path.relpath(folder, results)}/" + frame["record"]))
-    runs = frames[0] if len(frames) == 1 else stacked(frames)
-    files = [paths.loading(results, measurement.directory) for measurement in study.loading if uses_loading]
-    loading = tidy.loading_frame(files, code_version.loading_code(), results)
-    found = tidy.typed(runs) if len(runs) else pd.DataFrame()
+    runs = frames[0] if len(frames) == 1 else stack_tables(frames)
+    files = [paths.locate_loading(results, measurement.directory) for measurement in study.loading if uses_loading]
+    loading = tidy.loading_frame(files, code_version.digest_loading_code(), results)
+    table = tidy.set_column_types(runs) if len(runs) else pd.DataFrame()
     if reads_storage:
-        found = read_tests.beside(found, results)
-    return found, tidy.typed(loading, fields.columns(fields.OF_LOADS)) if len(loading) else pd.DataFrame()
+        table = read_tests.add_read_tests(table, results)
+    return table, tidy.set_column_types(loading, fields.list_columns(fields.LOAD_FILES)) if len(
+        loading
+    ) else pd.DataFrame()
 
 
-def beside_records(
+def collect_other_inputs(
     runs: Iterable[PlannedRun],
     loading: Collection[LoadingMeasurement],
     machine_settings: Mapping[str, Any],
     further: Elsewhere = NOWHERE,
 ) -> dict[str, Any]:
-    """What the rows of runs and loads have beside their records; if it changes, they are made anew.
+    """Inputs of the tidy tables besides the records; if one changes, the tables are made anew.
 
     That is: which code is current, which runs may fail, the machine's peak, the target qualities.
     """
-    others = {name: _beside(each, machine.load(name)) for name, each in further.items()}
+    others = {name: _collect_of_machine(each, machine.load(name)) for name, each in further.items()}
     return {
-        **_beside(runs, machine_settings),
+        **_collect_of_machine(runs, machine_settings),
         **({"further": others} if others else {}),
-        "loading_code": code_version.loading_code() if loading else None,
+        "loading_code": code_version.digest_loading_code() if loading else None,
     }
 
 
-def _beside(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`beside_records` of one machine's runs."""
+def _collect_of_machine(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`collect_other_inputs` of one machine's runs."""
     used = list(runs)
     arms = {run.directory: tidy.arms_text(run) for run in used if run.arms}
     return {
@@ -116,6 +119,6 @@ def _peak(machine_settings: Mapping[str, Any]) -> utilisation.Peak:
 def _runs(runs: Iterable[PlannedRun], results: Path, reads_targets: bool) -> pd.DataFrame:
     """The tidy table of these runs of one machine."""
     used = list(runs)
-    on = machine.load(paths.machine_of(results))
+    on = machine.load(paths.find_machine_name(results))
     code, limits = tidy.current_code(used, on), on.get("disturbance")
     return tidy.runs_frame(used, code, results, _peak(on), False, limits, reads_targets)

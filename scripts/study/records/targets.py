@@ -13,7 +13,7 @@ from typing import Any
 from study.core import fields
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
-from study.core.files import number_or_none
+from study.core.files import to_finite_or_none
 from study.core.lazy import pandas as pd
 from study.experiment.definition import RunDefinition
 from study.experiment.target import Target
@@ -23,8 +23,8 @@ from study.records.nodes import unseen_nodes
 
 WAS_SET = "a clock was set"
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "begin_monotonic_ns": WHOLE}  # columns of history.csv
-COLUMNS = tuple(each.name for each in fields.section("Target quality").fields)
-MEASURES = tuple(name for name in COLUMNS if fields.columns()[name].measure)
+COLUMNS = tuple(each.name for each in fields.find_section("Target quality").fields)
+MEASURES = tuple(name for name in COLUMNS if fields.list_columns()[name].measure)
 
 
 @dataclass(frozen=True)
@@ -60,39 +60,39 @@ def to_target(folder: Path, record: dict[str, Any], target: Target | None) -> di
         return row | {"target_reason": f"no validation: history.csv has no {target.column}"}
     reached = _first_epoch(history, target)
     if reached is None:
-        best = number_or_none(target.best(history[target.column]))
-        told = "is not finite" if best is None else f"is {best:.4g} at best"
-        why = f"not reached: {target.quantity} {told} in {history.rows} epochs"
+        best = to_finite_or_none(target.find_best(history[target.column]))
+        quality = "is not finite" if best is None else f"is {best:.4g} at best"
+        why = f"not reached: {target.quantity} {quality} in {history.rows} epochs"
         return row | {"target_reached": False, "target_reason": why}
     row |= {"target_reached": True, "epochs_to_target": reached.epoch}
     return row | _times(folder, record, reached)
 
 
 def _first_epoch(history: Columns, target: Target) -> _Reached | None:
-    position = target.first_reached(history[target.column])
+    position = target.find_first_reached(history[target.column])
     if position is None:
         return None
     epoch, begun_ns = (int(history[name][position]) for name in ("epoch", "begin_monotonic_ns"))
     return _Reached(epoch, begun_ns + round(float(history["time_s"][position]) * 1e9))
 
 
-def stopped_early(run: Any) -> bool:
-    """Whether a command told fewer epochs than were planned: its times are those to its target.
+def has_stopped_early(run: Any) -> bool:
+    """True if a command reported fewer epochs than were planned: its times are those to its target.
 
     run: a row of the tidy table.
     """
-    told = run.get("program_epochs")
-    return told is not None and bool(told < run["epochs_per_rank"])  # False of NaN, which it is of our own training
+    epochs = run.get("program_epochs")  # NaN of our own training, which is not less
+    return epochs is not None and bool(epochs < run["epochs_per_rank"])
 
 
-def trained_epochs(runs: pd.DataFrame) -> pd.Series:
-    """Epochs that each rank trained, of rows of the tidy table: as planned, or as many as a command told."""
+def count_trained_epochs(runs: pd.DataFrame) -> pd.Series:
+    """Epochs that each rank trained, by run: as planned, or as many as a command reported."""
     planned = runs["epochs_per_rank"].astype(float)
     return runs["program_epochs"].astype(float).fillna(planned) if "program_epochs" in runs else planned
 
 
 def number_stopped(runs: pd.DataFrame) -> int:
-    """How many runs stopped early, see `stopped_early`. runs: rows of the tidy table."""
+    """How many runs stopped early, see `has_stopped_early`. runs: rows of the tidy table."""
     if "program_epochs" not in runs:
         return 0
     return int((runs["program_epochs"].astype(float) < runs["epochs_per_rank"]).sum())
@@ -116,19 +116,19 @@ def _times(folder: Path, record: dict[str, Any], reached: _Reached) -> dict[str,
     provenance = record["provenance"]
     started = {"host": provenance["host"], "monotonic_ns": provenance["started_monotonic_ns"]}
     launched = phases.compute_launch_ns(own, provenance["started_wall_ns"], started)[host]
-    found = _durations(own, reached.ended_ns, launched, record["runtime_s"], rank)
+    times = _durations(own, reached.ended_ns, launched, record["runtime_s"], rank)
     if unclear := telemetry.explain_shared_name(folder):  # the launching host's clock may be another machine's
-        reasons = "; ".join(filter(None, [found["target_reason"], f"launch_to_target_s: {unclear}"]))
-        found |= {"launch_to_target_s": None, "target_reason": reasons}
+        reasons = "; ".join(filter(None, [times["target_reason"], f"launch_to_target_s: {unclear}"]))
+        times |= {"launch_to_target_s": None, "target_reason": reasons}
     run = RunDefinition.read(folder / "run.yaml")
     if unseen := unseen_nodes(run):
-        return found | {"target_energy_reason": unseen}
+        return times | {"target_energy_reason": unseen}
     machine = run.machine
     if clock and len({edge["host"] for edge in edges}) > 1:  # the other hosts' clocks tell when the epoch ended
-        return found | {"target_energy_reason": f"{clock}: no energy"}
+        return times | {"target_energy_reason": f"{clock}: no energy"}
     until_ns = reached.ended_ns - first["monotonic_ns"] + first["wall_ns"]
     joules, no_energy = summary.energy_until(folder, machine, edges, until_ns, (host, reached.ended_ns))
-    return found | {"load_to_target_j": joules, "target_energy_reason": no_energy}
+    return times | {"load_to_target_j": joules, "target_energy_reason": no_energy}
 
 
 def _durations(
@@ -139,14 +139,14 @@ def _durations(
     ended_ns, launched_ns: the epoch's end and the launcher's start, by the monotonic clock of the rank's host.
     """
     begins = [edge["monotonic_ns"] for edge in own if (edge["phase"], edge["edge"]) == ("train", "begin")]
-    found: dict[str, Any] = {"launch_to_target_s": (ended_ns - launched_ns) / 1e9, "training_to_target_s": None}
+    durations: dict[str, Any] = {"launch_to_target_s": (ended_ns - launched_ns) / 1e9, "training_to_target_s": None}
     reasons = []
     if begins:
-        found["training_to_target_s"] = (ended_ns - begins[0]) / 1e9
+        durations["training_to_target_s"] = (ended_ns - begins[0]) / 1e9
     else:
         reasons.append(f"phases.jsonl has no begin of rank {rank}'s phase train")
-    for name, seconds in found.items():
+    for name, seconds in durations.items():
         if seconds is not None and not 0 <= seconds <= runtime_s:
-            found[name] = None
+            durations[name] = None
             reasons.append(f"{name} would be {seconds:.2f} s of {runtime_s:.2f} s: {WAS_SET}")
-    return found | {"target_reason": "; ".join(reasons) or None}
+    return durations | {"target_reason": "; ".join(reasons) or None}

@@ -12,15 +12,15 @@ from typing import Any, TextIO
 import pandas as pd
 
 from study import workloads
-from study.core import checked, code_version, csv_files, fields, paths, units
+from study.core import code_version, csv_files, fields, paths, units, validation
 from study.core.csv_files import FINITE, NAME
 from study.core.errors import StudyError
-from study.core.files import last_change_ns
-from study.data.tabular import paper_size
-from study.experiment.code import training_code
+from study.core.files import read_last_change_ns
+from study.data.tabular import find_paper_size
 from study.experiment.parameter import Count, Flag, FlagOrWord, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
+from study.experiment.training_code import digest_training_code
 from study.instruments import disturbance
 from study.instruments.phases import PARTS, PHASES, has_no_phases
 from study.records import checks, overlap, own_keys, power, targets, utilisation
@@ -61,13 +61,13 @@ def runs_frame(
 
     Raises `StudyError` for a record of another machine or run, and for files that were changed after the run.
     """
-    rows, to_target, machine = [], [], paths.machine_of(folder)
+    rows, to_target, machine = [], [], paths.find_machine_name(folder)
     with CheckedRecords(folder) as checked_before:
         for run in runs:
-            path = Path(paths.record(folder, run.directory))
+            path = Path(paths.locate_record(folder, run.directory))
             record = current_record(path, checked_before)
             _refuse_another(record, run, machine, path)
-            verify(path.parent, record["files"], None if verify_old else last_change_ns(path))
+            verify(path.parent, record["files"], None if verify_old else read_last_change_ns(path))
             inspect(run, record)
             rows.append(_run_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
             if reads_targets:
@@ -77,7 +77,7 @@ def runs_frame(
         return frame
     of_all_ranks = frame["ensemble"].eq(1)  # of an ensemble, the time per step is that of one member
     frame[STEADY] = compute_steady_throughput(frame).where(of_all_ranks)
-    frame = power.without_shared(frame.assign(overlapped=overlap.mark_overlapping_runs(frame)))
+    frame = power.drop_shared_power(frame.assign(overlapped=overlap.mark_overlapping_runs(frame)))
     return pd.concat([frame, pd.DataFrame(to_target, columns=list(targets.COLUMNS))], axis=1) if to_target else frame
 
 
@@ -87,39 +87,42 @@ def compute_steady_throughput(runs: pd.DataFrame) -> pd.Series:
     seconds = number["steps_per_epoch"] * number["time_per_step_s"]
     if "epoch_steps_s" in runs:  # of programs whose steps are not known
         seconds = seconds.fillna(runs["epoch_steps_s"].astype(float))
-    seconds = seconds.where(targets.trained_epochs(runs) > 1)
+    seconds = seconds.where(targets.count_trained_epochs(runs) > 1)
     emulated = runs.get("emulated_ranks", 1)  # tables of A/A comparisons have none
     return number["samples_per_rank"] * runs["gpus"] * emulated / seconds
 
 
 def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict[str, str]:
-    """{`trained` and `loaded` of each run: digest of the current code}. machine: that runs them, with its sensors."""
-    points = {(trained(run.parameters), loaded(run.parameters)): run for run in runs}
-    found = {}
+    """Digests of the current code by what names it: `name_training_code` and `name_loading_code` of each run.
+
+    machine: that runs them, with its sensors.
+    """
+    points = {(name_training_code(run.parameters), name_loading_code(run.parameters)): run for run in runs}
+    digests = {}
     for (training, loading), run in points.items():
         each = run.parameters
-        found[training] = training_code([each["benchmark"]], _framework(each), run.spec)
-        found[loading] = code_version.loader_sensor_code(each["loader"], machine["power_sensors"])
-    return found
+        digests[training] = digest_training_code([each["benchmark"]], _framework(each), run.spec)
+        digests[loading] = code_version.digest_loader_and_sensors(each["loader"], machine["power_sensors"])
+    return digests
 
 
 def _is_current(record: Mapping[str, Any], code: Mapping[str, str]) -> bool:
     """Whether a run's code is the current one. code: see `current_code`; what it lacks is not compared."""
     used = record["provenance"]
     own = {
-        trained(record["parameters"]): used["training_code"],
-        loaded(record["parameters"]): used["loader_sensor_code"],
+        name_training_code(record["parameters"]): used["training_code"],
+        name_loading_code(record["parameters"]): used["loader_sensor_code"],
     }
     return own == {name: code.get(name, digest) for name, digest in own.items()}
 
 
-def loaded(parameters: Mapping[str, Any]) -> str:
-    """What the code of a run's loader and sensors depends on, besides its machine."""
+def name_loading_code(parameters: Mapping[str, Any]) -> str:
+    """Name of the loading code of a run, such as ``loader npy``; it also depends on the machine's sensors."""
     return f"loader {parameters['loader']}"
 
 
-def trained(parameters: Mapping[str, Any]) -> str:
-    """What a run trains, of which its training code depends: its benchmark, another framework."""
+def name_training_code(parameters: Mapping[str, Any]) -> str:
+    """Name of the training code of a run: its benchmark, with the framework if that is not TensorFlow."""
     framework = _framework(parameters)
     return " ".join([parameters["benchmark"], *([framework] if framework != workloads.TENSORFLOW else [])])
 
@@ -128,13 +131,13 @@ def _framework(parameters: Mapping[str, Any]) -> str:
     return parameters.get("framework", workloads.TENSORFLOW)
 
 
-def recorded(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The runs that have ended, in the machine's results folder, and those that are left."""
-    done: list[PlannedRun] = []
-    left: list[PlannedRun] = []
+def split_ended_runs(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """(runs that have ended, by their records in the machine's results folder; runs that have not)."""
+    ended: list[PlannedRun] = []
+    remaining: list[PlannedRun] = []
     for run in runs:
-        (done if has_ended(paths.record(folder, run.directory)) else left).append(run)
-    return done, left
+        (ended if has_ended(paths.locate_record(folder, run.directory)) else remaining).append(run)
+    return ended, remaining
 
 
 def _run_row(
@@ -149,8 +152,8 @@ def _run_row(
     times = record["phases"]
     benchmark, libraries = record["benchmark"], record["communication_libraries"]
     stored: dict[str, Any] = {}
-    for section in fields.sections():
-        stored |= section.stored(record)
+    for section in fields.load_sections():
+        stored |= section.extract_columns(record)
     for name in FILLED_ELSEWHERE:
         stored.pop(name, None)
     row = {
@@ -179,14 +182,14 @@ def _run_row(
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
         "code_is_current": _is_current(record, training_code),
         **host_columns(record),
-        **own_keys.of_run(run, record["parameters"]),
+        **own_keys.describe_lacking_keys(run, record["parameters"]),
         "clock_uncertainty_s": max((host["clock_uncertainty_s"] for host in record["hosts"]), default=None),
     }
     if (
         record["resumed_after_epoch"] is not None
     ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
-    return row | dict.fromkeys(name for name in checks.emptied(record) if name in row)
+    return row | dict.fromkeys(name for name in checks.list_emptied_columns(record) if name in row)
 
 
 def _other_s(record: dict[str, Any]) -> float | None:
@@ -198,8 +201,8 @@ def _other_s(record: dict[str, Any]) -> float | None:
 
 
 def _is_of_whole_run(name: str) -> bool:
-    declared = fields.columns().get(name)
-    return declared.is_of_whole_run if declared else name.endswith(fields.OF_WHOLE_RUN)
+    declared = fields.list_columns().get(name)
+    return declared.is_of_whole_run if declared else name.endswith(fields.WHOLE_RUN_ENDS)
 
 
 def arms_text(run: PlannedRun) -> str | None:
@@ -212,11 +215,11 @@ def arms_text(run: PlannedRun) -> str | None:
 
 def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path: Path) -> None:
     """Raise `StudyError` for a record that was copied here: of another machine, or of another run."""
-    found = {"machine": record["machine"], **record["parameters"]}
+    stored = {"machine": record["machine"], **record["parameters"]}
     for name, expected in {"machine": machine, **run.parameters}.items():
-        if found[name] != expected:
+        if stored[name] != expected:
             raise StudyError(
-                f"{path}: is a record with {name} {found[name]!r}, but {expected!r} is expected here; move its folder "
+                f"{path}: is a record with {name} {stored[name]!r}, but {expected!r} is expected here; move its folder "
                 "to where it belongs, or delete it to run again"
             )
 
@@ -236,8 +239,8 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _disturbance(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
-    found = disturbance.list_reasons(background, limits)
-    return {"disturbed": disturbance.is_disturbed(background, limits), "disturbed_by": "; ".join(found) or None}
+    reasons = disturbance.list_reasons(background, limits)
+    return {"disturbed": disturbance.is_disturbed(background, limits), "disturbed_by": "; ".join(reasons) or None}
 
 
 def _mean(values: list[float]) -> float | None:
@@ -247,16 +250,16 @@ def _mean(values: list[float]) -> float | None:
 def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
     """``train_mb`` and ``test_mb``, in 10^6 bytes: the files that belong to each of the paper's two sizes."""
     return {
-        f"{split}_mb": sum(size for file, size in data_mb.items() if paper_size(files[file]) == split) or None
+        f"{split}_mb": sum(size for file, size in data_mb.items() if find_paper_size(files[file]) == split) or None
         for split in ("train", "test")
     }
 
 
-QUALITY = [each.name for each in fields.section("quality").fields]
+QUALITY = [each.name for each in fields.find_section("quality").fields]
 STEADY = "steady_samples_per_s"  # column
-PROFILE = tuple(each.name for each in fields.section("profile").fields if each.column)
+PROFILE = tuple(each.name for each in fields.find_section("profile").fields if each.column)
 # The columns of runs.csv that figures may draw against the number of GPUs.
-MEASURED = tuple(name for name, each in fields.columns().items() if each.measure)
+MEASURED = tuple(name for name, each in fields.list_columns().items() if each.measure)
 
 
 def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
@@ -267,40 +270,40 @@ def read_runs(path: str | Path | TextIO) -> pd.DataFrame:
     """
     frame = _read_table(path, RUNS)
     if len(frame):
-        frame = own_keys.restored(frame)
+        frame = own_keys.restore_lacking_keys(frame)
         newer = {name: each.default for name, each in PARAMETERS.items() if each.has_default and name not in frame}
-        newer |= dict.fromkeys(name for name in fields.columns() if name not in frame)
-        frame = typed(pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1))
+        newer |= dict.fromkeys(name for name in fields.list_columns() if name not in frame)
+        frame = set_column_types(pd.concat([frame, pd.DataFrame(newer, index=frame.index)], axis=1))
     return frame
 
 
 def read_loading(path: str | Path | TextIO) -> pd.DataFrame:
     """Read ``loading.csv``; empty if the study has no loading measurement."""
-    frame = _read_table(path, LOADS, fields.columns(fields.OF_LOADS))
-    return typed(frame, fields.columns(fields.OF_LOADS)) if len(frame) else frame
+    frame = _read_table(path, LOADS, fields.list_columns(fields.LOAD_FILES))
+    return set_column_types(frame, fields.list_columns(fields.LOAD_FILES)) if len(frame) else frame
 
 
-def typed(frame: pd.DataFrame, declared: Mapping[str, fields.Field] | None = None) -> pd.DataFrame:
+def set_column_types(frame: pd.DataFrame, declared: Mapping[str, fields.Field] | None = None) -> pd.DataFrame:
     """``frame`` with the declared types of its columns: int64 or float64, bool or object, and object of texts.
 
     A missing value is NaN, so a column of integers that has one is float64, and one of booleans is object. declared: of
     `study.core.fields`; those of ``runs.csv``, with the grid keys, by default.
     """
     types = {name: kind for name in frame if (kind := _type_of(str(name), declared))}
-    found = frame.assign(**{name: _typed(frame[name], kind) for name, kind in types.items()})
-    return found.copy()  # columns of one type side by side: selecting rows then takes a tenth of the time
+    converted = frame.assign(**{name: _convert_column(frame[name], kind) for name, kind in types.items()})
+    return converted.copy()  # columns of one type side by side: selecting rows then takes a tenth of the time
 
 
-def _typed(column: pd.Series, kind: str) -> pd.Series:
-    known = column.notna() & column.ne("")  # an empty text is missing: CSV has no other
+def _convert_column(column: pd.Series, kind: str) -> pd.Series:
+    has_value = column.notna() & column.ne("")  # an empty text is missing: CSV has no other
     if kind == fields.TEXT:
         is_text = pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty")
-        return (column if is_text else column.map(str, na_action="ignore")).astype(object).where(known, math.nan)
+        return (column if is_text else column.map(str, na_action="ignore")).astype(object).where(has_value, math.nan)
     if kind == fields.FLAG_OR_TEXT:
         return column.map(lambda value: {"True": True, "False": False}.get(value, value)).astype(object)
     if kind == fields.FLAG:
-        return column.astype(bool) if known.all() else column.astype(object).where(known, math.nan)
-    return column.astype("int64" if kind == fields.WHOLE and known.all() else float)
+        return column.astype(bool) if has_value.all() else column.astype(object).where(has_value, math.nan)
+    return column.astype("int64" if kind == fields.WHOLE and has_value.all() else float)
 
 
 def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) -> str | None:
@@ -309,10 +312,10 @@ def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) ->
         kind = PARAMETERS[column].kind
         types = {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG, FlagOrWord: fields.FLAG_OR_TEXT}
         return types.get(type(kind), fields.TEXT)
-    found = (fields.columns() if declared is None else declared).get(column)
-    if found is None and any(re.search(pattern, column) for pattern in fields.patterns()):
+    field = (fields.list_columns() if declared is None else declared).get(column)
+    if field is None and any(re.search(pattern, column) for pattern in fields.list_column_patterns()):
         return fields.NUMBER
-    return found.column_type if found else None
+    return field.column_type if field else None
 
 
 def _read_table(
@@ -322,7 +325,7 @@ def _read_table(
 
     def kind_of(column: str) -> str | None:
         kind = _type_of(column, declared)
-        return fields.CSV_KINDS[kind] if kind else FINITE if units.of_column(column) else None
+        return fields.CSV_KINDS[kind] if kind else FINITE if units.find_unit(column) else None
 
     frame = csv_files.read_csv(path, kinds, others=kind_of, may_be_empty=True)
     for record in frame.get("record", pd.Series(dtype=object)).dropna().unique():
@@ -342,7 +345,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
     """
     rows = []
     for path in loading_files:
-        measured = checked.load_json(path, _loading_schema())
+        measured = validation.load_valid_json(path, _loading_schema())
         for sample in measured["samples"]:
             file = measured["files"].get(sample["file"])
             if file is None:
@@ -362,7 +365,7 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
                     "record": str(Path(path).relative_to(folder)),
                 }
             )
-    frame = pd.DataFrame(rows, columns=list(fields.columns(fields.OF_LOADS)))
+    frame = pd.DataFrame(rows, columns=list(fields.list_columns(fields.LOAD_FILES)))
     _refuse_different_arrays(frame)
     return frame
 
@@ -370,16 +373,16 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
 @functools.cache
 def _loading_schema() -> dict[str, Any]:
     """The schema of ``loading.json``, with the declared fields of a load; one that may be empty may be missing."""
-    found = copy.deepcopy(checked.named_schema("loading"))
-    load = [each for section in fields.sections(fields.OF_LOADS) for each in section.in_record]
+    schema = copy.deepcopy(validation.read_schema("loading"))
+    load = [each for section in fields.load_sections(fields.LOAD_FILES) for each in section.in_record]
     always = [each.name for each in load if not each.empty]
-    found["properties"]["samples"]["items"] = fields.group_schema(tuple(load)) | {"required": always}
-    return found
+    schema["properties"]["samples"]["items"] = fields.build_group_schema(tuple(load)) | {"required": always}
+    return schema
 
 
 def _refuse_different_arrays(frame: pd.DataFrame) -> None:
     """Loaders are compared only if they give bit-identical arrays."""
     for key, group in frame[frame["status"] == "ok"].groupby(["benchmark", "dataset", "file"]):
         if group["crc32"].nunique() > 1:
-            found = group.groupby("loader")["crc32"].unique().to_dict()
-            raise StudyError(f"{'/'.join(key)}: the loaders give different arrays (CRC-32 by loader: {found})")
+            checksums = group.groupby("loader")["crc32"].unique().to_dict()
+            raise StudyError(f"{'/'.join(key)}: the loaders give different arrays (CRC-32 by loader: {checksums})")

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core import fields
-from study.experiment.ensemble import members_of
+from study.experiment.ensemble import list_members
 from study.workloads import operations
 
 FLOAT32 = "float32"
 Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
-COLUMNS = tuple(each.name for each in fields.section("Floating-point operations").fields)
+COLUMNS = tuple(each.name for each in fields.find_section("Floating-point operations").fields)
 
 
 def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> dict[str, Any]:
@@ -25,11 +25,11 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
     """
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     name = record["parameters"]["benchmark"]
-    if why := _uncounted(record):
+    if why := _explain_uncounted(record):
         return row | {"flop_reason": why}
-    flop = operations.training_flop(name, model, record["workload"]["features"])
+    flop = operations.count_training_flop(name, model, record["workload"]["features"])
     if flop is None:
-        return row | {"flop_reason": operations.missing(name)}
+        return row | {"flop_reason": operations.explain_missing_layers(name)}
     row["model_flop_per_sample"] = flop
     if record["resumed_after_epoch"] is not None:
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}
@@ -38,19 +38,21 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
     precision = record["parameters"].get("precision", FLOAT32)
     most = peak.get(precision) if isinstance(peak, Mapping) else peak if precision == FLOAT32 else None
     if most is None:
-        of = f" of precision {precision}" if peak is not None else ""
-        return row | {"flop_reason": f"config/machines/{record['machine']}.yaml has no peak_flop_per_s_per_rank{of}"}
+        suffix = f" of precision {precision}" if peak is not None else ""
+        return row | {
+            "flop_reason": f"config/machines/{record['machine']}.yaml has no peak_flop_per_s_per_rank{suffix}"
+        }
     return row | {"flop_utilisation": row["flop_per_s_per_rank"] / most}
 
 
-def _uncounted(record: dict[str, Any]) -> str | None:
-    """Why the operations of a run are not those of the benchmark's model times its throughput; None if they are."""
+def _explain_uncounted(record: dict[str, Any]) -> str | None:
+    """Why a run's operations are not those of the model times the throughput; None if they are."""
     if record["status"] != "ok":
         return "the run failed"
     if record.get("program"):
         return "the operations of a command are not counted"
     if record["training"] is None or record["parameters"]["compute"] != "measured":
         return "the run trained nothing"
-    if any(each.model for each in members_of(record["parameters"])):
+    if any(each.model for each in list_members(record["parameters"])):
         return "members have models of their own"
     return None

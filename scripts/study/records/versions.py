@@ -7,18 +7,18 @@ import os
 import shutil
 from pathlib import Path
 
-from study.core import checked, paths
-from study.core.files import written_aside
+from study.core import paths, validation
+from study.core.files import write_aside
 from study.experiment import identity
 from study.experiment.study import PlannedRun, Study
 from study.machines import machine
 from study.records import own_keys
-from study.records.tidy import current_code, loaded, recorded, runs_frame, trained
+from study.records.tidy import current_code, name_loading_code, name_training_code, runs_frame, split_ended_runs
 from study.workloads import command
 from study.workloads.command import content
 
 
-def put_aside(study: Study, results: str | Path) -> list[str]:
+def keep_other_versions(study: Study, results: str | Path) -> list[str]:
     """Copy the study's finished runs of other versions, and write a ``runs.csv`` of each version's runs.
 
     results: ``results/<machine>``. Returns the versions that the study has runs of. A run that was put aside before is
@@ -27,16 +27,18 @@ def put_aside(study: Study, results: str | Path) -> list[str]:
     Raises:
         StudyError: a file of a run cannot be read, or was changed after the run.
     """
-    on = machine.load(paths.machine_of(results))
+    on = machine.load(paths.find_machine_name(results))
     code = current_code(study.runs, on)
     for run in study.runs:
-        folder = Path(paths.run_folder(results, run.directory))
+        folder = Path(paths.locate_run(results, run.directory))
         if not (folder / "outcome.json").exists():
             continue
-        found = version(folder)
-        target = Path(paths.run_folder(Path(results) / paths.VERSIONS / found, run.directory))
-        current = _name(code[trained(run.parameters)], code[loaded(run.parameters)], _packages(run))
-        if found != current and not target.exists():
+        digest = version(folder)
+        target = Path(paths.locate_run(Path(results) / paths.VERSIONS / digest, run.directory))
+        current = _name(
+            code[name_training_code(run.parameters)], code[name_loading_code(run.parameters)], _packages(run)
+        )
+        if digest != current and not target.exists():
             _copy(folder, target)
     return [name for name in _versions(results) if _write_runs(study, code, Path(results) / paths.VERSIONS / name)]
 
@@ -46,18 +48,18 @@ def _packages(run: PlannedRun) -> dict[str, str | None]:
     from study.core import provenance  # imported late: every start of Snakemake imports this module, few need it
 
     if command.is_command(run.spec):
-        return {**content.packages(run.spec)}
-    return provenance.packages(run["framework"])
+        return {**content.read_package_versions(run.spec)}
+    return provenance.read_package_versions(run["framework"])
 
 
 def version(folder: Path) -> str:
     """The version by which a run was made: the digests of its code, and one of its libraries' versions."""
-    facts = checked.load_json(folder / "provenance.json", "provenance")
+    facts = validation.load_valid_json(folder / "provenance.json", "provenance")
     return _name(facts["training_code"], facts["loader_sensor_code"], facts["packages"])
 
 
 def _name(training_code: str, loader_sensor_code: str, packages: dict[str, str | None]) -> str:
-    return f"{training_code}-{loader_sensor_code}-{identity.fingerprint(packages)[:6]}"
+    return f"{training_code}-{loader_sensor_code}-{identity.compute_fingerprint(packages)[:6]}"
 
 
 def _versions(results: str | Path) -> list[str]:
@@ -74,9 +76,9 @@ def _copy(folder: Path, target: Path) -> None:
 
 def _write_runs(study: Study, code: dict[str, str], folder: Path) -> bool:
     """Write ``runs.csv`` of the study's runs in a version's folder; False if it has none."""
-    there, _ = recorded(study.runs, folder)
+    there, _ = split_ended_runs(study.runs, folder)
     frame = runs_frame(there, code, folder)
     if len(frame):
-        with written_aside(Path(paths.study_folder(folder, study.name)) / "runs.csv") as aside:
-            own_keys.emptied(frame).to_csv(aside, index=False)
+        with write_aside(Path(paths.locate_study(folder, study.name)) / "runs.csv") as aside:
+            own_keys.empty_lacking_keys(frame).to_csv(aside, index=False)
     return len(frame) > 0

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from dataclasses import dataclass
 
 import pandas as pd
 
-from study.compare import estimates, failed_runs
-from study.core.wording import alike_blocks, counted, significant
-from study.experiment.study import growth_of_work
+from study.compare import failed_runs
+from study.compare.estimates import Estimate, compare_rows
+from study.core.wording import format_count, format_significant
+from study.experiment.study import compute_work_growth
 from study.records import disturbed, targets
 from study.records.names import runs_of, split_records
 from study.report.tables import TABLES
-from study.report.tables.kinds import selected
+from study.report.tables.kinds import select_runs
 from study.report.tables.scaling import SERIES
 
 LEAST_GAIN = 1.5  # speedup of a doubling that is worth its ranks: half of the added ones is used
@@ -37,51 +40,43 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Step:
-    """From one measured number of ranks to the next. gain: speedup per doubling, with its interval.
+    """From one measured number of ranks to the next: the speedup of the whole step.
 
-    worth: how many independent blocks the interval counts. survivors: where the added ranks are not worth it, that the
-    fewer ones failed more often; else None.
+    survivors: where the added ranks are not worth it, that the fewer ones failed more often; else None.
     """
 
     ranks: int
     next_ranks: int
-    speedup: tuple[float, float, float]  # of the whole step: estimate, low, high
-    blocks: int
-    worth: float
+    speedup: Estimate
     survivors: str | None = None
 
     @property
-    def _doublings(self) -> float:
-        return math.log2(self.next_ranks / self.ranks)
+    def least(self) -> float:
+        """The speedup that is worth the added ranks."""
+        return float(LEAST_GAIN ** math.log2(self.next_ranks / self.ranks))
 
     @property
     def is_worth(self) -> bool:
-        return bool(self.speedup[0] >= LEAST_GAIN**self._doublings)
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves no doubt of `is_worth`."""
-        least = LEAST_GAIN**self._doublings
-        return bool(self.speedup[1] > least or self.speedup[2] < least)
+        """Whether the added ranks are worth it, by the estimate."""
+        return bool(self.speedup.value >= self.least)
 
 
-def answers(runs: pd.DataFrame) -> list[Answer]:
+def answer_workloads(runs: pd.DataFrame) -> list[Answer]:
     """An answer for each workload that was measured on two numbers of ranks or more.
 
     runs: the tidy table of a study's runs.
     """
     kind = TABLES["scaling"]
-    runs = selected(runs, kind.uses)
+    runs = select_runs(runs, kind.uses)
     if runs.empty:
         return []
     scaling = kind.make(runs, pd.DataFrame()).frame
     groups = [rows for _, rows in scaling.groupby(SERIES, sort=False, dropna=False) if rows["gpus"].nunique() > 1]
-    names = _names(groups)
-    found = (_answer(name, rows.sort_values("gpus"), runs) for name, rows in zip(names, groups, strict=True))
-    return [each for each in found if each]
+    series = zip(_name_series(groups), groups, strict=True)
+    return [each for name, rows in series if (each := _answer_series(name, rows.sort_values("gpus"), runs))]
 
 
-def _names(groups: list[pd.DataFrame]) -> list[str]:
+def _name_series(groups: list[pd.DataFrame]) -> list[str]:
     """The benchmark of each series, with the values of the keys in which series of it differ."""
     firsts = pd.DataFrame([rows.iloc[0] for rows in groups])
     names = []
@@ -92,34 +87,33 @@ def _names(groups: list[pd.DataFrame]) -> list[str]:
     return names
 
 
-def _answer(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
-    steps, skipped = _steps(rows, runs)
+def _answer_series(name: str, rows: pd.DataFrame, runs: pd.DataFrame) -> Answer | None:
+    steps, skipped = _find_steps(rows, runs)
     if not steps:
         return None
-    taken = next((place for place, step in enumerate(steps) if not step.is_worth), len(steps))
-    ranks = steps[taken].ranks if taken < len(steps) else steps[-1].next_ranks
-    judged = steps[taken] if taken < len(steps) else steps[-1]
+    stop = next((step for step in steps if not step.is_worth), None)
+    ranks, judged = stop.ranks if stop else steps[-1].next_ranks, stop or steps[-1]
     records = [record for text in rows["records"] for record in split_records(text)]
     used = runs[runs["record"].isin(records)]
-    told = [_sentence(ranks, judged, int(rows["gpus"].max()))]
+    sentences = [_write_sentence(ranks, judged, int(rows["gpus"].max()))]
     if judged.survivors:
-        told.append(f"But {judged.survivors}.")
+        sentences.append(f"But {judged.survivors}.")
     if not_compared := sorted(count for count, why in skipped.items() if why is None):
-        told.append(f"Nothing is said about {', '.join(map(str, not_compared))}: no successful runs to compare.")
-    told += [f"Not {count}, whatever its times: {why}." for count, why in sorted(skipped.items()) if why]
-    told += _to_target(used)
-    told += disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run")
-    return Answer(name, ranks, " ".join(told), records)
+        sentences.append(f"Nothing is said about {', '.join(map(str, not_compared))}: no successful runs to compare.")
+    sentences += [f"Not {count}, whatever its times: {why}." for count, why in sorted(skipped.items()) if why]
+    sentences += _describe_stops(used)
+    sentences += disturbed.sentence(int(used["disturbed"].eq(True).sum()), len(used), "run")
+    return Answer(name, ranks, " ".join(sentences), records)
 
 
-def _to_target(used: pd.DataFrame) -> list[str]:
+def _describe_stops(used: pd.DataFrame) -> list[str]:
     """What the work of programs is that stopped before their last epoch, as a sentence."""
     if not (number := targets.number_stopped(used)):
         return []
-    return [f"{number} of {counted(len(used), 'run')} stopped at the target: the work is the way to it."]
+    return [f"{number} of {format_count(len(used), 'run')} stopped at the target: the work is the way to it."]
 
 
-def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[int, str | None]]:
+def _find_steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[int, str | None]]:
     """The steps from each number of ranks to the next one that can be compared with it, and the numbers that cannot.
 
     The latter with the reason if they would be worth their ranks but failed more often than the fewer ones: a failed
@@ -133,14 +127,13 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[in
         if one is None:
             one = other
             continue
-        found = estimates.compare_rows(runs, one["records"], other["records"], "runtime_s")
-        work = growth_of_work(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
-        if not found.blocks or not math.isfinite(found.value):
+        times = compare_rows(runs, one["records"], other["records"], "runtime_s")
+        work = compute_work_growth(one["scaling"], one["sharding"], other["gpus"] / one["gpus"])
+        if not times.blocks or not math.isfinite(times.value):
             skipped[int(other["gpus"])] = None
             continue
-        speedup = (found.value * work, found.low * work, found.high * work)
-        step = _Step(int(one["gpus"]), int(other["gpus"]), speedup, found.blocks, found.worth)
-        arms = {counted(int(each["gpus"]), "rank"): runs_of(runs, each["records"]) for each in (one, other)}
+        step = _Step(int(one["gpus"]), int(other["gpus"]), times.convert(functools.partial(operator.mul, work)))
+        arms = {format_count(int(each["gpus"]), "rank"): runs_of(runs, each["records"]) for each in (one, other)}
         fewer, more = arms
         survivors = failed_runs.explain_survivors(arms, more if step.is_worth else fewer, ["runtime_s"])
         if survivors and step.is_worth:
@@ -151,20 +144,20 @@ def _steps(rows: pd.DataFrame, runs: pd.DataFrame) -> tuple[list[_Step], dict[in
     return steps, skipped
 
 
-def _sentence(ranks: int, step: _Step, most: int) -> str:
-    estimate, low, high = step.speedup
+def _write_sentence(ranks: int, step: _Step, most: int) -> str:
+    estimate, low, high = step.speedup.numbers
     used = (estimate - 1) / (step.next_ranks / step.ranks - 1)
-    has_interval = math.isfinite(low) and math.isfinite(high)
+    has_interval, blocks = step.speedup.has_interval, format_count(step.speedup.blocks, "block")
     limits = [1.0, LEAST_GAIN]
-    told = ", ".join(filter(None, [counted(step.blocks, "block"), alike_blocks(step.blocks, step.worth)]))
+    counted_blocks = step.speedup.alike or blocks
     interval = (
-        f"95 % interval {significant(low, limits)} to {significant(high, limits)}, {told}"
+        f"95 % interval {format_significant(low, limits)} to {format_significant(high, limits)}, {counted_blocks}"
         if has_interval
-        else f"{counted(step.blocks, 'block')}, too few for an interval"
+        else f"{blocks}, too few for an interval"
     )
-    made = (
-        f"{counted(step.next_ranks, 'rank')} get the work done {significant(estimate, limits)} times as fast as "
-        f"{step.ranks} ({interval})"
+    comparison = (
+        f"{format_count(step.next_ranks, 'rank')} get the work done {format_significant(estimate, limits)} times as "
+        f"fast as {step.ranks} ({interval})"
     )
     added = step.next_ranks - step.ranks
     share = f"{100 * used:.0f} % of the {'added rank' if added == 1 else f'{added} added ranks'} is used"
@@ -172,8 +165,8 @@ def _sentence(ranks: int, step: _Step, most: int) -> str:
         share = "no gain is shown"
     elif used < 0:
         share = "that is slower"
-    parts = [f"{made}; {share}."]
-    if has_interval and not step.is_clear:
+    parts = [f"{comparison}; {share}."]
+    if has_interval and not step.speedup.find_side(step.least, step.least):
         parts.append("The interval includes the limit, so further blocks may change this.")
     if ranks == most:
         parts.append(f"More than {most} were not measured, and nothing is said about them.")

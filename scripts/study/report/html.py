@@ -21,7 +21,7 @@ ol {{ font: 12px/1.4 monospace; }}
 """
 
 
-def page(title: str, *parts: str) -> str:
+def make_page(title: str, *parts: str) -> str:
     """A whole page. title: plain text; parts: HTML, one after the other."""
     return (
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{html.escape(title)}</title>"
@@ -31,28 +31,28 @@ def page(title: str, *parts: str) -> str:
     )
 
 
-def paragraph(text: str) -> str:
+def make_paragraph(text: str) -> str:
     """A paragraph of plain text."""
     return f"<p>{html.escape(text)}</p>"
 
 
-def items(texts: Iterable[str], kind: str = "ul") -> str:
+def make_list(texts: Iterable[str], kind: str = "ul") -> str:
     """A list of plain texts (``ul`` or ``ol``), or an empty text if there are none; line breaks in a text are kept."""
     lines = "".join(f"<li>{'<br>'.join(map(html.escape, text.splitlines()))}</li>" for text in texts)
     return f"<{kind}>{lines}</{kind}>" if lines else ""
 
 
-def image(path: str, words: str) -> str:
+def make_image(path: str, words: str) -> str:
     """A figure. path: from the page's folder; words: what it shows, where it cannot be seen."""
     return f"<p><img src='{html.escape(path)}' alt='{html.escape(words)}' style='max-width: 100%'></p>"
 
 
-def folded(title: str, part: str) -> str:
+def make_details(title: str, part: str) -> str:
     """A part that opens when its title is clicked."""
     return f"<details><summary>{html.escape(title)}</summary>{part}</details>"
 
 
-def table(body: "pd.DataFrame", right: Iterable[int] = ()) -> str:
+def make_table(body: "pd.DataFrame", right: Iterable[int] = ()) -> str:
     """A data frame of texts as a table. right: positions of the columns, from 0, that are aligned to the right."""
     classes = [f"r{position + 1}" for position in right]
     return f"<div>{body.to_html(index=False, border=0, justify='unset', classes=classes)}</div>"

@@ -9,12 +9,12 @@ import pandas as pd
 
 from study.compare import likeness
 from study.core import paths
-from study.core.csv_files import stacked
+from study.core.csv_files import stack_tables
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.records import tidy
 from study.report.tables import TABLES
-from study.report.tables.comparison import comparison
+from study.report.tables.comparison import compare_machines
 from study.report.tables.kinds import with_own_keys
 from study.report.tables.layout import Table
 
@@ -31,12 +31,12 @@ class Results:
     @property
     def name(self) -> str:
         """The label, or the machine whose results the folder is part of."""
-        return self.label or paths.machine_folder(paths.absolute(self.folder) / "runs.csv").name
+        return self.label or paths.find_machine_folder(paths.make_absolute(self.folder) / "runs.csv").name
 
     @property
     def is_put_aside(self) -> bool:
         """Whether these are the results of an older version of the code."""
-        above = paths.absolute(self.folder).parents
+        above = paths.make_absolute(self.folder).parents
         return len(above) > 2 and above[2].name == paths.VERSIONS
 
 
@@ -44,7 +44,7 @@ def parse_results(text: str) -> Results:
     """``LABEL=FOLDER`` or ``FOLDER``; the label of a version that was put aside is the version."""
     if match := LABELLED.fullmatch(text):
         return Results(Path(match["folder"]), match["label"])
-    machine = paths.machine_folder(paths.absolute(text) / "runs.csv")
+    machine = paths.find_machine_folder(paths.make_absolute(text) / "runs.csv")
     return Results(Path(text), machine.name if machine.parent.name == paths.VERSIONS else None)
 
 
@@ -58,10 +58,10 @@ def make_tables(results: list[Results]) -> Iterator[Table]:
     _refuse_copies(runs)
     names = ", ".join(f"{each.name}{_format_hosts(runs, each.name)}" for each in results)
     tables = [TABLES[name].make(runs, loading) for name in _list_common_tables(results)]
-    tables += [comparison(runs, results[0].name)] if len(runs) and len(results) > 1 else []
+    tables += [compare_machines(runs, results[0].name)] if len(runs) and len(results) > 1 else []
     for table in (with_own_keys(each, runs) for each in tables):
-        shown = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        yield dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=shown)
+        columns = table.shown if "machine" in table.shown else ["machine", *table.shown]
+        yield dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=columns)
 
 
 def _refuse_twice(results: list[Results]) -> None:
@@ -81,14 +81,14 @@ def _refuse_twice(results: list[Results]) -> None:
 
 def _refuse_copies(runs: pd.DataFrame) -> None:
     """Refuse results whose runs are all the same: a copy of a folder has no second measurement."""
-    twice = list(likeness.find_copied_runs(runs)) if len(runs) else []
-    known = {record for records in twice for record in records}
-    for machine, own in runs.groupby("machine") if twice else ():
-        if set(own["record"]) <= known:
-            one, other = twice[0][:2]
+    copies = list(likeness.find_copied_runs(runs)) if len(runs) else []
+    copied = {record for records in copies for record in records}
+    for machine, own in runs.groupby("machine") if copies else ():
+        if set(own["record"]) <= copied:
+            one, other = copies[0][:2]
             raise StudyError(
-                f"all {counted(len(own), 'run')} of {machine} are also in the other results ({one} and {other} are one "
-                "run): a copy compared with itself; give results of runs that were made separately"
+                f"all {format_count(len(own), 'run')} of {machine} are also in the other results ({one} and {other} "
+                "are one run): a copy compared with itself; give results of runs that were made separately"
             )
 
 
@@ -107,7 +107,7 @@ def _join(results: list[Results], read: Callable[[Path], pd.DataFrame], name: st
             frame["record"] = f"{each.name}/" + frame["record"]
             frame["machine"] = each.label or frame["machine"]
         frames.append(frame)
-    return stacked(frames)
+    return stack_tables(frames)
 
 
 def _format_hosts(runs: pd.DataFrame, machine: str) -> str:

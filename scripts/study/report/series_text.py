@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from study.core.wording import significant
+from study.core.wording import format_significant
 from study.prediction.series_answer import SeriesAnswer
 
 
@@ -24,5 +24,5 @@ def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
 def _format_cell(value: object) -> str:
     """A cell for reading; empty if it is missing."""
     if isinstance(value, float):
-        return "" if math.isnan(value) else significant(value, digits=4)
+        return "" if math.isnan(value) else format_significant(value, digits=4)
     return str(value)

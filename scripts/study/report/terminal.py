@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import checked
+from study.core import validation
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.records import failures
 from study.report import answer
 from study.report.findings.outcome import VERDICTS
@@ -19,30 +19,30 @@ MOST_FAILURES = 10
 COLUMNS = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record", "status")
 
 
-def answers(found: Iterable[answer.Answer]) -> Iterator[str]:
+def format_answers(found: Iterable[answer.Answer]) -> Iterator[str]:
     """How many ranks each job deserves, with the rule; nothing without an answer."""
     for index, each in enumerate(found):
         if not index:
             yield "\nHow many ranks each job deserves:"
-            yield _indented(answer.RULE, "  ", "  ")
-        yield _indented(f"{each.series}: {counted(each.ranks, 'rank')}. {each.sentence}", "\n  ", "    ")
+            yield _indent(answer.RULE, "  ", "  ")
+        yield _indent(f"{each.series}: {format_count(each.ranks, 'rank')}. {each.sentence}", "\n  ", "    ")
 
 
-def findings(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def format_findings(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Each finding, an entry of findings.json, with its verdict and sentence."""
     for each in found:
         yield f"\n  {each['title']}: {VERDICTS[each['verdict']].lower()}"
-        yield _indented(each["sentence"], "    ", "    ")
+        yield _indent(each["sentence"], "    ", "    ")
 
 
 def print_findings(study: str, file: Path, is_stale: bool = False) -> None:
     """Print the findings in findings.json. is_stale: whether the study no longer declares any."""
     is_used = file.exists() and not is_stale
-    declared = checked.load_json(file, "study_findings")["findings"] if is_used else []
+    declared = validation.load_valid_json(file, "study_findings")["findings"] if is_used else []
     print(f"\nFindings of study {study}:" if declared else f"\nStudy {study} declares no findings.")
     if is_stale:
-        print(f"{checked.shown(file)} is of an earlier version of the study, and is not used; delete it.")
-    for line in findings(declared):
+        print(f"{validation.shorten_path(file)} is of an earlier version of the study, and is not used; delete it.")
+    for line in format_findings(declared):
         print(line)
 
 
@@ -53,7 +53,7 @@ def print_failures(runs_csv: Path, results: str) -> None:
     if not failed:
         print("\nNo run failed." if rows else "\nThe study has no runs.")
         return
-    print(f"\n{counted(len(failed), 'run')} failed:")
+    print(f"\n{format_count(len(failed), 'run')} failed:")
     for row in failed[:MOST_FAILURES]:
         expected = " (expected)" if row["may_fail"] else ""
         message = failures.message(row["failure_message"])
@@ -76,5 +76,5 @@ def read_outcomes(runs_csv: Path) -> list[dict[str, str]]:
     return read_rows(runs_csv, COLUMNS) if runs_csv.read_bytes().strip() else []
 
 
-def _indented(text: str, first: str, others: str) -> str:
+def _indent(text: str, first: str, others: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others)

@@ -1,4 +1,4 @@
-"""What one rank trains, by itself or with all ranks of its run; a package above may give it something else to train."""
+"""The job of one rank: what it trains, alone or with all ranks of its run; ensembles have jobs of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from study.workloads.base import Data, Workload
 
 
 class Job:
-    """A run on one rank or more that train together.
+    """The training of a run by one rank, or by several together.
 
     Args:
         run: what is trained.
@@ -27,38 +27,40 @@ class Job:
         self.run, self.workload, self.communicator = run, workload, communicator
 
     @classmethod
-    def enter(
+    def create(
         cls, run: RunDefinition, folder: str | Path, communicator: Collectives, workload: Workload, data: Data
     ) -> Job:
-        """The job of this rank; all ranks must call. folder: the run's directory. data: its samples, may be changed."""
+        """Create the job of this rank; all ranks must call. folder: the run's directory. data: may be changed."""
         return cls(run, workload, communicator)
 
-    def checkpoints(self, folder: str | Path) -> Path:
-        """The folder of its checkpoints. folder: the run's directory."""
-        return checkpoints.folder_of(folder)
+    def locate_checkpoints(self, folder: str | Path) -> Path:
+        """The folder of the job's checkpoints. folder: the run's directory."""
+        return checkpoints.locate_folder(folder)
 
-    def steps(self, trainer: Trainer) -> Callable[[], int]:
-        """A function that gives the number of steps made so far."""
-        return trainer.steps_made
+    def make_step_counter(self, trainer: Trainer) -> Callable[[], int]:
+        """Make a function that counts the steps made so far, for the heartbeat."""
+        return trainer.count_steps_made
 
     def train(self, trainer: Trainer, fit: Callable[[], History]) -> History:
-        """Train; returns the history. fit: trains with ``trainer``."""
+        """Train by calling ``fit``; returns the history."""
         return fit()
 
     def evaluate(self, evaluate: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Loss and metrics on the test set. evaluate: gives them."""
+        """Loss and metrics on the test set, by calling ``evaluate``."""
         return evaluate()
 
-    def results(self, history: History, test_metrics: Mapping[str, float], initial_checksum: int) -> dict[str, Any]:
-        """What the rank adds to its entry of ``metrics.json``.
+    def collect_results(
+        self, history: History, test_metrics: Mapping[str, float], initial_checksum: int
+    ) -> dict[str, Any]:
+        """The job's additions to the rank's entry in ``metrics.json``.
 
-        history: of `train`. test_metrics: of `evaluate`. initial_checksum: of its weights before training.
+        history: of `train`. test_metrics: of `evaluate`. initial_checksum: of the weights before training.
         """
         return {}
 
-    def resumed_after(self, epochs: int) -> int:
-        """Epochs that an earlier attempt at the run had trained. epochs: of this rank."""
+    def compute_resumed_epoch(self, epochs: int) -> int:
+        """The number of epochs that an earlier attempt at the run had trained. epochs: the same of this rank."""
         return epochs
 
 
-Enter = Callable[[RunDefinition, str | Path, Collectives, Workload, Data], Job]  # as `Job.enter`
+CreateJob = Callable[[RunDefinition, str | Path, Collectives, Workload, Data], Job]  # as `Job.create`

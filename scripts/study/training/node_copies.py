@@ -22,16 +22,16 @@ from study.core.files import AnyPath
 from study.instruments.counters import ReadCounter
 
 PREFIX = "study-staged-"  # then the host's name: locks of a file system that hosts share may hold on one host only
-PIECE = 1 << 24
+PIECE_BYTES = 1 << 24
 # Bytes; a file of this size or more is read back from the storage, a smaller one as the system has it.
-FLUSHED = 1 << 20
+FLUSH_BYTES = 1 << 20
 ATTEMPTS = 100
 
 
 class NodeCopies:
     """Copies of files and folders in a folder of their own, ``folder``, until `remove`.
 
-    made: {original: copy}. size: bytes that were copied.
+    copies: {original: copy}. size: bytes that were copied.
     """
 
     def __init__(self, storage: str, key: str) -> None:
@@ -41,9 +41,9 @@ class NodeCopies:
         """
         self._where = f"{storage} ({key} in the machine's file)"
         _remove_abandoned(storage)
-        with self._writing("the run's files"):
-            self.folder, self._lock = _claimed(storage)
-        self.made: dict[str, str] = {}
+        with self._report_write_errors("the run's files"):
+            self.folder, self._lock = _make_locked_folder(storage)
+        self.copies: dict[str, str] = {}
         self.size = 0
 
     def add(self, paths: list[str], reads: ReadCounter) -> None:
@@ -57,13 +57,13 @@ class NodeCopies:
             StudyError: there is no room, the storage cannot be written to, or a copy differs.
             OSError: an original cannot be read.
         """
-        listed = {path: _files(path) for path in dict.fromkeys(paths)}
+        listed = {path: _list_files(path) for path in dict.fromkeys(paths)}
         self._check_room(sum(size for files in listed.values() for _, size in files))
         for number, (path, files) in enumerate(listed.items()):
             copy = Path(self.folder, str(number), Path(path).name)
             for name, _ in files:
                 self.size += self._copy(Path(path, name), copy / name, reads)
-            self.made[path] = str(copy)
+            self.copies[path] = str(copy)
 
     def remove(self) -> None:
         """Remove the copies; files that are open or mapped stay readable until they are closed."""
@@ -73,87 +73,96 @@ class NodeCopies:
             self._lock = -1
 
     def _check_room(self, size: int) -> None:
-        with self._writing("the run's files"):
-            found = os.statvfs(self.folder)
-        free = found.f_bavail * found.f_frsize
-        if found.f_blocks and free < size:  # some file systems do not tell their size
-            raise self._refused(
+        """Raise `StudyError` if the storage has not ``size`` bytes free."""
+        with self._report_write_errors("the run's files"):
+            status = os.statvfs(self.folder)
+        free = status.f_bavail * status.f_frsize
+        if status.f_blocks and free < size:  # some file systems do not tell their size
+            raise self._make_error(
                 f"the run's files ({size / 1e6:.0f} MB)", f"{os.strerror(errno.ENOSPC)}: {free / 1e6:.0f} MB are free"
             )
 
     def _copy(self, source: Path, target: Path, reads: ReadCounter) -> int:
         """Copy one file and check the copy; returns its size in bytes."""
-        with open(source, "rb") as given, reads.count():
-            size = os.fstat(given.fileno()).st_size
-            what = f"{source} ({size / 1e6:.0f} MB)"
-            with self._writing(what):
+        with open(source, "rb") as original, reads.count():
+            size = os.fstat(original.fileno()).st_size
+            name = f"{source} ({size / 1e6:.0f} MB)"
+            with self._report_write_errors(name):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                made = open(target, "xb", buffering=0)  # noqa: SIM115
-            with made:
-                copied = self._fill(made, given, size, what)
-        with self._writing(what):
-            found = _size_and_crc(target)
-        if found != copied:
-            raise self._refused(what, f"the copy has {found[0]} bytes with CRC-32 {found[1]:08x}, not {copied[0]} with "
-                                      f"{copied[1]:08x}; check this storage")  # fmt: skip
+                copy = open(target, "xb", buffering=0)  # noqa: SIM115
+            with copy:
+                expected = self._write_copy(copy, original, size, name)
+        with self._report_write_errors(name):
+            actual = _compute_size_and_crc(target)
+        if actual != expected:
+            raise self._make_error(
+                name,
+                f"the copy has {actual[0]} bytes with CRC-32 {actual[1]:08x}, not {expected[0]} with "
+                f"{expected[1]:08x}; check this storage",
+            )
         return size
 
-    def _fill(self, made: IO[bytes], given: IO[bytes], size: int, what: str) -> tuple[int, int]:
-        """Write a copy; its room is allocated before. Returns the size in bytes and the CRC-32 of what was read."""
+    def _write_copy(self, copy: IO[bytes], original: IO[bytes], size: int, name: str) -> tuple[int, int]:
+        """Allocate and write a copy; returns the size in bytes and the CRC-32 of what was read."""
         copied = crc = 0
-        with self._writing(what):
+        with self._report_write_errors(name):
             if size:
-                os.posix_fallocate(made.fileno(), 0, size)
-        for piece in iter(lambda: given.read(PIECE), b""):
-            copied, crc, rest = copied + len(piece), zlib.crc32(piece, crc), memoryview(piece)
-            with self._writing(what):
-                while rest:  # a write may take a part
-                    rest = rest[made.write(rest) :]
+                os.posix_fallocate(copy.fileno(), 0, size)
+        for piece in iter(lambda: original.read(PIECE_BYTES), b""):
+            copied, crc, unwritten = copied + len(piece), zlib.crc32(piece, crc), memoryview(piece)
+            with self._report_write_errors(name):
+                while unwritten:  # a write may take a part
+                    unwritten = unwritten[copy.write(unwritten) :]
         if copied != size:
-            raise StudyError(f"{given.name}: had {size} bytes, and {copied} while it was copied; start the run again")
-        with self._writing(what):
-            if size >= FLUSHED:
-                os.fdatasync(made.fileno())
-                os.posix_fadvise(made.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            raise StudyError(
+                f"{original.name}: had {size} bytes, and {copied} while it was copied; start the run again"
+            )
+        with self._report_write_errors(name):
+            if size >= FLUSH_BYTES:
+                os.fdatasync(copy.fileno())
+                os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return copied, crc
 
     @contextlib.contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
-        """Around writing to the storage: an `OSError` becomes a `StudyError`."""
+    def _report_write_errors(self, name: str) -> Iterator[None]:
+        """Raise an `OSError` of the block, which writes to the storage, as a `StudyError` that names the file."""
         try:
             yield
         except OSError as error:
-            raise self._refused(what, error.strerror or str(error)) from None
+            raise self._make_error(name, error.strerror or str(error)) from None
 
-    def _refused(self, what: str, why: str) -> StudyError:
-        return StudyError(f"{socket.gethostname()}: {what} cannot be copied to {self._where}: {why}")
+    def _make_error(self, name: str, reason: str) -> StudyError:
+        """The error for a file that cannot be copied."""
+        return StudyError(f"{socket.gethostname()}: {name} cannot be copied to {self._where}: {reason}")
 
 
-def _files(path: AnyPath) -> list[tuple[str, int]]:
-    """(name below the path, size in bytes) of each file of a folder; of a file itself, with an empty name."""
+def _list_files(path: AnyPath) -> list[tuple[str, int]]:
+    """(name below the path, size in bytes) of each file of a folder; the name of a single file is empty."""
     if not Path(path).is_dir():
         return [("", Path(path).stat().st_size)]
-    found = []
+    files = []
     for folder, _, names in os.walk(path, onerror=_raise, followlinks=True):
         for whole in (Path(folder, name) for name in sorted(names)):
-            found.append((str(whole.relative_to(path)), whole.stat().st_size))
-    return found
+            files.append((str(whole.relative_to(path)), whole.stat().st_size))
+    return files
 
 
 def _raise(error: OSError) -> None:
+    """Raise an error, for `os.walk`, which ignores errors otherwise."""
     raise error
 
 
-def _size_and_crc(path: Path) -> tuple[int, int]:
+def _compute_size_and_crc(path: Path) -> tuple[int, int]:
+    """Size in bytes and CRC-32 of a file."""
     size = crc = 0
     with open(path, "rb") as handle:
-        for piece in iter(lambda: handle.read(PIECE), b""):
+        for piece in iter(lambda: handle.read(PIECE_BYTES), b""):
             size, crc = size + len(piece), zlib.crc32(piece, crc)
     return size, crc
 
 
-def _claimed(storage: str) -> tuple[str, int]:
-    """A new folder, and the descriptor that holds its lock."""
+def _make_locked_folder(storage: str) -> tuple[str, int]:
+    """(A new folder, the descriptor that holds its lock)."""
     for _ in range(ATTEMPTS):
         folder = tempfile.mkdtemp(prefix=f"{PREFIX}{socket.gethostname()}.", dir=storage)
         # Another run may take it for left over before it is locked, or even opened.
@@ -161,13 +170,13 @@ def _claimed(storage: str) -> tuple[str, int]:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             continue
-        if locks.attempt(descriptor) is not locks.Lock.TAKEN and Path(folder).is_dir():
+        if locks.try_lock(descriptor) is not locks.Lock.TAKEN and Path(folder).is_dir():
             return folder, descriptor
         os.close(descriptor)
     raise OSError(errno.EAGAIN, "each new folder was removed by another process at once")
 
 
 def _remove_abandoned(storage: str) -> None:
-    """Remove folders that no process holds; where locks cannot be had, they stay."""
-    found = Path(storage).glob(f"{PREFIX}{glob.escape(socket.gethostname())}.????????")
-    locks.remove_unheld(found, os.O_RDONLY | os.O_DIRECTORY, lambda each: shutil.rmtree(each, ignore_errors=True))
+    """Remove this host's folders of copies that no process holds; where locks cannot be had, they stay."""
+    folders = Path(storage).glob(f"{PREFIX}{glob.escape(socket.gethostname())}.????????")
+    locks.remove_unheld(folders, os.O_RDONLY | os.O_DIRECTORY, lambda each: shutil.rmtree(each, ignore_errors=True))

@@ -1,4 +1,4 @@
-"""The processes below one, wherever their sessions and groups are: their time, their memory, and their end."""
+"""The descendants of a process, whatever their sessions and groups: their CPU time, their memory, and their end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
-def _stat(process: str) -> list[str] | None:
+def _read_stat(process: str) -> list[str] | None:
     """The fields of /proc/PID/stat from the state on; None for a process that is gone."""
     try:
         with open(f"/proc/{process}/stat", "rb") as handle:
@@ -22,65 +22,65 @@ def _stat(process: str) -> list[str] | None:
         return None
 
 
-def below(root: int) -> set[int]:
-    """The ids of all processes below ``root``, without those that have ended."""
+def list_descendants(root: int) -> set[int]:
+    """The ids of all descendants of process ``root`` that have not ended."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  a Path of each of thousands of processes takes longer
-        if name.isdigit() and (fields := _stat(name)) and fields[0] != "Z":
+        if name.isdigit() and (fields := _read_stat(name)) and fields[0] != "Z":
             children.setdefault(int(fields[1]), []).append(int(name))
-    found: set[int] = set()
-    left = list(children.get(root, []))
-    while left:
-        process = left.pop()
-        found.add(process)
-        left += children.get(process, [])
-    return found
+    descendants: set[int] = set()
+    waiting = list(children.get(root, []))
+    while waiting:
+        process = waiting.pop()
+        descendants.add(process)
+        waiting += children.get(process, [])
+    return descendants
 
 
-def cpu_s(processes: Iterable[int]) -> float:
-    """Processor seconds of these and of their children that have ended."""
-    stats = filter(None, (_stat(str(process)) for process in processes))
+def sum_cpu_s(processes: Iterable[int]) -> float:
+    """CPU seconds of these processes and of their children that have ended."""
+    stats = filter(None, (_read_stat(str(process)) for process in processes))
     return sum(sum(map(int, fields[11:15])) for fields in stats) / TICKS
 
 
-def peak_mb(processes: Iterable[int]) -> float:
-    """The largest memory (10^6 bytes) that one of them has had; 0 without one."""
-    found = [0.0]
+def read_peak_mb(processes: Iterable[int]) -> float:
+    """The largest peak memory (10^6 bytes) of these processes; 0 if there are none."""
+    peaks_mb = [0.0]
     for process in processes:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process}/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
-                    found.append(int(line.split()[1]) * 1024 / 1e6)
-    return max(found)
+                    peaks_mb.append(int(line.split()[1]) * 1024 / 1e6)
+    return max(peaks_mb)
 
 
-def waited_cpu_s(others: Collection[int], limit_s: float) -> float:
-    """Wait for this process's children, without ``others``, that have been ended; returns their processor seconds.
+def reap_children(others: Collection[int], limit_s: float) -> float:
+    """Wait for the killed children of this process, without ``others``; returns their CPU seconds.
 
     A process whose parent has ended is a child of this one (PR_SET_CHILD_SUBREAPER), and what it used is in no other
     process's count. At most ``limit_s`` seconds: one that hangs in a driver cannot be ended.
     """
     used_s, deadline = 0.0, time.monotonic() + limit_s
-    while left := _children(os.getpid()).difference(others):
-        for process in left:
+    while children := _list_children(os.getpid()).difference(others):
+        for process in children:
             with contextlib.suppress(ChildProcessError):
                 ended, _, usage = os.wait4(process, os.WNOHANG)
                 used_s += usage.ru_utime + usage.ru_stime if ended else 0.0
         if time.monotonic() > deadline:
             break
-        if left & _children(os.getpid()):
-            time.sleep(LOOK_S / 10)
+        if children & _list_children(os.getpid()):
+            time.sleep(POLL_S / 10)
     return used_s
 
 
-def _children(parent: int) -> set[int]:
-    """The ids of a process's children, with those that have ended and that it has not waited for."""
+def _list_children(parent: int) -> set[int]:
+    """The ids of a process's children, including ended ones that it has not waited for."""
     names = (name for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  as above
-    return {int(name) for name in names if (fields := _stat(name)) and int(fields[1]) == parent}
+    return {int(name) for name in names if (fields := _read_stat(name)) and int(fields[1]) == parent}
 
 
-def killed_for_memory() -> int:
-    """Processes of this host that the kernel has ended for want of memory, its own or a group's; 0 if it counts none.
+def count_memory_kills() -> int:
+    """The number of processes that the kernel of this host has killed for lack of memory; 0 if it does not count them.
 
     Linux 4.13 and later: https://docs.kernel.org/filesystems/proc.html
     """
@@ -91,20 +91,20 @@ def killed_for_memory() -> int:
     return 0
 
 
-def kill(processes: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Send a signal to each."""
+def signal_processes(processes: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Send a signal to each process that still exists."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
 
 
-def end(root: int, grace_s: float) -> None:
-    """End a process and all below it: SIGTERM, and SIGKILL for what is left after ``grace_s`` seconds."""
-    processes = {root, *below(root)}
-    kill(processes, signal.SIGTERM)
+def end_tree(root: int, grace_s: float) -> None:
+    """End a process and all its descendants: SIGTERM, and after ``grace_s`` seconds SIGKILL."""
+    processes = {root, *list_descendants(root)}
+    signal_processes(processes, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
-        if not any((fields := _stat(str(process))) and fields[0] != "Z" for process in processes):
+        if not any((fields := _read_stat(str(process))) and fields[0] != "Z" for process in processes):
             return
-        time.sleep(LOOK_S)
-    kill(processes | below(root))
+        time.sleep(POLL_S)
+    signal_processes(processes | list_descendants(root))

@@ -1,4 +1,4 @@
-"""The files of a run that is given by a command, from what its processes have left: history.csv and metrics.json."""
+"""The files of a run that is given by a command, history.csv and metrics.json, from the measures of its processes."""
 
 from __future__ import annotations
 
@@ -15,135 +15,142 @@ from study.workloads import command
 from study.workloads.command.events import LEARNING_RATES
 
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
-NOT_COUNTED = dict.fromkeys(("shared_read_mb", "storage_read_mb", "staged_mb"))  # by us, of a program of others
-NOT_KNOWN = "it resumed, and the epochs of an earlier attempt are not known"
+UNCOUNTED_READS = dict.fromkeys(("shared_read_mb", "storage_read_mb", "staged_mb"))  # by us, of a program of others
+UNKNOWN_EPOCHS = "it resumed, and the epochs of an earlier attempt are not known"
 NO_EPOCHS = "the program reported no epochs (docs/commands.md)"
 
 
-def assemble(folder: Path, run: RunDefinition) -> None:
-    """Write the run's files; nothing if a process has left none, because it failed or was killed."""
+def write_run_files(folder: Path, run: RunDefinition) -> None:
+    """Write history.csv and metrics.json; nothing if a process left no measures, because it failed or was killed."""
     ranks = folder / "ranks"
     paths = sorted(ranks.glob("program-*.json"))
-    found = [read_json(path) for path in paths]
-    if sum(len(each["ranks"]) for each in found) != run.ranks:
+    processes = [read_json(path) for path in paths]
+    if sum(len(each["ranks"]) for each in processes) != run.ranks:
         return
-    told = {int(rank): each for part in found for rank, each in part["told"].items()}
-    own = min((rank for rank, each in told.items() if each["epochs"]), default=0)
-    is_resumed = any(part["is_resumed"] for part in found if str(own) in part["told"])
-    epochs, resumed_after = _with_earlier(folder, run, own, told[own]["epochs"], is_resumed)
-    tested = of_test_set(told, own)
-    names, refused = _names(epochs, tested)
+    reports = {int(rank): each for part in processes for rank, each in part["told"].items()}
+    own_rank = min((rank for rank, each in reports.items() if each["epochs"]), default=0)
+    is_resumed = any(part["is_resumed"] for part in processes if str(own_rank) in part["told"])
+    epochs, resumed_after = _add_earlier_epochs(folder, run, own_rank, reports[own_rank]["epochs"], is_resumed)
+    test_metrics = collect_test_metrics(reports, own_rank)
+    names, refused = _list_metric_names(epochs, test_metrics)
     _write_history(folder / "history.csv", epochs, names)
     write_json(
         folder / "metrics.json",
         {
-            "workload": _workload(run, told),
+            "workload": _describe_workload(run, reports),
             "resumed_after_epoch": resumed_after,
-            "test": {name: tested.get(name) for name in names},
-            "parameters": _size("model_parameters", told),
+            "test": {name: test_metrics.get(name) for name in names},
+            "parameters": _find_size("model_parameters", reports),
             "program": {
-                **_program(found, told, epochs, refused, resumed_after, _by_epochs(run)),
-                "rank": own if epochs else None,
+                **_summarize_program(processes, reports, epochs, refused, resumed_after, _list_epoch_columns(run)),
+                "rank": own_rank if epochs else None,
             },
-            "ranks": [{**each, "final_weights_crc32": None, **NOT_COUNTED} for part in found for each in part["ranks"]],
+            "ranks": [
+                {**each, "final_weights_crc32": None, **UNCOUNTED_READS} for part in processes for each in part["ranks"]
+            ],
         },
     )
 
 
-def _by_epochs(run: RunDefinition) -> list[str]:
-    """The columns that a program's epochs give. Without its batch size, nobody knows how many steps they have."""
-    knows_steps = command.knows_batch(run.benchmark, run["batch_size"])
+def _list_epoch_columns(run: RunDefinition) -> list[str]:
+    """The columns that follow from a program's epochs; without its batch size, none that needs the number of steps."""
+    knows_steps = command.is_batch_known(run.benchmark, run["batch_size"])
     return [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
 
 
-def _program(
-    found: list[dict[str, Any]],
-    told: dict[int, Any],
+def _summarize_program(
+    processes: list[dict[str, Any]],
+    reports: dict[int, Any],
     epochs: list[Any],
     refused: list[str],
     resumed_after: int | None,
-    by_epochs: list[str],
+    epoch_columns: list[str],
 ) -> dict[str, Any]:
-    """What is of a command only. reason: why the results of training are empty, or a pattern's value is."""
-    patterns = found[0]["patterns"]
-    events = sum(each["events"] for each in told.values())
+    """The entry ``program`` of ``metrics.json``. reason: why results of training, or values of patterns, are empty."""
+    patterns = processes[0]["patterns"]
+    events = sum(each["events"] for each in reports.values())
     nothing = NO_EPOCHS if events else NO_EVENTS
-    reasons = [] if epochs else [nothing if resumed_after is None else NOT_KNOWN]
+    reasons = [] if epochs else [nothing if resumed_after is None else UNKNOWN_EPOCHS]
     whys = {name: "its pattern found no number" for name, value in patterns.items() if value is None}
-    reasons += [f"metrics.{name}: {why}" for name, why in {**whys, **found[0]["pattern_faults"]}.items()]
+    reasons += [f"metrics.{name}: {why}" for name, why in {**whys, **processes[0]["pattern_faults"]}.items()]
     if epochs:
-        unused = [name for name in by_epochs if patterns.get(name) is not None]
+        unused = [name for name in epoch_columns if patterns.get(name) is not None]
         reasons += [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
     reasons += refused
-    if left := max((each.get("runs_left", 0) for each in told.values()), default=0):
-        again = "once" if left == 1 else f"{left} times"
+    if restarts := max((each.get("runs_left", 0) for each in reports.values()), default=0):
+        often = "once" if restarts == 1 else f"{restarts} times"
         reasons.append(
-            f"a rank began its run again {again}, without run_stop: if the program was started again after an error, "
+            f"a rank began its run again {often}, without run_stop: if the program was started again after an error, "
             "as torchrun does with --max-restarts, its runtime, energy and processor time are of all attempts"
         )
     return {
         "has_epochs": bool(epochs),
         "epochs": len(epochs) or None,
-        "cpu_s": sum(each["cpu_s"] for each in found),
+        "cpu_s": sum(each["cpu_s"] for each in processes),
         "events": events,
         "reason": "; ".join(reasons) or None,
         "metrics": patterns,
-        "output_bytes": sum(each["output_bytes"] for each in found),
-        "words": found[0]["words"],
-        "variables": found[0]["variables"],
+        "output_bytes": sum(each["output_bytes"] for each in processes),
+        "words": processes[0]["words"],
+        "variables": processes[0]["variables"],
     }
 
 
-def _workload(run: RunDefinition, told: dict[int, Any]) -> dict[str, Any]:
-    samples = _size("train_samples", told) or run.benchmark["workload"]["train_samples"]
+def _describe_workload(run: RunDefinition, reports: dict[int, Any]) -> dict[str, Any]:
+    """The entry ``workload`` of ``metrics.json``: numbers of samples, as reported or by the benchmark's file."""
+    samples = _find_size("train_samples", reports) or run.benchmark["workload"]["train_samples"]
     return {
         "train_samples": samples,
-        "test_samples": _size("eval_samples", told),
+        "test_samples": _find_size("eval_samples", reports),
         "features": None,
-        "samples_per_rank": command.samples_of_rank(samples, run["scaling"], run["work"], run.ranks),
+        "samples_per_rank": command.count_rank_samples(samples, run["scaling"], run["work"], run.ranks),
     }
 
 
-def of_test_set(told: dict[int, Any], own: int) -> dict[str, Any]:
-    """The metrics of the test set: of the rank whose epochs count, else of the first rank that told it."""
-    found: dict[str, Any] = {}
-    for rank in (own, *sorted(told)):
-        for name, value in told[rank]["test"].items():
-            found.setdefault(name, value)
-    return found
+def collect_test_metrics(reports: dict[int, Any], own_rank: int) -> dict[str, Any]:
+    """The metrics of the test set: each of the rank whose epochs count, else of the first rank that reported it."""
+    metrics: dict[str, Any] = {}
+    for rank in (own_rank, *sorted(reports)):
+        for name, value in reports[rank]["test"].items():
+            metrics.setdefault(name, value)
+    return metrics
 
 
-def _size(name: str, told: dict[int, Any]) -> int | None:
-    return next((each["sizes"][name] for each in told.values() if each["sizes"].get(name)), None)
+def _find_size(name: str, reports: dict[int, Any]) -> int | None:
+    """A size that a rank reported, such as ``train_samples``; None if none did."""
+    return next((each["sizes"][name] for each in reports.values() if each["sizes"].get(name)), None)
 
 
-def _with_earlier(
+def _add_earlier_epochs(
     folder: Path, run: RunDefinition, rank: int, epochs: list[Any], is_resumed: bool
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """(the epochs of a rank with those of earlier attempts, after which epoch it resumed; None if it did not).
+    """(A rank's epochs with those of earlier attempts, the epoch after which it resumed or None).
 
     No epochs if those of an earlier attempt are not known, which was killed before they were read.
     """
     if not is_resumed:
         return epochs, None
-    path = program.earlier_epochs(folder, rank)
-    told = read_json(path) if path.exists() else []
-    attempts = [*(told[:-1] if epochs else told), epochs]  # the last one in the file is this one, if it told an epoch
-    return joined(attempts, run.derived.epochs_per_rank) if any(attempts) else ([], 0)
+    path = program.locate_earlier_epochs(folder, rank)
+    earlier_attempts = read_json(path) if path.exists() else []
+    attempts = [
+        *(earlier_attempts[:-1] if epochs else earlier_attempts),
+        epochs,
+    ]  # the last one in the file is this one, if it told an epoch
+    return join_attempts(attempts, run.derived.epochs_per_rank) if any(attempts) else ([], 0)
 
 
-def joined(attempts: list[list[dict[str, Any]]], whole: int) -> tuple[list[dict[str, Any]], int]:
-    """Each epoch of a run once, of the last attempt that trained it, and after which one the last attempt resumed.
+def join_attempts(attempts: list[list[dict[str, Any]]], whole: int) -> tuple[list[dict[str, Any]], int]:
+    """(Each epoch once, of the last attempt that trained it; the epoch after which the last attempt resumed).
 
-    An attempt begins at the number that it told for its first epoch; without numbers, the first one at the begin, and
-    each other so that it ends where the next one resumed, the last one at the end. No epochs if one is not known.
+    An attempt begins at the number that it reported for its first epoch; without numbers, the first one at the begin,
+    and each other so that it ends where the next one resumed, the last one at the end. No epochs if one is not known.
 
     Args:
         attempts: the epochs of each; the last one is the one that came to the run's end.
         whole: epochs of the run.
     """
     first = attempts[0][0]["number"] if len(attempts) > 1 and attempts[0] else None
-    found: dict[int, dict[str, Any]] = {}
+    epochs_by_position: dict[int, dict[str, Any]] = {}
     end, resumed_after = whole, 0
     for place in reversed(range(len(attempts))):
         epochs = attempts[place]
@@ -154,30 +161,36 @@ def joined(attempts: list[list[dict[str, Any]]], whole: int) -> tuple[list[dict[
             begin = max(0, number - first)
         for position, epoch in enumerate(epochs, begin):
             if place == len(attempts) - 1 or position < resumed_after:
-                found.setdefault(position, epoch)
+                epochs_by_position.setdefault(position, epoch)
         resumed_after = begin if place == len(attempts) - 1 else resumed_after
         end = begin
-    is_whole = sorted(found) == list(range(len(found))) and len(found) >= resumed_after
-    return ([found[position] for position in sorted(found)] if is_whole else []), resumed_after
+    is_whole = (
+        sorted(epochs_by_position) == list(range(len(epochs_by_position))) and len(epochs_by_position) >= resumed_after
+    )
+    return (
+        [epochs_by_position[position] for position in sorted(epochs_by_position)] if is_whole else []
+    ), resumed_after
 
 
-def _names(epochs: list[dict[str, Any]], tested: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """(the metrics, of whatever set, in the order in which they were told; why others are no columns)."""
-    told = [name.removeprefix("val_") for each in epochs for name in each["metrics"]]
-    names = [name for name in dict.fromkeys([*told, *tested]) if name not in LEARNING_RATES]
-    taken: dict[str, str] = {}
-    refused = {name: metric_names.refusal(name) or _twice(name, taken) for name in names}
-    return [name for name in names if not refused[name]], [
-        f"metric {json.dumps(name[:60])} {why}: give it another name" for name, why in refused.items() if why
+def _list_metric_names(epochs: list[dict[str, Any]], test_metrics: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(Names of the metrics that become columns, in the order reported; messages about the others)."""
+    epoch_names = [name.removeprefix("val_") for each in epochs for name in each["metrics"]]
+    names = [name for name in dict.fromkeys([*epoch_names, *test_metrics]) if name not in LEARNING_RATES]
+    spellings: dict[str, str] = {}
+    refusals = {name: metric_names.explain_refusal(name) or _refuse_other_spelling(name, spellings) for name in names}
+    return [name for name in names if not refusals[name]], [
+        f"metric {json.dumps(name[:60])} {why}: give it another name" for name, why in refusals.items() if why
     ]
 
 
-def _twice(name: str, taken: dict[str, str]) -> str | None:
-    other = taken.setdefault(name.lower(), name)
+def _refuse_other_spelling(name: str, spellings: dict[str, str]) -> str | None:
+    """Why a metric's name that differs from an earlier one in its case only is refused, or None."""
+    other = spellings.setdefault(name.lower(), name)
     return None if other == name else f"differs from {other} in its case only"
 
 
 def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -> None:
+    """Write history.csv with the metrics ``names`` of the epochs."""
     columns = ["epoch", *names, *(f"val_{name}" for name in names), "time_s", "learning_rate", "steps_s",
                "begin_wall_ns", "begin_monotonic_ns"]  # fmt: skip
     rows: History = []
@@ -188,4 +201,4 @@ def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -
         rows.append(metrics | {"epoch": number, "time_s": seconds, "learning_rate": rate,
                                "steps_s": seconds - each["eval_ns"] / 1e9,
                                "begin_wall_ns": wall, "begin_monotonic_ns": monotonic})  # fmt: skip
-    history.write(path, rows, columns)
+    history.write_history(path, rows, columns)

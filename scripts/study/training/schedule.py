@@ -9,19 +9,19 @@ from study.communication.collectives import Collectives
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import (
     PLATEAU_FACTOR,
-    first_collapsed_epoch,
-    momentum_at,
-    rate_at,
-    reductions,
-    scaled,
-    warmup_steps,
+    compute_momentum,
+    compute_rate,
+    count_reductions,
+    count_warmup_steps,
+    find_collapse_epoch,
+    scale_rate,
 )
 
 COLLAPSED_PENALTY = 2.0  # factor of the weight decay in a collapse (PRACE guide to deep learning, 2019, 6.2.7)
 
 
 class Schedule:
-    """Sets what changes while a trainer trains.
+    """Sets the learning rate, momentum and penalties of a trainer while it trains.
 
     Args:
         trainer: whose learning rate it sets.
@@ -37,19 +37,19 @@ class Schedule:
         self._trainer, self._run, self._ranks, self._steps = trainer, run, ranks, steps
         self._size, self._losses = ranks.size * run.emulated_ranks, list(losses)
         self._step = len(self._losses) * steps
-        self._kind, warmup = run.parameters.get("warmup", "gradual"), warmup_steps(run, steps)
+        self._kind, warmup = run.parameters.get("warmup", "gradual"), count_warmup_steps(run, steps)
         self._decays = run.parameters.get("learning_rate_decay", "none") != "none"
         # A gradual warm-up ends with the scaled rate; after the others the next step has yet to get rate or momentum.
         self._last_change = warmup + (self._kind != "gradual") if warmup else 0
         self._rate: float | None = None
-        epoch = first_collapsed_epoch(run)
+        epoch = find_collapse_epoch(run)
         self._first_collapsed = None if epoch is None else epoch * steps
         self._penalty = 1.0
         self._patience = run["plateau_epochs"]
 
     @property
-    def changes(self) -> bool:
-        """Whether something changes from step to step."""
+    def changes_by_step(self) -> bool:
+        """True if the learning rate or the momentum changes from step to step."""
         return self._decays or self._last_change > 0
 
     def begin_epoch(self) -> None:
@@ -58,33 +58,34 @@ class Schedule:
         It follows from the validation losses of all epochs before, so a resumed run needs no other state.
         """
         if self._patience:
-            factor = PLATEAU_FACTOR ** reductions(self._losses, self._patience)
-            self._trainer.set_learning_rate(scaled(self._run, self._size) * factor)
+            factor = PLATEAU_FACTOR ** count_reductions(self._losses, self._patience)
+            self._trainer.set_learning_rate(scale_rate(self._run, self._size) * factor)
 
     def apply_schedule(self) -> None:
-        """Before a step: its learning rate, momentum and penalty, where they change."""
+        """Set the learning rate, momentum and penalty of the next step, where they change."""
         if self._decays or self._step < self._last_change:
-            rate = rate_at(self._run, self._size, self._step, self._steps)
+            rate = compute_rate(self._run, self._size, self._step, self._steps)
             if rate != self._rate:
                 self._trainer.set_learning_rate(rate)
                 self._rate = rate
             if self._kind == "momentum_corrected" and self._step < self._last_change:
-                self._trainer.set_momentum(momentum_at(self._run, self._size, self._step, self._steps))
+                self._trainer.set_momentum(compute_momentum(self._run, self._size, self._step, self._steps))
         if self._first_collapsed is not None and self._step >= self._first_collapsed:
             self._set_penalty(COLLAPSED_PENALTY)
         self._step += 1
 
     def end_steps(self) -> None:
-        """Before validation, whose loss is one quantity over all epochs: the penalties as they are."""
+        """Reset the penalties before validation, so that its loss is one quantity over all epochs."""
         self._set_penalty(1.0)
 
     def end_epoch(self, loss: float) -> None:
-        """Keep an epoch's validation loss, rank 0's: ranks have equal rates even if their losses differ in rounding."""
+        """Keep an epoch's validation loss, rank 0's, so that all ranks reduce the learning rate alike."""
         if self._patience:
             loss = self._ranks.gather(loss)[0]
         self._losses.append(loss)
 
     def _set_penalty(self, factor: float) -> None:
+        """Set the factor of the penalties, if it changes."""
         if factor != self._penalty:
             self._trainer.set_penalty_factor(factor)
             self._penalty = factor

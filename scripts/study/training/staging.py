@@ -15,13 +15,13 @@ import numpy as np
 
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
-from study.data.loaders import LOADERS, load, map_matrix, read_sidecar
+from study.data.loaders import LOADERS, load_matrix, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.counters import ReadCounter, Reads
 from study.training.node_copies import NodeCopies
 from study.workloads.base import Table
 
-SIDECARS = {"sidecar", "scaled"}  # of the paths of a file: small ones, which are read where they are
+SIDECARS = {"sidecar", "scaled"}  # kinds of paths whose small files are read where they are
 
 
 @dataclass(frozen=True)
@@ -41,44 +41,46 @@ class Files:
             self.copies.remove()
 
 
-def files(
+def provide_files(
     run: RunDefinition, communicator: Collectives, phases: Callable, reads: Reads, staged: contextlib.ExitStack
 ) -> Files:
-    """The files that this rank reads, copied to its node first with ``staging: local_copy`` or a storage on each node.
+    """The files that this rank reads; with ``staging: local_copy``, or a storage on each node, copied there first.
 
     phases: the rank's log, for the phase ``stage`` (copying or broadcasting, and waiting for it). reads: counts bytes
     read. staged: at its end the copies are removed, and a `StudyError` that names a copy names the original instead.
     """
-    if not _is_copied(run):
+    if not _copies_files(run):
         return Files(run.data, reads.shared)
     with phases("stage"):
-        (mine,) = (members for members in nodes(communicator) if communicator.rank in members)
-        copies = _copied(run, reads, staged) if communicator.rank == mine[0] else None
-        folder, identity, made = communicator.gather(
-            (copies.folder, _identity(copies.folder), copies.made) if copies else None
-        )[mine[0]]
+        (node_ranks,) = (members for members in group_ranks_by_node(communicator) if communicator.rank in members)
+        copies = _copy_files(run, reads, staged) if communicator.rank == node_ranks[0] else None
+        folder, identity, copies_by_original = communicator.gather(
+            (copies.folder, _identify_folder(copies.folder), copies.copies) if copies else None
+        )[node_ranks[0]]
     reads.staged = copies.size if copies else 0
-    if not Path(folder).exists() or _identity(folder) != identity:
+    if not Path(folder).exists() or _identify_folder(folder) != identity:
         raise StudyError(
-            f"{socket.gethostname()}: rank {communicator.rank} does not see the copies that rank {mine[0]} made "
+            f"{socket.gethostname()}: rank {communicator.rank} does not see the copies that rank {node_ranks[0]} made "
             f"({folder}), as where each rank has a container of its own; mount {Path(folder).parent} in all of them, "
             "or of tables use staging: node_broadcast"
         )
-    staged.push(_naming_originals(made))
+    staged.push(_make_error_renamer(copies_by_original))
     data = {
-        file: {kind: made.get(path, path) if kind not in SIDECARS else path for kind, path in paths.items()}
+        file: {
+            kind: copies_by_original.get(path, path) if kind not in SIDECARS else path for kind, path in paths.items()
+        }
         for file, paths in run.data.items()
     }
     return Files(data, reads.node, copies)
 
 
-def _is_copied(run: RunDefinition) -> bool:
-    """Whether the run copies its files to each node. Without ``local_copy``, only a storage on each node is named."""
+def _copies_files(run: RunDefinition) -> bool:
+    """True if the run copies its files to each node: under ``local_copy``, or with a storage on each node."""
     return run["staging"] == "local_copy" or run.machine.get("node_storage") is not None
 
 
-def tables(
-    run: RunDefinition, found: Files, communicator: Collectives, phases: Callable, reads: Reads
+def load_tables(
+    run: RunDefinition, files: Files, communicator: Collectives, phases: Callable, reads: Reads
 ) -> dict[str, Table]:
     """The run's loaded files on this rank, {file: `Table`}, by its ``staging``.
 
@@ -87,50 +89,51 @@ def tables(
     - ``node_broadcast``: the first rank of each node loads them and broadcasts the matrices within its node.
     - ``job_broadcast``: rank 0 loads them and broadcasts the matrices to all others.
 
-    found: from `files`.
+    files: of `provide_files`.
     """
     match run["staging"]:
         case "none" | "local_copy":
-            return _load_all(run, found)
+            return _load_files(run, files)
         case "node_broadcast":
-            return _broadcast(run, found, communicator, phases, reads, nodes(communicator))
+            return _broadcast_tables(run, files, communicator, phases, reads, group_ranks_by_node(communicator))
         case "job_broadcast":
-            return _broadcast(run, found, communicator, phases, reads, [tuple(range(communicator.size))])
+            return _broadcast_tables(run, files, communicator, phases, reads, [tuple(range(communicator.size))])
         case other:
             raise StudyError(f"staging: {other!r} is none of none, local_copy, node_broadcast, job_broadcast")
 
 
-def nodes(communicator: Collectives) -> list[Members]:
+def group_ranks_by_node(communicator: Collectives) -> list[Members]:
     """The ranks of each node, in order.
 
     Ranks with the same host name and the same local rank are on different nodes, so one host can stand for several
     nodes.
     """
-    seen: collections.Counter = collections.Counter()
-    found: dict[tuple[str, int], list[int]] = {}
+    counts: collections.Counter = collections.Counter()
+    ranks_by_node: dict[tuple[str, int], list[int]] = {}
     for rank, key in enumerate(communicator.gather((socket.gethostname(), communicator.local_rank))):
-        found.setdefault((key[0], seen[key]), []).append(rank)
-        seen[key] += 1
-    return [tuple(members) for members in found.values()]
+        ranks_by_node.setdefault((key[0], counts[key]), []).append(rank)
+        counts[key] += 1
+    return [tuple(members) for members in ranks_by_node.values()]
 
 
-def _load_all(run: RunDefinition, found: Files) -> dict[str, Table]:
-    """Load all files."""
+def _load_files(run: RunDefinition, files: Files) -> dict[str, Table]:
+    """Load all tables of the run on this rank."""
     loader, forms, loaded = run["loader"], run.benchmark["files"], {}
-    with found.reads.count():
-        for file, paths in found.data.items():
-            loaded[file] = _table(loader, paths, forms[file])
+    with files.reads.count():
+        for file, paths in files.data.items():
+            loaded[file] = _load_table(loader, paths, forms[file])
             if LOADERS[loader].is_mapped:
                 for kind in paths.keys() - SIDECARS:
-                    found.reads.add_mapped(paths[kind])
+                    files.reads.add_mapped(paths[kind])
     return loaded
 
 
-def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
+def _load_table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
+    """Load one table; one that is stored as codes and numbers must have the shapes of its sidecar."""
     described = read_sidecar(paths["sidecar"])
     values = [code["values"] for code in described["codes"]]
     if "codes" not in paths:
-        return Table(load(loader, paths["path"], paths["sidecar"], form), values)
+        return Table(load_matrix(loader, paths["path"], paths["sidecar"], form), values)
     codes, numbers = np.array(map_matrix(paths["codes"])), map_matrix(paths["path"])
     (rows, columns), number = described["shape"], len(values)
     if (codes.shape, numbers.shape) != ((rows, number), (rows, columns - number)):
@@ -141,10 +144,10 @@ def _table(loader: str, paths: dict[str, str], form: dict[str, Any]) -> Table:
     return Table(codes, values, numbers)
 
 
-def _copied(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) -> NodeCopies:
-    """Copy the run's files to the node's storage, but their sidecars."""
+def _copy_files(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) -> NodeCopies:
+    """Copy the run's files, without sidecars, to the node's storage."""
     key = "node_storage" if run["staging"] == "local_copy" else f"storage_on_nodes.{run['storage']}"
-    copies = NodeCopies(_node_storage(run.machine["node_storage"], key), key)
+    copies = NodeCopies(_expand_node_storage(run.machine["node_storage"], key), key)
     staged.callback(copies.remove)
     copies.add(
         [path for paths in run.data.values() for kind, path in paths.items() if kind not in SIDECARS], reads.shared
@@ -152,64 +155,64 @@ def _copied(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) -> N
     return copies
 
 
-def _node_storage(named: str | None, key: str) -> str:
-    """The folder that the machine's file names under ``key``, with variables expanded."""
-    folder = os.path.expandvars(named or "")
+def _expand_node_storage(configured: str | None, key: str) -> str:
+    """The folder that the machine's file names under ``key``, with variables expanded; it must exist."""
+    folder = os.path.expandvars(configured or "")
     if not (Path(folder).is_absolute() and Path(folder).is_dir()):
         raise StudyError(
             f"{socket.gethostname()}: {folder!r} is no folder here with an absolute path ({key} in the machine's file: "
-            f"{named})"
+            f"{configured})"
         )
     return folder
 
 
-def _naming_originals(made: dict[str, str]) -> Callable[..., None]:
-    """As the end of a context: a `StudyError` that names a copy is raised with the name of its original."""
+def _make_error_renamer(copies: dict[str, str]) -> Callable[..., None]:
+    """Make the end of a context that raises a `StudyError` about a copy with the name of its original."""
 
     def rename(kind: type | None, error: BaseException | None, traceback: Any) -> None:
         if not isinstance(error, StudyError):
             return
-        message = told = str(error)
-        for original, copy in made.items():
+        message = original_message = str(error)
+        for original, copy in copies.items():
             message = message.replace(copy, original)
-        if message != told:
+        if message != original_message:
             raise StudyError(message) from None
 
     return rename
 
 
-def _identity(path: str) -> tuple[int, int]:
-    """Identifies a folder."""
+def _identify_folder(path: str) -> tuple[int, int]:
+    """(Device, inode) of a folder, equal for all who see the same one."""
     status = Path(path).stat()
     return status.st_dev, status.st_ino
 
 
-def _broadcast(
+def _broadcast_tables(
     run: RunDefinition,
-    found: Files,
+    files: Files,
     communicator: Collectives,
     phases: Callable,
     reads: Reads,
     sets: list[Members],
 ) -> dict[str, Table]:
-    """The first rank of each process set loads; the others receive its matrices."""
-    (mine,) = (members for members in sets if communicator.rank in members)
-    is_reader = communicator.rank == mine[0]
-    loaded = _load_all(run, found) if is_reader else {}
+    """Load the tables on the first rank of each process set; its others receive the matrices."""
+    (own_set,) = (members for members in sets if communicator.rank in members)
+    is_reader = communicator.rank == own_set[0]
+    loaded = _load_files(run, files) if is_reader else {}
     with phases("stage"):
         communicator.create_process_sets(sets)
         for file, paths in run.data.items():
             if not is_reader:
                 with reads.shared.count():
-                    loaded[file] = _empty(paths)
+                    loaded[file] = _make_empty_table(paths)
             for matrix in (loaded[file].matrix, loaded[file].scaled):
                 if matrix is not None:
-                    communicator.broadcast_matrix(matrix, mine)
+                    communicator.broadcast_matrix(matrix, own_set)
     return loaded
 
 
-def _empty(paths: dict[str, str]) -> Table:
-    """An empty `Table` to receive into."""
+def _make_empty_table(paths: dict[str, str]) -> Table:
+    """Make a table of the shape in the sidecar, to receive into."""
     described = read_sidecar(paths["sidecar"])
     (rows, columns), values = described["shape"], [code["values"] for code in described["codes"]]
     if "codes" not in paths:

@@ -1,4 +1,4 @@
-"""Who holds the lock of this folder's Snakemake: its own message names nobody, and advises ``--unlock`` in any case.
+"""The holder of this folder's Snakemake lock: Snakemake's message names none, and advises ``--unlock`` in any case.
 
 Removing the lock of a Snakemake that is still at work makes runs train twice. So each Snakemake writes a file about
 itself beside its locks, which it removes with them.
@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from study.core.boot import boot_id
+from study.core.boot import read_boot_id
 from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.instruments import host_processes
@@ -35,31 +35,31 @@ class Holder:
 
     @property
     def is_visible(self) -> bool:
-        """Whether its process would be seen here: it is of this host, or of an earlier boot of it, and no container."""
-        is_same_boot = (self.boot_id, self.pid_namespace) == (boot_id(), _pid_namespace())
-        return is_same_boot or (self.host == socket.gethostname() and self.boot_id != boot_id())
+        """True if its process would be visible here: it is of this host, or of an earlier boot, and no container."""
+        is_same_boot = (self.boot_id, self.pid_namespace) == (read_boot_id(), _read_pid_namespace())
+        return is_same_boot or (self.host == socket.gethostname() and self.boot_id != read_boot_id())
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process is there, of those that are seen here."""
-        return self.boot_id == boot_id() and self.start is not None and _read_start(self.pid) == self.start
+        """True if its process runs; only for a visible one."""
+        return self.boot_id == read_boot_id() and self.start is not None and _read_start(self.pid) == self.start
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since}: {self.command}"
 
 
 def note_holder() -> None:
-    """Write that this process holds the locks; to be called while it does."""
+    """Write this process's `Holder` file; to be called while it holds the locks."""
     pid = os.getpid()
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
     holder = Holder(
-        socket.gethostname(), boot_id(), _pid_namespace(), pid, _read_start(pid), since, shlex.join(sys.argv)
+        socket.gethostname(), read_boot_id(), _read_pid_namespace(), pid, _read_start(pid), since, shlex.join(sys.argv)
     )
     write_json(FILE, asdict(holder))
 
 
 def read_holder() -> Holder | None:
-    """The last one that was noted; None if none is, or its file cannot be read."""
+    """Read the last holder that was noted; None without one, or if its file cannot be read."""
     try:
         return Holder(**read_json(FILE))
     except (StudyError, TypeError):
@@ -67,7 +67,7 @@ def read_holder() -> Holder | None:
 
 
 def explain_lock() -> str:
-    """Why this folder is locked, and what to do."""
+    """Say why this folder is locked, and what to do."""
     holder = read_holder()
     if holder is None:
         return f"{Path.cwd()} is locked: if no Snakemake is at work in this folder, on any host, {UNLOCK}"
@@ -85,17 +85,18 @@ def explain_lock() -> str:
 
 
 def require_no_living_holder() -> None:
-    """Refuse to remove the lock of a Snakemake that is at work.
+    """Refuse to remove the lock of a Snakemake that is running.
 
     Raises:
-        StudyError: it is seen here, and alive.
+        StudyError: it is visible here, and alive.
     """
     holder = read_holder()
     if holder and holder.is_visible and holder.is_alive:
         raise StudyError(f"--unlock: {explain_lock()}")
 
 
-def _pid_namespace() -> str:
+def _read_pid_namespace() -> str:
+    """Read the identity of this process's PID namespace; empty where there is none."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -103,7 +104,7 @@ def _pid_namespace() -> str:
 
 
 def _read_start(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None if there is none."""
+    """Read the start of a process, in clock ticks since the boot; None without such a process."""
     try:
         process = host_processes.parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
     except OSError:

@@ -1,4 +1,4 @@
-"""Snakemake as a child, one after another: disturbed blocks are run again by a further one, planned from the results.
+"""Passes of Snakemake, each a child process: a further one runs disturbed blocks again, planned from the results.
 
 A Snakemake plans all of its jobs before the first one starts, so that a dry run is exact. Which runs are disturbed is
 known only afterwards.
@@ -25,7 +25,7 @@ SIGNALLED = 128  # exit codes above it are of signals
 
 
 @dataclass(frozen=True)
-class Ended:
+class PassesResult:
     """The exit code of the last Snakemake, and the configuration that it planned with; empty if it planned nothing."""
 
     code: int
@@ -33,39 +33,39 @@ class Ended:
 
 
 def run_snakemake(line: Sequence[str]) -> int:
-    """Snakemake's exit code; 128 plus the signal's number if this process got a signal that ends programs.
+    """Run Snakemake; returns its exit code, or 128 plus the number of a terminating signal that this process got.
 
     Whichever it is, Snakemake gets SIGTERM: it starts no further job, and ends when those at work have. SIGINT and
     SIGHUP of a terminal reach it and its jobs besides. A second signal ends the jobs too. Where this process is killed,
     the kernel sends the SIGTERM.
     """
-    came: list[int] = []
+    signals_received: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
     def hand_on(number: int, _: Any) -> None:
-        came.append(number)
+        signals_received.append(number)
         if child is not None:
-            _hand_on(child, came)
+            _end_snakemake(child, signals_received)
 
-    with signals.handled(hand_on):  # from before the start, so that no Snakemake is left behind
+    with signals.replace_handlers(hand_on):  # from before the start, so that no Snakemake is left behind
         child = subprocess.Popen(line, preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM))
-        if came:
-            _hand_on(child, came)
+        if signals_received:
+            _end_snakemake(child, signals_received)
         code = child.wait()
-    if came:
-        return SIGNALLED + came[0]
+    if signals_received:
+        return SIGNALLED + signals_received[0]
     return code if code >= 0 else SIGNALLED - code
 
 
-def _hand_on(child: "subprocess.Popen[bytes]", came: Sequence[int]) -> None:
-    """Have Snakemake end. came: the signals until now."""
-    says = "Snakemake ends when the runs at work have ended; a second signal ends them now"
+def _end_snakemake(child: "subprocess.Popen[bytes]", signals_received: Sequence[int]) -> None:
+    """Pass a signal on: the first makes Snakemake end after the running jobs, a second ends the jobs too."""
+    consequence = "Snakemake ends when the runs at work have ended; a second signal ends them now"
     child.send_signal(signal.SIGTERM)
-    if len(came) > 1:
-        says = "the runs at work are ended"
+    if len(signals_received) > 1:
+        consequence = "the runs at work are ended"
         _end_jobs(child)
     with contextlib.suppress(OSError):  # of a terminal that is gone
-        print(f"{signal.Signals(came[-1]).name}: {says}", file=sys.stderr, flush=True)
+        print(f"{signal.Signals(signals_received[-1]).name}: {consequence}", file=sys.stderr, flush=True)
 
 
 def _end_jobs(snakemake: "subprocess.Popen[bytes]") -> None:
@@ -73,45 +73,47 @@ def _end_jobs(snakemake: "subprocess.Popen[bytes]") -> None:
 
     What is in a session of its own, such as the ranks, is ended by the process that has started it.
     """
-    for process in process_tree.below(snakemake.pid):
+    for process in process_tree.list_descendants(snakemake.pid):
         with contextlib.suppress(ProcessLookupError):
             if os.getsid(process) == os.getsid(0):
                 os.kill(process, signal.SIGTERM)
     snakemake.send_signal(signal.SIGINT)
 
 
-def all_of(
-    line: Sequence[str], start: Callable[[Sequence[str]], int] = run_snakemake, most: int | None = None
-) -> Ended:
-    """Start Snakemake, and again as often as it asks for.
+def run_passes(
+    line: Sequence[str], start: Callable[[Sequence[str]], int] = run_snakemake, most_passes: int | None = None
+) -> PassesResult:
+    """Start Snakemake, and again as often as it requests another pass.
 
-    It asks only after it started runs, and each run has a limited number of attempts, so this ends.
+    It requests one only after it started runs, and each run has a limited number of attempts, so this ends.
 
     Args:
         line: the command.
         start: runs it and returns its exit code.
-        most: how often it is started at most.
+        most_passes: how often it is started at most.
     """
-    times = 0
+    repetitions = 0
     with tempfile.TemporaryDirectory() as folder:
-        asked, planned = Path(folder) / "again", Path(folder) / PLANNED
-        os.environ[VARIABLE] = str(asked)
+        request_file, planned = Path(folder) / "again", Path(folder) / PLANNED
+        os.environ[VARIABLE] = str(request_file)
         try:
-            while (code := start(line)) == 0 and asked.exists() and (times := times + 1) != most:
-                asked.unlink()
+            while (
+                (code := start(line)) == 0 and request_file.exists() and (repetitions := repetitions + 1) != most_passes
+            ):
+                request_file.unlink()
         finally:
             del os.environ[VARIABLE]
-        return Ended(code, read_json(planned) if planned.exists() else {})
+        return PassesResult(code, read_json(planned) if planned.exists() else {})
 
 
-def note_planned(**of: str) -> None:
-    """Tell whoever started this Snakemake what it plans, such as its machine, which a profile may have chosen."""
+def note_planned(**plan: str) -> None:
+    """Write what this Snakemake plans, such as its machine, for the process that started it."""
     if (path := os.environ.get(VARIABLE)) and Path(path).parent.is_dir():
-        write_json(Path(path).with_name(PLANNED), of)
+        write_json(Path(path).with_name(PLANNED), plan)
 
 
-def ask_for_another() -> bool:
-    """Ask whoever started this Snakemake to start it again; False if nobody would."""
+def request_another_pass() -> bool:
+    """Request another pass from the process that started this Snakemake; False if that does not listen."""
     path = os.environ.get(VARIABLE)
     if path and Path(path).parent.is_dir():
         Path(path).touch()

@@ -25,8 +25,8 @@ ALLOWED = "--allowed-rules"  # on the command line of a job's Snakemake
 Workflow = Any  # snakemake.workflow.Workflow: Snakemake has no types for it
 
 
-def folder(workflow: Workflow) -> Path:
-    """The folder of the file with rules that is being read.
+def get_rules_folder(workflow: Workflow) -> Path:
+    """Return the folder of the file with rules that is being read.
 
     ``workflow.basedir`` is that of the user's Snakefile, where ours is a module of it, and ``workflow.source_path``
     copies the file to a cache. Tried with 9.27.1.
@@ -35,7 +35,7 @@ def folder(workflow: Workflow) -> Path:
 
 
 def is_main_process(workflow: Workflow) -> bool:
-    """Whether this is the Snakemake that the user started, and not that of one of its jobs.
+    """True if this is the Snakemake that the user started, and not that of one of its jobs.
 
     A job's Snakemake reads the rules too; it must not print the plan, nor ask the user's command line. Tried with
     9.27.1.
@@ -43,8 +43,8 @@ def is_main_process(workflow: Workflow) -> bool:
     return bool(workflow.is_main_process)
 
 
-def is_job_of(workflow: Workflow, rules: Collection[str], snakefile: Path, arguments: Sequence[str]) -> bool:
-    """Whether this is the Snakemake of a job of some of ``rules``, which needs none of the others in ``snakefile``.
+def is_job_process(workflow: Workflow, rules: Collection[str], snakefile: Path, arguments: Sequence[str]) -> bool:
+    """True if this is the Snakemake of a job of some of ``rules``, which needs none of the others in ``snakefile``.
 
     A user's Snakefile that includes that one may name the others, so there it is false. The settings are there only
     after the Snakefile was read, so the command line tells the job's rules. Tried with 9.27.1.
@@ -58,7 +58,7 @@ def is_job_of(workflow: Workflow, rules: Collection[str], snakefile: Path, argum
 
 
 def is_module(workflow: Workflow) -> bool:
-    """Whether the file with rules that is being read belongs to a module of another workflow.
+    """True if the file with rules that is being read belongs to a module of another workflow.
 
     Then the configuration files are that workflow's, and Snakemake ignores handlers. Tried with 9.27.1.
     """
@@ -66,7 +66,7 @@ def is_module(workflow: Workflow) -> bool:
 
 
 def is_dry_run(workflow: Workflow) -> bool:
-    """Whether the user only wants the plan (``-n``).
+    """True if the user only wants the plan (``-n``).
 
     The plan then has estimates that take seconds. The command line cannot tell, since a profile may ask for a dry run,
     too. Tried with 9.27.1.
@@ -74,8 +74,8 @@ def is_dry_run(workflow: Workflow) -> bool:
     return bool(workflow.output_settings.dryrun)
 
 
-def only_touches(workflow: Workflow) -> bool:
-    """Whether Snakemake only sets the times of files (``--touch``), though it calls the handlers as if jobs ran.
+def is_touch_only(workflow: Workflow) -> bool:
+    """True if Snakemake only sets the times of files (``--touch``), though it calls the handlers as if jobs ran.
 
     Then no run may be moved to make place for a new one. To be called in a handler. Tried with 9.27.1.
     """
@@ -83,17 +83,17 @@ def only_touches(workflow: Workflow) -> bool:
 
 
 def is_forced(workflow: Workflow, rule: str, file: str) -> bool:
-    """Whether the user has a rule's file made again: ``--forcerun``, ``--forceall``, ``--force``.
+    """True if the user forces a rule's file to be made again: ``--forcerun``, ``--forceall``, ``--force``.
 
     A module's rule may have a prefix. To be called while the jobs are made: the settings are there only after the
     Snakefile was read. Tried with 9.27.1.
     """
-    of_dag = workflow.dag_settings
-    named = any(each == file or (each.endswith(rule) and "/" not in each) for each in of_dag.forcerun)
-    return bool(of_dag.forceall or named or (of_dag.forcetargets and file in of_dag.targets))
+    dag_settings = workflow.dag_settings
+    is_named = any(each == file or (each.endswith(rule) and "/" not in each) for each in dag_settings.forcerun)
+    return bool(dag_settings.forceall or is_named or (dag_settings.forcetargets and file in dag_settings.targets))
 
 
-def make_again(workflow: Workflow, files: Iterable[str]) -> None:
+def force_files(workflow: Workflow, files: Iterable[str]) -> None:
     """Have Snakemake make files although they are there, and neither times nor its metadata tell of a change.
 
     To be called while the jobs are made. Tried with 9.27.1.
@@ -101,8 +101,8 @@ def make_again(workflow: Workflow, files: Iterable[str]) -> None:
     workflow.dag.forcefiles.update(files)
 
 
-def deployment_methods(workflow: Workflow) -> list[str]:
-    """The names of the methods by which Snakemake shall make environments (``--sdm``), such as CONDA.
+def list_deployment_methods(workflow: Workflow) -> list[str]:
+    """List the methods by which Snakemake shall make environments (``--sdm``), such as CONDA.
 
     Some of them are refused, also if a profile asks for them. Tried with 9.27.1.
     """
@@ -110,8 +110,8 @@ def deployment_methods(workflow: Workflow) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
-    """Where the values of ``config`` are from.
+class ConfigSources:
+    """The sources of the values of ``config``.
 
     asked: the configuration files of the command line or the profile. read: all files, later ones over earlier ones.
     arguments: the texts ``KEY=VALUE`` of ``--config``. values: what Snakemake has made of these. over: ``values``, and
@@ -125,15 +125,15 @@ class Given:
     over: Mapping[str, Any]
 
 
-def given(workflow: Workflow) -> Given:
-    """Where the values of ``config`` are from.
+def read_config_sources(workflow: Workflow) -> ConfigSources:
+    """Read the sources of the values of ``config``.
 
     Snakemake reads its files by YAML 1.1 and makes numbers of names of digits, so that values must be read anew. Tried
     with 9.27.1.
     """
     settings = workflow.config_settings
     read = [*workflow.configfiles, *settings.configfiles]  # the latter are in both, and go over all
-    return Given(
+    return ConfigSources(
         list(settings.configfiles), read, list(settings.config_args or ()), settings.config, settings.overwrite_config
     )
 
@@ -147,26 +147,26 @@ def add_config_files(workflow: Workflow, files: Iterable[Path]) -> None:
     workflow.config_settings.configfiles[:0] = files
 
 
-def packed(workflow: Workflow) -> dict[str, int]:
-    """``--group-components`` of the command line, a profile or `pack`: {group: runs of it in a job}.
+def get_group_components(workflow: Workflow) -> dict[str, int]:
+    """Get {group: runs of it in a job}, as ``--group-components`` or `set_group_components` set it.
 
     The settings are there only after the Snakefile was read. Tried with 9.27.1.
     """
     return dict(workflow.group_settings.group_components)
 
 
-def pack(workflow: Workflow, components: Mapping[str, int]) -> None:
+def set_group_components(workflow: Workflow, components: Mapping[str, int]) -> None:
     """Have Snakemake pack groups of so many runs, unless its own settings say otherwise.
 
     To be called while the jobs are made: after the Snakefile was read, when there are settings, and before jobs are
     packed. A rule can name its group, but not how many of its jobs share one. Tried with 9.27.1.
     """
-    if not packed(workflow):
+    if not get_group_components(workflow):
         workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=dict(components))
 
 
-def jobs_to_run(workflow: Workflow) -> list[Any]:
-    """The jobs that will run, each with ``rule``, ``wildcards`` and ``jobid``; to be called in a handler.
+def list_jobs_to_run(workflow: Workflow) -> list[Any]:
+    """List the jobs that will run, each with ``rule``, ``wildcards`` and ``jobid``; to be called in a handler.
 
     What is refused depends on whether something is measured. Tried with 9.27.1.
     """
@@ -178,13 +178,13 @@ def expect_early_output(workflow: Workflow, rule: str) -> None:
 
     Another rule writes a first version of the report while the study runs. Tried with 9.27.1.
     """
-    for job in jobs_to_run(workflow):
+    for job in list_jobs_to_run(workflow):
         if job.rule.name.endswith(rule):
             workflow.dag.reason(job).missing_output.clear()
 
 
-def read_line(arguments: Sequence[str]) -> Any:
-    """What the command line and the profiles ask for, such as ``executor`` and ``unlock``, also in a dry run.
+def parse_command_line(arguments: Sequence[str]) -> Any:
+    """Parse the command line and the profiles into options, such as ``executor`` and ``unlock``, also in a dry run.
 
     While the Snakefile is read, ``workflow`` does not have these. Snakemake would print once more which profiles it
     reads. Tried with 9.27.1.
@@ -197,8 +197,8 @@ def read_line(arguments: Sequence[str]) -> Any:
         return cli.parse_args(list(arguments))[1]
 
 
-def replace_message_of_lock(explain: Callable[[], str]) -> None:
-    """Have Snakemake say this where another one has locked the folder. Tried with 9.27.1."""
+def replace_lock_message(explain: Callable[[], str]) -> None:
+    """Replace Snakemake's message on a folder that another one has locked. Tried with 9.27.1."""
 
     class Locked(exceptions.LockException):
         def __init__(self) -> None:
@@ -207,27 +207,27 @@ def replace_message_of_lock(explain: Callable[[], str]) -> None:
     exceptions.LockException = Locked
 
 
-def executor(workflow: Workflow) -> Any:
-    """The executor plugin's object that submits jobs; to be called in a handler.
+def get_executor(workflow: Workflow) -> Any:
+    """Get the executor plugin's object that submits jobs; to be called in a handler.
 
     Tried with 9.27.1.
     """
     return workflow.scheduler._executor
 
 
-def resources_of_slurm_plugin(workflow: Workflow) -> list[str]:
-    """Names of default resources that only Snakemake's plugin for Slurm reads, where another executor submits jobs.
+def list_slurm_plugin_resources(workflow: Workflow) -> list[str]:
+    """List default resources that only Snakemake's plugin for Slurm reads, where another executor submits jobs.
 
     To be called in a handler. Tried with 9.27.1.
     """
-    if type(executor(workflow)).__module__ == "snakemake_executor_plugin_slurm":
+    if type(get_executor(workflow)).__module__ == "snakemake_executor_plugin_slurm":
         return []
-    given = workflow.resource_settings.default_resources or {}
-    return [name for name in given if name.startswith("slurm_") or name in ("constraint", "qos")]
+    resources = workflow.resource_settings.default_resources or {}
+    return [name for name in resources if name.startswith("slurm_") or name in ("constraint", "qos")]
 
 
 def submit_commands(
-    workflow: Workflow, rules: Collection[str], snakefile: Path, line_of: Callable[[BatchJob, Path, float], list[str]]
+    workflow: Workflow, rules: Collection[str], snakefile: Path, make_line: Callable[[BatchJob, Path, float], list[str]]
 ) -> None:
     """Have the executor submit a line of ours for each single job of ``rules``; to be called in a handler.
 
@@ -235,28 +235,30 @@ def submit_commands(
     shared by all nodes, where Snakemake makes environments, and for a user's Snakefile that includes ``snakefile``: it
     may put a prefix before all shell commands. Tried with 9.27.1.
 
-    line_of: makes the words of the line from the job, a file for it beside the executor's job scripts, which are there
-    as long as its jobs, and the seconds to wait for files of other nodes.
+    make_line: makes the words of the line from the job, a file for it beside the executor's job scripts, which exist as
+    long as its jobs, and the seconds to wait for files of other nodes.
     """
-    by = executor(workflow)
-    if not isinstance(by, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
+    remote_executor = get_executor(workflow)
+    if not isinstance(remote_executor, RemoteExecutor) or Path(workflow.main_snakefile) != snakefile:
         return
     storage = workflow.storage_settings
     is_shared = set(storage.shared_fs_usage) == SharedFSUsage.all() and storage.default_storage_provider is None
-    if not is_shared or deployment_methods(workflow):
+    if not is_shared or list_deployment_methods(workflow):
         return
-    as_snakemake = by.format_job_exec
+    format_as_snakemake = remote_executor.format_job_exec
 
-    def formatted(job: Any) -> str:
+    def format_job(job: Any) -> str:
         if job.is_group() or job.rule.name not in rules or job.rule.shellcmd is None:
-            return str(as_snakemake(job))
-        files = (list(map(str, each)) for each in (job.input, job.output, job.log))
-        file = Path(by.tmpdir, f"{job.jobid}.{job.attempt}.json")
+            return str(format_as_snakemake(job))
+        files = (list(map(str, paths)) for paths in (job.input, job.output, job.log))
+        file = Path(remote_executor.tmpdir, f"{job.jobid}.{job.attempt}.json")
         latency_s = workflow.execution_settings.latency_wait
-        line = shlex.join(line_of(BatchJob(str(Path.cwd()), job.shellcmd, *files), file, latency_s))
-        return " && ".join(filter(None, (by.get_job_exec_prefix(job), line, by.get_job_exec_suffix(job))))
+        line = shlex.join(make_line(BatchJob(str(Path.cwd()), job.shellcmd, *files), file, latency_s))
+        return " && ".join(
+            filter(None, (remote_executor.get_job_exec_prefix(job), line, remote_executor.get_job_exec_suffix(job)))
+        )
 
-    by.format_job_exec = formatted
+    remote_executor.format_job_exec = format_job
 
 
 def stop_rate_limit(workflow: Workflow) -> None:
@@ -275,7 +277,7 @@ def end_in_order_at_hangup(workflow: Workflow) -> None:
     which takes a lock that the code below the signal may hold. Tried with 9.27.1.
     """
     end = workflow.scheduler.exit_gracefully
-    signals.handle(lambda *_: threading.Thread(target=end).start(), signals.TERMINATING)
+    signals.set_handlers(lambda *_: threading.Thread(target=end).start(), signals.TERMINATING)
 
 
 def use_handlers(

@@ -20,53 +20,53 @@ FOLDER = "scripts/study/workloads"
 TENSORFLOW = "tensorflow"  # the framework of a run that names none
 
 
-def get(name: str, spec: dict[str, Any]) -> "Workload":
-    """The workload of ``name``, made from its YAML's content; its model is not known.
+def load_workload(name: str, spec: dict[str, Any]) -> "Workload":
+    """The workload of a benchmark, without its model, so that no framework is imported. spec: the benchmark's YAML.
 
     Raises:
         StudyError: there is none.
     """
     if spec.get("kind") == "command":
-        return _class(importlib.import_module(f"{__name__}.command.workload"), name, "Workload")(spec)
-    module = _module(name)
-    return _class(module, name, "Benchmark" if _is_single(module) else "Workload")(spec)
+        return _find_class(importlib.import_module(f"{__name__}.command.workload"), name, "Workload")(spec)
+    module = _import_module(name)
+    return _find_class(module, name, "Benchmark" if _is_single(module) else "Workload")(spec)
 
 
-def with_model(name: str, spec: dict[str, Any], framework: str = TENSORFLOW) -> "Benchmark":
-    """The workload of ``name`` with its model in ``framework``, which is imported.
+def load_benchmark(name: str, spec: dict[str, Any], framework: str = TENSORFLOW) -> "Benchmark":
+    """The workload of a benchmark with its model in ``framework``, which is imported. spec: the benchmark's YAML.
 
     Raises:
         StudyError: there is none.
     """
-    if why := missing(name, framework):
+    if why := explain_missing_model(name, framework):
         raise StudyError(f"config/benchmarks/{name}.yaml: {why}")
-    module = _module(name)
+    module = _import_module(name)
     if not _is_single(module):
         module = importlib.import_module(f"{module.__name__}.{framework}")
-    return _class(module, name, "Benchmark")(spec)
+    return _find_class(module, name, "Benchmark")(spec)
 
 
-def missing(name: str, framework: str) -> str | None:
-    """Why a benchmark has no model in a framework, with the file that it lacks; None if it has one.
+def explain_missing_model(name: str, framework: str) -> str | None:
+    """The reason why a benchmark has no model in a framework, with the file that it lacks; None if it has one.
 
     The framework is not imported.
     """
-    module = _module(name)
+    module = _import_module(name)
     if _is_single(module):
-        own = _class(module, name, "Benchmark").framework
-        return None if framework == own else f"{name} has a model in {own} only; give framework: {own}"
+        only = _find_class(module, name, "Benchmark").framework
+        return None if framework == only else f"{name} has a model in {only} only; give framework: {only}"
     if importlib.util.find_spec(f"{module.__name__}.{framework}"):
         return None
     return f"{name} has no model in {framework}: there is no {FOLDER}/{name}/{framework}.py; see docs/extending.md"
 
 
-def file_of(name: str) -> str:
-    """The path of the module of a benchmark's `Workload`, in messages."""
-    return _file(_module(name))
+def locate_module(name: str) -> str:
+    """Path of the module of a benchmark's `Workload`, for messages."""
+    return _format_path(_import_module(name))
 
 
-def _module(name: str) -> ModuleType:
-    """The module or package of a benchmark, whatever the framework."""
+def _import_module(name: str) -> ModuleType:
+    """Import the module or package of a benchmark; raises `StudyError` if there is none."""
     path = f"{__name__}.{name}"
     if path in sys.modules:  # a plan asks for it hundreds of times per run
         return sys.modules[path]
@@ -76,21 +76,22 @@ def _module(name: str) -> ModuleType:
 
 
 def _is_single(module: ModuleType) -> bool:
-    """Whether a module's class `Benchmark` is both workload and Keras model."""
+    """Whether a benchmark is a single module, whose class `Benchmark` is both workload and model."""
     return not (hasattr(module, "__path__") and hasattr(module, "Workload"))
 
 
-def _class(module: ModuleType, name: str, kind: str) -> Any:
-    found = getattr(module, kind, None)
-    if found is None or inspect.isabstract(found):
+def _find_class(module: ModuleType, name: str, kind: str) -> Any:
+    """The class ``kind`` of a benchmark's module; raises `StudyError` if there is none, or it lacks methods."""
+    found_class = getattr(module, kind, None)
+    if found_class is None or inspect.isabstract(found_class):
         raise StudyError(
-            f"config/benchmarks/{name}.yaml: {_file(module)} has no complete class {kind}; a module "
+            f"config/benchmarks/{name}.yaml: {_format_path(module)} has no complete class {kind}; a module "
             "that benchmarks share is none, so give the benchmark another name"
         )
-    return found
+    return found_class
 
 
-def _file(module: ModuleType) -> str:
-    """The path of a module in messages."""
+def _format_path(module: ModuleType) -> str:
+    """Path of a module, for messages."""
     parts = module.__name__.split(".")[2:]
     return "/".join([FOLDER, *parts]) + ("/__init__.py" if hasattr(module, "__path__") else ".py")

@@ -62,7 +62,7 @@ class Data:
 
 
 class Workload(ABC):
-    """What is independent of a framework: files, synthetic data, scalers, and the arrangement of samples.
+    """A benchmark's part that is independent of a framework: files, synthetic data, scalers, arrangement of samples.
 
     ``spec`` is the benchmark's YAML, already checked against the schema.
     """
@@ -177,8 +177,8 @@ def matrix_blocks(
         yield format_rows([prefixes[row] for row in block], values(block), decimals, zero, separator)
 
 
-def typed_cases(file: str, types: NDArray[np.int64], features: int) -> tuple[bytes, list[bytes]]:
-    """Header and prefixes, for `matrix_blocks`, of CANDLE's files with case and cancer type before the genes."""
+def build_case_prefixes(file: str, types: NDArray[np.int64], features: int) -> tuple[bytes, list[bytes]]:
+    """(header, prefix of each row) for `matrix_blocks`, of CANDLE's files with case and cancer type before genes."""
     header = "case_id,cancer_type," + ",".join(f"g{gene}" for gene in range(features)) + "\n"
     return header.encode(), [b"%s-%05d,%d" % (file.encode(), row, kind) for row, kind in enumerate(types)]
 

@@ -38,22 +38,22 @@ class Layer:
 
     @property
     def multiply_adds(self) -> int:
-        """In the forward pass on one sample."""
+        """Multiplications with addition in the forward pass on one sample."""
         return self.positions * self.inputs * self.outputs
 
     @property
     def parameters(self) -> int:
-        """Those with a gradient."""
+        """Number of parameters with a gradient."""
         return (self.inputs + self.others) * self.outputs
 
     @property
     def statistics(self) -> int:
-        """Values that are kept beside the parameters and have no gradient."""
+        """Number of values beside the parameters that have no gradient: moving means and variances."""
         return 2 * self.outputs if self.is_normalised else 0
 
 
-def layers(benchmark: str, model: dict[str, Any], features: int) -> list[Layer] | None:
-    """The layers of a benchmark with weights; None if its package has no module ``operations``.
+def list_layers(benchmark: str, model: dict[str, Any], features: int) -> list[Layer] | None:
+    """The layers with weights of a benchmark; None if its package has no module ``operations``.
 
     model: ``model`` in its YAML. features: elements of a sample, as in the run record's ``workload``.
     """
@@ -61,27 +61,27 @@ def layers(benchmark: str, model: dict[str, Any], features: int) -> list[Layer] 
     return None if module is None else module.layers(model, features)
 
 
-def missing(benchmark: str) -> str:
-    """Why nothing can be counted for a benchmark without such a module."""
+def explain_missing_layers(benchmark: str) -> str:
+    """The reason why nothing can be counted for a benchmark without a module ``operations``."""
     return f"the layers of {benchmark} are not in scripts/study/workloads/{benchmark}/operations.py"
 
 
-def parameters(benchmark: str, model: dict[str, Any], features: int) -> int:
-    """Parameters with a gradient; the arguments are those of `layers`.
+def count_parameters(benchmark: str, model: dict[str, Any], features: int) -> int:
+    """Number of a model's parameters with a gradient; the arguments are those of `list_layers`.
 
     Raises:
         StudyError: the benchmark's layers are not known.
     """
-    found = layers(benchmark, model, features)
-    if found is None:
-        raise StudyError(f"{missing(benchmark)}; add them")
-    return sum(layer.parameters for layer in found)
+    stack = list_layers(benchmark, model, features)
+    if stack is None:
+        raise StudyError(f"{explain_missing_layers(benchmark)}; add them")
+    return sum(layer.parameters for layer in stack)
 
 
-def training_flop(benchmark: str, model: dict[str, Any], features: int) -> int | None:
+def count_training_flop(benchmark: str, model: dict[str, Any], features: int) -> int | None:
     """Operations (FLOP) of the forward and the backward pass on one sample; None if the layers are not known."""
-    found = layers(benchmark, model, features)
-    return None if found is None else 6 * sum(layer.multiply_adds for layer in found) - 2 * found[0].multiply_adds
+    stack = list_layers(benchmark, model, features)
+    return None if stack is None else 6 * sum(layer.multiply_adds for layer in stack) - 2 * stack[0].multiply_adds
 
 
 def dense(*widths: int) -> list[Layer]:
@@ -94,11 +94,11 @@ def convolution(side: int, width: int, *channels: int) -> list[Layer]:
     return [Layer(side**2, width**2 * inputs, outputs) for inputs, outputs in pairwise(channels)]
 
 
-def normalised(others: int, layers: list[Layer]) -> list[Layer]:
-    """The same layers with batch normalisation, and with so many trained values of an output beside its weights."""
+def add_batch_norm(others: int, layers: list[Layer]) -> list[Layer]:
+    """The same layers with batch normalisation. others: trained values of an output beside its weights."""
     return [replace(layer, others=others, is_normalised=True) for layer in layers]
 
 
-def halved(side: int) -> int:
-    """The side after a stride of 2 with padding."""
+def halve_side(side: int) -> int:
+    """Pixels of a map's side after a stride of 2 with padding."""
     return -(-side // 2)

@@ -1,4 +1,4 @@
-"""What the Keras models of several workloads share.
+"""Layers that the Keras models of several workloads share.
 
 TensorFlow is imported when it is used: a user's own model in one file imports this module in the plan.
 """
@@ -9,7 +9,7 @@ from typing import Any
 def dropout(rate: float) -> Any:
     """A Keras layer that drops ``rate`` of its inputs in training, by masks that a resumed run repeats exactly.
 
-    `study.backends.tensorflow.dropout.seed_dropout` must be called on its model.
+    `study.backends.tensorflow.seeds.seed_dropout` must be called on its model.
     """
     import tensorflow as tf
     import tf_keras as keras

@@ -32,38 +32,40 @@ class PyTorch(OwnSamples):
     limit_threads = staticmethod(devices.limit_threads)
     pin_device = staticmethod(devices.pin_device)
 
-    def workload(self, run: RunDefinition) -> Benchmark:
-        """With its module."""
-        return workloads.with_model(run.benchmark["name"], run.benchmark, self.name)
+    def load_workload(self, run: RunDefinition) -> Benchmark:
+        """Load the run's workload with its PyTorch module."""
+        return workloads.load_benchmark(run.benchmark["name"], run.benchmark, self.name)
 
-    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
-        """Each process is a rank; where a batch system's launcher has started one of DDP's, it finds the others now."""
-        if roles.strategy_of(run) == HOROVOD:
+    def serve_unless_rank(
+        self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
+    ) -> bool:
+        """False for a rank; a process that a batch system's launcher started looks for the other ranks first."""
+        if roles.get_strategy(run) == HOROVOD:
             return False
-        return roles.BY_RANK in os.environ and not rendezvous.join(run, folder / "ranks")
+        return roles.BY_RANK in os.environ and not rendezvous.join_run(run, folder / "ranks")
 
     def connect(
         self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
     ) -> Collectives:
-        """The ranks of Horovod, or of torch.distributed."""
-        if roles.strategy_of(run) == HOROVOD:
+        """Wait for the other ranks, through Horovod or torch.distributed."""
+        if roles.get_strategy(run) == HOROVOD:
             from study.backends.pytorch.horovod import Horovod
 
             return Horovod(run, with_process_sets)
         return ProcessGroup(run)
 
-    def blocks(
+    def make_blocks(
         self, samples: SampleSource, order: BlockOrder, reader: int, readers: int
     ) -> Iterator[tuple[NDArray[Any], ...]]:
         """Refused: blocks are for ensembles, which are TensorFlow's."""
         raise TypeError("ensembles need framework: tensorflow")
 
-    def block_form(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-        """Refused, as `blocks`."""
+    def describe_blocks(self, samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Refused, as `make_blocks`."""
         raise TypeError("ensembles need framework: tensorflow")
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
-        """The workload's module."""
+        """Build the trainer of the workload's module."""
         trainer = EmulatingTrainer if run.emulated_ranks > 1 else TorchTrainer
         return trainer(cast(Benchmark, workload), run, ranks, data)
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from study.backends.pytorch import build
-from study.backends.pytorch.input import Chosen
+from study.backends.pytorch.input import BatchPositions
 from study.backends.pytorch.trainer import TorchTrainer
-from study.data.order import rank_seed
+from study.data.order import derive_rank_seed
 
 Gradients = list[Tensor | None]
 
@@ -23,61 +23,63 @@ Gradients = list[Tensor | None]
 class EmulatingTrainer(TorchTrainer):
     """A trainer of the ranks that one rank emulates."""
 
-    def begin(self, epochs: int) -> None:
-        """Give each rank the model's moving statistics."""
-        super().begin(epochs)
+    def begin_training(self, epochs: int) -> None:
+        """Prepare the training step, and give each emulated rank the model's moving statistics."""
+        super().begin_training(epochs)
         self._emulated = self._run.emulated_ranks
-        self._statistics = [self._buffers() for _ in range(self._emulated)]
+        self._statistics = [self._copy_buffers() for _ in range(self._emulated)]
 
-    def _buffers(self) -> list[Tensor]:
+    def _copy_buffers(self) -> list[Tensor]:
+        """Copies of the model's buffers, such as moving statistics."""
         return [each.clone() for each in self.model.buffers()]
 
-    def train_epoch(self, epoch: int, before_step: Callable[[], None]) -> dict[str, float]:
+    def train_epoch(self, epoch: int, begin_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; loss and metrics are of rank 0."""
         self.model.train()
         self._reset_metrics()
-        states = [self._generator_state(rank, epoch) for rank in range(self._emulated)]
+        states = [self._make_generator_states(rank, epoch) for rank in range(self._emulated)]
         losses, sizes = [], []
-        for chosen in zip(*(self._of_rank(rank, epoch) for rank in range(self._emulated)), strict=True):
-            before_step()
-            losses.append(self._step_of_all(chosen, states))
-            sizes.append(len(chosen[0][0]))
-        return self._logs(losses, sizes)
+        for batches in zip(*(self._choose_batches_of_rank(rank, epoch) for rank in range(self._emulated)), strict=True):
+            begin_step()
+            losses.append(self._step_all_ranks(batches, states))
+            sizes.append(len(batches[0][0]))
+        return self._summarize_epoch(losses, sizes)
 
-    def _generator_state(self, rank: int, epoch: int) -> list[Tensor]:
-        """Of PyTorch's generators, as a real rank begins an epoch with them."""
-        build.seed_generator(rank_seed(self._run.derived.seed, rank), epoch)
-        return self._generators()
+    def _make_generator_states(self, rank: int, epoch: int) -> list[Tensor]:
+        """The states of PyTorch's generators with which a real rank begins an epoch."""
+        build.seed_generators(derive_rank_seed(self._run.derived.seed, rank), epoch)
+        return self._get_generator_states()
 
-    def _generators(self) -> list[Tensor]:
+    def _get_generator_states(self) -> list[Tensor]:
+        """The present states of PyTorch's generators: of the CPU, and of the GPU if there is one."""
         of_device = [torch.cuda.get_rng_state(self._device)] if self._device.type == "cuda" else []
         return [torch.get_rng_state(), *of_device]
 
-    def _of_rank(self, rank: int, epoch: int) -> Iterator[Chosen]:
-        """The positions of a rank's batches."""
-        samples, positions = self._data.train, self._order(rank, epoch)
-        if self._run["sharding"] == "by_rank":  # as in `study.data.samples.part`
+    def _choose_batches_of_rank(self, rank: int, epoch: int) -> Iterator[BatchPositions]:
+        """The positions and random changes of an emulated rank's batches in an epoch."""
+        samples, positions = self._data.train, self._draw_order(rank, epoch)
+        if self._run["sharding"] == "by_rank":  # as in `study.data.samples.select_part`
             positions = positions * self._emulated + rank
-        return self._chosen(samples, positions, epoch)
+        return self._choose_batches(samples, positions, epoch)
 
-    def _step_of_all(self, chosen: tuple[Chosen, ...], states: list[list[Tensor]]) -> Tensor:
-        """One step of all ranks; returns the loss of rank 0.
+    def _step_all_ranks(self, batches: tuple[BatchPositions, ...], states: list[list[Tensor]]) -> Tensor:
+        """Make one step of all emulated ranks; returns the loss of rank 0.
 
         A batch is made when its rank has its turn, so that memory does not grow with the ranks.
         """
         total: Gradients = [None] * len(self._weights)
         losses = []
-        for rank, of_rank in enumerate(chosen):
-            x, y = self._input(self._data.train).made(of_rank)
-            self._take(rank, states)
-            loss, outputs = self._forward(self.model, x, y)
+        for rank, batch in enumerate(batches):
+            x, y = self._get_input(self._data.train).make_batch(batch)
+            self._restore_rank(rank, states)
+            loss, outputs = self._compute_loss(self.model, x, y)
             gradients = torch.autograd.grad(loss, self._weights, allow_unused=True)
-            self._keep(rank, states)
-            total = [_added(one, other) for one, other in zip(total, gradients, strict=True)]
+            self._save_rank(rank, states)
+            total = [_add(one, other) for one, other in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
             if rank == 0:
                 self._add_to_metrics(y, outputs)
-        self._take(0, states)
+        self._restore_rank(0, states)
         for weight, gradient in zip(self._weights, total, strict=True):
             # Multiplied, as DDP's hook does.
             weight.grad = None if gradient is None else gradient * (1 / self._emulated)
@@ -86,18 +88,19 @@ class EmulatingTrainer(TorchTrainer):
         return losses[0]
 
     @torch.no_grad()
-    def _take(self, rank: int, states: list[list[Tensor]]) -> None:
-        """Give the model the moving statistics of a rank, and the generators its state."""
-        for own, kept in zip(self.model.buffers(), self._statistics[rank], strict=True):
-            own.copy_(kept)
+    def _restore_rank(self, rank: int, states: list[list[Tensor]]) -> None:
+        """Give the model the moving statistics of a rank, and the generators its states."""
+        for own, stored in zip(self.model.buffers(), self._statistics[rank], strict=True):
+            own.copy_(stored)
         torch.set_rng_state(states[rank][0])
         if self._device.type == "cuda":
             torch.cuda.set_rng_state(states[rank][1], self._device)
 
-    def _keep(self, rank: int, states: list[list[Tensor]]) -> None:
-        """Keep what the model and the generators have after a rank's turn."""
-        self._statistics[rank], states[rank] = self._buffers(), self._generators()
+    def _save_rank(self, rank: int, states: list[list[Tensor]]) -> None:
+        """Save a rank's moving statistics and generator states after its turn."""
+        self._statistics[rank], states[rank] = self._copy_buffers(), self._get_generator_states()
 
 
-def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The sum of two gradients, either of which may be missing."""
     return other if one is None else one if other is None else one + other

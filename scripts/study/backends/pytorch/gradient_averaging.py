@@ -10,21 +10,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor, distributed, nn
 
-from study.backends.pytorch.compiled import compiled
 from study.backends.pytorch.process_group import ProcessGroup
 from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Collectives
+from study.core.errors import StudyError
 
 
 class Averaging:
     """A model whose gradients are averaged over the ranks while they are computed.
 
     Args:
-        model: whose outputs it gives.
+        model: to wrap.
         ranks: that train together.
         compresses: whether 16 bits are sent per value.
         timeline: to which each allreduce is added, of a traced run.
-        is_compiled: whether its passes are compiled, at the first call.
+        is_compiled: whether the model's passes are compiled, at the first call.
 
     Attributes:
         ready_ns: monotonic time at which the last gradients of this rank's last step were ready; 0 within a step in
@@ -40,10 +40,10 @@ class Averaging:
         is_compiled: bool = False,
     ) -> None:
         self._compresses, self._timeline = compresses, timeline
-        self._size, self._number = ranks.size, sum(each.requires_grad for each in model.parameters())
+        self._size, self._weight_count = ranks.size, sum(each.requires_grad for each in model.parameters())
         self.ready_ns = 0
-        self._seen = set[int]()
-        self._averaged: nn.Module = model
+        self._sent = set[int]()
+        self._model: nn.Module = model
         if ranks.size > 1:
             device = cast(ProcessGroup, ranks).device
             averaged = nn.parallel.DistributedDataParallel(
@@ -53,47 +53,65 @@ class Averaging:
                 init_sync=False,  # the ranks have the first one's weights already
                 gradient_as_bucket_view=True,
             )
-            averaged.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
-            self._averaged = averaged
-        self._called: Callable[[Tensor], Tensor] = compiled(self._averaged) if is_compiled else self._averaged
+            averaged.register_comm_hook(None, lambda _, bucket: self._reduce_bucket(bucket))
+            self._model = averaged
+        self._forward: Callable[[Tensor], Tensor] = compile_model(self._model) if is_compiled else self._model
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's outputs."""
-        return self._called(inputs)
+        return self._forward(inputs)
 
-    def without_average(self) -> contextlib.AbstractContextManager[Any]:
-        """A block in which gradients are added up, and nothing is sent."""
-        if isinstance(self._averaged, nn.parallel.DistributedDataParallel):
-            return self._averaged.no_sync()
+    def skip_average(self) -> contextlib.AbstractContextManager[Any]:
+        """Add gradients up within the block, and send nothing."""
+        if isinstance(self._model, nn.parallel.DistributedDataParallel):
+            return self._model.no_sync()
         return contextlib.nullcontext()
 
     def begin_step(self) -> None:
-        """Before a step."""
+        """Note that no gradient of the step is ready yet."""
         self.ready_ns = 0
 
     def end_step(self) -> None:
-        """After the backward pass, which has made all gradients also where none was sent."""
+        """Note, after the backward pass, when the gradients were ready, also where none was sent."""
         self.ready_ns = self.ready_ns or time.monotonic_ns()
 
     def has_averaged(self) -> bool | None:
-        """Whether the gradients of all weights were sent; None on a single rank."""
+        """True if the gradients of all weights were sent; None on a single rank."""
         if self._size == 1:
             return None
-        return len(self._seen) == self._number
+        return len(self._sent) == self._weight_count
 
-    def _reduce(self, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
-        """The average of a bucket of gradients, which DDP puts into their place."""
+    def _reduce_bucket(self, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+        """Start the allreduce of a bucket of gradients; its future gives the average, which DDP puts in their place."""
         own = bucket.buffer()
-        if len(self._seen) < self._number:
-            self._seen.update(id(each) for each in bucket.parameters())
+        if len(self._sent) < self._weight_count:
+            self._sent.update(id(each) for each in bucket.parameters())
         self.ready_ns = ready = time.monotonic_ns()
         sent = own.half() if self._compresses else own
         future = distributed.all_reduce(sent, async_op=True).get_future()
-        return future.then(lambda done: self._average(bucket, own, done.value()[0], ready))
+        return future.then(lambda done: self._finish_average(bucket, own, done.value()[0], ready))
 
-    def _average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
+    def _finish_average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
+        """Add the allreduce to the timeline, and divide its sum by the number of ranks."""
         if self._timeline:
-            self._timeline.add(Operation.done("ALLREDUCE", f"bucket {bucket.index()}", total, ready))
+            self._timeline.add(Operation.finish_now("ALLREDUCE", f"bucket {bucket.index()}", total, ready))
         if self._compresses:
             own.copy_(total)
         return own.mul_(1 / self._size)  # multiplied, as Horovod does
+
+
+def compile_model(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The compiled function of a model; compilation happens at its first call, for each shape of batch.
+
+    The function raises `StudyError` where there is no compiler, or it fails.
+    """
+    function = torch.compile(model)
+
+    def call(inputs: Tensor) -> Tensor:
+        try:
+            return cast(Tensor, function(inputs))
+        except torch._dynamo.exc.TorchDynamoException as error:  # Inductor's are among them
+            first = str(error).strip().splitlines()[0]
+            raise StudyError(f"torch_compile: PyTorch cannot compile the model here: {first}") from error
+
+    return call

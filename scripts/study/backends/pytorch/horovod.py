@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from study.backends.pytorch import devices
-from study.communication.collectives import Members, RanksOnly, blocks_of
-from study.communication.horovod import libraries
+from study.communication.collectives import Members, RanksOnly, split_into_blocks
+from study.communication.horovod import list_libraries
 from study.experiment.definition import RunDefinition
 from study.instruments import counters
 
@@ -29,14 +29,14 @@ class Horovod(RanksOnly):
         hvd.init(process_sets="dynamic" if with_process_sets else None)
         self.own_threads = counters.list_threads() - before
         compiled = mpi_ops._basics.MPI_LIB_CTYPES
-        self.libraries = {"torch": torch.__version__, **libraries(hvd, compiled)}
+        self.libraries = {"torch": torch.__version__, **list_libraries(hvd, compiled)}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
-        self.device = devices.device(run, self.local_rank)
+        self.device = devices.choose_device(run, self.local_rank)
         self._sets: dict[Members, Any] = {}
 
     def create_process_sets(self, sets: list[Members]) -> None:
-        """Make process sets; one of all ranks is the global one, and one of a single rank needs none."""
+        """Create process sets; one of all ranks is the global one, and one of a single rank needs none."""
         for members in sets:
             if 1 < len(members) < self.size:
                 self._sets[members] = hvd.add_process_set(list(members))
@@ -51,16 +51,16 @@ class Horovod(RanksOnly):
         """Fill ``matrix`` on every member with that of the first one."""
         if members and len(members) == 1:
             return
-        root, process_set = members[0] if members else 0, self._set(members)
-        for block in blocks_of(matrix):
+        root, process_set = members[0] if members else 0, self._get_process_set(members)
+        for block in split_into_blocks(matrix):
             hvd.broadcast_(torch.from_numpy(block), root, name="staging", process_set=process_set)
 
     def gather(self, value: Any) -> list[Any]:
-        """``value`` of every rank, in their order."""
+        """Gather ``value`` of every rank, in their order."""
         return hvd.allgather_object(value)
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
-        """Of a tensor where the gradients are."""
+    def build_allreduce(self, size: int) -> Callable[[], object]:
+        """Make a function that sums a tensor of ``size`` bytes over all ranks, on the device of the gradients."""
         tensor = torch.zeros(size // 4, device=self.device)
 
         def allreduce() -> None:
@@ -73,7 +73,8 @@ class Horovod(RanksOnly):
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
         hvd.shutdown()
 
-    def _set(self, members: Members | None) -> Any:
+    def _get_process_set(self, members: Members | None) -> Any:
+        """Horovod's process set of these members; the global one for None."""
         return self._sets.get(members, hvd.global_process_set) if members else hvd.global_process_set
 
 
@@ -89,18 +90,18 @@ class HorovodAveraging:
         self._compression = hvd.Compression.fp16 if compresses else hvd.Compression.none
         self._named = {name: each for name, each in model.named_parameters() if each.requires_grad}
         self._sends, self.ready_ns = True, 0
-        self._seen = set[str]()
+        self._sent = set[str]()
         self._waiting: list[tuple[Tensor, int, Any]] = []  # gradient, Horovod's handle, how it was compressed
         for name, each in self._named.items():
-            each.register_post_accumulate_grad_hook(lambda weight, name=name: self._send(name, weight))
+            each.register_post_accumulate_grad_hook(lambda weight, name=name: self._send_gradient(name, weight))
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's outputs."""
         return self._model(inputs)
 
     @contextlib.contextmanager
-    def without_average(self) -> Iterator[None]:
-        """A block in which gradients are added up, and nothing is sent."""
+    def skip_average(self) -> Iterator[None]:
+        """Add gradients up within the block, and send nothing."""
         self._sends = False
         try:
             yield
@@ -108,10 +109,10 @@ class HorovodAveraging:
             self._sends = True
 
     def begin_step(self) -> None:
-        """Before a step: nothing."""
+        """Do nothing: gradients are sent as they become ready."""
 
     def end_step(self) -> None:
-        """After the backward pass: wait for the averages."""
+        """Wait, after the backward pass, for the averages, and put them in place of the gradients."""
         for gradient, handle, context in self._waiting:
             average = self._compression.decompress(hvd.synchronize(handle), context)
             if average is not gradient:
@@ -119,15 +120,16 @@ class HorovodAveraging:
         self._waiting.clear()
 
     def has_averaged(self) -> bool:
-        """Whether the gradients of all weights were sent."""
-        return len(self._seen) == len(self._named)
+        """True if the gradients of all weights were sent."""
+        return len(self._sent) == len(self._named)
 
     @torch.no_grad()
-    def _send(self, name: str, weight: Tensor) -> None:
+    def _send_gradient(self, name: str, weight: Tensor) -> None:
+        """Start the average of a weight's gradient, unless gradients are only added up."""
         self.ready_ns = time.monotonic_ns()
         gradient = weight.grad
         if not self._sends or gradient is None:
             return
-        self._seen.add(name)
+        self._sent.add(name)
         sent, context = self._compression.compress(gradient.contiguous())  # as in a broadcast
         self._waiting.append((gradient, hvd.allreduce_async_(sent, name=f"gradient.{name}", op=hvd.Average), context))

@@ -15,11 +15,11 @@ from study.data.order import Positions
 from study.data.samples import Changes, SampleSource
 
 Batch = tuple[Tensor, Tensor]
-Chosen = tuple[Positions, Changes | None]
+BatchPositions = tuple[Positions, Changes | None]
 
 
 class Input:
-    """Batches of one source.
+    """Makes the batches of one sample source.
 
     Args:
         samples: of all batches.
@@ -33,48 +33,48 @@ class Input:
         self._threads = at_once or samples.threads or 1
         self._pool: ThreadPoolExecutor | None = None
 
-    def batches(self, chosen: Iterable[Chosen]) -> Iterator[Batch]:
-        """The batches of these positions, in their order."""
+    def make_batches(self, chosen: Iterable[BatchPositions]) -> Iterator[Batch]:
+        """Make the batches of these positions, in their order."""
         if not self._prefetched:
-            yield from map(self.made, chosen)
+            yield from map(self.make_batch, chosen)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "batches")
         waiting: collections.deque[Future[Batch]] = collections.deque()
         for each in chosen:
-            waiting.append(self._pool.submit(self.made, each))
+            waiting.append(self._pool.submit(self.make_batch, each))
             if len(waiting) > max(self._prefetched, self._threads - 1):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def made(self, chosen: Chosen) -> Batch:
-        """One batch."""
+    def make_batch(self, chosen: BatchPositions) -> Batch:
+        """Make one batch of tensors."""
         x, y = self._samples.batch(*chosen)
         inputs = torch.from_numpy(x).to(self._device, non_blocking=True)
         return inputs, inputs if y is x else torch.from_numpy(y).to(self._device, non_blocking=True)
 
 
-def in_batches(positions: Positions, size: int, changes: Changes | None = None) -> Iterator[Chosen]:
-    """Positions and random changes, if there are any, of each batch; the last one may be smaller."""
+def split_into_batches(positions: Positions, size: int, changes: Changes | None = None) -> Iterator[BatchPositions]:
+    """Split positions, and random changes if there are any, into those of batches; the last one may be smaller."""
     for first in range(0, len(positions), size):
         part = slice(first, first + size)
         yield positions[part], None if changes is None or not changes.shape[-1] else changes[part]
 
 
-def in_order(samples: SampleSource, size: int) -> Iterator[Chosen]:
-    """All samples as they are."""
-    return in_batches(np.arange(len(samples)), size)
+def split_in_order(samples: SampleSource, size: int) -> Iterator[BatchPositions]:
+    """Split the positions of all samples, in their stored order, into those of batches."""
+    return split_into_batches(np.arange(len(samples)), size)
 
 
 class InputMeasures:
-    """How long one rank's training waits for its batches; one epoch after the other."""
+    """Measures how long one rank's training waits for its batches; one epoch after the other."""
 
     def __init__(self) -> None:
         self._waited_ns = 0
 
-    def measured(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches."""
+    def measure_waits(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches, and add up the time waited for each."""
         source = iter(batches)
         while True:
             begun = time.monotonic_ns()
@@ -85,6 +85,6 @@ class InputMeasures:
             yield batch
 
     def end_epoch(self, steps: int) -> dict[str, float]:
-        """``input_wait_per_step_s`` of an epoch of so many steps; the next epoch starts from zero."""
+        """End an epoch: its mean wait for batches, ``input_wait_per_step_s``; the next epoch starts from zero."""
         waited_ns, self._waited_ns = self._waited_ns, 0
         return {"input_wait_per_step_s": waited_ns / 1e9 / steps}

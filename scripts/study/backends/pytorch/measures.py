@@ -1,4 +1,4 @@
-"""What training steps show of a rank: its own compute time."""
+"""Measures of a rank's training steps: its own compute time, and the durations of steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from study.backends.base import step_times
+from study.backends.base import summarize_step_times
 from study.experiment.definition import RunDefinition
 
 
@@ -21,22 +21,22 @@ class StepMeasures:
         self._durations: list[np.ndarray] = []  # of each epoch's steps but the last
 
     def begin_step(self) -> None:
-        """Before a step."""
+        """Note the begin of a step."""
         self._begins.append(time.monotonic_ns())
 
     def end_step(self, ready_ns: int) -> None:
-        """After a step. ready_ns: when its last gradients were ready on this rank."""
+        """Add up the compute time of a step. ready_ns: when its last gradients were ready on this rank."""
         self._compute_ns += ready_ns - self._begins[-1]
 
     def end_epoch(self) -> dict[str, float]:
-        """``compute_per_step_s``, the mean, if it is measured; the next epoch starts from zero."""
-        found: dict[str, float] = {}
+        """End an epoch: its mean compute time, ``compute_per_step_s``, if it is measured; the next starts from zero."""
+        measures: dict[str, float] = {}
         if self._times and self._begins:
             self._durations.append(np.diff(self._begins) / 1e9)
-            found["compute_per_step_s"] = self._compute_ns / 1e9 / len(self._begins)
+            measures["compute_per_step_s"] = self._compute_ns / 1e9 / len(self._begins)
         self._begins, self._compute_ns = [], 0
-        return found
+        return measures
 
-    def step_times(self) -> dict[str, float] | None:
-        """Seconds from one step's begin to the next one's; see `study.backends.base.step_times`."""
-        return step_times(self._durations)
+    def summarize_step_times(self) -> dict[str, float] | None:
+        """Seconds from one step's begin to the next one's; see `study.backends.base.summarize_step_times`."""
+        return summarize_step_times(self._durations)

@@ -1,4 +1,4 @@
-"""Of a model in PyTorch, what `study.backends.model_check` asks."""
+"""PyTorch's part of `study.backends.model_check`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from study.backends.pytorch import build
-from study.backends.pytorch.losses import OF_LOGITS, loss
-from study.backends.pytorch.metrics import made
+from study.backends.pytorch.losses_and_metrics import LOGIT_LOSSES, get_loss, make_metrics
 from study.core.errors import StudyError
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
@@ -17,12 +16,12 @@ from study.workloads.base import Benchmark
 LARGE = 1e4  # inputs, with which outputs that are not bounded are far from 0 to 1
 
 
-def check(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
-    """Raise `StudyError` for what the model of a run does not keep."""
-    made(benchmark)
-    first, second = (build.model(benchmark, run, rank, samples.shape) for rank in (0, 1))
+def check_model(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
+    """Raise `StudyError` if the model of a run does not keep what the run's keys promise."""
+    make_metrics(benchmark)
+    first, second = (build.build_model(benchmark, run, rank, samples.shape) for rank in (0, 1))
     _check_gradients(first, run, samples)
-    _check_same(first, second, samples)
+    _check_same_outputs(first, second, samples)
 
 
 def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource) -> None:
@@ -30,17 +29,17 @@ def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource
     x, y = (torch.from_numpy(each) for each in samples.batch(np.arange(2)))
     outputs = model(x)
     if not isinstance(outputs, torch.Tensor) or outputs.shape != y.shape:
-        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        description = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise StudyError(
-            f"benchmark {run.benchmark['name']}: the model gives {found} for two samples, expected a tensor of shape "
-            f"{tuple(y.shape)}, as of the outputs to learn"
+            f"benchmark {run.benchmark['name']}: the model gives {description} for two samples, expected a tensor "
+            f"of shape {tuple(y.shape)}, as of the outputs to learn"
         )
-    if run.benchmark["loss"] in OF_LOGITS and _gives_probabilities(model, x, outputs):
+    if run.benchmark["loss"] in LOGIT_LOSSES and _gives_probabilities(model, x, outputs):
         raise StudyError(
             f"benchmark {run.benchmark['name']}: the model gives numbers from 0 to 1 only, and loss: "
             f"{run.benchmark['loss']} takes its outputs before softmax or sigmoid; leave that layer out"
         )
-    loss(run.benchmark["loss"])(outputs.float(), y).backward()
+    get_loss(run.benchmark["loss"])(outputs.float(), y).backward()
     without = [name for name, each in model.named_parameters() if each.requires_grad and each.grad is None]
     if without:
         raise StudyError(
@@ -51,20 +50,20 @@ def _check_gradients(model: nn.Module, run: RunDefinition, samples: SampleSource
 
 @torch.no_grad()
 def _gives_probabilities(model: nn.Module, x: torch.Tensor, outputs: torch.Tensor) -> bool:
-    """Whether the outputs are from 0 to 1 whatever the inputs are: those before a softmax or a sigmoid are not.
+    """True if the outputs are from 0 to 1 whatever the inputs are: those before a softmax or a sigmoid are not.
 
     outputs: of ``x``, whose values may all be 0.
     """
 
-    def are_within(found: torch.Tensor) -> bool:
-        return bool(((found >= 0) & (found <= 1)).all())
+    def are_within(values: torch.Tensor) -> bool:
+        return bool(((values >= 0) & (values <= 1)).all())
 
     drawn = LARGE * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     return are_within(outputs) and are_within(model(drawn)) and are_within(model(-drawn))
 
 
 @torch.no_grad()
-def _check_same(first: nn.Module, second: nn.Module, samples: SampleSource) -> None:
+def _check_same_outputs(first: nn.Module, second: nn.Module, samples: SampleSource) -> None:
     """Raise `StudyError` if two ranks with the same weights compute different outputs."""
     x = torch.from_numpy(samples.batch(np.arange(2))[0])
     try:

@@ -30,14 +30,14 @@ class TorchProfiler:
         self._profile = profile(activities=every)
 
     def start(self) -> None:
-        """After the queued kernels; the first mark of a profile takes a millisecond more than others."""
+        """Start profiling, after the queued kernels; a first mark, which takes a millisecond more, is made here."""
         self.synchronize()
         self._profile.start()
         with record_function("study.first"):
             pass
 
     def mark(self) -> None:
-        """An annotation."""
+        """Mark the begin of a step by an annotation."""
         with record_function(MARK):
             pass
 
@@ -46,11 +46,11 @@ class TorchProfiler:
         devices.synchronize(self._device)
 
     def stop(self) -> None:
-        """Stop; reading what was seen takes longer, and is left for the end of training."""
+        """Stop profiling; reading the profile takes longer, and is left for the end of training."""
         self._profile.stop()
 
     def collect(self) -> Recording:
-        """Through the Chrome trace, which is Kineto's own public format."""
+        """Read the operations and marks of the profile, through Kineto's public format, the Chrome trace."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             self._profile.export_chrome_trace(str(path))

@@ -33,7 +33,7 @@ class Optimizer:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Change the weights by their gradients, ``grad``; one that has none stays as it is."""
+        """Change the weights by their gradients, ``grad``; a weight without one stays as it is."""
         chosen = [number for number, each in enumerate(self._weights) if each.grad is not None]
         if chosen:
             weights = [self._weights[number] for number in chosen]
@@ -41,7 +41,8 @@ class Optimizer:
             slots = [[each[number] for number in chosen] for each in self.slots.values()]
             _STEPS[self._kind](self, weights, gradients, *slots)
 
-    def _sgd(self, weights: Tensors, gradients: Tensors, velocities: Tensors | None = None) -> None:
+    def _apply_sgd(self, weights: Tensors, gradients: Tensors, velocities: Tensors | None = None) -> None:
+        """Change the weights by SGD, with momentum if there are velocities."""
         if velocities is None:
             torch._foreach_add_(weights, gradients, alpha=-self.rate)
             return
@@ -49,7 +50,8 @@ class Optimizer:
         torch._foreach_add_(velocities, gradients, alpha=-self.rate)
         torch._foreach_add_(weights, velocities)
 
-    def _adam(self, weights: Tensors, gradients: Tensors, first: Tensors, second: Tensors) -> None:
+    def _apply_adam(self, weights: Tensors, gradients: Tensors, first: Tensors, second: Tensors) -> None:
+        """Change the weights by Adam. first, second: moments of the gradients."""
         step, (one, two) = self.steps + 1, BETAS
         torch._foreach_lerp_(first, gradients, 1 - one)
         torch._foreach_mul_(second, two)
@@ -58,7 +60,8 @@ class Optimizer:
         torch._foreach_add_(divisors, EPSILON)
         torch._foreach_addcdiv_(weights, first, divisors, -self.rate * (1 - two**step) ** 0.5 / (1 - one**step))
 
-    def _rmsprop(self, weights: Tensors, gradients: Tensors, squares: Tensors) -> None:
+    def _apply_rmsprop(self, weights: Tensors, gradients: Tensors, squares: Tensors) -> None:
+        """Change the weights by RMSprop. squares: running means of the squared gradients."""
         torch._foreach_mul_(squares, DECAY)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - DECAY)
         divisors = torch._foreach_add(squares, EPSILON)
@@ -68,7 +71,7 @@ class Optimizer:
 
 _SLOTS = {"sgd": ("velocity",), "adam": ("first_moment", "second_moment"), "rmsprop": ("mean_square",)}
 _STEPS: dict[str, Callable[..., None]] = {
-    "sgd": Optimizer._sgd,
-    "adam": Optimizer._adam,
-    "rmsprop": Optimizer._rmsprop,
+    "sgd": Optimizer._apply_sgd,
+    "adam": Optimizer._apply_adam,
+    "rmsprop": Optimizer._apply_rmsprop,
 }

@@ -16,15 +16,22 @@ from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
 from study.backends.pytorch.timeline import Operation, Timeline
-from study.communication.collectives import Members, RanksOnly, blocks_of
+from study.communication.collectives import Members, RanksOnly, split_into_blocks
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 from study.instruments import counters, heartbeats
 
 # A rank may wait for another one as long as the watchdog sees progress, which ends the run otherwise.
-LIMIT = datetime.timedelta(days=30)
-ENDED = ("Connection closed", "Connection reset", "Broken pipe", "Socket closed", "recv failed", "ncclRemoteError")
+WAIT_LIMIT = datetime.timedelta(days=30)
+ENDED_MESSAGES = (
+    "Connection closed",
+    "Connection reset",
+    "Broken pipe",
+    "Socket closed",
+    "recv failed",
+    "ncclRemoteError",
+)
 
 
 class ProcessGroup(RanksOnly):
@@ -36,65 +43,68 @@ class ProcessGroup(RanksOnly):
         Raises:
             StudyError: they did not come within half of the stall limit.
         """
-        place, before = Place.own(), counters.list_threads()
+        place, before = Place.from_environment(), counters.list_threads()
         self.rank, self.size = place.number, place.size
-        self.local_rank, self.local_size = place.number_on_host(self.rank), place.hosts.count(place.hosts[self.rank])
-        self.device = devices.device(run, self.local_rank)
+        self.local_rank, self.local_size = (
+            place.count_earlier_on_host(self.rank),
+            place.hosts.count(place.hosts[self.rank]),
+        )
+        self.device = devices.choose_device(run, self.local_rank)
         _choose_interface(len(set(place.hosts)))
-        _join(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
+        _make_default_group(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = counters.list_threads() - before
-        self.libraries = _libraries(self.device)
-        self.timeline = Timeline.of_run()
+        self.libraries = _list_libraries(self.device)
+        self.timeline = Timeline.create_if_traced()
         self._sets: dict[Members, Any] = {}
 
     def create_process_sets(self, sets: list[Members]) -> None:
-        """Make process groups; one of all ranks is the default one, and one of a single rank needs none."""
+        """Create process groups; one of all ranks is the default one, and one of a single rank needs none."""
         for members in sets:
             if 1 < len(members) < self.size:
-                self._sets[members] = distributed.new_group(list(members), LIMIT, "gloo")
+                self._sets[members] = distributed.new_group(list(members), WAIT_LIMIT, "gloo")
 
-    def group(self, members: Members | None = None) -> Any:
+    def get_group(self, members: Members | None = None) -> Any:
         """The process group of ``members``; None for the default one."""
         return self._sets.get(members) if members else None
 
     def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
         """Fill ``tensor`` on every rank with that of the first one."""
         ready_ns = time.monotonic_ns()
-        with others_may_end():
+        with report_ended_ranks():
             distributed.broadcast(tensor, 0)
         if self.timeline:
-            self.timeline.add(Operation.done("BROADCAST", name, tensor, ready_ns))
+            self.timeline.add(Operation.finish_now("BROADCAST", name, tensor, ready_ns))
 
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
         """Fill ``matrix`` on every member with that of the first one."""
         if self.size == 1 or (members and len(members) == 1):
             return
-        for block in blocks_of(matrix):
-            with others_may_end():
-                distributed.broadcast(torch.from_numpy(block), members[0] if members else 0, self.group(members))
+        for block in split_into_blocks(matrix):
+            with report_ended_ranks():
+                distributed.broadcast(torch.from_numpy(block), members[0] if members else 0, self.get_group(members))
 
     def gather(self, value: Any) -> list[Any]:
-        """``value`` of every rank, in their order."""
+        """Gather ``value`` of every rank, in their order."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with others_may_end():
+        with report_ended_ranks():
             distributed.all_gather_object(values, value)
         return values
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
-        """Of a tensor where the gradients are."""
+    def build_allreduce(self, size: int) -> Callable[[], object]:
+        """Make a function that sums a tensor of ``size`` bytes over all ranks, on the device of the gradients."""
         tensor = torch.zeros(size // 4, device=self.device)
 
         def allreduce() -> None:
-            with others_may_end():
+            with report_ended_ranks():
                 distributed.all_reduce(tensor)
             devices.synchronize(self.device)
 
         return allreduce
 
     def close(self) -> None:
-        """Leave together; of a traced run, write the timeline."""
+        """Leave together with the other ranks; of a traced run, write the timeline before."""
         if self.timeline:
             self.timeline.write(self, "NCCL" if self.device.type == "cuda" else "GLOO")
         self.gather(None)
@@ -102,8 +112,8 @@ class ProcessGroup(RanksOnly):
 
 
 @contextlib.contextmanager
-def others_may_end() -> Iterator[None]:
-    """A block in which the end of another rank is an error in one line.
+def report_ended_ranks() -> Iterator[None]:
+    """Raise the error that follows from another rank's end, within the block, as one line.
 
     Raises:
         StudyError: another rank has ended.
@@ -111,13 +121,13 @@ def others_may_end() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, distributed.DistError) as error:
-        if any(words in str(error) for words in ENDED):
+        if any(words in str(error) for words in ENDED_MESSAGES):
             raise StudyError("another rank has ended") from None
         raise
 
 
 def _choose_interface(hosts: int) -> None:
-    """Tell Gloo its interface.
+    """Set Gloo's network interface.
 
     By itself it takes the network of the host's name, which need not reach the other hosts. Between hosts without a
     known interface it is left to do so.
@@ -127,11 +137,11 @@ def _choose_interface(hosts: int) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
-def _join(place: Place, backend: str) -> None:
+def _make_default_group(place: Place, backend: str) -> None:
     """Make the default process group, through a store of the first rank, at a port that is reserved for it.
 
-    By itself the store listens on all interfaces. It knows no key, so it gets a socket of the address that the ranks
-    are told: 127.0.0.1 on one host, that of the machine's interface between hosts.
+    By itself the store listens on all interfaces. It knows no key, so it gets a socket of the ranks' own address:
+    127.0.0.1 on one host, that of the machine's interface between hosts.
     """
     host, _, port = place.addresses[0].rpartition(":")
     limit_s = heartbeats.read_limit_s() / 2  # the launch would end the run without saying what was waited for
@@ -148,13 +158,15 @@ def _join(place: Place, backend: str) -> None:
             f"rank {place.number} waited {limit_s:g} s for the others at {host}:{port}. Has the launcher started all "
             f"ranks, and does the interface of the machine's file reach all hosts? ({str(error).splitlines()[0]})"
         ) from None
-    store.set_timeout(LIMIT)  # with which NCCL waits in its first operation, to which ranks come when they have loaded
-    distributed.init_process_group(backend, store=store, rank=place.number, world_size=place.size, timeout=LIMIT)
+    store.set_timeout(
+        WAIT_LIMIT
+    )  # with which NCCL waits in its first operation, to which ranks come when they have loaded
+    distributed.init_process_group(backend, store=store, rank=place.number, world_size=place.size, timeout=WAIT_LIMIT)
 
 
-def _libraries(device: torch.device) -> dict[str, str]:
-    """The libraries that carry the communication, {name: version}."""
-    found = {"torch": torch.__version__, "controller": "gloo", "gloo": f"of PyTorch {torch.__version__}"}
+def _list_libraries(device: torch.device) -> dict[str, str]:
+    """The versions of the libraries that carry the communication, by name."""
+    versions = {"torch": torch.__version__, "controller": "gloo", "gloo": f"of PyTorch {torch.__version__}"}
     if device.type == "cuda":
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return found
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return versions

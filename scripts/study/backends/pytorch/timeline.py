@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.communication.collectives import Collectives
-from study.core.files import written_aside
+from study.core.files import write_aside
 from study.instruments.phases import measure_zero_ns
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Operation:
     done_ns: int
 
     @classmethod
-    def done(cls, kind: str, name: str, sent: Tensor, ready_ns: int) -> Operation:
-        """An operation that is done now."""
+    def finish_now(cls, kind: str, name: str, sent: Tensor, ready_ns: int) -> Operation:
+        """Make the operation on the tensor ``sent`` that has just finished."""
         return cls(kind, name, sent.numel(), str(sent.dtype).removeprefix("torch."), ready_ns, time.monotonic_ns())
 
 
@@ -51,8 +51,8 @@ class Timeline:
         self._zero_ns, self._operations = measure_zero_ns(), list[Operation]()
 
     @staticmethod
-    def of_run() -> Timeline | None:
-        """A timeline, if the run is traced."""
+    def create_if_traced() -> Timeline | None:
+        """Create a timeline if the run is traced, else None."""
         return Timeline() if VARIABLE in os.environ else None
 
     def add(self, operation: Operation) -> None:
@@ -67,7 +67,7 @@ class Timeline:
         everyone = ranks.gather((self._zero_ns, [astuple(each) for each in self._operations]))
         if ranks.rank:
             return
-        by_rank = [_begun([Operation(*each) for each in operations], zero) for zero, operations in everyone]
+        by_rank = [_sort_by_begin([Operation(*each) for each in operations], zero) for zero, operations in everyone]
         together = list(zip(*by_rank, strict=False))  # of ranks that were lost, some are missing
         start_ns = min((each.ready_ns for operation in together for each in operation), default=0)
         events: list[Event] = [
@@ -80,32 +80,32 @@ class Timeline:
         ]
         numbers: dict[str, int] = {}
         for operation in together:
-            events += _events(operation, start_ns, numbers, library)
-        with written_aside(Path(os.environ[VARIABLE])) as aside:
+            events += _make_events(operation, start_ns, numbers, library)
+        with write_aside(Path(os.environ[VARIABLE])) as aside:
             aside.write_text("[\n" + ",\n".join(json.dumps(each) for each in events) + "\n]\n")
 
 
-def _begun(operations: list[Operation], zero_ns: int) -> list[Operation]:
-    """In the order of their begins, with times of the wall clock, which is one for all ranks of a host."""
+def _sort_by_begin(operations: list[Operation], zero_ns: int) -> list[Operation]:
+    """Sort operations by their begin, and convert times to the wall clock, which all ranks of a host share."""
     return [
         replace(each, ready_ns=each.ready_ns + zero_ns, done_ns=each.done_ns + zero_ns)
         for each in sorted(operations, key=lambda each: each.ready_ns)
     ]
 
 
-def _events(of_ranks: tuple[Operation, ...], start_ns: int, numbers: dict[str, int], library: str) -> list[Event]:
-    """The events of one operation. numbers: by the name of a tensor, in the order in which they are seen."""
-    own, found = of_ranks[0], []
+def _make_events(by_rank: tuple[Operation, ...], start_ns: int, numbers: dict[str, int], library: str) -> list[Event]:
+    """Make the events of one operation of all ranks. numbers: by tensor's name, in order of appearance; extended."""
+    own, events = by_rank[0], []
     number = numbers.setdefault(own.name, len(numbers) + 1)
     if number == len(numbers):
-        found.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": own.name}})
-    ready = sorted(((each.ready_ns - start_ns) / 1000, rank) for rank, each in enumerate(of_ranks))
+        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": own.name}})
+    ready = sorted(((each.ready_ns - start_ns) / 1000, rank) for rank, each in enumerate(by_rank))
     last = ready[-1][0]
-    done = max(last, (own.done_ns - start_ns) / 1000)
-    found.append({"ph": "B", "name": f"NEGOTIATE_{own.kind}", "ts": ready[0][0], "pid": number})
-    found += [{"ph": "X", "name": str(rank), "ts": at, "pid": number, "dur": 0} for at, rank in ready]
-    found.append({"ph": "E", "ts": last, "pid": number})
+    end_us = max(last, (own.done_ns - start_ns) / 1000)
+    events.append({"ph": "B", "name": f"NEGOTIATE_{own.kind}", "ts": ready[0][0], "pid": number})
+    events += [{"ph": "X", "name": str(rank), "ts": at, "pid": number, "dur": 0} for at, rank in ready]
+    events.append({"ph": "E", "ts": last, "pid": number})
     transfer = "BCAST" if own.kind == "BROADCAST" else own.kind
-    found += [{"ph": "B", "name": name, "ts": last, "pid": number} for name in (own.kind, f"{library}_{transfer}")]
+    events += [{"ph": "B", "name": name, "ts": last, "pid": number} for name in (own.kind, f"{library}_{transfer}")]
     size = {"dtype": own.type, "shape": f"[{own.values}]"}
-    return [*found, {"ph": "E", "ts": done, "pid": number}, {"ph": "E", "ts": done, "pid": number, "args": size}]
+    return [*events, {"ph": "E", "ts": end_us, "pid": number}, {"ph": "E", "ts": end_us, "pid": number, "args": size}]

@@ -10,13 +10,13 @@ from typing import cast
 from study import workloads
 from study.backends.base import Trainer
 from study.backends.tensorflow import devices, input, parameter_server, shards
-from study.backends.tensorflow.blocks import blocks, form
+from study.backends.tensorflow.blocks import describe_blocks, make_blocks
 from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.parameter_server import Chief
 from study.backends.tensorflow.trainer import KerasTrainer
 from study.communication import rendezvous, roles
 from study.communication.collectives import Collectives, Members
-from study.communication.roles import strategy_of
+from study.communication.roles import get_strategy
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.instruments.heartbeats import Heartbeat
@@ -31,18 +31,20 @@ class TensorFlow:
     limit_threads = staticmethod(devices.limit_threads)
     pin_device = staticmethod(devices.pin_device)
 
-    def workload(self, run: RunDefinition) -> Benchmark:
-        """With its Keras model."""
-        return workloads.with_model(run.benchmark["name"], run.benchmark, self.name)
+    def load_workload(self, run: RunDefinition) -> Benchmark:
+        """Load the run's workload with its Keras model."""
+        return workloads.load_benchmark(run.benchmark["name"], run.benchmark, self.name)
 
-    def serve(self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None) -> bool:
-        """Be a worker or a server of a parameter server until its chief has finished, if that is this process's role.
+    def serve_unless_rank(
+        self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
+    ) -> bool:
+        """Work as worker or server of a parameter server until its chief has finished; False for chief and ranks.
 
-        Also true for a process that the run does not need.
+        True also for a process that the run does not need.
         """
-        if strategy_of(run) != PARAMETER_SERVER:
+        if get_strategy(run) != PARAMETER_SERVER:
             return False
-        if roles.BY_RANK in os.environ and not rendezvous.join(run, folder / "ranks"):
+        if roles.BY_RANK in os.environ and not rendezvous.join_run(run, folder / "ranks"):
             return True
         if parameter_server.is_chief(run):
             return False
@@ -52,34 +54,34 @@ class TensorFlow:
     def connect(
         self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
     ) -> Collectives:
-        """Horovod's ranks, or the chief of a parameter server."""
-        return Chief(run) if strategy_of(run) == PARAMETER_SERVER else Horovod(with_process_sets, static_sets)
+        """Wait for the other ranks, through Horovod or as the chief of a parameter server."""
+        return Chief(run) if get_strategy(run) == PARAMETER_SERVER else Horovod(with_process_sets, static_sets)
 
-    def own_files(self, run: RunDefinition) -> Collection[str] | None:
-        """Under a parameter server the workers read the files of training."""
-        return run.data.keys() - shards.trained(run) if strategy_of(run) == PARAMETER_SERVER else None
+    def list_own_files(self, run: RunDefinition) -> Collection[str] | None:
+        """The files without those of training under a parameter server, whose workers read them; None for all."""
+        return run.data.keys() - shards.list_training_files(run) if get_strategy(run) == PARAMETER_SERVER else None
 
-    def open_elsewhere(self, ranks: Collectives) -> None:
-        """Have a parameter server's workers open their images."""
+    def open_on_workers(self, ranks: Collectives) -> None:
+        """Have a parameter server's workers open their images; nothing without one."""
         if isinstance(ranks, Chief):
-            ranks.registered = shards.opened(ranks.channel)
+            ranks.registered = shards.open_on_workers(ranks.channel)
 
-    def source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
-        """Under a parameter server, images are read by the worker that trains on them."""
+    def make_training_source(self, samples: SampleSource, ranks: Collectives) -> SampleSource:
+        """Make the source of training samples; images are read by a parameter server's worker that trains on them."""
         if not isinstance(ranks, Chief):
             return samples
-        return shards.read_by_workers(samples, ranks.registered.readers, ranks.channel)
+        return shards.hand_to_workers(samples, ranks.registered.readers, ranks.channel)
 
-    reading_errors = staticmethod(input.reading_errors)
-    blocks = staticmethod(blocks)
-    block_form = staticmethod(form)
+    report_read_errors = staticmethod(input.report_read_errors)
+    make_blocks = staticmethod(make_blocks)
+    describe_blocks = staticmethod(describe_blocks)
 
-    def takes_all_samples(self, ranks: Collectives) -> bool:
-        """Under a parameter server."""
+    def divides_samples(self, ranks: Collectives) -> bool:
+        """True under a parameter server."""
         return isinstance(ranks, Chief)
 
     def build(self, workload: Workload, run: RunDefinition, ranks: Collectives, data: Data) -> Trainer:
-        """The workload's Keras model."""
+        """Build the trainer of the workload's Keras model."""
         return KerasTrainer(cast(Benchmark, workload), run, ranks, data)
 
 

@@ -10,33 +10,38 @@ from numpy.typing import NDArray
 
 from study.backends.base import BlockOrder
 from study.backends.tensorflow import input
-from study.backends.tensorflow.gathering import gatherer
+from study.backends.tensorflow.gathering import make_gatherer
 from study.data.samples import SampleSource
 
 
-def blocks(samples: SampleSource, order: BlockOrder, reader: int, readers: int) -> Iterator[tuple[NDArray[Any], ...]]:
-    """As `study.backends.base.Backend.blocks`, one block ahead."""
-    found = iter(dataset(samples, order, reader, readers))  # whose threads begin now
-    return (tuple(array.numpy() for array in block) for block in found)
+def make_blocks(
+    samples: SampleSource, order: BlockOrder, reader: int, readers: int
+) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Make the blocks of a reader, one ahead; see `study.backends.base.Backend.make_blocks`."""
+    iterator = iter(make_block_dataset(samples, order, reader, readers))  # whose threads begin now
+    return (tuple(array.numpy() for array in block) for block in iterator)
 
 
-def form(samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """As `study.backends.base.Backend.block_form`."""
-    specs = dataset(samples, order, 0, 1).element_spec
+def describe_blocks(samples: SampleSource, order: BlockOrder) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+    """(Type, shape of one sample) of each array of a block."""
+    specs = make_block_dataset(samples, order, 0, 1).element_spec
     return [(np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape[1:].as_list())) for spec in specs]
 
 
-def dataset(samples: SampleSource, order: BlockOrder, reader: int, readers: int) -> Any:
-    """The same as a ``tf.data.Dataset``."""
+def make_block_dataset(samples: SampleSource, order: BlockOrder, reader: int, readers: int) -> Any:
+    """Make a ``tf.data.Dataset`` of the blocks of a reader."""
     import tensorflow as tf
 
     with tf.device("/CPU:0"):
-        gather, drawn = gatherer(samples), input.drawn(samples, lambda epoch: (order.positions(epoch), epoch))
+        gather, draw_epoch = (
+            make_gatherer(samples),
+            input.make_epoch_drawing(samples, lambda epoch: (order.positions(epoch), epoch)),
+        )
 
-        def of_epoch(epoch: Any) -> Any:
-            chosen = input.epochs(tf.data.Dataset.from_tensors(epoch), drawn, order.block_samples)
+        def make_epoch(epoch: Any) -> Any:
+            chosen = input.join_epochs(tf.data.Dataset.from_tensors(epoch), draw_epoch, order.block_samples)
             return chosen.shard(readers, reader)
 
         epochs = tf.data.Dataset.range(order.first_epoch, order.first_epoch + order.epochs)
-        positions = epochs.flat_map(of_epoch).take(order.own_blocks(reader, readers))
-    return input.pipeline(positions, gather, max(1, samples.threads))
+        positions = epochs.flat_map(make_epoch).take(order.own_blocks(reader, readers))
+    return input.make_pipeline(positions, gather, max(1, samples.threads))

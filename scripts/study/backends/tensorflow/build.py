@@ -14,8 +14,8 @@ from study.backends.tensorflow import (
     precision,
     seeds,
 )
-from study.backends.tensorflow.dropout import seed_dropout
-from study.backends.tensorflow.gradient_averaging import averaging_of
+from study.backends.tensorflow.gradient_averaging import get_averaging
+from study.backends.tensorflow.seeds import seed_dropout
 from study.communication.collectives import Collectives
 from study.data import order
 from study.experiment import learning_rate
@@ -38,39 +38,39 @@ def compile_model(
     """
     import tf_keras as keras
 
-    own_seed = order.rank_seed(run.derived.seed, ranks.rank)
+    own_seed = order.derive_rank_seed(run.derived.seed, ranks.rank)
     seeds.set_random_seed(own_seed % MOST_SEEDS)
-    with own_models.fresh_names(), precision.policy(run):
-        model = own_models.built(benchmark, run, shape)
-        model = data_format.arranged(model, run)
-    initial_weights.draw(model, run.derived.seed + ranks.rank)
+    with own_models.reset_keras_names(), precision.set_policy(run):
+        model = own_models.build_model(benchmark, run, shape)
+        model = data_format.arrange_channels(model, run)
+    initial_weights.draw_weights(model, run.derived.seed + ranks.rank)
     layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)
     size = ranks.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
     if run["learning_rate_by_layer"] == "lars":
-        optimizers["sgd"] = lars.optimizer_class()
+        optimizers["sgd"] = lars.make_lars_class()
     further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
-    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scaled(run, size), **further)
-    optimizer = averaging_of(ranks).distributed_optimizer(optimizer, **_gradient_options(run))
+    optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scale_rate(run, size), **further)
+    optimizer = get_averaging(ranks).distribute_optimizer(optimizer, **_choose_gradient_options(run))
     make_momentum_variable(optimizer, run)
-    optimizer = precision.with_loss_scale(optimizer, run)
-    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metrics.made(benchmark))
-    own_models.keep_compiled(model, optimizer, run)
+    optimizer = precision.add_loss_scale(optimizer, run)
+    model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metrics.make_metrics(benchmark))
+    own_models.check_optimizer_kept(model, optimizer, run)
     optimizer.build(model.trainable_variables)
     seed_dropout(model, own_seed)
     return model
 
 
-def _gradient_options(run: RunDefinition) -> dict[str, Any]:
-    """The options of the distributed optimizer that differ from their defaults."""
+def _choose_gradient_options(run: RunDefinition) -> dict[str, Any]:
+    """The options of the distributed optimizer that the run's keys set."""
     options = {"compression": ("gradient_compression", "none"), "backward_passes": ("backward_passes_per_step", 1)}
-    found = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
-    return {option: value for option, value in found.items() if value != options[option][1]}
+    values = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
+    return {option: value for option, value in values.items() if value != options[option][1]}
 
 
 def make_momentum_variable(optimizer: Any, run: RunDefinition) -> None:
-    """Let the momentum of ``optimizer`` (SGD) be changed while it trains, where the schedule will."""
+    """Make the momentum of ``optimizer`` (SGD) a variable, if the run's schedule changes it."""
     import tensorflow as tf
 
     if run.parameters.get("warmup") == "momentum_corrected":

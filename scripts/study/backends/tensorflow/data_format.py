@@ -11,16 +11,17 @@ from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
 
 
-def arranged(model: Any, run: RunDefinition) -> Any:
-    """``model`` in the run's data format. Raises `StudyError` if TensorFlow has no such operations here."""
+def arrange_channels(model: Any, run: RunDefinition) -> Any:
+    """``model`` in the run's data format; raises `StudyError` if TensorFlow lacks its operations here."""
     if run.parameters.get("data_format", "channels_last") == "channels_last":
         return model
     if run.machine["gpus_per_rank"] == 0:
-        _check_cpu(precision.of(run).removeprefix("mixed_"))
-    return channels_first(model)
+        _check_cpu(precision.get_policy_name(run).removeprefix("mixed_"))
+    return move_channels_first(model)
 
 
 def _check_cpu(number_type: str) -> None:
+    """Raise `StudyError` if TensorFlow cannot train with the channels first on this CPU."""
     if _can_train(number_type):
         return
     if number_type != "float32":
@@ -35,9 +36,9 @@ def _check_cpu(number_type: str) -> None:
 
 
 def _can_train(number_type: str) -> bool:
-    """Whether a convolution and a pooling with their gradients can be computed with the channels first.
+    """True if a convolution and a pooling with their gradients can be computed with the channels first.
 
-    That depends on the CPU, and TensorFlow has no public function that tells it.
+    That depends on the CPU, and TensorFlow has no public function for it.
     """
     import tensorflow as tf
 
@@ -45,9 +46,9 @@ def _can_train(number_type: str) -> bool:
     def step(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch([maps, weights])
-            found = tf.nn.conv2d(maps, weights, 1, "SAME", data_format="NCHW")
-            found = tf.nn.max_pool2d(found, 2, 2, "SAME", data_format="NCHW")
-        return tape.gradient(found, [maps, weights])
+            outputs = tf.nn.conv2d(maps, weights, 1, "SAME", data_format="NCHW")
+            outputs = tf.nn.max_pool2d(outputs, 2, 2, "SAME", data_format="NCHW")
+        return tape.gradient(outputs, [maps, weights])
 
     try:
         step(tf.zeros((2, 3, 4, 4), number_type), tf.zeros((3, 3, 3, 2), number_type))
@@ -56,8 +57,8 @@ def _can_train(number_type: str) -> bool:
     return True
 
 
-def channels_first(model: Any) -> Any:
-    """A network with the layers and weights of ``model`` that moves the channels of its input to the first axis.
+def move_channels_first(model: Any) -> Any:
+    """Make a network with the layers and weights of ``model`` that computes with the channels first.
 
     It takes the same batches, and flattens its maps in the same order, so that the weights are those of ``model``.
     """
@@ -70,20 +71,20 @@ def channels_first(model: Any) -> Any:
         )
     shape = model.input_shape[1:]
     moved = keras.layers.Input((shape[-1], *shape[:-1]))
-    network = keras.models.clone_model(model, input_tensors=[moved], clone_function=_with_channels_first)
+    network = keras.models.clone_model(model, input_tensors=[moved], clone_function=_move_layer_channels_first)
     axes = (len(shape), *range(1, len(shape)))
-    found = keras.Sequential([keras.layers.Input(shape), keras.layers.Permute(axes), network])
-    found.set_weights(model.get_weights())
-    _check_same(model, found, shape)
-    return found
+    wrapped = keras.Sequential([keras.layers.Input(shape), keras.layers.Permute(axes), network])
+    wrapped.set_weights(model.get_weights())
+    _check_same_outputs(model, wrapped, shape)
+    return wrapped
 
 
-def _check_same(model: Any, found: Any, shape: tuple[int, ...]) -> None:
-    """Raise `StudyError` if the network gives other outputs than ``model``: a layer knows its axes by itself."""
+def _check_same_outputs(model: Any, moved: Any, shape: tuple[int, ...]) -> None:
+    """Raise `StudyError` if the network gives other outputs than ``model``: a layer may have axes of its own."""
     import tensorflow as tf
 
     x = np.random.default_rng(0).random((2, *shape), np.float32)
-    pairs = zip(tf.nest.flatten(model(x)), tf.nest.flatten(found(x)), strict=True)
+    pairs = zip(tf.nest.flatten(model(x)), tf.nest.flatten(moved(x)), strict=True)
     if not all(np.allclose(tf.cast(one, tf.float32), tf.cast(other, tf.float32), rtol=0.05, atol=0.01)
                for one, other in pairs):  # fmt: skip
         raise StudyError(
@@ -92,8 +93,8 @@ def _check_same(model: Any, found: Any, shape: tuple[int, ...]) -> None:
         )
 
 
-def _with_channels_first(layer: Any) -> Any:
-    """The same layer for maps with the channels first."""
+def _move_layer_channels_first(layer: Any) -> Any:
+    """Make the same layer for maps with the channels first."""
     settings = layer.get_config()
     if "data_format" in settings:
         settings["data_format"] = "channels_first"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from study.backends.base import BlockOrder
 from study.backends.tensorflow import input
-from study.backends.tensorflow.gathering import gatherer
+from study.backends.tensorflow.gathering import make_gatherer
 from study.communication.collectives import Collectives
 from study.data.samples import SampleSource
 
@@ -51,7 +51,7 @@ class DataService:
             self._dispatcher = service.DispatchServer()
             target = self._dispatcher.target
             self._worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=target.split("://")[1]))
-            registered = target, service.register_dataset(target, self._dataset(samples, order, count))
+            registered = target, service.register_dataset(target, self._make_dataset(samples, order, count))
         target, number = ranks.gather(registered)[0]
         dataset = service.from_dataset_id(
             processing_mode=service.ShardingPolicy.OFF,
@@ -68,8 +68,8 @@ class DataService:
         return tuple(array.numpy() for array in next(self._blocks))
 
     @staticmethod
-    def _dataset(samples: SampleSource, order: BlockOrder, count: Callable[[int], None]) -> Any:
-        """Preprocessed blocks without an end, all of the same size, so that any of them can follow any other."""
+    def _make_dataset(samples: SampleSource, order: BlockOrder, count: Callable[[int], None]) -> Any:
+        """Make an endless dataset of preprocessed blocks, all of one size, so that any can follow any other."""
         import tensorflow as tf
 
         def note(positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,8 +81,11 @@ class DataService:
             return gather(counted, *changes)
 
         with tf.device("/CPU:0"):
-            gather, drawn = gatherer(samples), input.drawn(samples, lambda epoch: (order.positions(epoch), epoch))
-            each = input.epochs(tf.data.Dataset.range(NO_END), drawn, None)
-            blocks = each.batch(order.block_samples, drop_remainder=True)
+            gather, draw_epoch = (
+                make_gatherer(samples),
+                input.make_epoch_drawing(samples, lambda epoch: (order.positions(epoch), epoch)),
+            )
+            samples_of_epochs = input.join_epochs(tf.data.Dataset.range(NO_END), draw_epoch, None)
+            blocks = samples_of_epochs.batch(order.block_samples, drop_remainder=True)
             threads = max(1, samples.threads)
             return blocks.map(tf.autograph.experimental.do_not_convert(make), num_parallel_calls=threads)

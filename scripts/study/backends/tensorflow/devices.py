@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from study.backends.base import gpu_of_rank
+from study.backends.base import choose_gpu_index
 from study.experiment.definition import RunDefinition
 from study.instruments.gpus import list_visible_gpus
 
@@ -19,7 +19,7 @@ def limit_threads(compute: int, operations: int = 1) -> None:
 
 
 def pin_device(run: RunDefinition, local_rank: int) -> str | None:
-    """One GPU per rank, by local rank, with memory allocated as needed; none if the machine's file has no GPUs.
+    """Give the rank its GPU, by its local rank, with memory allocated as needed; none on a machine without GPUs.
 
     Returns the GPU's UUID; None without a GPU, or if the UUID is unknown.
     """
@@ -29,7 +29,7 @@ def pin_device(run: RunDefinition, local_rank: int) -> str | None:
         tf.config.set_visible_devices([], "GPU")
         return None
     gpus = tf.config.list_physical_devices("GPU")
-    index = gpu_of_rank("TensorFlow", len(gpus), local_rank)
+    index = choose_gpu_index("TensorFlow", len(gpus), local_rank)
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     uuids = list_visible_gpus()

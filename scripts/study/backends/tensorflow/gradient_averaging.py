@@ -8,34 +8,34 @@ from typing import Any, Protocol, cast
 from numpy.typing import NDArray
 
 from study.backends.tensorflow import precision
-from study.communication.alone import Alone
 from study.communication.collectives import Collectives, Members
+from study.communication.single_rank import SingleRank
 from study.core.errors import StudyError
 
 Observer = Callable[[list[Any]], None]  # of tensors: a rank's own gradients
 
 
 class Averaging(Protocol):
-    """What training needs of the ranks besides `study.communication.collectives.Collectives`."""
+    """The average of gradients over the ranks, besides their `study.communication.collectives.Collectives`."""
 
     sends_sparse: bool  # whether it was seen to send sparse gradients (of embeddings) as they are
     strategy: Any  # TensorFlow's strategy, in whose scope the model is made; None if the model is a local one
 
-    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
-        """``optimizer``, with each gradient averaged over the ranks before it is applied.
+    def distribute_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
+        """Wrap ``optimizer`` so that each gradient is averaged over the ranks before it is applied.
 
         compression: ``fp16`` to send 16 bits per value. backward_passes: steps whose gradients are averaged first; the
         others change no weights.
         """
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """Whether the gradients of ``variables``, as far as there are any, were averaged; None if it is not known.
+        """True if the existing gradients of ``variables`` were averaged; None if it is not known.
 
-        optimizer: of `distributed_optimizer`.
+        optimizer: of `distribute_optimizer`.
         """
 
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
-        """Have each step of an optimizer of `distributed_optimizer` also do ``observe(gradients)``.
+        """Have each step of an optimizer of `distribute_optimizer` also call ``observe(gradients)``.
 
         gradients: tensors, one for each variable, before averaging. It is called when a step is traced.
         """
@@ -44,20 +44,20 @@ class Averaging(Protocol):
         """Set ``variables`` on every rank to the values of the first one."""
 
 
-def averaging_of(ranks: Collectives) -> Averaging:
-    """The averaging among ``ranks``."""
-    if isinstance(ranks, Alone):
-        return Local()
+def get_averaging(ranks: Collectives) -> Averaging:
+    """The averaging of gradients over ``ranks``."""
+    if isinstance(ranks, SingleRank):
+        return LocalAveraging()
     return cast(Averaging, ranks)
 
 
-class Local:
+class LocalAveraging:
     """The `Averaging` of a single rank: there is nothing to average."""
 
     strategy, sends_sparse = None, False
 
-    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
-        """``optimizer`` as it is."""
+    def distribute_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
+        """``optimizer``, unchanged."""
         return optimizer
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
@@ -65,22 +65,22 @@ class Local:
         return None
 
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients)``."""
-        optimizer = precision.without_loss_scale(optimizer)
+        """Have each step of ``optimizer`` also call ``observe(gradients)``."""
+        optimizer = precision.unwrap_loss_scale(optimizer)
         compute = optimizer.compute_gradients
 
-        def observed(*arguments: Any, **named: Any) -> Any:
+        def compute_and_observe(*arguments: Any, **named: Any) -> Any:
             pairs = compute(*arguments, **named)
             observe([gradient for gradient, _ in pairs])
             return pairs
 
-        optimizer.compute_gradients = observed
+        optimizer.compute_gradients = compute_and_observe
 
     def broadcast_variables(self, variables: list[Any]) -> None:
         """Nothing: the rank keeps its own."""
 
 
-class OfStrategy(Local):
+class StrategyAveraging(LocalAveraging):
     """The `Averaging` of one of TensorFlow's strategies, which averages inside the optimizer's step.
 
     It refuses what a strategy lacks of `study.communication.collectives.Collectives`.
@@ -94,15 +94,16 @@ class OfStrategy(Local):
 
     def create_process_sets(self, sets: list[Members]) -> None:
         """Refused: the strategy averages over all workers."""
-        raise self._lacks("process sets")
+        raise self._make_refusal("process sets")
 
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
-        """Refused."""
-        raise self._lacks("broadcast of data")
+        """Refused: TensorFlow sends each worker its samples."""
+        raise self._make_refusal("broadcast of data")
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
+    def build_allreduce(self, size: int) -> Callable[[], object]:
         """Refused: the sweep times Horovod's allreduces."""
-        raise self._lacks("allreduce sweep")
+        raise self._make_refusal("allreduce sweep")
 
-    def _lacks(self, what: str) -> StudyError:
+    def _make_refusal(self, what: str) -> StudyError:
+        """The error for what the strategy lacks."""
         return StudyError(f"strategy: {self.name} has no {what}")

@@ -10,8 +10,8 @@ import numpy as np
 
 from study.backends.tensorflow import precision
 from study.communication import mpi
-from study.communication.collectives import Broadcast, Members, RanksOnly, blocks_of
-from study.communication.horovod import libraries
+from study.communication.collectives import Broadcast, Members, RanksOnly, split_into_blocks
+from study.communication.horovod import list_libraries
 from study.core.errors import StudyError
 from study.instruments import counters
 
@@ -45,7 +45,7 @@ class Horovod(RanksOnly):
             ) from None
         self.own_threads = counters.list_threads() - before
         self._hvd = hvd
-        self.libraries = libraries(hvd, mpi_ops._basics.MPI_LIB_CTYPES)
+        self.libraries = list_libraries(hvd, mpi_ops._basics.MPI_LIB_CTYPES)
         self._sets: dict[Members, Any] = sets
         self.sends_sparse = False
         self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
@@ -53,20 +53,20 @@ class Horovod(RanksOnly):
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
     def create_process_sets(self, sets: list[Members]) -> None:
-        """Make process sets; one of all ranks is the global one, and one of a single rank needs none."""
+        """Create process sets; one of all ranks is the global one, and one of a single rank needs none."""
         for members in sets:
             if 1 < len(members) < self.size:
                 self._sets[members] = self._hvd.add_process_set(list(members))
 
-    def distributed_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
-        """``optimizer``, with each gradient averaged over the ranks before it is applied."""
+    def distribute_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
+        """Wrap ``optimizer`` so that each gradient is averaged over the ranks before it is applied."""
         # As DistributedOptimizer of horovod.tensorflow.keras does, a module that also imports Keras 3 and Matplotlib.
         import tensorflow as tf
         from horovod._keras import create_distributed_optimizer
 
         # Horovod neither adds up sparse gradients (of embeddings) over several passes, nor compresses them.
         stays_dense = compression != "none" or backward_passes > 1
-        found = create_distributed_optimizer(
+        distributed = create_distributed_optimizer(
             keras=tf.keras,
             optimizer=optimizer,
             name=None,
@@ -78,13 +78,13 @@ class Horovod(RanksOnly):
             op=self._hvd.Average,
             backward_passes_per_step=backward_passes,
             average_aggregated_gradients=True,
-            process_set=self._process_set(None),
+            process_set=self._get_process_set(None),
         )
-        self._note_averages(found, stays_dense)
-        return found
+        self._note_averages(distributed, stays_dense)
+        return distributed
 
     def _note_averages(self, optimizer: Any, stays_dense: bool) -> None:
-        """Note of which variables the gradients are averaged; those without a gradient are left out of it.
+        """Have ``optimizer`` note whose gradients it averages, and leave out variables without a gradient.
 
         Horovod's addition over several passes takes a variable without a gradient for a fault. A model's own training
         step may apply gradients that it has computed itself: Horovod averages those of `minimize` only, so they are
@@ -106,39 +106,39 @@ class Horovod(RanksOnly):
             waiting.clear()
             return apply(pairs, *arguments, **options)
 
-        def averaged(gradients: Any, variables: Any) -> list[Any]:
+        def average_known(gradients: Any, variables: Any) -> list[Any]:
             pairs = [(gradient, each) for gradient, each in zip(gradients, variables, strict=True)]
             noted.update(each.ref() for _, each in pairs)
             waiting.update(each.ref() for _, each in pairs)
-            known = [(gradient, each) for gradient, each in pairs if gradient is not None]
-            if not known:
+            known_pairs = [(gradient, each) for gradient, each in pairs if gradient is not None]
+            if not known_pairs:
                 return list(gradients)
-            is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in known)
+            is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in known_pairs)
             self.sends_sparse |= is_sparse and not stays_dense
-            averages = iter(average(*zip(*known, strict=True)))
+            averages = iter(average(*zip(*known_pairs, strict=True)))
             return [None if gradient is None else next(averages) for gradient, _ in pairs]
 
-        optimizer._allreduce, optimizer.apply_gradients = averaged, apply_gradients
+        optimizer._allreduce, optimizer.apply_gradients = average_known, apply_gradients
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool | None:
-        """Whether each of ``variables`` went through Horovod's average when the training step was traced."""
-        optimizer = precision.without_loss_scale(optimizer)
+        """True if each of ``variables`` went through Horovod's average when the training step was traced."""
+        optimizer = precision.unwrap_loss_scale(optimizer)
         noted = self._averaged.get(id(optimizer))
         if not noted and self.size == 1:
             return None  # also of emulated ranks, which average by themselves
         return noted is not None and {each.ref() for each in variables} <= noted
 
     def observe_gradients(self, optimizer: Any, observe: Callable[[list[Any]], None]) -> None:
-        """Have each step of ``optimizer`` also do ``observe(gradients)``."""
-        optimizer = precision.without_loss_scale(optimizer)
+        """Have each step of ``optimizer`` also call ``observe(gradients)``."""
+        optimizer = precision.unwrap_loss_scale(optimizer)
         average = optimizer._allreduce
 
-        def observed(gradients: Any, variables: Any) -> list[Any]:
+        def average_and_observe(gradients: Any, variables: Any) -> list[Any]:
             averages = average(gradients, variables)
             observe(list(gradients))
             return averages
 
-        optimizer._allreduce = observed
+        optimizer._allreduce = average_and_observe
 
     def broadcast_variables(self, variables: list[Any]) -> None:
         """Set ``variables`` on every rank to the values of the first one."""
@@ -153,21 +153,21 @@ class Horovod(RanksOnly):
         import tensorflow as tf
         from horovod.tensorflow import broadcast
 
-        root, process_set = members[0] if members else 0, self._process_set(members)
-        for block in blocks_of(matrix):
+        root, process_set = members[0] if members else 0, self._get_process_set(members)
+        for block in split_into_blocks(matrix):
             with tf.device("/CPU:0"):
                 sent = broadcast(tf.convert_to_tensor(block), root, name="staging", process_set=process_set)
             if self.rank != root:
                 block[:] = sent.numpy()
 
     def gather(self, value: Any) -> list[Any]:
-        """``value`` of every rank, in their order."""
+        """Gather ``value`` of every rank, in their order."""
         from horovod.tensorflow import allgather_object
 
         return allgather_object(value)
 
     def gather_bytes(self, sent: np.ndarray, members: Members | None = None) -> np.ndarray:
-        """The uint8 arrays of all members, one after the other.
+        """Gather the uint8 arrays of all members, joined in their order.
 
         TensorFlow gives operations outside functions no names of their own, by which Horovod tells them apart: only one
         thread may use them at a time.
@@ -176,21 +176,21 @@ class Horovod(RanksOnly):
         from horovod.tensorflow import allgather
 
         with tf.device("/CPU:0"):
-            return allgather(tf.convert_to_tensor(sent), process_set=self._process_set(members)).numpy()
+            return allgather(tf.convert_to_tensor(sent), process_set=self._get_process_set(members)).numpy()
 
     def broadcast_bytes(self, contents: dict[int, np.ndarray], members: Members | None = None) -> list[np.ndarray]:
-        """The uint8 arrays of several members, one after the other, as Horovod's own thread would send them anyway."""
+        """Broadcast uint8 arrays, one from each of several members, in turn, as Horovod sends them anyway."""
         import tensorflow as tf
         from horovod.tensorflow import broadcast
 
         with tf.device("/CPU:0"):
             return [
-                broadcast(tf.convert_to_tensor(content), root, process_set=self._process_set(members)).numpy()
+                broadcast(tf.convert_to_tensor(content), root, process_set=self._get_process_set(members)).numpy()
                 for root, content in contents.items()
             ]
 
-    def concurrent_broadcasts(self) -> Broadcast:
-        """Broadcasts by MPI, which must have started the ranks."""
+    def build_concurrent_broadcast(self) -> Broadcast:
+        """Make broadcasts that several threads may do at once, by MPI, which must have started the ranks."""
         if not self._hvd.mpi_enabled():
             raise StudyError(
                 "input_sharing: concurrent_broadcast needs ranks that MPI has started, and these talk over Gloo; use a "
@@ -205,8 +205,8 @@ class Horovod(RanksOnly):
 
         return mpi.Broadcasts(mpi_ops._basics.MPI_LIB_CTYPES, self.libraries["mpi"])
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
-        """Of a tensor where the gradients are."""
+    def build_allreduce(self, size: int) -> Callable[[], object]:
+        """Make a function that sums a tensor of ``size`` bytes over all ranks, on the device of the gradients."""
         import tensorflow as tf
         from horovod.tensorflow import Sum, allreduce
 
@@ -217,7 +217,8 @@ class Horovod(RanksOnly):
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
         self._hvd.shutdown()
 
-    def _process_set(self, members: Members | None) -> Any:
+    def _get_process_set(self, members: Members | None) -> Any:
+        """Horovod's process set of these members; the global one for None."""
         from horovod.tensorflow import global_process_set
 
         return self._sets.get(members, global_process_set) if members else global_process_set

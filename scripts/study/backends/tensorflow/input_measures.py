@@ -1,4 +1,4 @@
-"""What the input of training shows: how long the model waits for its batches."""
+"""Measures of the input of training: how long the model waits for its batches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class InputMeasures:
         with tf.device("/CPU:0"):
             self._waited = tf.Variable(0, trainable=False, dtype=tf.float64)
 
-    def timed(self, dataset: Any) -> Any:
-        """``dataset``, with the time added up for which its consumer waits for each element.
+    def measure_waits(self, dataset: Any) -> Any:
+        """Make a dataset like ``dataset`` that adds up the time for which its consumer waits for each element.
 
         `zip` asks its parts one after the other: the clock when the element is asked for, then the dataset.
         """
@@ -26,16 +26,16 @@ class InputMeasures:
 
         clock = tf.data.Dataset.range(1 << 62).map(lambda _: tf.timestamp())
 
-        def noted(asked: Any, *element: Any) -> Any:
-            with tf.control_dependencies([self._waited.assign_add(tf.timestamp() - asked)]):
+        def add_waited(asked_at: Any, *element: Any) -> Any:
+            with tf.control_dependencies([self._waited.assign_add(tf.timestamp() - asked_at)]):
                 return tf.nest.map_structure(tf.identity, element)
 
         number = dataset.cardinality()
-        timed = tf.data.Dataset.zip((clock, dataset)).map(lambda asked, element: noted(asked, *element))
+        timed = tf.data.Dataset.zip((clock, dataset)).map(lambda asked_at, element: add_waited(asked_at, *element))
         return timed.apply(tf.data.experimental.assert_cardinality(number))
 
     def end_epoch(self, steps: int) -> dict[str, float]:
-        """``input_wait_per_step_s`` of an epoch of so many steps; the next epoch starts from zero.
+        """End an epoch: its mean wait for batches, ``input_wait_per_step_s``; the next epoch starts from zero.
 
         Empty for an epoch in which a clock was set.
         """

@@ -9,8 +9,8 @@ from study.backends.tensorflow.steps import Inputs
 from study.instruments.operations import Window
 
 
-def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | None = None) -> Any:
-    """The callback. inputs: those of ``fit``. validates: whether ``fit`` evaluates the validation set.
+def make_callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | None = None) -> Any:
+    """Make a Keras callback that calls the hooks. inputs: of ``fit``. validates: whether ``fit`` validates.
 
     window: the steps whose operations are profiled. The wait for a batch is an operation of the step's graph.
     """
@@ -38,7 +38,7 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | Non
         """Calls the hook before each step too; Keras refuses that under a parameter server."""
 
         def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:  # of training only
-            hooks.before_step()
+            hooks.begin_step()
 
     class MarksSteps(CallsInSteps):
         """Marks the steps too, before what the hook does in them."""
@@ -61,4 +61,4 @@ def callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | Non
 
     if window is not None:
         return MarksSteps(window)
-    return CallsInSteps() if hooks.acts_before_steps else Calls()
+    return CallsInSteps() if hooks.acts_on_steps else Calls()

@@ -5,8 +5,8 @@ from typing import Any
 TRUST = 0.001  # the paper's trust coefficient
 
 
-def optimizer_class() -> Any:
-    """The Keras optimizer. L2 is part of the loss here, so the gradient has the paper's weight decay already."""
+def make_lars_class() -> Any:
+    """Make the Keras optimizer. L2 is part of the loss here, so the gradient has the paper's weight decay already."""
     import tensorflow as tf
     import tf_keras as keras
 

@@ -1,4 +1,4 @@
-"""What a run changes in the layers of a model once it is built, whoever wrote them: momentum, penalties on weights."""
+"""Settings that a run changes in the layers of a built model, whoever wrote them: momentum, penalties on weights."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def set_batch_norm_momentum(model: Any, run: RunDefinition) -> None:
     momentum = run.parameters.get("batch_norm_momentum", 0)
     if not momentum:
         return
-    found = [layer for layer in _layers(model) if isinstance(layer, BatchNormalizationBase)]
-    if not found:
+    layers = [layer for layer in _list_layers(model) if isinstance(layer, BatchNormalizationBase)]
+    if not layers:
         raise StudyError(
             f"batch_norm_momentum: the model of benchmark {run.benchmark['name']} has no Keras layer of batch "
             "normalisation; leave it out"
         )
-    for layer in found:
+    for layer in layers:
         layer.momentum = float(momentum)
 
 
-def penalty_factor(model: Any) -> Any:
-    """A variable, 1 at first, by which the penalties on the weights (L2 and the like) in the loss are multiplied.
+def add_penalty_factor(model: Any) -> Any:
+    """Add a variable, 1 at first, by which the penalties on the weights (L2 and the like) in the loss are multiplied.
 
     Call before a training step is traced. The variable is no weight of the model.
     """
@@ -39,18 +39,18 @@ def penalty_factor(model: Any) -> Any:
 
     factor = tf.Variable(1.0, trainable=False, dtype=tf.float32)
 
-    def scaled(penalty: Callable[[], Any]) -> Callable[[], Any]:
-        def times_factor() -> Any:
-            found = penalty()
-            return None if found is None else found * tf.cast(factor.read_value(), found.dtype)
+    def scale(penalty: Callable[[], Any]) -> Callable[[], Any]:
+        def compute_scaled() -> Any:
+            value = penalty()
+            return None if value is None else value * tf.cast(factor.read_value(), value.dtype)
 
-        return times_factor
+        return compute_scaled
 
-    for layer in _layers(model):
-        layer._callable_losses = [scaled(each) for each in layer._callable_losses]
+    for layer in _list_layers(model):
+        layer._callable_losses = [scale(each) for each in layer._callable_losses]
     return factor
 
 
-def _layers(model: Any) -> list[Any]:
-    """All layers, also those within others."""
+def _list_layers(model: Any) -> list[Any]:
+    """All layers of a model, including those within others."""
     return list(model._flatten_layers())

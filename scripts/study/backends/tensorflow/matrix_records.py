@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from study.core.files import AnyPath
-from study.data.formats import Matrix, rows_at_once
+from study.data.formats import Matrix, count_rows_at_once
 
 
 def write(matrix: Matrix, path: AnyPath) -> None:
@@ -19,6 +19,6 @@ def read(path: AnyPath) -> Matrix:
     """The matrix in a file; raises what TensorFlow raises."""
     first = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(path)))).numpy())
     row = tf.io.FixedLenFeature([len(first.features.feature["row"].float_list.value)], tf.float32)
-    records = tf.data.TFRecordDataset(str(path)).batch(rows_at_once(row.shape[0]))
+    records = tf.data.TFRecordDataset(str(path)).batch(count_rows_at_once(row.shape[0]))
     parsed = records.map(lambda batch: tf.io.parse_example(batch, {"row": row})["row"])
     return np.concatenate([batch.numpy() for batch in parsed])

@@ -1,4 +1,4 @@
-"""Of a model in Keras, what `study.backends.model_check` asks."""
+"""Keras's part of `study.backends.model_check`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from study.experiment.definition import RunDefinition
 from study.workloads.base import Benchmark
 
 
-class Alone:
+class BuildingRank:
     """A `Collectives` of a rank that only builds its model; it notes which gradients the optimizer applies."""
 
     strategy, sends_sparse = None, False
@@ -26,8 +26,8 @@ class Alone:
         self.size, self.rank = size, number
         self._applied: set[Any] = set()
 
-    def distributed_optimizer(self, optimizer: Any, **options: Any) -> Any:
-        """``optimizer``, whose gradients nobody averages."""
+    def distribute_optimizer(self, optimizer: Any, **options: Any) -> Any:
+        """Have ``optimizer`` note which gradients it applies; nothing is averaged."""
         apply = optimizer.apply_gradients
 
         def apply_gradients(pairs: Any, *arguments: Any, **options: Any) -> Any:
@@ -39,30 +39,33 @@ class Alone:
         return optimizer
 
     def has_averaged(self, optimizer: Any, variables: list[Any]) -> bool:
-        """Whether gradients of all ``variables`` were applied by the optimizer of the run."""
+        """True if the optimizer of the run applied gradients of all ``variables``."""
         return {each.ref() for each in variables} <= self._applied
 
 
-def check(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
-    """Raise `StudyError` for what the model of a run does not keep."""
+def check_model(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
+    """Raise `StudyError` if the model of a run does not keep what the run's keys promise."""
     import tf_keras as keras
 
     backend = keras.backend
     settings = [(backend.set_floatx, backend.floatx()), (backend.set_epsilon, backend.epsilon()),
                 (backend.set_image_data_format, backend.image_data_format())]  # fmt: skip
     try:
-        first, second = (_compiled(benchmark, run, samples.shape, number) for number in (0, 1))
-        _check(first, run, samples)
+        first, second = (_compile_for_rank(benchmark, run, samples.shape, number) for number in (0, 1))
+        _check_compiled(first, run, samples)
         if run.ranks * run.emulated_ranks > 1:
-            _check_same(first[0], second[0], (run.derived.batch_size_per_rank, *samples.shape))
+            _check_same_outputs(first[0], second[0], (run.derived.batch_size_per_rank, *samples.shape))
     finally:
         keras.backend.clear_session()
         for set_to, value in settings:  # the next model is built as the first one is
             set_to(value)
 
 
-def _compiled(benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], number: int) -> tuple[Any, Alone]:
-    communicator = Alone(run.ranks, number)
+def _compile_for_rank(
+    benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], number: int
+) -> tuple[Any, BuildingRank]:
+    """(The compiled model as rank ``number`` builds it, that rank)."""
+    communicator = BuildingRank(run.ranks, number)
     own = os.environ.get("HOROVOD_RANK")
     os.environ["HOROVOD_RANK"] = str(number)  # by which a model may know its rank
     try:
@@ -73,17 +76,18 @@ def _compiled(benchmark: Benchmark, run: RunDefinition, shape: tuple[int, ...], 
             os.environ["HOROVOD_RANK"] = own
 
 
-def _check(compiled: tuple[Any, Alone], run: RunDefinition, samples: SampleSource) -> None:
+def _check_compiled(compiled: tuple[Any, BuildingRank], run: RunDefinition, samples: SampleSource) -> None:
+    """Raise `StudyError` if the state, the steps or the metrics of a compiled model break a promise."""
     model, communicator = compiled
     model_state.check_state(model, run, (run.derived.batch_size_per_rank, *samples.shape))
-    batch = model_state.batch_of(samples)
+    batch = model_state.describe_batch(samples)
     model_state.check_step(model, run, batch, communicator.has_averaged)
-    metric_names.check(_logged(model.test_step, batch, "test_step", run))
-    metric_names.check(_logged(model.train_step, batch, "train_step", run))
+    metric_names.check_metric_names(_list_logged_names(model.test_step, batch, "test_step", run))
+    metric_names.check_metric_names(_list_logged_names(model.train_step, batch, "train_step", run))
 
 
-def _logged(step: Any, batch: Any, name: str, run: RunDefinition) -> list[str]:
-    """The names of what a step of the model logs: loss, metrics, also those of its outputs and layers."""
+def _list_logged_names(step: Any, batch: Any, name: str, run: RunDefinition) -> list[str]:
+    """The names that a step of the model logs: loss and metrics, including those of its outputs and layers."""
     import tensorflow as tf
 
     logs = tf.function(step).get_concrete_function(batch).structured_outputs
@@ -92,7 +96,7 @@ def _logged(step: Any, batch: Any, name: str, run: RunDefinition) -> list[str]:
     return list(logs)
 
 
-def _check_same(first: Any, second: Any, shape: tuple[int, ...]) -> None:
+def _check_same_outputs(first: Any, second: Any, shape: tuple[int, ...]) -> None:
     """Raise `StudyError` if two ranks with the same weights compute different outputs. shape: of a batch of inputs."""
     import tensorflow as tf
 

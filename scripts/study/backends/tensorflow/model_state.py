@@ -1,6 +1,6 @@
-"""What a model keeps besides its weights, and what its own training step does, as far as its graph tells.
+"""The state of a model besides its weights, and its own training step, checked by its graph.
 
-Under some keys a state that is nowhere noted, or gradients that are not averaged, would break what the key promises.
+Under some keys a state that no variable holds, or gradients that are not averaged, would break the key's promise.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from study.backends.tensorflow import own_models
-from study.backends.tensorflow.input import batches
-from study.communication.roles import strategy_of
+from study.backends.tensorflow.input import make_batches
+from study.communication.roles import get_strategy
 from study.core.errors import StudyError
 from study.data.samples import Can, SampleSource
 from study.experiment.definition import RunDefinition
@@ -23,12 +23,12 @@ RANDOM = ("Random", "Multinomial", "StatefulUniform", "StatefulStandardNormal", 
 PYTHON = ("PyFunc", "EagerPyFunc")  # calls of Python, which may keep a state; PyFuncStateless is declared to have none
 
 
-class State:
+class LayerState:
     """The variables of a model that its layers change in training besides its weights, such as moving statistics.
 
     Args:
         model: compiled, with all variables.
-        sample: a batch of its input, by which it is seen what changes.
+        sample: a batch of its input, on which the model is tried.
     """
 
     def __init__(self, model: Any, sample: Any) -> None:
@@ -37,18 +37,18 @@ class State:
         self._model = model
         forward = tf.function(lambda x: model(x, training=True))
         concrete = forward.get_concrete_function(sample)
-        self.draws = kept_outside(concrete.graph)
-        self.differs_by_trace = _constants(concrete.graph) != _constants(_traced(model, sample))
-        known = {each.ref() for each in (*model.variables, *model.optimizer.variables)}  # dropout reads the step
-        self.hidden = [each for each in concrete.graph.variables if each.ref() not in known]
+        self.draws = list_stateful_operations(concrete.graph)
+        self.differs_by_trace = _list_constants(concrete.graph) != _list_constants(_trace_forward(model, sample))
+        known_refs = {each.ref() for each in (*model.variables, *model.optimizer.variables)}  # dropout reads the step
+        self.hidden = [each for each in concrete.graph.variables if each.ref() not in known_refs]
         own = [*model.variables, *self.hidden]
         before = [each.numpy() for each in own]
-        first = _values(concrete(sample))
-        changed = _changed(own, before)
-        second = _values(concrete(sample)) if any(changed) else first
+        first = _to_float32_arrays(concrete(sample))
+        changed = _compare_with(own, before)
+        second = _to_float32_arrays(concrete(sample)) if any(changed) else first
         _restore(own, before)
         model(sample, training=False)
-        self.is_changed_in_evaluation = any(_changed(own, before))
+        self.is_changed_in_evaluation = any(_compare_with(own, before))
         _restore(own, before)
         trainable = {each.ref() for each in model.trainable_variables}
         self.changes_weights = any(
@@ -62,68 +62,74 @@ class State:
 
     @property
     def variables(self) -> list[Any]:
-        """Those that are not trained, whether or not a single batch changes them."""
+        """The variables that are not trained, whether or not a single batch changes them."""
         return [*self._model.non_trainable_variables, *self.hidden]
 
 
 def has_sparse_gradients(model: Any, shape: tuple[int, ...]) -> bool:
-    """Whether the gradient of a weight is sparse, as of an embedding: of the rows that a batch uses. It is traced only.
+    """True if the gradient of a weight is sparse, as of an embedding: of the rows that a batch uses. Traced only.
 
     shape: of a batch of the model's input.
     """
     import tensorflow as tf
 
-    found = []
+    computed = []
 
-    def gradients(x: Any) -> None:
+    def compute_gradients(x: Any) -> None:
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(model(x, training=True))
             loss = tf.add_n([tf.reduce_sum(tf.cast(each, tf.float32)) for each in (*outputs, *model.losses)])
-        found.extend(tape.gradient(loss, model.trainable_variables))
+        computed.extend(tape.gradient(loss, model.trainable_variables))
 
-    tf.function(gradients).get_concrete_function(tf.TensorSpec(shape, tf.float32))
-    return any(isinstance(each, tf.IndexedSlices) for each in found)
-
-
-def kept_outside(graph: Any) -> list[str]:
-    """The types of a graph's operations whose results depend on a state that no variable of the model holds."""
-    found = (node.op for node in _nodes(graph) if node.op.startswith(RANDOM) or node.op in PYTHON)
-    return sorted(set(found))
+    tf.function(compute_gradients).get_concrete_function(tf.TensorSpec(shape, tf.float32))
+    return any(isinstance(each, tf.IndexedSlices) for each in computed)
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
-    """The operations of a graph, also those in functions within."""
-    found = graph.as_graph_def()
-    yield from found.node
-    for function in found.library.function:
+def list_stateful_operations(graph: Any) -> list[str]:
+    """List the types of a graph's operations that depend on a state outside the model's variables."""
+    types = (node.op for node in _iterate_nodes(graph) if node.op.startswith(RANDOM) or node.op in PYTHON)
+    return sorted(set(types))
+
+
+def _iterate_nodes(graph: Any) -> Iterator[Any]:
+    """Iterate over the operations of a graph and of the functions in it."""
+    definition = graph.as_graph_def()
+    yield from definition.node
+    for function in definition.library.function:
         yield from function.node_def
 
 
-def _traced(model: Any, sample: Any) -> Any:
+def _trace_forward(model: Any, sample: Any) -> Any:
+    """Trace the forward pass of training; returns its graph."""
     import tensorflow as tf
 
     return tf.function(lambda x: model(x, training=True)).get_concrete_function(sample).graph
 
 
-def _constants(graph: Any) -> list[bytes]:
-    return sorted(node.attr["value"].tensor.SerializeToString() for node in _nodes(graph) if node.op == "Const")
+def _list_constants(graph: Any) -> list[bytes]:
+    """The serialised constants of a graph, sorted."""
+    return sorted(node.attr["value"].tensor.SerializeToString() for node in _iterate_nodes(graph) if node.op == "Const")
 
 
-def _changed(variables: list[Any], before: list[np.ndarray]) -> list[bool]:
+def _compare_with(variables: list[Any], before: list[np.ndarray]) -> list[bool]:
+    """Whether each variable differs from its value before."""
     return [not np.array_equal(each.numpy(), array, equal_nan=_is_float(array))
             for each, array in zip(variables, before, strict=True)]  # fmt: skip
 
 
 def _restore(variables: list[Any], before: list[np.ndarray]) -> None:
+    """Give variables their values before."""
     for variable, array in zip(variables, before, strict=True):
         variable.assign(array)
 
 
 def _is_float(array: Any) -> bool:
+    """True for an array of floating-point or complex numbers."""
     return np.issubdtype(np.asarray(array).dtype, np.inexact)
 
 
-def _values(outputs: Any) -> list[np.ndarray]:
+def _to_float32_arrays(outputs: Any) -> list[np.ndarray]:
+    """The outputs of a model as a flat list of float32 arrays."""
     import tensorflow as tf
 
     return [np.asarray(tf.cast(each, tf.float32)) for each in tf.nest.flatten(outputs)]
@@ -132,60 +138,61 @@ def _values(outputs: Any) -> list[np.ndarray]:
 def check_state(model: Any, run: RunDefinition, shape: tuple[int, ...]) -> list[Any]:
     """Raise `StudyError` if emulated ranks or a resumed run would not train as real, undisturbed ranks do.
 
-    shape: of a batch of the model's input. Returns the variables of `State`; none if the run does not need them.
+    shape: of a batch of the model's input. Returns the variables of `LayerState`; none if the run does not need them.
     """
     import tensorflow as tf
 
-    key = _key(run)
+    key = _find_key(run)
     if key is None:
         return []
     sample = tf.convert_to_tensor(np.random.default_rng(0).random(shape, np.float32))
-    found, who = State(model, sample), f"benchmark {run.benchmark['name']}: {key}"
+    state, who = LayerState(model, sample), f"benchmark {run.benchmark['name']}: {key}"
     if key == "strategy":
-        if found.is_changed_in_evaluation:
+        if state.is_changed_in_evaluation:
             raise StudyError(f"{who}: a layer changes its state when it is evaluated, which a copy does; use horovod")
         return []
-    _refuse_draws(found.draws, who, "a layer")
+    _refuse_draws(state.draws, who, "a layer")
     if key == "emulated_ranks":
-        if found.changes_weights:
+        if state.changes_weights:
             raise StudyError(f"{who}: a layer changes trained weights in its forward pass; use real ranks")
-        if found.is_changed_in_evaluation:
+        if state.is_changed_in_evaluation:
             raise StudyError(f"{who}: a layer changes its state when it is evaluated; use real ranks")
-        if found.differs_by_trace:
+        if state.differs_by_trace:
             raise StudyError(f"{who}: a layer has other constants each time it is traced; draw them in build_model")
-    elif found.is_changed_hidden:
+    elif state.is_changed_hidden:
         raise StudyError(f"{who}: a layer has a state that is not in the model's variables; set it to 0")
-    elif found.steers_training and run.ranks > 1:
+    elif state.steers_training and run.ranks > 1:
         raise StudyError(
             f"{who}: training depends on a state that differs between ranks, and checkpoints hold rank 0's; "
             "set it to 0, or use one rank"
         )
-    return found.variables
+    return state.variables
 
 
-def _key(run: RunDefinition) -> str | None:
-    """The grid key that makes it matter what state a model keeps."""
+def _find_key(run: RunDefinition) -> str | None:
+    """The grid key of the run under which the state of a model matters; None if there is none."""
     if run.emulated_ranks > 1:
         return "emulated_ranks"
     if run["checkpoint_epochs"]:
         return "checkpoint_epochs"
-    return "strategy" if strategy_of(run) != HOROVOD else None
+    return "strategy" if get_strategy(run) != HOROVOD else None
 
 
-def _refuse_draws(draws: list[str], who: str, what: str) -> None:
+def _refuse_draws(draws: list[str], who: str, part: str) -> None:
+    """Raise `StudyError` if a part of a model has operations that draw from a hidden state."""
     if draws:
         raise StudyError(
-            f"{who}: {what} draws random numbers or calls Python ({', '.join(draws)}), whose state is not in the "
+            f"{who}: {part} draws random numbers or calls Python ({', '.join(draws)}), whose state is not in the "
             "model's variables; use study.workloads.tensorflow.dropout, or stateless operations"
         )
 
 
-def batch_of(samples: SampleSource) -> Any:
-    """`TensorSpec` of (x, y) of a batch of any size."""
+def describe_batch(samples: SampleSource) -> Any:
+    """`TensorSpec` of the arrays (x, y) of a batch of any size."""
     import tensorflow as tf
 
     few = samples if Can.STREAMED in samples.can else samples.rows(slice(0, 1))
-    spec = batches(few, 1).element_spec
+    spec = make_batches(few, 1).element_spec
     return tf.nest.map_structure(lambda each: tf.TensorSpec((None, *each.shape[1:]), each.dtype), spec)
 
 
@@ -195,14 +202,14 @@ def check_step(model: Any, run: RunDefinition, batch: Any, has_averaged: Any) ->
     Args:
         model: compiled, with all variables.
         run: its definition.
-        batch: of `batch_of`.
+        batch: of `describe_batch`.
         has_averaged: as of `study.backends.tensorflow.gradient_averaging.Averaging`.
     """
     import tensorflow as tf
 
     if not own_models.overrides(model, "train_step"):
         return
-    who = own_models.name_of(model, run)
+    who = own_models.describe_model(model, run)
     traced = tf.function(model.train_step).get_concrete_function(batch)
     if "loss" not in (traced.structured_outputs or {}):
         raise StudyError(f"{who} has a train_step that returns no 'loss'; return it beside the metrics")
@@ -214,11 +221,11 @@ def check_step(model: Any, run: RunDefinition, batch: Any, has_averaged: Any) ->
     if not run["checkpoint_epochs"]:
         return
     who = f"{who}: checkpoint_epochs"
-    _refuse_draws(kept_outside(traced.graph), who, "its train_step")
+    _refuse_draws(list_stateful_operations(traced.graph), who, "its train_step")
     own = (each for each in vars(model.optimizer).values() if isinstance(each, tf.Variable))  # the learning rate
     of_metrics = (each for metric in model.metrics for each in metric.variables)
-    known = (*model.variables, *model.optimizer.variables, *own, *of_metrics)
-    refs = {each.ref() for each in known}
+    known_variables = (*model.variables, *model.optimizer.variables, *own, *of_metrics)
+    refs = {each.ref() for each in known_variables}
     if hidden := [each.name for each in traced.graph.variables if each.ref() not in refs]:
         raise StudyError(
             f"{who}: its train_step uses {', '.join(hidden)}, which is not among the model's variables; make it an "

@@ -36,7 +36,7 @@ class TensorFlowProfiler:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
-        """Operations of the host and of its GPUs, without Python's functions."""
+        """Start to profile the operations of the host and its GPUs, without Python's functions."""
         import tensorflow as tf
 
         self._folder = tempfile.TemporaryDirectory()
@@ -47,7 +47,7 @@ class TensorFlowProfiler:
         tf.profiler.experimental.start(self._folder.name, options=options)
 
     def mark(self) -> None:
-        """An annotation."""
+        """Mark the begin of a step by an annotation."""
         import tensorflow as tf
 
         with tf.profiler.experimental.Trace(MARK):
@@ -61,13 +61,13 @@ class TensorFlowProfiler:
             tf.test.experimental.sync_devices()
 
     def stop(self) -> None:
-        """Stop, and write the file."""
+        """Stop profiling, and write the file."""
         import tensorflow as tf
 
         tf.profiler.experimental.stop()
 
     def collect(self) -> Recording:
-        """From the file."""
+        """Read the operations and marks of the profile from its file."""
         import tensorflow as tf
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -77,36 +77,36 @@ class TensorFlowProfiler:
         space = xplane_pb2.XSpace()
         space.ParseFromString(files[0].read_bytes())
         self._folder.cleanup()
-        device, operations, marks = operations_of(space)
+        device, operations, marks = extract_operations(space)
         return Recording(f"profiler of tensorflow {tf.__version__}", device, operations, marks, self._unseen)
 
 
-def operations_of(space: Any) -> tuple[str, list[Operation], list[int]]:
-    """(``gpu`` or ``cpu``, operations, begins of the marks) of an XSpace; times in ns of its own clock."""
+def extract_operations(space: Any) -> tuple[str, list[Operation], list[int]]:
+    """Extract (``gpu`` or ``cpu``, operations, begins of the marks) of an XSpace; times in ns of its own clock."""
     host = [plane for plane in space.planes if plane.name == HOST]
-    of_host = [each for plane in host for each in _of_host(plane)]
+    of_host = [each for plane in host for each in _extract_host_operations(plane)]
     marks = sorted(each.begin_ns for each in of_host if each.name == MARK)
-    of_gpu = [each for plane in space.planes if plane.name.startswith(GPU) for each in _of_gpu(plane)]
+    of_gpu = [each for plane in space.planes if plane.name.startswith(GPU) for each in _extract_gpu_operations(plane)]
     waits = [each for each in of_host if each.kind == INPUT_WAIT]
     operations = [*of_gpu, *waits] if of_gpu else [each for each in of_host if each.name != MARK]
     return ("gpu" if of_gpu else "cpu"), operations, marks
 
 
-def _of_host(plane: Any) -> Iterator[Operation]:
-    """The operations of a host: those of graphs that Python ran, and beside them those that make batches."""
-    ran = {each.id for each in _events(plane) if each.name == RUN}
-    for line_id, events in _by_line(plane):
+def _extract_host_operations(plane: Any) -> Iterator[Operation]:
+    """Extract the operations of a host: those of graphs that Python ran, and those that make batches."""
+    ran = {each.id for each in _iterate_events(plane) if each.name == RUN}
+    for line_id, events in _iterate_lines(plane):
         run: _Event | None = None  # the part of a graph that runs
         for event in sorted(events, key=lambda each: (each.begin_ns, -each.end_ns)):
             if event.name == PROCESS:
                 run = event
             is_training = run is None or run.end_ns <= event.begin_ns or run.id in ran
-            if (operation := _operation(event, f"thread {line_id}", is_training)) is not None:
+            if (operation := _make_operation(event, f"thread {line_id}", is_training)) is not None:
                 yield operation
 
 
-def _operation(event: _Event, lane: str, is_training: bool) -> Operation | None:
-    """The operation of an event; None for what TensorFlow does around operations."""
+def _make_operation(event: _Event, lane: str, is_training: bool) -> Operation | None:
+    """Make the operation of an event; None for what TensorFlow does around operations."""
     scope = ""
     if event.name == MARK:
         name, kind = MARK, ""
@@ -114,14 +114,14 @@ def _operation(event: _Event, lane: str, is_training: bool) -> Operation | None:
         name, kind = ASKING, INPUT_WAIT
     elif match := KERNEL.fullmatch(event.name) or EAGER.fullmatch(event.name):
         name, scope = match["type"], match.groupdict().get("scope") or ""
-        kind = kind_of(name) if is_training else OTHER
+        kind = classify_operation(name) if is_training else OTHER
     else:
         return None
     return Operation(name, kind, lane, event.begin_ns, event.end_ns, scope)
 
 
-def kind_of(operation: str) -> str:
-    """Of what kind an operation is, by its type; empty for one that only waits for `WAIT`."""
+def classify_operation(operation: str) -> str:
+    """The kind of an operation on a host, by its type; empty for one that only waits for `WAIT`."""
     if operation == ASKING:
         return ""
     if operation in COPYING:
@@ -129,15 +129,17 @@ def kind_of(operation: str) -> str:
     return COMMUNICATION if operation.startswith(SENDING) else COMPUTE
 
 
-def _of_gpu(plane: Any) -> Iterator[Operation]:
+def _extract_gpu_operations(plane: Any) -> Iterator[Operation]:
+    """Extract the operations of a GPU: its kernels and copies."""
     for line in plane.lines:
         if STREAM.match(line.name):
-            for event in _of_line(plane, line):
-                yield Operation(event.name, _kind_on_gpu(event.name), f"{plane.name} {line.id}", event.begin_ns,
-                                event.end_ns)  # fmt: skip
+            for event in _iterate_line_events(plane, line):
+                kind, lane = _classify_gpu_operation(event.name), f"{plane.name} {line.id}"
+                yield Operation(event.name, kind, lane, event.begin_ns, event.end_ns)
 
 
-def _kind_on_gpu(name: str) -> str:
+def _classify_gpu_operation(name: str) -> str:
+    """The kind of an operation on a GPU, by its name."""
     if name.startswith("Memcpy"):
         return COPIES
     return COMMUNICATION if "nccl" in name.lower() else COMPUTE
@@ -152,25 +154,29 @@ class _Event:
         self.name, self.begin_ns, self.end_ns, self.id = name, begin_ns, end_ns, run
 
 
-def _by_line(plane: Any) -> Iterator[tuple[int, list[_Event]]]:
+def _iterate_lines(plane: Any) -> Iterator[tuple[int, list[_Event]]]:
+    """Iterate over (id, events) of the lines of a plane."""
     for line in plane.lines:
-        yield line.id, list(_of_line(plane, line))
+        yield line.id, list(_iterate_line_events(plane, line))
 
 
-def _events(plane: Any) -> Iterator[_Event]:
-    for _, events in _by_line(plane):
+def _iterate_events(plane: Any) -> Iterator[_Event]:
+    """Iterate over the events of all lines of a plane."""
+    for _, events in _iterate_lines(plane):
         yield from events
 
 
-def _of_line(plane: Any, line: Any) -> Iterator[_Event]:
+def _iterate_line_events(plane: Any, line: Any) -> Iterator[_Event]:
+    """Iterate over the events of a line, with times in ns."""
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
         begin_ps = line.timestamp_ns * 1000 + event.offset_ps
-        run = _run_of(plane, event) if name in (RUN, PROCESS) else None
+        run = _read_run_id(plane, event) if name in (RUN, PROCESS) else None
         yield _Event(name, begin_ps // 1000, (begin_ps + event.duration_ps) // 1000, run)
 
 
-def _run_of(plane: Any, event: Any) -> int | None:
+def _read_run_id(plane: Any, event: Any) -> int | None:
+    """The id of the run of a graph to which an event belongs; None if it has none."""
     for stat in event.stats:
         if plane.stat_metadata[stat.metadata_id].name == RUN_ID:
             return stat.int64_value or stat.uint64_value

@@ -18,7 +18,7 @@ from typing import Any
 
 from study.backends.tensorflow import shards, strategy_input
 from study.backends.tensorflow.devices import limit_threads, pin_device
-from study.backends.tensorflow.gradient_averaging import OfStrategy
+from study.backends.tensorflow.gradient_averaging import StrategyAveraging
 from study.communication import roles
 from study.communication.channel import Channel
 from study.communication.collectives import Gathered
@@ -34,12 +34,12 @@ BEGIN, END, FINISH = "begin", "end", "finish"  # what the chief asks the others
 COUNTERS = ("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy")
 
 
-def own_role(run: RunDefinition) -> Role:
+def get_own_role(run: RunDefinition) -> Role:
     """The role of this process."""
-    return roles.of_run(run)[Place.own().number]
+    return roles.list_run_roles(run)[Place.from_environment().number]
 
 
-class Chief(OfStrategy):
+class Chief(StrategyAveraging):
     """A `study.communication.collectives.Collectives`, seen from the chief: it stands for all workers.
 
     ``size`` is the number of workers. ``rank`` is 0, as a process; it has no samples of its own.
@@ -54,16 +54,16 @@ class Chief(OfStrategy):
         """Wait for workers and servers, then connect to them."""
         import tensorflow as tf
 
-        place = Place.own()
-        self._place, self.local_rank = place, place.number_on_host(place.number)
+        place = Place.from_environment()
+        self._place, self.local_rank = place, place.count_earlier_on_host(place.number)
         pin_device(run, self.local_rank)
-        self._roles = roles.of_run(run)
+        self._roles = roles.list_run_roles(run)
         self.size = self.local_size = run.ranks
         self.libraries = {"tensorflow": tf.__version__, "controller": "grpc"}
         self.channel = Channel(place)
         self._traffic = ClusterTraffic(self.channel, self._roles)
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(run))
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_make_partitioner(run))
 
     def gather(self, value: Any) -> list[Any]:
         """The chief's own ``value``."""
@@ -74,15 +74,17 @@ class Chief(OfStrategy):
         return self._traffic
 
     def collect(self, mine: dict[str, Any]) -> Gathered:
-        """(one entry per worker, one per process), each as ``mine`` is; a lost process has no entry."""
+        """Gather (one entry per worker, one per process), each like ``mine``; a lost process has no entry."""
         answers = {0: mine | {"final_weights_crc32": None}, **self.channel.ask(FINISH)}
-        _require_all(self.channel, self._roles)
+        _check_all_alive(self.channel, self._roles)
         processes = [
-            {"process": number, "role": role.kind, "index": role.index} | answers[number] | self._traffic.mean(number)
+            {"process": number, "role": role.kind, "index": role.index}
+            | answers[number]
+            | self._traffic.compute_means(number)
             for number, role in enumerate(self._roles)
             if number in answers
         ]
-        local = self._place.local_ranks(self._roles)
+        local = self._place.list_local_ranks(self._roles)
         ranks = [
             each
             | {"rank": each["index"], "local_rank": local[each["index"]], "final_weights_crc32": None}
@@ -101,41 +103,41 @@ class ClusterTraffic:
 
     def __init__(self, channel: Channel, processes: list[Role]) -> None:
         """processes: of the run, in the order of their numbers."""
-        self._channel, self._own, self._processes = channel, Traffic(channel.sockets()), processes
+        self._channel, self._own, self._processes = channel, Traffic(channel.list_sockets()), processes
         self._epochs: list[dict[int, dict[str, float | None]]] = []
 
     def begin(self) -> None:
-        """All processes remember their counters; no step is under way."""
+        """Have all processes note their counters; no step is under way."""
         self._channel.ask(BEGIN)
-        _require_all(self._channel, self._processes)
+        _check_all_alive(self._channel, self._processes)
         self._own.begin()
 
     def end(self) -> dict[str, float | None]:
-        """The chief's columns since `begin`; keeps those of the others."""
+        """End an epoch: the chief's traffic since `begin`; that of the others is kept for `compute_means`."""
         own = self._own.end()
         self._epochs.append({0: own, **self._channel.ask(END)})
         return own
 
-    def mean(self, number: int) -> dict[str, float | None]:
+    def compute_means(self, number: int) -> dict[str, float | None]:
         """Means per epoch of one process, without the first epoch if possible."""
         epochs = [epoch[number] for epoch in self._epochs if number in epoch]
         later = epochs[1:] if len(epochs) > 1 else epochs
-        found: dict[str, float | None] = {}
+        means: dict[str, float | None] = {}
         for name in COUNTERS:
             values = [value for value in (epoch[name] for epoch in later) if value is not None]
-            found[name] = sum(values) / len(values) if values else None
-        return found
+            means[name] = sum(values) / len(values) if values else None
+        return means
 
 
-def _require_all(channel: Channel, processes: list[Role]) -> None:
-    """Raise `StudyError` if a process has ended, where no launch of ours goes on without it and tells of it."""
+def _check_all_alive(channel: Channel, processes: list[Role]) -> None:
+    """Raise `StudyError` if a process has ended that no launch of ours watches."""
     if channel.lost and BY_RANK in os.environ:
         number = min(channel.lost)
         raise StudyError(f"another worker has ended: {processes[number]} (process {number})")
 
 
-def _partitioner(run: RunDefinition) -> Any:
-    """How variables are split over the servers; None places them whole, in turn."""
+def _make_partitioner(run: RunDefinition) -> Any:
+    """Make TensorFlow's partitioner, which splits variables over the servers; None places them whole, in turn."""
     import tensorflow as tf
 
     if run["server_placement"] == "round_robin":
@@ -144,8 +146,8 @@ def _partitioner(run: RunDefinition) -> Any:
 
 
 def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], heartbeat: Heartbeat | None = None) -> None:
-    """Be a worker or a server until the chief has finished. Arguments: as of `study.training.rank.run_rank`."""
-    role, place = own_role(run), Place.own()
+    """Work as worker or server until the chief has finished. Arguments: as of `study.training.rank.run_rank`."""
+    role, place = get_own_role(run), Place.from_environment()
     phases = PhaseLog(Path(folder) / "ranks" / f"phases-{place.number:05d}.jsonl", place.number, socket.gethostname())
     phases.edge("startup", "begin", started)
     if heartbeat:
@@ -154,21 +156,21 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
     gpu = _start_server(run, role, place)
     channel = Channel(place)
     phases.edge("startup", "end")
-    _answer(run, role, channel, phases, gpu)
+    _answer_chief(run, role, channel, phases, gpu)
 
 
-def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
-    """Do what the chief asks, until it has ended."""
-    traffic, reads, opened = Traffic(channel.sockets()), Reads(), None
+def _answer_chief(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
+    """Answer the chief's requests until it has ended."""
+    traffic, reads, opened = Traffic(channel.list_sockets()), Reads(), None
     epoch = contextlib.ExitStack()
     try:
-        while (question := channel.asked()) != FINISH:
+        while (question := channel.receive()) != FINISH:
             if question == shards.OPEN:
                 with phases("load"):
                     opened = shards.Shards(run, role.index, reads.shared) if role.kind == WORKER else None
                 channel.answer(opened.registered if opened else None)
             elif question == shards.UNREADABLE:
-                channel.answer(opened.unreadable() if opened else None)
+                channel.answer(opened.find_unreadable() if opened else None)
             else:
                 phases.edge("train", question)  # the steps of an epoch; repetitions add up
                 if question == BEGIN:
@@ -182,11 +184,11 @@ def _answer(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, 
     own = {"host": socket.gethostname(), "gpu": gpu, "peak_memory_mb": read_peak_memory_mb()}
     channel.answer(own | (reads.as_mb() if opened and opened.readers else {}))
     with contextlib.suppress(EOFError, OSError):
-        channel.asked()  # until the chief has ended: TensorFlow there still releases what it has here
+        channel.receive()  # until the chief has ended: TensorFlow there still releases what it has here
 
 
 def _start_server(run: RunDefinition, role: Role, place: Place) -> str | None:
-    """TensorFlow's server of this process; returns the UUID of a worker's GPU."""
+    """Start TensorFlow's server in this process; returns the UUID of a worker's GPU."""
     import tensorflow as tf
 
     limit_threads(run.machine["cores_per_rank"])
@@ -194,8 +196,8 @@ def _start_server(run: RunDefinition, role: Role, place: Place) -> str | None:
     if role.kind == SERVER:
         tf.config.set_visible_devices([], "GPU")
     else:
-        gpu = pin_device(run, place.local_ranks(roles.of_run(run))[role.index])
-        strategy_input.leave_number(role.index)
+        gpu = pin_device(run, place.list_local_ranks(roles.list_run_roles(run))[role.index])
+        strategy_input.store_worker_number(role.index)
     # With fewer threads than workers, steps that wait for one another block a server (TensorFlow's guide).
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=run.machine["cores_per_rank"], inter_op_parallelism_threads=run.ranks + 1
@@ -208,5 +210,5 @@ def _start_server(run: RunDefinition, role: Role, place: Place) -> str | None:
 
 
 def is_chief(run: RunDefinition) -> bool:
-    """Whether this process is the chief of a parameter-server run."""
-    return own_role(run).kind == CHIEF
+    """True if this process is the chief of a parameter-server run."""
+    return get_own_role(run).kind == CHIEF

@@ -1,4 +1,4 @@
-"""What training steps show of a rank: its own compute time.
+"""Measures of a rank's training steps: its own compute time, the durations of steps, and how many had a finite loss.
 
 The sum of an epoch is in a variable of its own, which is no part of the model's state: it is neither broadcast nor
 in checkpoints, and the weights are the same without it, bit for bit.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from study.backends.base import step_times
+from study.backends.base import summarize_step_times
 from study.backends.tensorflow.gradient_averaging import Averaging
 from study.experiment.definition import RunDefinition
 from study.instruments.phases import WallClock
@@ -46,7 +46,7 @@ class StepMeasures:
             return
         self._has_ended = False
         train = model.train_step
-        begin, end = (tf.autograph.experimental.do_not_convert(each) for each in (self._begin, self._end))
+        begin, end = (tf.autograph.experimental.do_not_convert(each) for each in (self._note_begin, self._note_end))
 
         def train_step(data: Any) -> Any:
             return train(begin(data, model.optimizer.iterations))
@@ -54,8 +54,8 @@ class StepMeasures:
         model.train_step = tf.autograph.experimental.do_not_convert(train_step)
         averaging.observe_gradients(model.optimizer, end)
 
-    def _begin(self, data: Any, step: Any) -> Any:
-        """``data``, the step's batch, which exists when the step's begin has been noted."""
+    def _note_begin(self, data: Any, step: Any) -> Any:
+        """Note the begin of a step; returns its batch ``data``, which depends on the note."""
         import tensorflow as tf
 
         self._graph, self._ends = tf.compat.v1.get_default_graph(), 0
@@ -67,7 +67,7 @@ class StepMeasures:
         with tf.control_dependencies([self._begun]):
             return tf.nest.map_structure(tf.identity, data)
 
-    def _end(self, gradients: list[Any]) -> None:
+    def _note_end(self, gradients: list[Any]) -> None:
         """Note when the last of the rank's own ``gradients`` is ready; the allreduces of the others do not wait."""
         import tensorflow as tf
 
@@ -79,7 +79,7 @@ class StepMeasures:
             self._compute_s.assign_add(tf.timestamp() - self._begun)
 
     def end_epoch(self, steps: int) -> dict[str, float]:
-        """``compute_per_step_s`` of an epoch of so many steps, the mean; the next epoch starts from zero.
+        """End an epoch: its mean compute time per step, ``compute_per_step_s``; the next epoch starts from zero.
 
         Empty if it is not measured, and while a clock was set.
         """
@@ -89,6 +89,40 @@ class StepMeasures:
             self._durations.append(np.diff(self._begins.numpy()))
         return {"compute_per_step_s": seconds / steps} if is_timed and self._has_ended else {}
 
-    def step_times(self) -> dict[str, float] | None:
-        """Seconds from one step's begin to the next one's; see `study.backends.base.step_times`."""
-        return step_times(self._durations)
+    def summarize_step_times(self) -> dict[str, float] | None:
+        """Seconds from one step's begin to the next one's; see `study.backends.base.summarize_step_times`."""
+        return summarize_step_times(self._durations)
+
+
+class FiniteSteps:
+    """Counts the steps with a finite loss. model: compiled; its training step gets the count."""
+
+    def __init__(self, model: Any) -> None:
+        import tensorflow as tf
+
+        strategy = model.distribute_strategy
+        if strategy._should_use_with_coordinator:  # the count lies with the weights, where all workers reach it
+            with strategy.scope():
+                self._finite = tf.Variable(0, trainable=False, dtype=tf.int64)
+        else:
+            with tf.device("/CPU:0"):
+                self._finite = tf.Variable(0, trainable=False, dtype=tf.int64)
+        train, count = model.train_step, tf.autograph.experimental.do_not_convert(self._count)
+
+        def train_step(data: Any) -> Any:
+            return count(train(data))
+
+        model.train_step = tf.autograph.experimental.do_not_convert(train_step)
+
+    def _count(self, logs: Any) -> Any:
+        """Count a step if its loss in ``logs``, Keras's mean of the epoch so far, is finite."""
+        import tensorflow as tf
+
+        self._finite.assign_add(tf.cast(tf.math.is_finite(logs["loss"]), tf.int64))
+        return logs
+
+    def take_count(self) -> int:
+        """The count since the last call; it starts again from zero."""
+        number = int(self._finite.numpy())
+        self._finite.assign(0)
+        return number

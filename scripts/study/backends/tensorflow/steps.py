@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from study.backends.base import rank_samples, rank_steps
+from study.backends.base import count_rank_samples, count_rank_steps
 from study.backends.tensorflow import model_state, own_models, strategy_input
 from study.backends.tensorflow.emulated_ranks import EmulatedRanks
-from study.backends.tensorflow.gradient_averaging import averaging_of
-from study.backends.tensorflow.input import batches
+from study.backends.tensorflow.gradient_averaging import get_averaging
+from study.backends.tensorflow.input import make_batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.communication.collectives import Collectives
@@ -20,7 +20,10 @@ from study.workloads.base import Data
 
 @dataclass(frozen=True)
 class Inputs:
-    """fit: the arguments of Keras's ``fit`` that give the samples. order: of the samples, None for a fixed one."""
+    """The input of Keras's ``fit``.
+
+    fit: its arguments that give the samples. order: of the samples, None for a fixed one.
+    """
 
     fit: dict[str, Any]
     order: EpochOrder | OrdersByRank | None = None
@@ -31,42 +34,42 @@ class Inputs:
             self.order.set(epoch)
 
 
-def prepared(
+def prepare_steps(
     model: Any,
     data: Data,
     run: RunDefinition,
     ranks: Collectives,
     measures: StepMeasures,
     epochs: int,
-    of_input: InputMeasures | None,
+    input_measures: InputMeasures | None,
 ) -> Inputs:
-    """The input of Keras's ``fit``; prepares the model's training step for it.
+    """Prepare a model's training step and its input, the samples of Keras's ``fit``.
 
-    epochs: the number of epochs already trained. of_input: measures of the input, if it is measured.
+    epochs: the number of epochs already trained. input_measures: None if the input is not measured.
     """
-    batch_size, averaging = run.derived.batch_size_per_rank, averaging_of(ranks)
+    batch_size, averaging = run.derived.batch_size_per_rank, get_averaging(ranks)
     changing = model_state.check_state(model, run, (batch_size, *data.train.shape))
     if own_models.overrides(model, "train_step"):
-        model_state.check_step(model, run, model_state.batch_of(data.train), averaging.has_averaged)
+        model_state.check_step(model, run, model_state.describe_batch(data.train), averaging.has_averaged)
     if run.emulated_ranks > 1:
         emulated = EmulatedRanks(model, data.train, run, changing)
-        train, orders = emulated.batches(rank_samples(data, run), epochs)
-        return Inputs({"x": train, "validation_data": batches(data.validation, batch_size)}, orders)
+        train, orders = emulated.make_batches(count_rank_samples(data, run), epochs)
+        return Inputs({"x": train, "validation_data": make_batches(data.validation, batch_size)}, orders)
     if run.parameters.get("training_loop", "keras") == "custom":
         write_out_step(model)
     measures.observe(model, averaging)
     seed, buffer = run.derived.seed + ranks.rank, run.parameters.get("shuffle_buffer_samples", 0)
     order = EpochOrder(seed, epochs, buffer) if run.benchmark["shuffle"] else None
     if run["input_pipeline"] == "keras_arrays":
-        return Inputs(_arrays(data, batch_size, order), order)
-    return Inputs(_pipelines(data, run, order, of_input), order)
+        return Inputs(_make_arrays(data, batch_size, order), order)
+    return Inputs(_make_pipelines(data, run, order, input_measures), order)
 
 
-def of_servers(model: Any, data: Data, run: RunDefinition, chief: Any) -> Inputs:
-    """The same under a parameter server, without validation: that is the local replica's."""
+def prepare_server_steps(model: Any, data: Data, run: RunDefinition, chief: Any) -> Inputs:
+    """Prepare the training step and its input under a parameter server; validation is the local replica's."""
     strategy_input.seed_dropout_by_worker(model, run)
-    train = strategy_input.creator(data.train, rank_samples(data, run), run, chief.registered.drawing)
-    return Inputs({"x": train, "steps_per_epoch": rank_steps(data, run) * run.ranks})
+    train = strategy_input.make_creator(data.train, count_rank_samples(data, run), run, chief.registered.drawing)
+    return Inputs({"x": train, "steps_per_epoch": count_rank_steps(data, run) * run.ranks})
 
 
 def write_out_step(model: Any) -> None:
@@ -91,19 +94,19 @@ def write_out_step(model: Any) -> None:
     model.train_step = train_step
 
 
-def _pipelines(
-    data: Data, run: RunDefinition, order: EpochOrder | None, of_input: InputMeasures | None
+def _make_pipelines(
+    data: Data, run: RunDefinition, order: EpochOrder | None, input_measures: InputMeasures | None
 ) -> dict[str, Any]:
-    """Under ``input_pipeline: tf_data``."""
+    """Make the arguments of ``fit`` under ``input_pipeline: tf_data``."""
     batch_size = run.derived.batch_size_per_rank
     prefetched, at_once = run.parameters.get("prefetch_batches", 1), run.parameters.get("map_parallel_calls", 0)
-    samples = data.train.cached() if run.parameters.get("cache_samples") else data.train
-    train = batches(samples, batch_size, order, of_input, prefetched, at_once)
-    return {"x": train, "validation_data": batches(data.validation, batch_size)}
+    samples = data.train.keep_in_memory() if run.parameters.get("cache_samples") else data.train
+    train = make_batches(samples, batch_size, order, input_measures, prefetched, at_once)
+    return {"x": train, "validation_data": make_batches(data.validation, batch_size)}
 
 
-def _arrays(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, Any]:
-    """Under ``keras_arrays``, as in the benchmarks' own scripts; Keras shuffles with its own seed."""
+def _make_arrays(data: Data, batch_size: int, order: EpochOrder | None) -> dict[str, Any]:
+    """Make the arguments of ``fit`` under ``keras_arrays``, as in the benchmarks' scripts; Keras shuffles itself."""
     x, y = data.train.arrays()
     return {
         "x": x,

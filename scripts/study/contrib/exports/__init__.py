@@ -3,10 +3,10 @@
 Each is registered where it is defined. None needs a package of the tool. What was not measured is absent.
 """
 
-from study.contrib.exports.declared import check, is_of_runs
 from study.contrib.exports.kinds import EXPORTS
+from study.contrib.exports.study_exports import check_exports, is_run_export
 from study.core.registry import import_submodules
 
-__all__ = ["EXPORTS", "check", "is_of_runs"]
+__all__ = ["EXPORTS", "check_exports", "is_run_export"]
 
 import_submodules(__name__)

@@ -1,4 +1,4 @@
-"""The registry of exports: what each writes, of a run or of a whole study."""
+"""The registry of exports: functions that write a run or a whole study in another format."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from study.core.csv_files import read_rows
 from study.core.errors import StudyError
 from study.core.registry import Registry
 
-TABLES = ("runs.csv", "loading.csv", "attempts.csv")  # in a study's folder, which name records
+RECORD_TABLES = ("runs.csv", "loading.csv", "attempts.csv")  # in a study's folder, which name records
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written of a run.
+    """The result of exporting a run.
 
     size: in words, such as ``37 events``. absent: {part: why it is not in it}.
     """
@@ -30,47 +30,47 @@ class Results:
     """The results of a study. of_machine: the folder ``results/<machine>``."""
 
     study: str
-    of_machine: Path
+    machine_folder: Path
 
     @property
     def machine(self) -> str:
         """The machine's name."""
-        return paths.machine_of(self.of_machine)
+        return paths.find_machine_name(self.machine_folder)
 
     @property
     def folder(self) -> Path:
-        """The study's own, with ``runs.csv``."""
-        return Path(paths.study_folder(self.of_machine, self.study))
+        """The study's own results folder, with ``runs.csv``."""
+        return Path(paths.locate_study(self.machine_folder, self.study))
 
-    def records(self) -> list[Path]:
-        """The records of the runs, loads and further attempts that the study's tables name."""
-        named = [row["record"] for name in TABLES for row in read_records(self.folder / name)]
-        return [self.of_machine / name for name in dict.fromkeys(named)]
+    def list_records(self) -> list[Path]:
+        """List the records of the runs, loads and further attempts that the study's tables name."""
+        named = [row["record"] for name in RECORD_TABLES for row in read_records(self.folder / name)]
+        return [self.machine_folder / name for name in dict.fromkeys(named)]
 
-    def check(self) -> None:
-        """Raise `StudyError` for a link out of the machine's results, or a pipe, among what an export reads.
+    def require_contained(self) -> None:
+        """Raise `StudyError` if an export would read a link out of the machine's results, or a pipe.
 
-        And for a record whose path has ``..``: it would be the name of a file that others unpack.
+        Also for a record whose path has ``..``: others would unpack a file of this name.
         """
-        for folder in (self.folder, *sorted({record.parent for record in self.records()})):
-            files.check_contained(folder, self.of_machine)
-        for record in self.records():
-            below = record.is_relative_to(self.of_machine) and record.relative_to(self.of_machine)
+        for folder in (self.folder, *sorted({record.parent for record in self.list_records()})):
+            files.check_links_inside(folder, self.machine_folder)
+        for record in self.list_records():
+            below = record.is_relative_to(self.machine_folder) and record.relative_to(self.machine_folder)
             if not below or ".." in below.parts:
-                raise StudyError(f"{self.folder}: a table names {record}, which is no path below {self.of_machine}")
+                raise StudyError(f"{self.folder}: a table names {record}, which is no path below {self.machine_folder}")
 
 
 def read_records(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of records; none without the file, or if it is empty."""
+    """Read the rows of a table of records; none without the file, or if it is empty."""
     return read_rows(path, ("record",)) if path.is_file() and path.read_bytes().strip() else []
 
 
-OfRunWriter = Callable[[Path, Path], Written]
-OfStudyWriter = Callable[[Results, Path], str]
+RunWriter = Callable[[Path, Path], Written]
+StudyWriter = Callable[[Results, Path], str]
 
 
 @dataclass(frozen=True)
-class OfRun:
+class RunExport:
     """An export of each run.
 
     Args:
@@ -81,11 +81,11 @@ class OfRun:
 
     title: str
     file: str
-    write: OfRunWriter
+    write: RunWriter
 
 
 @dataclass(frozen=True)
-class OfStudy:
+class StudyExport:
     """An export of a study as a whole.
 
     Args:
@@ -98,39 +98,41 @@ class OfStudy:
     title: str
     file: str
     is_folder: bool
-    write: OfStudyWriter
+    write: StudyWriter
 
     def name(self, study: str) -> str:
-        """The name of what it writes of a study."""
+        """Return the name of the file or folder that it writes of a study."""
         return self.file.format(study=study)
 
 
-EXPORTS: Registry[OfRun | OfStudy] = Registry("export")
+EXPORTS: Registry[RunExport | StudyExport] = Registry("export")
 
 
-def of_run(name: str, title: str, file: str) -> Callable[[OfRunWriter], OfRunWriter]:
+def register_run_export(name: str, title: str, file: str) -> Callable[[RunWriter], RunWriter]:
     """Register the decorated function as the export ``name`` of each run."""
 
-    def register(write: OfRunWriter) -> OfRunWriter:
-        def write_own(folder: Path, path: Path) -> Written:
-            files.check_contained(folder, folder)
-            return write(folder, path)
+    def register(write: RunWriter) -> RunWriter:
+        def write_own(run_folder: Path, path: Path) -> Written:
+            files.check_links_inside(run_folder, run_folder)
+            return write(run_folder, path)
 
-        EXPORTS.add(name, OfRun(title, file, write_own))
+        EXPORTS.add(name, RunExport(title, file, write_own))
         return write
 
     return register
 
 
-def of_study(name: str, title: str, file: str, is_folder: bool = False) -> Callable[[OfStudyWriter], OfStudyWriter]:
+def register_study_export(
+    name: str, title: str, file: str, is_folder: bool = False
+) -> Callable[[StudyWriter], StudyWriter]:
     """Register the decorated function as the export ``name`` of a study."""
 
-    def register(write: OfStudyWriter) -> OfStudyWriter:
+    def register(write: StudyWriter) -> StudyWriter:
         def write_own(results: Results, path: Path) -> str:
-            results.check()
+            results.require_contained()
             return write(results, path)
 
-        EXPORTS.add(name, OfStudy(title, file, is_folder, write_own))
+        EXPORTS.add(name, StudyExport(title, file, is_folder, write_own))
         return write
 
     return register

@@ -9,7 +9,7 @@ from typing import Any
 
 from study.contrib.gpu_check import devices, meters, study_runs, training
 from study.contrib.gpu_check.verdicts import NOT_OK, CannotCheck, Verdicts, summarize, write_markdown
-from study.core import checked, provenance
+from study.core import provenance, validation
 from study.core.files import write_text
 from study.core.paths import CONFIG
 from study.instruments.power.sensors import nvml as sensor
@@ -59,7 +59,7 @@ def _judge_all(verdicts: Verdicts, nvml: Any, uuids: list[str | None], folder: P
     """All sections, of the runs of study ``gpu_check``."""
     limits_w = devices.read_power_limits(nvml)
     study_runs.write_machine(folder, len(uuids))
-    content = checked.load(CONFIG / "studies" / "gpu_check.yaml", {"type": "object"})
+    content = validation.load_valid_yaml(CONFIG / "studies" / "gpu_check.yaml", {"type": "object"})
     for grid in content["runs"]:
         grid["gpus"] = len(uuids) if grid["benchmark"] == LOAD else sorted({1, len(uuids)})
     runs: Runs = []
@@ -76,6 +76,7 @@ def _judge_all(verdicts: Verdicts, nvml: Any, uuids: list[str | None], folder: P
         return [each for each in all_runs if each[0]["status"] == "ok"]
 
     def select_runs(of_load: bool) -> Runs:
+        """Select the runs of the load, or of training; raises `CannotCheck` if there is none."""
         selected = [each for each in runs if (each[0]["benchmark"] == LOAD) == of_load]
         if not selected:
             raise CannotCheck("no run of it ended well")
@@ -103,7 +104,7 @@ def _collect_facts(nvml: Any) -> dict[str, str]:
         driver = nvml.nvmlSystemGetDriverVersion()
     except (nvml.NVMLError, AttributeError) as error:
         driver = str(error)
-    facts = provenance.collect(framework="pytorch")
+    facts = provenance.collect_provenance(framework="pytorch")
     return {
         "host": f"{facts['host']['name']}, {facts['host']['system']}",
         "GPUs": ", ".join(f"{gpu['name']} {gpu['uuid']}" for gpu in facts["gpus"]["found"]) or facts["gpus"]["reason"],

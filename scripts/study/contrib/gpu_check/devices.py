@@ -70,9 +70,9 @@ def list_gpus(nvml: Any) -> list[str | None]:
 
 def read_power_limits(nvml: Any) -> dict[str, float]:
     """{UUID: power limit in W} of the GPUs that tell it."""
-    shown, limits_w = set(list_gpus(nvml)), {}
+    visible, limits_w = set(list_gpus(nvml)), {}
     for _, handle, error in sensor.list_handles(nvml):
-        if error is None and (uuid := sensor.read_uuid(nvml, handle)) in shown:
+        if error is None and (uuid := sensor.read_uuid(nvml, handle)) in visible:
             with contextlib.suppress(nvml.NVMLError):
                 limits_w[uuid] = nvml.nvmlDeviceGetPowerManagementLimit(handle) * MILLI
     return limits_w

@@ -31,7 +31,7 @@ class Timetable:
 
 
 def plan_timetable(rank: int, ranks: int, seconds: float) -> Timetable:
-    """The `Timetable` of a rank. seconds: length of each load.
+    """Plan when a rank loads its GPU, and the windows in which meters are judged. seconds: length of each load.
 
     A window of a steady load begins when sensors have settled. The alternating load begins and ends idle, so that a
     sensor that lags behind shows all of it within the window.

@@ -78,6 +78,7 @@ def _judge_energy(verdicts: Verdicts, gpu: Gpu, load: str) -> None:
 
 
 def _judge_limit(verdicts: Verdicts, gpu: Gpu) -> None:
+    """Judge whether the mean power at full load is within the GPU's limit."""
     _, power_w = gpu.select("power_w", *gpu.windows["full"])
     if gpu.limit_w is None or not len(power_w):
         verdicts.leave_unchecked("power at full load", "the power or its limit cannot be read")
@@ -93,6 +94,7 @@ def judge_power(verdicts: Verdicts, check: str, power_w: float, limit_w: float) 
 
 
 def _judge_rise(verdicts: Verdicts, gpu: Gpu, column: str, unit: str) -> None:
+    """Judge whether a reading rises from idle to full load."""
     check, expected = f"{COLUMNS[column]} follows the load", f"above {RISE:g} x idle"
     (_, idle), (_, full) = (gpu.select(column, *gpu.windows[load]) for load in ("idle", "full"))
     if not len(idle) or not len(full):

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.commands.workflow import profile_options
+from study.commands.workflow import list_profile_options
 from study.contrib.gpu_check.meters import RATE_HZ
 from study.contrib.gpu_check.verdicts import CannotCheck
 from study.core import commands
 from study.core.errors import StudyError
 from study.core.files import write_text
-from study.core.paths import ROOT, SCRIPTS, study_folder
+from study.core.paths import ROOT, SCRIPTS, locate_study
 from study.records.tidy import read_runs
 
 MACHINE = "gpu_host"  # in the results
@@ -53,7 +53,16 @@ def run_study(folder: Path, name: str, content: Mapping[str, Any], limit_s: floa
     """
     write_text(folder / "config" / "studies" / f"{name}.yaml", json.dumps(content, indent=1) + "\n")
     snakefile = str(ROOT / "Snakefile")
-    line = [sys.executable, "-m", "snakemake", "-s", snakefile, *profile_options("local"), "--config", f"study={name}"]
+    line = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-s",
+        snakefile,
+        *list_profile_options("local"),
+        "--config",
+        f"study={name}",
+    ]
     own = str(Path(sys.executable).parent)  # the rules start `python`
     variables = {**os.environ, "PYTHONPATH": str(SCRIPTS), "PATH": os.pathsep.join([own, os.environ.get("PATH", "")])}
     path = folder / f"{name}.log"
@@ -62,13 +71,13 @@ def run_study(folder: Path, name: str, content: Mapping[str, Any], limit_s: floa
             line, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            has_ended = commands.wait(process, limit_s)
+            has_ended = commands.wait_for_end(process, limit_s)
         finally:
             _end(process)
     if not has_ended:
         raise CannotCheck(f"study {name} did not end in time; see {path}")
     results = folder / "results" / MACHINE
-    runs = Path(study_folder(results, name)) / "runs.csv"
+    runs = Path(locate_study(results, name)) / "runs.csv"
     if process.returncode or not runs.is_file():
         raise StudyError(f"study {name}: Snakemake ended with code {process.returncode}: {_find_reason(path)}")
     return [(row, results / Path(str(row["record"])).parent) for row in read_runs(runs).to_dict("records")]
@@ -79,7 +88,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, number)
-            commands.wait(process, END_S)
+            commands.wait_for_end(process, END_S)
 
 
 def _find_reason(log: Path) -> str:

@@ -43,6 +43,7 @@ class Verdicts(list[Verdict]):
         self._add(check, UNCHECKED, str(reason), "", expected)
 
     def _add(self, check: str, verdict: str, reason: str, measured: object, expected: str) -> None:
+        """Append a verdict, of the current section and GPU."""
         reason = " ".join(reason.split())
         self.append(Verdict(self.section, check, verdict, str(measured), expected, self.gpu, reason))
 
@@ -82,5 +83,6 @@ def write_markdown(verdicts: Iterable[Verdict], facts: Mapping[str, str]) -> str
 
 
 def _format_row(each: Verdict) -> str:
+    """Format a verdict as a row of Markdown."""
     cells = (each.check, each.gpu, each.verdict, each.measured, each.expected, each.reason)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

@@ -1,4 +1,4 @@
-"""Points in what experiment trackers export: tables of runs, and histories of one run."""
+"""Points in exports of experiment trackers: tables of runs, and histories of one run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study.contrib.readers.logs import Found
+from study.contrib.readers.logs import RunValue
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.prediction import jobs, units
 from study.prediction.points import (
     COLUMNS,
@@ -34,7 +34,7 @@ UNITS = {
     "device/samples_per_sec": "samples/s/GPU",
     "device/tokens_per_sec": "tokens/s/GPU",
 }
-NOT_CLEAR = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
+AMBIGUOUS = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
 # What exports call the columns, in lower case with underscores, without prefixes such as config., summary. and metrics.
 ALIASES = {
     "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "num_processes", "num_ranks", "n_ranks",
@@ -55,16 +55,16 @@ ALIASES = {
     "runtime_s": ("_runtime", "runtime", "train_runtime", "duration"),
 }  # fmt: skip
 # Our names and other programs' for them, but those which may be a setting.
-KNOWN = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*NOT_CLEAR}
+KNOWN_NAMES = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*AMBIGUOUS}
 TITLES_OF_TIMES = {name for ours, names in ALIASES.items() if ours in TIMES for name in names}  # without a unit
-ENDS = {"_ms": 1e-3}
-OF_AN_OWNER = rf"(?!/(?:{units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) is a title, and has no prefix
+UNIT_SUFFIXES = {"_ms": 1e-3}
+NO_OWNER = rf"(?!/(?:{units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) is a title, and has no prefix
 PREFIX = re.compile(
-    rf"^(config|summary|params|metrics|tags|train|perf|system|throughput{OF_AN_OWNER}|throughput_metrics|time_metrics)[./]"
+    rf"^(config|summary|params|metrics|tags|train|perf|system|throughput{NO_OWNER}|throughput_metrics|time_metrics)[./]"
 )
-OF_CONFIGURATION = re.compile(r"(config|params)[./]")  # the beginning of a setting's name
+CONFIGURATION_PREFIX = re.compile(r"(config|params)[./]")  # the beginning of a setting's name
 SPANS = ("__min", "__max")  # of W&B's charts, beside each value
-WORDS_OF_RUNS = (
+RUN_FACTS = (
     "name",
     "id",
     "run_id",
@@ -92,13 +92,13 @@ SINCE_START = ("_runtime", "runtime")  # seconds since the start of the run, in 
 MEASURED = ("time_per_step_s", "time_per_epoch_s", THROUGHPUT, "runtime_s")  # the first counts: trackers add a runtime
 
 
-def without_placeholders(table: ForeignTable) -> ForeignTable:
-    """The table with empty cells where a tracker writes a word for them."""
+def clear_placeholders(table: ForeignTable) -> ForeignTable:
+    """Replace a tracker's words for missing values by empty cells."""
     frame = table.frame.map(lambda cell: np.nan if cell in NO_VALUE else cell).astype(object)
     return dataclasses.replace(table, frame=frame)
 
 
-def of_export(
+def read_export(
     path: Path,
     table: ForeignTable,
     known: dict[str, str],
@@ -107,7 +107,7 @@ def of_export(
     ranks_per_node: int | None,
     unit: str | None,
 ) -> list[Series]:
-    """The series in a table of runs. Rows of runs that did not finish or that lack a value are left out and counted.
+    """Read the series in a table of runs; rows of unfinished runs, or without a value, are left out and counted.
 
     Without a column ``series``, runs whose configuration differs on the same ranks are of several series (`jobs_of`).
 
@@ -122,128 +122,131 @@ def of_export(
 
     Raises: `StudyError` if no row is left, and with line and column for what is no number.
     """
-    kept = pd.Series(True, table.frame.index)
+    is_kept = pd.Series(True, table.frame.index)
     for name in table.frame:
         if PREFIX.sub("", name.lower()) in STATES:
-            kept &= table.frame[name].isna() | table.frame[name].astype(str).str.lower().isin(FINISHED)
+            is_kept &= table.frame[name].isna() | table.frame[name].astype(str).str.lower().isin(FINISHED)
     used = [known["ranks"], known[measured]]
-    kept &= table.frame[used].notna().all(axis=1)
-    if not kept.any():
+    is_kept &= table.frame[used].notna().all(axis=1)
+    if not is_kept.any():
         raise StudyError(f"{path}: no row is of a finished run with {' and '.join(used)}")
-    rest = dataclasses.replace(
+    kept_table = dataclasses.replace(
         table,
-        frame=table.frame[kept].reset_index(drop=True),
-        lines=[line for line, keep in zip(table.lines, kept, strict=True) if keep],
+        frame=table.frame[is_kept].reset_index(drop=True),
+        lines=[line for line, keep in zip(table.lines, is_kept, strict=True) if keep],
     )
     names = [name for name in (*COLUMNS, measured) if name in known and name not in (*TIMES, THROUGHPUT)]
-    columns = {name: column_of(rest, known[name], name, path) for name in dict.fromkeys(names)}
-    columns[measured] = _values(rest, known[measured], measured, path)
+    columns = {name: column_of(kept_table, known[name], name, path) for name in dict.fromkeys(names)}
+    columns[measured] = _read_values(kept_table, known[measured], measured, path)
     _check_nodes(columns, known, path)
     if measured == THROUGHPUT:
-        unit = _unit_beside(columns, known[measured], unit, f"{path}: line {table.header}, column {known[measured]!r}")
-    told = _name_jobs(columns, rest, known, path)
-    where = Where(rest.lines, rest.header, known)
-    found = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
+        place = f"{path}: line {table.header}, column {known[measured]!r}"
+        unit = _combine_units(columns, known[measured], unit, place)
+    notes = _name_jobs(columns, kept_table, known, path)
+    where = Where(kept_table.lines, kept_table.header, known)
+    all_series = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
     of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
     read = ", ".join(f"{known[name]} as {name}" for name in columns if name in known)
-    told = [
+    notes = [
         f"read {read}{of_one_node}",
-        *told,
-        *_unused(rest, [known[name] for name in columns if name in known], known),
+        *notes,
+        *_describe_unused_columns(kept_table, [known[name] for name in columns if name in known], known),
     ]
-    if not kept.all():
-        told.append(f"{counted(int((~kept).sum()), 'row')} of runs that did not finish or lack a value left out")
-    return [dataclasses.replace(each, notes=[*each.notes, *told]) for each in found]
+    if not is_kept.all():
+        notes.append(
+            f"{format_count(int((~is_kept).sum()), 'row')} of runs that did not finish or lack a value left out"
+        )
+    return [dataclasses.replace(each, notes=[*each.notes, *notes]) for each in all_series]
 
 
-def _unused(table: ForeignTable, read: Iterable[str], known: dict[str, str]) -> Iterator[str]:
-    """Sentences on the columns of a table of runs that give no number, but for its state.
+def _describe_unused_columns(table: ForeignTable, read: Iterable[str], known: dict[str, str]) -> Iterator[str]:
+    """Yield sentences on the columns of a table of runs that give no number, but for its state.
 
-    read: the file's names of the columns that do. known: as in `of_export`.
+    read: the file's names of the columns that do. known: as in `read_export`.
     """
     used = {*read}
-    if (of_node := known.get("ranks_per_node")) and known["ranks"].endswith(f" x {of_node}"):
-        used.add(of_node)
-    rest = [name for name in table.frame if name not in used and bare(name) not in STATES]
-    telling = {*_settings(table, known.values())} if "series" not in known else set()
-    apart = [name for name in rest if bare(name) in telling and not _is_of_the_run(name)]
-    if apart:
+    if (ranks_per_node := known.get("ranks_per_node")) and known["ranks"].endswith(f" x {ranks_per_node}"):
+        used.add(ranks_per_node)
+    unread = [name for name in table.frame if name not in used and to_bare_name(name) not in STATES]
+    settings = {*_select_settings(table, known.values())} if "series" not in known else set()
+    job_columns = [name for name in unread if to_bare_name(name) in settings and not _is_run_fact(name)]
+    if job_columns:
         sizes = (
             "; a batch size is used if the columns have the names ranks, batch_size and that of a time or throughput"
         )
-        is_batch = any("batch" in bare(name) for name in apart)
-        yield f"columns that only tell jobs apart: {first_of(apart)}{sizes if is_batch else ''}"
-    yield from not_read(name for name in rest if name not in apart)
+        is_batch = any("batch" in to_bare_name(name) for name in job_columns)
+        yield f"columns that only tell jobs apart: {first_of(job_columns)}{sizes if is_batch else ''}"
+    yield from not_read(name for name in unread if name not in job_columns)
 
 
-def with_ranks(table: ForeignTable, known: dict[str, str]) -> tuple[ForeignTable, dict[str, str]]:
-    """The table of runs, with a column of ranks where it has only those of a node.
+def add_ranks(table: ForeignTable, known: dict[str, str]) -> tuple[ForeignTable, dict[str, str]]:
+    """Add a column of ranks to a table that has only ranks per node.
 
     They are nodes x ranks of a node, or the latter alone where there is no column of nodes.
     """
     if "ranks" in known or "ranks_per_node" not in known:
         return table, known
-    of_node = known["ranks_per_node"]
+    ranks_per_node = known["ranks_per_node"]
     if "nodes" not in known:
-        return table, {**known, "ranks": of_node}
-    name = f"{known['nodes']} x {of_node}"
-    products = table.numbers(known["nodes"]) * table.numbers(of_node)
+        return table, {**known, "ranks": ranks_per_node}
+    name = f"{known['nodes']} x {ranks_per_node}"
+    products = table.convert_column(known["nodes"]) * table.convert_column(ranks_per_node)
     cells = [repr(int(each)) if np.isfinite(each) and each % 1 == 0 else np.nan for each in products]
     return dataclasses.replace(table, frame=table.frame.assign(**{name: cells})), {**known, "ranks": name}
 
 
 def _check_nodes(columns: Mapping[str, pd.Series], known: Mapping[str, str], path: Path) -> None:
     """Raise `StudyError` if the ranks stay while the nodes change: they are those of a node, by an unclear name."""
-    if "nodes" not in columns or bare(known["ranks"]) in ("ranks", "world_size"):
+    if "nodes" not in columns or to_bare_name(known["ranks"]) in ("ranks", "world_size"):
         return
     ranks, nodes = columns["ranks"].unique(), columns["nodes"].unique()
     if len(ranks) == 1 and len(nodes) > 1:
-        told = ", ".join(f"{each:g}" for each in sorted(nodes))
+        node_counts = ", ".join(f"{each:g}" for each in sorted(nodes))
         raise StudyError(
-            f"{path}: column {known['ranks']!r} is {ranks[0]:g} on {told} nodes; name it gpus_per_node if it is of one "
-            "node, else world_size"
+            f"{path}: column {known['ranks']!r} is {ranks[0]:g} on {node_counts} nodes; name it gpus_per_node if it "
+            "is of one node, else world_size"
         )
 
 
 def _name_jobs(columns: dict[str, pd.Series], table: ForeignTable, known: dict[str, str], path: Path) -> list[str]:
-    """Add a column ``series`` where there is none and the runs are of several jobs; returns what is told about it."""
+    """Add a column ``series`` where there is none and the runs are of several jobs; returns notes on it."""
     if "series" in columns:
         return []
-    found = jobs.jobs_of(_settings(table, known.values()), columns["ranks"], path.stem)
-    if found.names is not None:
-        columns["series"] = found.names
-    return found.told
+    named_jobs = jobs.jobs_of(_select_settings(table, known.values()), columns["ranks"], path.stem)
+    if named_jobs.names is not None:
+        columns["series"] = named_jobs.names
+    return named_jobs.told
 
 
-def _settings(table: ForeignTable, used: Iterable[str]) -> pd.DataFrame:
-    """The columns of a table of runs with their configuration, by their bare names.
+def _select_settings(table: ForeignTable, used: Iterable[str]) -> pd.DataFrame:
+    """Select the columns with the runs' configuration from a table of runs, by their bare names.
 
     Those are the ones whose names say so, such as ``config.model``, and others of words. Other numbers are metrics
     where some names say so; where none does, they are settings if they may be (`jobs.is_setting`) or are batches.
     """
     frame = table.frame
-    names_say = any(OF_CONFIGURATION.match(name.lower()) for name in frame)
-    found: dict[str, pd.Series] = {}
+    has_prefixed_names = any(CONFIGURATION_PREFIX.match(name.lower()) for name in frame)
+    settings: dict[str, pd.Series] = {}
     for name in frame:
-        if name in used or bare(name) in found or _is_of_the_run(name):
+        if name in used or to_bare_name(name) in settings or _is_run_fact(name):
             continue
-        is_named = bool(OF_CONFIGURATION.match(name.lower()))
-        is_metric = not is_named and names_say and not bool(np.isnan(table.numbers(name)).all())
-        is_metric |= not is_named and bool("/" in name or PREFIX.match(name.lower()))
-        may_be = is_named or "batch" in bare(name) or jobs.is_setting(frame[name])
+        is_prefixed = bool(CONFIGURATION_PREFIX.match(name.lower()))
+        is_metric = not is_prefixed and has_prefixed_names and not bool(np.isnan(table.convert_column(name)).all())
+        is_metric |= not is_prefixed and bool("/" in name or PREFIX.match(name.lower()))
+        may_be = is_prefixed or "batch" in to_bare_name(name) or jobs.is_setting(frame[name])
         if may_be and not is_metric:
-            found[bare(name)] = frame[name]
-    return pd.DataFrame(found, index=frame.index)
+            settings[to_bare_name(name)] = frame[name]
+    return pd.DataFrame(settings, index=frame.index)
 
 
-def _is_of_the_run(name: str) -> bool:
-    """Whether a column or parameter is no setting of the program: a fact of the run, or one that is read."""
-    short = bare(name)
-    return short.startswith("_") or short in (*WORDS_OF_RUNS, *STATES) or short in KNOWN
+def _is_run_fact(name: str) -> bool:
+    """True if a column is no setting of the program: a fact of the run, or a column that is read."""
+    short = to_bare_name(name)
+    return short.startswith("_") or short in (*RUN_FACTS, *STATES) or short in KNOWN_NAMES
 
 
-def history(path: Path, table: ForeignTable, known: dict[str, str], measured: str | None) -> Found:
-    """The history of one run, a row per step, as W&B's API and charts and MLflow's files have it."""
+def read_history(path: Path, table: ForeignTable, known: dict[str, str], measured: str | None) -> RunValue:
+    """Read the history of one run, a row per step, as W&B's API and charts and MLflow's files have it."""
     if "ranks" in known:
         raise StudyError(f"{path}: has a column {known['ranks']!r}; leave the ranks before its name out")
     if measured is None:
@@ -251,69 +254,75 @@ def history(path: Path, table: ForeignTable, known: dict[str, str], measured: st
             f"{path}: line {table.header}: no column with times or a throughput; the file has {', '.join(table.frame)}"
         )
     name = known[measured]
-    alike = [each for each in table.frame if bare(each) == bare(name)]
+    alike = [each for each in table.frame if to_bare_name(each) == to_bare_name(name)]
     if len(alike) > 1:
         raise StudyError(f"{path}: line {table.header}: {', '.join(alike)} may each be {measured}; keep one")
-    values = _values(table, name, measured, path)
-    found = _of_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
+    values = _read_values(table, name, measured, path)
+    run_value = _summarize_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
     unread = not_read(each for each in table.frame if each != name and not each.lower().endswith(SPANS))
-    return dataclasses.replace(found, told="; ".join([found.told, *unread]))
+    return dataclasses.replace(run_value, note="; ".join([run_value.note, *unread]))
 
 
-def _of_steps(values: np.ndarray, name: str, measured: str, place: str) -> Found:
-    """The value of a run from those of its steps: the median of the later half, or the last of the seconds so far."""
+def _summarize_steps(values: np.ndarray, name: str, measured: str, place: str) -> RunValue:
+    """Summarize a run's steps: the median of the later half, or the last value of seconds since the start."""
     values = values[np.isfinite(values)]
     if not len(values):
         raise StudyError(f"{place}: has no number")
-    if measured == "runtime_s" and len(values) > 1 and (bare(name) not in SINCE_START or (np.diff(values) < 0).any()):
+    if (
+        measured == "runtime_s"
+        and len(values) > 1
+        and (to_bare_name(name) not in SINCE_START or (np.diff(values) < 0).any())
+    ):
         raise StudyError(f"{place}: has several values that are not the seconds since the start; one is expected")
     value = float(values[-1] if measured == "runtime_s" else np.median(values[len(values) // 2 :]))
-    unit = _unit_of(name, place) if measured == THROUGHPUT else None
+    unit = _find_unit(name, place) if measured == THROUGHPUT else None
     how = "" if measured == "runtime_s" else ", the median of the later half"
-    return Found(measured, value, None, unit, f"read {name} as {measured}{how}")
+    return RunValue(measured, value, None, unit, f"read {name} as {measured}{how}")
 
 
-def bare(name: str) -> str:
-    """The name of a column or metric as `ALIASES` has it, such as step_time of ``run 8 - train/Step Time (ms)``."""
-    found = re.sub(r"[ -]", "_", name.rpartition(" - ")[2].strip().lower())
-    while (shorter := PREFIX.sub("", found)) != found:
-        found = shorter
-    titled = units.of_time_title(found)
+def to_bare_name(name: str) -> str:
+    """Reduce a column's name to its form in `ALIASES`: ``run 8 - train/Step Time (ms)`` becomes step_time."""
+    text = re.sub(r"[ -]", "_", name.rpartition(" - ")[2].strip().lower())
+    while (shorter := PREFIX.sub("", text)) != text:
+        text = shorter
+    titled = units.of_time_title(text)
     if titled and titled[0] in TITLES_OF_TIMES:
         return titled[0]
-    return re.sub(r"_?[(\[](ms|s)[)\]]$", r"_\1", found)
+    return re.sub(r"_?[(\[](ms|s)[)\]]$", r"_\1", text)
 
 
-def renamed(names: Iterable[str]) -> dict[str, str]:
-    """{our name: the file's name} of each column that is known by a name; the first one of each counts."""
-    there: dict[str, str] = {}
+def match_columns(names: Iterable[str]) -> dict[str, str]:
+    """Match columns to our names: {our name: the file's name}; the first column of each counts."""
+    names_by_bare: dict[str, str] = {}
     for name in names:
         if not name.lower().endswith(SPANS):
-            there.setdefault(bare(name), name)
-    found = {}
-    for ours in (name for name in (*COLUMNS, "ranks_per_node") if name not in NOT_CLEAR):
+            names_by_bare.setdefault(to_bare_name(name), name)
+    columns = {}
+    for ours in (name for name in (*COLUMNS, "ranks_per_node") if name not in AMBIGUOUS):
         for other in (ours, *ALIASES.get(ours, ())):
-            if other in there:
-                found[ours] = there[other]
+            if other in names_by_bare:
+                columns[ours] = names_by_bare[other]
                 break
-    if THROUGHPUT not in found and (title := _titled(there, has_times=any(name in found for name in TIMES))):
-        found[THROUGHPUT] = there[title]
-    return found
+    if THROUGHPUT not in columns and (
+        title := _find_throughput_title(names_by_bare, has_times=any(name in columns for name in TIMES))
+    ):
+        columns[THROUGHPUT] = names_by_bare[title]
+    return columns
 
 
-def _titled(names: Iterable[str], has_times: bool) -> str | None:
-    """Of bare names, the first one whose title has the unit of a throughput; an unknown unit only without times."""
+def _find_throughput_title(names: Iterable[str], has_times: bool) -> str | None:
+    """Find the first bare name that has the unit of a throughput; an unknown unit counts only without times."""
     titles = {name: unit for name in names if (unit := units.of_throughput_title(name)) is not None}
-    known = [name for name, unit in titles.items() if units.is_throughput(unit)]
-    return next(iter([*known, *([] if has_times else titles)]), None)
+    with_known_unit = [name for name, unit in titles.items() if units.is_throughput(unit)]
+    return next(iter([*with_known_unit, *([] if has_times else titles)]), None)
 
 
-def _unit_of(name: str, place: str) -> str | None:
-    """The unit in the name of a column such as train_tokens_per_sec_per_gpu or Throughput (img/s); None without one.
+def _find_unit(name: str, place: str) -> str | None:
+    """Find the unit in a column's name, as train_tokens_per_sec_per_gpu or Throughput (img/s); None without one.
 
     Raises `StudyError` with the ``place`` if the title of a throughput has a unit that is not known.
     """
-    text = bare(name)
+    text = to_bare_name(name)
     unit = UNITS.get(text) or units.of_throughput_title(text)
     if unit is None:
         return text if units.is_throughput(text) else None
@@ -327,46 +336,46 @@ def _unit_of(name: str, place: str) -> str | None:
     return unit
 
 
-def _unit_beside(columns: dict[str, pd.Series], name: str, unit: str | None, place: str) -> str | None:
-    """The unit of a throughput that was given, or that of its column's title, here with the owner that the title has.
+def _combine_units(columns: dict[str, pd.Series], name: str, unit: str | None, place: str) -> str | None:
+    """Combine the given unit of a throughput with its owner (GPU, node) in the column's title, else the title's unit.
 
     So a throughput per GPU is never that of all, whatever else says img/s. A column ``unit`` gets the owner too.
 
     Raises `StudyError` with the ``place`` for a unit that contradicts the title or is not known.
     """
     if unit is None and "unit" not in columns:
-        return _unit_of(name, place)
-    owner = units.owner_in_title(bare(name))
+        return _find_unit(name, place)
+    owner = units.owner_in_title(to_bare_name(name))
     try:
         if "unit" in columns:
-            given = columns["unit"]
-            columns["unit"] = given.map(lambda each: each if pd.isna(each) else units.with_owner(each, owner))
+            row_units = columns["unit"]
+            columns["unit"] = row_units.map(lambda each: each if pd.isna(each) else units.with_owner(each, owner))
         return None if unit is None else units.with_owner(unit, owner)
     except ValueError as error:
         raise StudyError(f"{place}: {error}") from None
 
 
-def _factor(name: str) -> float:
-    """Seconds of the unit that ends the name of a column of times."""
+def _get_unit_seconds(name: str) -> float:
+    """Get the seconds of the unit at the end of a time column's name."""
     if titled := units.of_time_title(name):
         return titled[1]
-    return next((seconds for end, seconds in ENDS.items() if name.strip().lower().endswith(end)), 1.0)
+    return next((seconds for end, seconds in UNIT_SUFFIXES.items() if name.strip().lower().endswith(end)), 1.0)
 
 
-def _values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Series:
-    """A measured column in seconds, or in its own unit of throughput. Durations may be such as 1.2min or 1h 2m."""
+def _read_values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Series:
+    """Read a measured column, in seconds or in its unit of throughput. Durations may be such as 1.2min or 1h 2m."""
     if ours not in TIMES:
         return column_of(table, name, ours, path)
     cells = list(table.frame[name])
-    durations = pd.Series([_seconds(str(cell)) for cell in cells], table.frame.index, dtype=float)
-    rest = [cell if np.isnan(known) else np.nan for cell, known in zip(cells, durations, strict=True)]
-    others = table.frame.assign(**{name: pd.Series(rest, table.frame.index, dtype=object)})
+    durations = pd.Series([_parse_duration(str(cell)) for cell in cells], table.frame.index, dtype=float)
+    plain_cells = [cell if np.isnan(duration) else np.nan for cell, duration in zip(cells, durations, strict=True)]
+    others = table.frame.assign(**{name: pd.Series(plain_cells, table.frame.index, dtype=object)})
     numbers = column_of(dataclasses.replace(table, frame=others), name, ours, path)
-    return durations.fillna(_factor(name) * numbers)
+    return durations.fillna(_get_unit_seconds(name) * numbers)
 
 
-def _seconds(text: str) -> float:
-    """The seconds of a duration with units, such as 1h 2m 3s; NaN if it is none."""
+def _parse_duration(text: str) -> float:
+    """Parse a duration with units, such as 1h 2m 3s, to seconds; NaN if it is none."""
     text = text.strip()
     if not re.fullmatch(f"(?:{DURATION.pattern})+", text):
         return float("nan")

@@ -62,11 +62,11 @@ MIRRORED, WHOLE = 1, 2  # the last column of changes; 0 of a light change that d
 HALF = np.uint64(32)  # bits of a word
 
 
-def drawn(words: NDArray[np.uint64], room: int, flip: bool) -> NDArray[np.int64]:
-    """Light changes, (..., 3): the first row and the first column of the square that is cut out, `MIRRORED` or not.
+def draw_light_changes(words: NDArray[np.uint64], room: int, flip: bool) -> NDArray[np.int64]:
+    """Light changes, (..., 3): first row and first column of the square that is cut out, and `MIRRORED` or not.
 
     Args:
-        words: two for each image, (..., 2), of `study.data.order.change_words`.
+        words: two for each image, (..., 2), of `study.data.order.draw_change_words`.
         room: rows, and columns, that an image has more than the square.
         flip: whether half of the images are mirrored, left to right.
     """
@@ -77,6 +77,6 @@ def drawn(words: NDArray[np.uint64], room: int, flip: bool) -> NDArray[np.int64]
     return np.stack([rows, columns, mirrored], axis=-1).astype(np.int64)
 
 
-def seeds(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Seeds of changes of whole images, (..., 3): two words, from which a framework draws, and `WHOLE`."""
+def make_seeds(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Seeds of changes of whole images, (..., 3): two words for the framework, and `WHOLE`."""
     return np.concatenate([words.view(np.int64), np.full((*words.shape[:-1], 1), WHOLE)], axis=-1)

@@ -25,47 +25,47 @@ class CodecError(Exception):
 
 
 class Codec(Protocol):
-    """What making and converting images takes from a framework; see `study.backends.image_codec`.
+    """The functions of a framework that making and converting images need; see `study.backends.get_image_codec`.
 
     Decoded images are the framework's, with ``shape`` and ``numpy()``.
     """
 
     def encode_jpeg(self, pixels: Pixels, quality: int) -> bytes:
-        """JPEG bytes. quality: 1 to 100."""
+        """Pixels as JPEG bytes. quality: 1 to 100."""
 
     def encode_png(self, pixels: Pixels) -> bytes:
-        """PNG bytes."""
+        """Pixels as PNG bytes."""
 
-    def decoded(self, content: bytes, channels: int, ratio: int = 1) -> tuple[Any, bytes]:
+    def decode_jpeg(self, content: bytes, channels: int, ratio: int = 1) -> tuple[Any, bytes]:
         """The pixels of a JPEG, 1 / ``ratio`` as large, and what libjpeg printed; raises `CodecError`."""
 
-    def decoded_png(self, content: bytes, channels: int) -> Any:
+    def decode_png(self, content: bytes, channels: int) -> Any:
         """The pixels of a PNG; raises `CodecError`."""
 
-    def square(self, pixels: Any, side: int) -> Pixels:
-        """The centre of a decoded image, whose shorter side is scaled to ``side`` before (bilinear)."""
+    def cut_square(self, pixels: Any, side: int) -> Pixels:
+        """The centre of a decoded image after its shorter side is scaled to ``side`` (bilinear)."""
 
-    def enlarged(self, values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-        """Bilinear interpolation of (rows, columns, channels) to (height, width, channels)."""
+    def enlarge(self, values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+        """(rows, columns, channels) enlarged to (height, width, channels) by bilinear interpolation."""
 
-    def record_writer(self, path: AnyPath) -> AbstractContextManager[Callable[[bytes], None]]:
-        """A function that appends a record to a new TFRecord file."""
+    def open_record_writer(self, path: AnyPath) -> AbstractContextManager[Callable[[bytes], None]]:
+        """Context with a function that appends a record to a new TFRecord file."""
 
-    def records(self, path: AnyPath, compression: str | None) -> Iterator[bytes]:
+    def read_records(self, path: AnyPath, compression: str | None) -> Iterator[bytes]:
         """The records of a TFRecord file; raises `CodecError` where it is damaged. compression: GZIP, ZLIB or None."""
 
-    def example(self, content: bytes, label: int) -> bytes:
+    def make_example(self, content: bytes, label: int) -> bytes:
         """A serialised record with ImageNet's features. label: from 1, as there."""
 
-    def features(self, record: bytes) -> Mapping[str, tuple[str, Sequence[Any]]]:
+    def parse_features(self, record: bytes) -> Mapping[str, tuple[str, Sequence[Any]]]:
         """{feature: (kind of its list, its values)} of a ``tf.train.Example``; raises `CodecError` if it is none."""
 
 
-def extension(content: bytes) -> str | None:
+def find_extension(content: bytes) -> str | None:
     """``jpg`` or ``png`` by the first bytes of an encoded image; None if it is neither."""
     return "jpg" if content.startswith(JPEG) else "png" if content.startswith(PNG) else None
 
 
 def has_16_bits(content: bytes) -> bool:
-    """Whether an encoded image is a PNG of 16 bits per channel (PNG specification, 11.2.2), of which 8 are decoded."""
+    """True if an encoded image is a PNG of 16 bits per channel (PNG specification, 11.2.2), of which 8 are decoded."""
     return content.startswith(PNG) and content[DEPTH : DEPTH + 1] == b"\x10"

@@ -17,12 +17,12 @@ import numpy as np
 from tqdm import tqdm
 
 from study.core.errors import StudyError
-from study.core.file_kinds import begins, kind_of_bytes
+from study.core.file_kinds import describe_beginning, recognize_bytes
 from study.core.files import write_sealed
 from study.data import source_state
 from study.data.images import damage
-from study.data.images.codec import Codec, CodecError, extension, has_16_bits
-from study.data.images.formats import FORMATS, INDEX, Checked
+from study.data.images.codec import Codec, CodecError, find_extension, has_16_bits
+from study.data.images.formats import FORMATS, INDEX, CheckedImage
 from study.data.images.layouts import FIRST_LABEL, Source
 
 CONVERTER_VERSION = 1
@@ -38,8 +38,8 @@ class Options:
 
 
 @dataclass
-class _Seen:
-    """What the index and the sidecar say of the images, gathered as they pass."""
+class _ImageFacts:
+    """Facts about the images for index and sidecar, gathered as they pass."""
 
     labels: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -64,18 +64,20 @@ def convert(
     Raises:
         StudyError: a file is damaged, an image cannot be decoded, a class is unknown, or the number is another.
     """
-    before = source_state.state(source.read_files)
+    before = source_state.read_state(source.read_files)
     names = source.class_names()
     if names is not None and len(names) != options.classes:
         raise StudyError(f"{source.path}: has {len(names)} sub-folders, but the dataset has {options.classes} classes")
-    folder, seen = Path(folder), _Seen()
+    folder, facts = Path(folder), _ImageFacts()
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     aside.mkdir(parents=True)
     try:
-        index = FORMATS[name].write(aside, _checked(source, options, seen, FORMATS[name].has_pixels, codec), codec)
-        _check_number(source, len(seen.labels), samples)
-        noted = source_state.note(before, source.read_files, token)
-        labels, sizes = np.array(seen.labels, np.int64), np.array(seen.sizes, np.int64)
+        index = FORMATS[name].write(
+            aside, _check_images(source, options, facts, FORMATS[name].has_pixels, codec), codec
+        )
+        _check_number(source, len(facts.labels), samples)
+        source_note = source_state.make_note(before, source.read_files, token)
+        labels, sizes = np.array(facts.labels, np.int64), np.array(facts.sizes, np.int64)
         np.savez(aside / INDEX, label=labels, bytes=sizes, **index)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(aside, folder)
@@ -91,41 +93,45 @@ def convert(
             "classes": options.classes,
             "class_names": names,
             # All images and labels in their order: equal for all formats of a dataset.
-            source_state.NOTE: noted,
-            "source": {"name": Path(source.path).name, "bytes": int(sizes.sum()), "sha256": seen.digest.hexdigest()},
+            source_state.NOTE: source_note,
+            "source": {"name": Path(source.path).name, "bytes": int(sizes.sum()), "sha256": facts.digest.hexdigest()},
         },
     )
 
 
 def describe_conversion(source: Source, options: Options) -> dict[str, Any]:
-    """What the sidecar of images says of how they were converted: the converter's version, and all that it reads."""
+    """The converter's version and definition, as the sidecar of images has them."""
     first_label = FIRST_LABEL.get(source.layout) if source.first_label is None else source.first_label
     read = {**asdict(options), "layout": source.layout, "first_label": first_label}
     return {"converter_version": CONVERTER_VERSION, "definition": read}
 
 
-def _checked(source: Source, options: Options, seen: _Seen, with_pixels: bool, codec: Codec) -> Iterator[Checked]:
+def _check_images(
+    source: Source, options: Options, facts: _ImageFacts, with_pixels: bool, codec: Codec
+) -> Iterator[CheckedImage]:
+    """Yield each image once its label is checked and it is decoded; adds to ``facts``."""
     for image in tqdm(source.images(codec), unit="image", desc=Path(source.path).name, mininterval=1):
         if not 0 <= image.label < options.classes:
             hint = "; if labels begin with 0, give first_label: 0" if image.label == -1 else ""
             raise StudyError(
                 f"{image.where}: its class is {image.label}, but there are {options.classes} classes, from 0{hint}"
             )
-        pixels = decoded(image.content, image.where, options.channels, codec)
-        seen.labels.append(image.label)
-        seen.sizes.append(len(image.content))
-        seen.digest.update(b"%d %d\n" % (image.label, len(image.content)))
-        seen.digest.update(image.content)
-        scaled = codec.square(pixels, options.side) if with_pixels else None
-        yield Checked(image.content, image.label, scaled)
+        pixels = decode_image(image.content, image.where, options.channels, codec)
+        facts.labels.append(image.label)
+        facts.sizes.append(len(image.content))
+        facts.digest.update(b"%d %d\n" % (image.label, len(image.content)))
+        facts.digest.update(image.content)
+        scaled = codec.cut_square(pixels, options.side) if with_pixels else None
+        yield CheckedImage(image.content, image.label, scaled)
 
 
-def decoded(content: bytes, where: str, channels: int, codec: Codec) -> Any:
-    """The pixels of one image, the codec's; raises `StudyError` if the bytes are no image. where: for the message."""
-    if extension(content) is None:
-        kind = kind_of_bytes(content)
+def decode_image(content: bytes, where: str, channels: int, codec: Codec) -> Any:
+    """The decoded pixels of one image; raises `StudyError` if it is none or damaged. where: for the message."""
+    if find_extension(content) is None:
+        kind = recognize_bytes(content)
         raise StudyError(
-            f"{where}: is neither JPEG nor PNG: {kind.sentence(of_images=True) if kind else begins(content)}"
+            f"{where}: is neither JPEG nor PNG: "
+            f"{kind.to_sentence(of_images=True) if kind else describe_beginning(content)}"
         )
     if has_16_bits(content):
         raise StudyError(
@@ -133,7 +139,7 @@ def decoded(content: bytes, where: str, channels: int, codec: Codec) -> Any:
             "the range of values that matters"
         )
     try:
-        pixels, damaged = damage.decoded(content, channels, codec)
+        pixels, damaged = damage.decode_and_check(content, channels, codec)
     except CodecError as error:
         raise StudyError(f"{where}: cannot be decoded: {error}") from None
     if damaged:
@@ -142,5 +148,6 @@ def decoded(content: bytes, where: str, channels: int, codec: Codec) -> Any:
 
 
 def _check_number(source: Source, found: int, expected: int | None) -> None:
+    """Raise `StudyError` if the number of images is not the expected one."""
     if not found or expected not in (None, found):
         raise StudyError(f"{source.path}: has {found} images, {expected or 'at least one'} expected; is it whole?")

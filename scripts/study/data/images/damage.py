@@ -21,54 +21,54 @@ READ_AHEAD = 16  # bytes that libjpeg may have fetched beyond those that it need
 PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"tRNS", b"IEND"))
 
 
-def decoded(content: bytes, channels: int, codec: Codec) -> tuple[Any, str | None]:
-    """The pixels of an image, and what is damaged in it, or None. Raises `CodecError`.
+def decode_and_check(content: bytes, channels: int, codec: Codec) -> tuple[Any, str | None]:
+    """(pixels, damage or None) of an encoded image; raises `CodecError`.
 
     Bytes after the image's end, and padding before it, are no damage.
     """
     if not content.startswith(JPEG):
-        damage = _png_damage(content) if content.startswith(PNG) else None
-        return (None, damage) if damage else (codec.decoded_png(content, channels), None)
-    end = _end(content)
+        damage = _find_png_damage(content) if content.startswith(PNG) else None
+        return (None, damage) if damage else (codec.decode_png(content, channels), None)
+    end = _find_end(content)
     if end is None:
         return None, "it is cut off: there is no end-of-image marker"
-    pixels, warning = codec.decoded(content, channels)
-    return pixels, _jpeg_damage(content, end, channels, warning, codec)
+    pixels, warning = codec.decode_jpeg(content, channels)
+    return pixels, _find_jpeg_damage(content, end, channels, warning, codec)
 
 
-def _jpeg_damage(content: bytes, end: int, channels: int, warning: bytes, codec: Codec) -> str | None:
-    """What libjpeg's first warning says; and whether the last scan has more data than its blocks take."""
-    told = MADE_UP.search(warning)
+def _find_jpeg_damage(content: bytes, end: int, channels: int, warning: bytes, codec: Codec) -> str | None:
+    """Damage of a JPEG by libjpeg's first warning, or by surplus data in the last scan; None if whole."""
+    decoder_warning = MADE_UP.search(warning)
     surplus = SURPLUS.search(warning)
-    if told and not surplus:
-        return told[0].decode("ascii", "replace")
-    if _is_arithmetic(content) or (warning and not told):
+    if decoder_warning and not surplus:
+        return decoder_warning[0].decode("ascii", "replace")
+    if _is_arithmetic(content) or (warning and not decoder_warning):
         return None  # such a decoder reads on beyond its data; another warning hides those that follow
-    left = _left_over(content, end, channels, int(surplus[1]) if surplus else 0, codec)
+    unused = _count_unused_bytes(content, end, channels, int(surplus[1]) if surplus else 0, codec)
     coded = content[:end]
-    if left and (len(set(coded[-left:])) > 1 or coded[-left - 1] == coded[-1]):
-        return f"Corrupt JPEG data: {left} bytes of the scan belong to no block"
+    if unused and (len(set(coded[-unused:])) > 1 or coded[-unused - 1] == coded[-1]):
+        return f"Corrupt JPEG data: {unused} bytes of the scan belong to no block"
     return None
 
 
-def _left_over(content: bytes, end: int, channels: int, least: int, codec: Codec) -> int:
-    """How many of the last bytes of the coded data the image does not need: the decoder misses the next one."""
+def _count_unused_bytes(content: bytes, end: int, channels: int, least: int, codec: Codec) -> int:
+    """Number of bytes at the end of the coded data that decoding does not need."""
     for number in range(least, least + READ_AHEAD):
-        _, warning = codec.decoded(content[: end - number - 1] + END, channels, ratio=8)
+        _, warning = codec.decode_jpeg(content[: end - number - 1] + END, channels, ratio=8)
         if b"premature end of data segment" in warning:
             return number
     return least + READ_AHEAD
 
 
-def _end(content: bytes) -> int | None:
-    """The position of the end-of-image marker; None if the image stops before."""
+def _find_end(content: bytes) -> int | None:
+    """Position of the end-of-image marker; None if the image stops before."""
     position = 2
     while position + 2 <= len(content):
         if content[position] != 0xFF:
-            found = content.find(b"\xff", position)  # decoders skip what stands between segments
-            if found < 0:
+            next_marker = content.find(b"\xff", position)  # decoders skip what stands between segments
+            if next_marker < 0:
                 return None
-            position = found
+            position = next_marker
             continue
         marker = content[position + 1]
         if marker == END[1]:
@@ -88,11 +88,12 @@ def _end(content: bytes) -> int | None:
 
 
 def _is_arithmetic(content: bytes) -> bool:
+    """True if a JPEG uses arithmetic coding."""
     return any(b"\xff" + bytes([marker]) in content for marker in ARITHMETIC if marker != 0xCC)
 
 
-def _png_damage(content: bytes) -> str | None:
-    """A chunk that decides pixels and is cut off or has another checksum; libpng does not read to the end."""
+def _find_png_damage(content: bytes) -> str | None:
+    """The first damaged chunk of a PNG that decides pixels, or None; libpng does not read to the end."""
     position = len(PNG)
     while position + 12 <= len(content):
         length, kind = struct.unpack(">I4s", content[position : position + 8])

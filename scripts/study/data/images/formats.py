@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.core.file_kinds import kind_of
+from study.core.file_kinds import recognize_file
 from study.core.registry import Registry
 from study.data import matrix_file
-from study.data.images.codec import Codec, Pixels, extension
+from study.data.images.codec import Codec, Pixels, find_extension
 from study.data.lmdb_file import open_whole
 
 SHARD_RECORDS = 1250  # as in ImageNet's 1,024 shards of 1,281,167 images
@@ -40,7 +40,7 @@ Index = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedImage:
     """An image that was decoded. pixels: uint8 (height, width, channels), scaled to the dataset's size if asked for."""
 
     content: bytes
@@ -49,7 +49,7 @@ class Checked:
 
 
 class Format(ABC):
-    """One format; an object reads one folder. Registered by the name of the loader."""
+    """A converted folder of images in one format. Registered by the name of the loader."""
 
     has_pixels = False  # whether it holds pixels and not encoded images
     has_examples = False  # whether what it stores of an image is a record of `Codec.example`
@@ -62,7 +62,7 @@ class Format(ABC):
         """Close what is open; it is opened again when it is needed."""
 
     def keep_open(self) -> bool:
-        """Open all files until the process ends, so that their names can be removed; False if there are too many."""
+        """Open all files for good, so that their names can be removed; False if there are too many."""
         return True
 
     @property
@@ -72,7 +72,7 @@ class Format(ABC):
 
     @staticmethod
     @abstractmethod
-    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
+    def write(folder: Path, images: Iterator[CheckedImage], codec: Codec) -> Index:
         """Write all images into an empty folder; returns what the index has besides labels and sizes."""
 
     @abstractmethod
@@ -81,17 +81,17 @@ class Format(ABC):
 
     def read(self, positions: Positions) -> NDArray[Any]:
         """The stored bytes of the images at these positions, an array of objects."""
-        found = np.empty(len(positions), dtype=object)
+        contents = np.empty(len(positions), dtype=object)
         for place, position in enumerate(positions):
-            found[place] = self.record(int(position))
-        return found
+            contents[place] = self.read_record(int(position))
+        return contents
 
     @abstractmethod
-    def record(self, position: int) -> bytes:
+    def read_record(self, position: int) -> bytes:
         """The stored bytes of one image; raises `StudyError` with file and record."""
 
-    def where(self, position: int) -> str:
-        """File and record of an image, for messages."""
+    def describe_place(self, position: int) -> str:
+        """The file and record of an image, for messages."""
         return f"{self.folder}: record {position}"
 
     def pixels(self) -> NDArray[np.uint8]:
@@ -102,14 +102,15 @@ class Format(ABC):
 FORMATS: Registry[type[Format]] = Registry("image format")
 
 
-def _damaged(where: str, why: str) -> StudyError:
+def _make_damage_error(where: str, why: str) -> StudyError:
+    """The error about a damaged folder."""
     return StudyError(f"{where}: {why}; delete the folder, and Snakemake converts it again")
 
 
-def _instead(path: Path, own: str) -> str:
-    """What a file is, if that is another kind than ``own``."""
-    kind = kind_of(path)
-    return "" if kind is None or kind.name == own else f"; {kind.sentence()}"
+def _describe_other_kind(path: Path, own: str) -> str:
+    """The kind of a file if it is another than ``own``, as the end of a sentence; else empty."""
+    kind = recognize_file(path)
+    return "" if kind is None or kind.name == own else f"; {kind.to_sentence()}"
 
 
 @FORMATS.register("tfrecord")
@@ -120,16 +121,16 @@ class TFRecords(Format):
     columns: ClassVar[Mapping[str, str]] = {"shard": "i", "offset": "i", "length": "i"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
-        """One file per `SHARD_RECORDS` images."""
+    def write(folder: Path, images: Iterator[CheckedImage], codec: Codec) -> Index:
+        """Write shards of `SHARD_RECORDS` images."""
         shards: list[int] = []
         offsets: list[int] = []
         lengths: list[int] = []
-        for shard, batch in enumerate(_batched(images, SHARD_RECORDS)):
+        for shard, batch in enumerate(_split_into_batches(images, SHARD_RECORDS)):
             offset = 0
-            with codec.record_writer(_shard(folder, shard)) as write:
+            with codec.open_record_writer(_locate_shard(folder, shard)) as write:
                 for image in batch:
-                    record = codec.example(image.content, image.label + 1)
+                    record = codec.make_example(image.content, image.label + 1)
                     write(record)
                     shards.append(shard)
                     offsets.append(offset)
@@ -147,16 +148,17 @@ class TFRecords(Format):
             os.close(self._open.popitem()[1])
 
     def check(self) -> None:
-        """The shards are there, and have the size that the index gives them."""
+        """Raise `StudyError` unless all shards have the size that the index gives them."""
         for shard in np.unique(self.index["shard"]):
             (last,) = np.flatnonzero(self.index["shard"] == shard)[-1:]
             expected = int(self.index["offset"][last] + FRAME_BYTES + self.index["length"][last] + 4)
-            path = _shard(self.folder, int(shard))
-            found = path.stat().st_size if path.exists() else 0
-            if found != expected:
-                where = f"; it is cut off at record {self._first_beyond(int(shard), found)}" if found < expected else ""
-                raise _damaged(
-                    str(path), f"has {found} bytes, {expected} were written{_instead(path, TFRECORD_FILE) or where}"
+            path = _locate_shard(self.folder, int(shard))
+            size = path.stat().st_size if path.exists() else 0
+            if size != expected:
+                where = f"; it is cut off at record {self._first_beyond(int(shard), size)}" if size < expected else ""
+                raise _make_damage_error(
+                    str(path),
+                    f"has {size} bytes, {expected} were written{_describe_other_kind(path, TFRECORD_FILE) or where}",
                 )
 
     def _first_beyond(self, shard: int, size: int) -> int:
@@ -165,32 +167,33 @@ class TFRecords(Format):
         beyond = np.flatnonzero((self.index["shard"] == shard) & (ends > size))
         return int(beyond[0] if len(beyond) else np.flatnonzero(self.index["shard"] == shard)[-1] + 1)
 
-    def record(self, position: int) -> bytes:
-        """One serialised ``tf.train.Example``."""
+    def read_record(self, position: int) -> bytes:
+        """One image as a serialised ``tf.train.Example``."""
         shard, length = int(self.index["shard"][position]), int(self.index["length"][position])
-        found = os.pread(self._opened_shard(shard), FRAME_BYTES + length, int(self.index["offset"][position]))
-        if len(found) != FRAME_BYTES + length or struct.unpack("<Q", found[:8])[0] != length:
-            raise _damaged(self.where(position), f"the record does not have its {length} bytes")
-        return found[FRAME_BYTES:]
+        content = os.pread(self._open_shard(shard), FRAME_BYTES + length, int(self.index["offset"][position]))
+        if len(content) != FRAME_BYTES + length or struct.unpack("<Q", content[:8])[0] != length:
+            raise _make_damage_error(self.describe_place(position), f"the record does not have its {length} bytes")
+        return content[FRAME_BYTES:]
 
-    def _opened_shard(self, shard: int) -> int:
+    def _open_shard(self, shard: int) -> int:
+        """The descriptor of a shard, which stays open."""
         if shard not in self._open:
-            self._open[shard] = _opened_file(_shard(self.folder, shard))
+            self._open[shard] = _open_file(_locate_shard(self.folder, shard))
         return self._open[shard]
 
     def keep_open(self) -> bool:
         """Open all shards."""
         for shard in np.unique(self.index["shard"]):
-            self._opened_shard(int(shard))
+            self._open_shard(int(shard))
         return True
 
-    def where(self, position: int) -> str:
+    def describe_place(self, position: int) -> str:
         """Shard and record."""
-        return f"{_shard(self.folder, int(self.index['shard'][position]))}: record {position}"
+        return f"{_locate_shard(self.folder, int(self.index['shard'][position]))}: record {position}"
 
 
-def _opened_file(path: Path) -> int:
-    """The descriptor of a file, which stays open. The soft limit of open files, often 1024, is raised if need be."""
+def _open_file(path: Path) -> int:
+    """The descriptor of a file, which stays open; raises the soft limit of open files, often 1024, if need be."""
     try:
         return os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -206,7 +209,7 @@ def _opened_file(path: Path) -> int:
         ) from None
 
 
-def _shard(folder: Path, shard: int) -> Path:
+def _locate_shard(folder: Path, shard: int) -> Path:
     return folder / f"shard-{shard:05d}.tfrecord"
 
 
@@ -215,16 +218,16 @@ class LMDB(Format):
     """One LMDB database; the key is the position in ten digits, the value the encoded image."""
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
-        """In transactions of `LMDB_BATCH` images, in the order of the keys."""
+    def write(folder: Path, images: Iterator[CheckedImage], codec: Codec) -> Index:
+        """Write the images in transactions of `LMDB_BATCH`, in the order of the keys."""
         import lmdb
 
         position = 0
         with lmdb.open(str(folder / "images.lmdb"), subdir=False, lock=False, map_size=LMDB_ROOM) as environment:
-            for batch in _batched(images, LMDB_BATCH):
+            for batch in _split_into_batches(images, LMDB_BATCH):
                 with environment.begin(write=True) as transaction:
                     for image in batch:
-                        transaction.put(_key(position), image.content, append=True)
+                        transaction.put(_make_key(position), image.content, append=True)
                         position += 1
         return {}
 
@@ -234,10 +237,10 @@ class LMDB(Format):
 
         path = self.folder / "images.lmdb"
         try:
-            return _opened(str(path.resolve()))
+            return _open_database(str(path.resolve()))
         except lmdb.Error as error:
-            raise _damaged(
-                str(path), f"cannot be opened as an LMDB database: {error}{_instead(path, LMDB_FILE)}"
+            raise _make_damage_error(
+                str(path), f"cannot be opened as an LMDB database: {error}{_describe_other_kind(path, LMDB_FILE)}"
             ) from None
 
     @property
@@ -247,11 +250,11 @@ class LMDB(Format):
 
     def close(self) -> None:
         """Close the database, whose mapped pages would stay in memory."""
-        _opened(str((self.folder / "images.lmdb").resolve())).close()
-        _opened.cache_clear()
+        _open_database(str((self.folder / "images.lmdb").resolve())).close()
+        _open_database.cache_clear()
 
     def check(self) -> None:
-        """The database has as many entries as the index, with our keys. One that has not is closed again."""
+        """Raise `StudyError` unless the database has the index's entries with our keys; a wrong one is closed again."""
         database = self._database
         try:
             self._check_entries(database)
@@ -260,6 +263,7 @@ class LMDB(Format):
             raise
 
     def _check_entries(self, database: Any) -> None:
+        """Raise `StudyError` unless a database has the index's number of entries and our first key."""
         import lmdb
 
         path, number = self.folder / "images.lmdb", len(self.index["label"])
@@ -268,30 +272,31 @@ class LMDB(Format):
                 entries = transaction.stat()["entries"]
                 first = next(iter(transaction.cursor().iternext(values=False)), b"")
         except lmdb.Error as error:
-            raise _damaged(str(path), f"cannot be read as an LMDB database: {error}") from None
-        if entries != number or first != _key(0):
-            raise _damaged(
+            raise _make_damage_error(str(path), f"cannot be read as an LMDB database: {error}") from None
+        if entries != number or first != _make_key(0):
+            raise _make_damage_error(
                 str(path),
-                f"holds {entries} entries from key {first[:40]!r}, {number} images from key {_key(0)!r} were written: "
-                "it is another program's database",
+                f"holds {entries} entries from key {first[:40]!r}, {number} images from key {_make_key(0)!r} were "
+                "written: it is another program's database",
             )
 
-    def record(self, position: int) -> bytes:
+    def read_record(self, position: int) -> bytes:
         """One encoded image."""
         with self._database.begin() as transaction:
-            found = transaction.get(_key(position))
-        if found is None:
-            raise _damaged(self.where(position), f"there is no key {_key(position)!r}")
-        return bytes(found)
+            content = transaction.get(_make_key(position))
+        if content is None:
+            raise _make_damage_error(self.describe_place(position), f"there is no key {_make_key(position)!r}")
+        return bytes(content)
 
 
 @functools.cache
-def _opened(path: str) -> Any:
-    """A database, open until the process ends: LMDB refuses to open one twice."""
+def _open_database(path: str) -> Any:
+    """A database that stays open until the process ends: LMDB refuses to open one twice."""
     return open_whole(path, max_spare_txns=8)
 
 
-def _key(position: int) -> bytes:
+def _make_key(position: int) -> bytes:
+    """The LMDB key of an image."""
     return b"%010d" % position
 
 
@@ -302,47 +307,49 @@ class Files(Format):
     columns: ClassVar[Mapping[str, str]] = {"is_png": "b"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
-        """``<class>/<position>.jpg``."""
+    def write(folder: Path, images: Iterator[CheckedImage], codec: Codec) -> Index:
+        """Write each image to ``<class>/<position>.jpg``."""
         is_png = []
         for position, image in enumerate(images):
-            is_png.append(extension(image.content) == "png")
-            path = _file(folder, position, image.label, is_png[-1])
+            is_png.append(find_extension(image.content) == "png")
+            path = _locate_file(folder, position, image.label, is_png[-1])
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(image.content)
         return {"is_png": np.array(is_png)}
 
     def check(self) -> None:
-        """The first and the last file are there; each is checked when it is read, since there may be millions."""
+        """Raise `StudyError` if the first or last file is missing; each is checked when it is read."""
         for position in (0, len(self.index["label"]) - 1):
             if not self._path(position).exists():
-                raise _damaged(self.where(position), "is missing")
+                raise _make_damage_error(self.describe_place(position), "is missing")
 
     def keep_open(self) -> bool:
-        """A file is opened whenever its image is read."""
+        """False: a file is opened whenever its image is read."""
         return False
 
     def _path(self, position: int) -> Path:
-        return _file(self.folder, position, int(self.index["label"][position]), bool(self.index["is_png"][position]))
+        return _locate_file(
+            self.folder, position, int(self.index["label"][position]), bool(self.index["is_png"][position])
+        )
 
-    def record(self, position: int) -> bytes:
+    def read_record(self, position: int) -> bytes:
         """The file's content."""
         try:
-            found = self._path(position).read_bytes()
+            content = self._path(position).read_bytes()
         except OSError as error:
-            raise _damaged(self.where(position), f"cannot be read: {error.strerror}") from None
-        if len(found) != self.index["bytes"][position]:
-            raise _damaged(
-                self.where(position), f"has {len(found)} bytes, {self.index['bytes'][position]} were written"
+            raise _make_damage_error(self.describe_place(position), f"cannot be read: {error.strerror}") from None
+        if len(content) != self.index["bytes"][position]:
+            raise _make_damage_error(
+                self.describe_place(position), f"has {len(content)} bytes, {self.index['bytes'][position]} were written"
             )
-        return found
+        return content
 
-    def where(self, position: int) -> str:
+    def describe_place(self, position: int) -> str:
         """The file."""
         return str(self._path(position))
 
 
-def _file(folder: Path, position: int, label: int, is_png: bool) -> Path:
+def _locate_file(folder: Path, position: int, label: int, is_png: bool) -> Path:
     return folder / f"{label:05d}" / f"{position:09d}.{'png' if is_png else 'jpg'}"
 
 
@@ -354,8 +361,8 @@ class Memory(Format):
     columns: ClassVar[Mapping[str, str]] = {"shape": "i"}
 
     @staticmethod
-    def write(folder: Path, images: Iterator[Checked], codec: Codec) -> Index:
-        """uint8, image by image; all have one shape."""
+    def write(folder: Path, images: Iterator[CheckedImage], codec: Codec) -> Index:
+        """Write the pixels, uint8, image by image; all have one shape."""
         shape: tuple[int, ...] = ()
         with open(folder / "pixels.bin", "wb") as handle:
             for image in images:
@@ -369,23 +376,23 @@ class Memory(Format):
         return len(self.index["label"]) * int(np.prod(self.index["shape"]))
 
     def check(self) -> None:
-        """The file has the size of its images."""
+        """Raise `StudyError` unless the file has the size of its images."""
         path = self.folder / "pixels.bin"
-        found = path.stat().st_size if path.exists() else 0
-        if found != self._size():
-            raise _damaged(str(path), f"has {found} bytes, {self._size()} were written")
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._size():
+            raise _make_damage_error(str(path), f"has {size} bytes, {self._size()} were written")
 
     def pixels(self) -> NDArray[np.uint8]:
-        """uint8 (images, height, width, channels), in memory that TensorFlow can use as it is."""
+        """All pixels, uint8 (images, height, width, channels), in memory that TensorFlow can use as it is."""
         buffer = np.empty(self._size() + ALIGNMENT, np.uint8)
         begin = -buffer.ctypes.data % ALIGNMENT
-        found = buffer[begin : begin + self._size()]
+        pixels = buffer[begin : begin + self._size()]
         with open(self.folder / "pixels.bin", "rb") as handle:
-            if handle.readinto(found.data) != self._size():
-                raise _damaged(str(self.folder / "pixels.bin"), "is shorter than it was")
-        return found.reshape(-1, *self.index["shape"])
+            if handle.readinto(pixels.data) != self._size():
+                raise _make_damage_error(str(self.folder / "pixels.bin"), "is shorter than it was")
+        return pixels.reshape(-1, *self.index["shape"])
 
-    def record(self, position: int) -> bytes:
+    def read_record(self, position: int) -> bytes:
         """The pixels of one image, from the file."""
         size = int(np.prod(self.index["shape"]))
         with open(self.folder / "pixels.bin", "rb") as handle:
@@ -393,33 +400,35 @@ class Memory(Format):
 
 
 def open_format(name: str, folder: str | Path, samples: int, classes: int | None = None) -> Format:
-    """A converted folder, checked. samples: the number in its sidecar. classes: of the dataset, if labels are used."""
+    """The images of a converted folder, checked. samples: number in its sidecar. classes: of used labels."""
     path = Path(folder) / INDEX
     try:
-        index = matrix_file.arrays(path)
+        index = matrix_file.read_arrays(path)
     except (OSError, StudyError) as error:
-        raise _damaged(str(path), f"cannot be read: {error}") from None
+        raise _make_damage_error(str(path), f"cannot be read: {error}") from None
     _check_index(path, index, FORMATS[name].columns, samples)
     if samples and classes is not None and index["label"].max() >= classes:
-        raise _damaged(str(path), f"has the label {index['label'].max()}, but there are {classes} classes, from 0")
-    found = FORMATS[name](Path(folder), index)
-    found.check()
-    return found
+        raise _make_damage_error(
+            str(path), f"has the label {index['label'].max()}, but there are {classes} classes, from 0"
+        )
+    image_format = FORMATS[name](Path(folder), index)
+    image_format.check()
+    return image_format
 
 
 def _check_index(path: Path, index: Index, columns: Mapping[str, str], samples: int) -> None:
-    """Raise `StudyError` unless the index has each column with a whole number for each image, none below 0."""
+    """Raise `StudyError` unless the index has each column with a whole number of at least 0 for each image."""
     for column, kinds in {"label": "i", "bytes": "i", **columns}.items():
         values = index.get(column)
         if values is None or values.ndim != 1 or values.dtype.kind not in kinds or values.dtype.byteorder == ">":
-            raise _damaged(str(path), f"has no list of numbers {column!r}")
+            raise _make_damage_error(str(path), f"has no list of numbers {column!r}")
         if column != "shape" and len(values) != samples:
-            raise _damaged(str(path), f"does not have the {samples} images of its sidecar in {column!r}")
+            raise _make_damage_error(str(path), f"does not have the {samples} images of its sidecar in {column!r}")
         if (values < 0).any():
-            raise _damaged(str(path), f"has a number below 0 in {column!r}")
+            raise _make_damage_error(str(path), f"has a number below 0 in {column!r}")
 
 
-def _batched(images: Iterator[Checked], number: int) -> Iterator[Iterator[Checked]]:
-    """The images in groups, each to be used up before the next; streamed."""
+def _split_into_batches(images: Iterator[CheckedImage], number: int) -> Iterator[Iterator[CheckedImage]]:
+    """Yield the images in batches, each to be used up before the next."""
     for first in images:
         yield itertools.chain([first], itertools.islice(images, number - 1))

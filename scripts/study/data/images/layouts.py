@@ -43,7 +43,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a file of a dataset is, and how to read it.
+    """A file of a dataset and how to read it.
 
     Args:
         layout: a name in `LAYOUTS`.
@@ -57,52 +57,52 @@ class Source:
 
     @property
     def as_param(self) -> dict[str, Any]:
-        """For a rule's params: as always where the files read the same, so that nothing is converted again."""
+        """The source as a rule's param, unchanged if the files read the same, so that nothing is converted again."""
         content = {"layout": self.layout, "path": self.path, "first_label": 1}
         if self.first_label is not None:
             content["first_label" if self.layout == "tfrecord" else "given_first_label"] = self.first_label
         return content
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> Source:
+    def from_param(cls, content: dict[str, Any]) -> Source:
         """The source from `as_param`."""
         name = "first_label" if content["layout"] == "tfrecord" else "given_first_label"
         return cls(content["layout"], content["path"], content.get(name))
 
     @property
     def paths(self) -> list[Path]:
-        """The files, or the folder; raises `StudyError` if there is none."""
-        found = [Path(each) for each in file_sets.listed(self.path)]
-        if not found or not all(each.exists() for each in found):
+        """The existing files, or the folder; raises `StudyError` if there is none."""
+        paths = [Path(each) for each in file_sets.list_files(self.path)]
+        if not paths or not all(each.exists() for each in paths):
             raise StudyError(f"{self.path}: there is no such file or folder")
-        file_sets.check_whole(self.path, found)
-        if self.layout != "folder" and found[0].is_dir():
+        file_sets.check_file_set(self.path, paths)
+        if self.layout != "folder" and paths[0].is_dir():
             raise StudyError(
-                f"{found[0]}: is a folder; give the file, or a pattern such as {found[0] / '*'}, or layout: folder if "
+                f"{paths[0]}: is a folder; give the file, or a pattern such as {paths[0] / '*'}, or layout: folder if "
                 "it has one sub-folder per class"
             )
-        return found
+        return paths
 
     def check(self) -> None:
-        """Raise `StudyError` if files are missing, or are none of the layout; no image is read."""
+        """Raise `StudyError` if files are missing or not of the layout; no image is read."""
         if self.layout == "folder":
-            _classes(self)
+            _list_class_folders(self)
         elif self.layout == "mnist":
-            _mnist_files(self)
+            _find_mnist_files(self)
         else:
             self.paths  # noqa: B018 - raises
 
     @property
     def one_path(self) -> Path:
         """The only file or folder; raises `StudyError` if there are several."""
-        found = self.paths
-        if len(found) > 1:
-            raise StudyError(f"{self.path}: matches {len(found)} files, the layout {self.layout} has one; name it")
-        return found[0]
+        paths = self.paths
+        if len(paths) > 1:
+            raise StudyError(f"{self.path}: matches {len(paths)} files, the layout {self.layout} has one; name it")
+        return paths[0]
 
     @property
     def folder_names(self) -> list[str] | None:
-        """The names of the folders of classes, also where there are none; None in another layout."""
+        """Names of the classes' folders, empty if there are none; None in another layout."""
         folder = Path(self.path)
         if self.layout != "folder" or not folder.is_dir():
             return None if self.layout != "folder" else []
@@ -110,23 +110,23 @@ class Source:
 
     @property
     def read_files(self) -> list[str]:
-        """All files and folders that are read: those of the pattern or of the classes, and of MNIST the labels.
+        """All files and folders that are read: of the pattern or the classes, and MNIST's labels.
 
         Also images beside the folders of classes, which are refused.
         """
         if self.folder_names is not None:
             folder = Path(self.path)
-            return [str(path) for path in (*(folder / name for name in self.folder_names), *_strays(folder))]
-        found = file_sets.listed(self.path)
-        return [*found, *(str(_labels_of(Path(path))) for path in found if self.layout == "mnist")]
+            return [str(path) for path in (*(folder / name for name in self.folder_names), *_find_stray_images(folder))]
+        paths = file_sets.list_files(self.path)
+        return [*paths, *(str(_locate_labels(Path(path))) for path in paths if self.layout == "mnist")]
 
     def images(self, codec: Codec) -> Iterator[Image]:
         """The images in their order."""
         return LAYOUTS[self.layout](self, codec)
 
     def class_names(self) -> list[str] | None:
-        """The names of the classes, where the layout has them."""
-        return [folder.name for folder in _classes(self)] if self.layout == "folder" else None
+        """Names of the classes, None where the layout has none."""
+        return [folder.name for folder in _list_class_folders(self)] if self.layout == "folder" else None
 
 
 # The label of the first class where a dataset may give it: 1 in ImageNet's TFRecords, also in EMNIST's letters.
@@ -135,49 +135,49 @@ LAYOUTS: Registry[Callable[[Source, Codec], Iterator[Image]]] = Registry("layout
 
 
 @LAYOUTS.register("folder")
-def _folder(source: Source, codec: Codec) -> Iterator[Image]:
-    """A folder with one sub-folder per class; classes and images in the order of their names."""
-    for label, folder in enumerate(_classes(source)):
+def _read_folder(source: Source, codec: Codec) -> Iterator[Image]:
+    """Yield the images of a folder with a sub-folder per class; classes and images sorted by name."""
+    for label, folder in enumerate(_list_class_folders(source)):
         number = 0
-        for path in file_sets.files_below(folder):
+        for path in file_sets.iterate_files(folder):
             number += 1
             yield Image(path.read_bytes(), label, str(path))
         if not number:
             raise StudyError(f"{folder}: the folder of this class has no images; restore them, or delete the folder")
 
 
-def _classes(source: Source) -> list[Path]:
-    """The folders of the classes; raises `StudyError` for images beside them, which would have no class."""
+def _list_class_folders(source: Source) -> list[Path]:
+    """Folders of the classes; raises `StudyError` for images beside them, which would have no class."""
     folder = source.one_path
     if folder.is_file():
-        what = file_kinds.instead_or_bytes(folder, of_images=True)
-        raise StudyError(f"{folder}: is a file, a folder with one sub-folder per class is expected: {what}")
+        description = file_kinds.describe_file(folder, of_images=True)
+        raise StudyError(f"{folder}: is a file, a folder with one sub-folder per class is expected: {description}")
     entries = sorted(path for path in folder.iterdir() if not file_sets.is_left_out(path.name))
     for path in entries:
         if not path.exists():
             raise StudyError(f"{path}: is a link to nothing; restore what it links to, or delete it")
-    found = [path for path in entries if path.is_dir()]
-    if not found:
+    class_folders = [path for path in entries if path.is_dir()]
+    if not class_folders:
         raise StudyError(f"{folder}: is no folder with one sub-folder per class")
-    for path in _strays(folder):
+    for path in _find_stray_images(folder):
         raise StudyError(f"{path}: is in no class's folder; move it into one, or out of {folder}")
-    return found
+    return class_folders
 
 
-def _strays(folder: Path) -> list[Path]:
-    """The images beside the folders of classes."""
+def _find_stray_images(folder: Path) -> list[Path]:
+    """Images beside the folders of the classes."""
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     named = (path for path in entries if path.suffix.lower() in IMAGE_SUFFIXES and not file_sets.is_left_out(path.name))
     return [path for path in named if path.is_file()]
 
 
 @LAYOUTS.register("tfrecord")
-def _tfrecord(source: Source, codec: Codec) -> Iterator[Image]:
-    """Records as TensorFlow's scripts write ImageNet: ``image/encoded`` and ``image/class/label``."""
+def _read_tfrecords(source: Source, codec: Codec) -> Iterator[Image]:
+    """Yield the images of ImageNet's TFRecords: ``image/encoded`` and ``image/class/label``."""
     first_label = FIRST_LABEL["tfrecord"] if source.first_label is None else source.first_label
     for path in source.paths:
         _check_tfrecord(path)
-        records = codec.records(path, text_file.tfrecord_compression(path))
+        records = codec.read_records(path, text_file.find_tfrecord_compression(path))
         for number in range(1 << 62):
             where = f"{path}: record {number}"
             try:
@@ -189,55 +189,57 @@ def _tfrecord(source: Source, codec: Codec) -> Iterator[Image]:
             except CodecError as error:
                 raise StudyError(f"{where}: the file is cut off or damaged: {error}; restore it") from None
             try:
-                features = codec.features(record)
+                features = codec.parse_features(record)
             except CodecError as error:
                 raise StudyError(f"{where}: {error}") from None
-            content, label = _example(features, where)
+            content, label = _read_example(features, where)
             yield Image(content, label - first_label, where)
 
 
-def _example(features: Mapping[str, tuple[str, Sequence[Any]]], where: str) -> tuple[bytes, int]:
-    """Encoded image and label of one record."""
-    return _only(features, "image/encoded", "bytes_list", where), _only(
+def _read_example(features: Mapping[str, tuple[str, Sequence[Any]]], where: str) -> tuple[bytes, int]:
+    """(encoded image, label) of one record."""
+    return _read_only_value(features, "image/encoded", "bytes_list", where), _read_only_value(
         features, "image/class/label", "int64_list", where
     )
 
 
-def _only(features: Mapping[str, tuple[str, Sequence[Any]]], name: str, kind: str, where: str) -> Any:
-    """The one value of a feature; raises `StudyError` if it lacks, has another type or another number of values."""
+def _read_only_value(features: Mapping[str, tuple[str, Sequence[Any]]], name: str, kind: str, where: str) -> Any:
+    """The one value of a feature; raises `StudyError` if it is missing, of another type or not single."""
     if name not in features:
         raise StudyError(f"{where}: has no feature {name}; its features: {', '.join(sorted(features)) or 'none'}")
-    found, values = features[name]
-    if found != kind:
-        raise StudyError(f"{where}: {name} is {TYPES[found]}, {TYPES[kind]} is expected; write it as such")
+    found_kind, values = features[name]
+    if found_kind != kind:
+        raise StudyError(f"{where}: {name} is {TYPES[found_kind]}, {TYPES[kind]} is expected; write it as such")
     if len(values) != 1:
         raise StudyError(f"{where}: {name} has {len(values)} values, one is expected: an image has one class")
     return values[0]
 
 
 def _check_tfrecord(path: Path) -> None:
-    """Raise `StudyError` for a file that does not begin as TFRecords do, compressed or not; TensorFlow blames its end.
+    """Raise `StudyError` for a file that does not begin as TFRecords do, compressed or not.
 
     A file of a few bytes is none with no records to TensorFlow.
     """
-    head = file_kinds.first_bytes(path)
-    if not head or file_kinds.is_tfrecord(file_kinds.decompressed_head(head)):
+    head = file_kinds.read_first_bytes(path)
+    if not head or file_kinds.is_tfrecord(file_kinds.decompress_head(head)):
         return
-    kind = file_kinds.kind_of(path)
+    kind = file_kinds.recognize_file(path)
     if kind is not None and kind.name != text_file.COMPRESSED:
-        raise StudyError(f"{path}: is no TFRecord file: {kind.sentence(of_images=True)}")
-    raise StudyError(f"{path}: record 0: is no TFRecord file, or damaged at its begin: {file_kinds.begins(head)}")
+        raise StudyError(f"{path}: is no TFRecord file: {kind.to_sentence(of_images=True)}")
+    raise StudyError(
+        f"{path}: record 0: is no TFRecord file, or damaged at its begin: {file_kinds.describe_beginning(head)}"
+    )
 
 
 @LAYOUTS.register("mnist")
-def _mnist(source: Source, codec: Codec) -> Iterator[Image]:
-    """MNIST's idx files, compressed or not; the labels' file has ``labels-idx1`` where the images' has ``images-idx3``.
+def _read_mnist(source: Source, codec: Codec) -> Iterator[Image]:
+    """Yield the images of MNIST's idx files, whose labels' file has ``labels-idx1`` for ``images-idx3``.
 
     QMNIST's labels, ``labels-idx2-int``, have eight integers for each image, of which the first is its class. Sources
     of the formats: yann.lecun.com/exdb/mnist, github.com/facebookresearch/qmnist.
     """
-    path, other = _mnist_files(source)
-    images, labels = _idx(path, IDX_IMAGES, 3), _labels(other)
+    path, other = _find_mnist_files(source)
+    images, labels = _read_idx(path, IDX_IMAGES, 3), _read_labels(other)
     if len(images) != len(labels):
         raise StudyError(f"{path}: has {len(images)} images, but {other.name} has {len(labels)} labels")
     first = source.first_label or FIRST_LABEL["mnist"]
@@ -245,10 +247,10 @@ def _mnist(source: Source, codec: Codec) -> Iterator[Image]:
         yield Image(codec.encode_png(pixels[..., None]), int(label) - first, f"{path}: record {number}")
 
 
-def _mnist_files(source: Source) -> tuple[Path, Path]:
-    """The file of the images and that of their labels; raises `StudyError` if one is missing."""
+def _find_mnist_files(source: Source) -> tuple[Path, Path]:
+    """(file of images, file of labels); raises `StudyError` if one is missing."""
     path = source.one_path
-    other = _labels_of(path)
+    other = _locate_labels(path)
     if other == path:
         raise StudyError(f"{path}: its name has no `images` where that of its labels would have `labels`; rename both")
     if not other.exists():
@@ -256,31 +258,31 @@ def _mnist_files(source: Source) -> tuple[Path, Path]:
     return path, other
 
 
-def _labels_of(path: Path) -> Path:
-    """The file of the labels beside that of the images; QMNIST's only if there is no other."""
+def _locate_labels(path: Path) -> Path:
+    """Path of the labels' file beside the images'; QMNIST's only if there is no other."""
     name = path.name.replace("images", "labels")
-    found, of_qmnist = (path.with_name(name.replace("idx3", "idx1")), path.with_name(name.replace(*QMNIST_NAMES)))
-    return of_qmnist if of_qmnist != path and of_qmnist.exists() and not found.exists() else found
+    usual, of_qmnist = (path.with_name(name.replace("idx3", "idx1")), path.with_name(name.replace(*QMNIST_NAMES)))
+    return of_qmnist if of_qmnist != path and of_qmnist.exists() and not usual.exists() else usual
 
 
-def _labels(path: Path) -> NDArray[Any]:
-    """The labels in an idx file, one per image."""
+def _read_labels(path: Path) -> NDArray[Any]:
+    """Labels in an idx file, one per image."""
     if QMNIST_NAMES[1] not in path.name:
-        return _idx(path, IDX_LABELS, 1)
-    rows = _idx(path, IDX_QMNIST_LABELS, 2, ">i4")
+        return _read_idx(path, IDX_LABELS, 1)
+    rows = _read_idx(path, IDX_QMNIST_LABELS, 2, ">i4")
     if rows.shape[1] != QMNIST_COLUMNS:
         raise StudyError(f"{path}: has {rows.shape[1]} numbers for each image; QMNIST's labels have {QMNIST_COLUMNS}")
     return rows[:, 0]
 
 
-def _idx(path: Path, magic: int, dimensions: int, number: str = "u1") -> NDArray[Any]:
-    """The numbers of an idx file. number: NumPy's name of their type, which ``magic`` stands for."""
-    raw = text_file.content(path).tobytes()
+def _read_idx(path: Path, magic: int, dimensions: int, number: str = "u1") -> NDArray[Any]:
+    """Numbers of an idx file. number: NumPy's name of their type, which ``magic`` stands for."""
+    raw = text_file.read_content(path).tobytes()
     begin = 4 + 4 * dimensions
     if len(raw) < begin or struct.unpack(">I", raw[:4])[0] != magic:
         raise StudyError(
             f"{path}: is no idx file of {IDX_NUMBERS[number]} in {dimensions} dimensions, it does not begin with "
-            f"{magic}: {_idx_instead(path, raw[:4])}"
+            f"{magic}: {_describe_other_idx(path, raw[:4])}"
         )
     shape = struct.unpack(f">{dimensions}I", raw[4:begin])
     record_bytes = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(number).itemsize
@@ -291,51 +293,55 @@ def _idx(path: Path, magic: int, dimensions: int, number: str = "u1") -> NDArray
     return np.frombuffer(raw, number, offset=begin).reshape(shape)
 
 
-def _idx_instead(path: Path, begin: bytes) -> str:
-    """What a file is instead of the idx file that is expected."""
+def _describe_other_idx(path: Path, begin: bytes) -> str:
+    """What a file is, for a message that another idx file is expected."""
     if file_kinds.is_idx(begin + bytes(4)):
         kind = "bytes" if begin[2] == IDX_BYTES else "other numbers than bytes"
         return f"it is an idx file of {kind}, with {begin[3]} dimensions; give that of images, with labels beside it"
-    return file_kinds.instead_or_bytes(path, of_images=True)
+    return file_kinds.describe_file(path, of_images=True)
 
 
-def _unlike_cifar10(path: Path, size: int) -> str | None:
-    """What a file is that has no ``size`` of CIFAR-10's, and what to do; None if it may be cut off."""
-    is_label = file_kinds.first_bytes(path, 1) < bytes([CIFAR_CLASSES])  # which other kinds may begin with
-    kind = None if is_label else file_kinds.kind_of(path)
-    if kind is not None and kind.name != text_file.COMPRESSED and file_kinds.cifar_kind(size) != "CIFAR-10":
-        what = (
+def _explain_unlike_cifar10(path: Path, size: int) -> str | None:
+    """What kind of file is given in place of CIFAR-10's, and the remedy; None if it may be cut off."""
+    is_label = file_kinds.read_first_bytes(path, 1) < bytes([CIFAR_CLASSES])  # which other kinds may begin with
+    kind = None if is_label else file_kinds.recognize_file(path)
+    if kind is not None and kind.name != text_file.COMPRESSED and file_kinds.recognize_cifar(size) != "CIFAR-10":
+        expected_file = (
             "the file in it of the archive cifar-10-binary.tar.gz" if "archive" in kind.name else "the binary version"
         )
-        return f"{kind.name}; give {what} (data_batch_1.bin)"
-    if file_kinds.cifar_kind(size) == "CIFAR-100":
+        return f"{kind.name}; give {expected_file} (data_batch_1.bin)"
+    if file_kinds.recognize_cifar(size) == "CIFAR-100":
         return "CIFAR-100's, with two labels a record (3,074 bytes); drop the first label of each record"
     return None
 
 
-def _no_label(path: Path, raw: NDArray[np.uint8]) -> str:
-    """What else a file may be that has another size than CIFAR-10's."""
-    kind = file_kinds.kind_of(path)
+def _suggest_other_file(path: Path, raw: NDArray[np.uint8]) -> str:
+    """Words about what else a file of a wrong size may be, for CIFAR-10's message."""
+    kind = file_kinds.recognize_file(path)
     if len(raw) and raw[0] >= CIFAR_CLASSES:
-        return f", or give another file: its first byte is no class, {file_kinds.begins(raw[:16].tobytes())}"
-    return f", unless {kind.sentence(of_images=True)}" if kind is not None and kind is not file_kinds.UNWRITTEN else ""
+        return (
+            f", or give another file: its first byte is no class, {file_kinds.describe_beginning(raw[:16].tobytes())}"
+        )
+    return (
+        f", unless {kind.to_sentence(of_images=True)}" if kind is not None and kind is not file_kinds.UNWRITTEN else ""
+    )
 
 
 @LAYOUTS.register("cifar10")
-def _cifar10(source: Source, codec: Codec) -> Iterator[Image]:
-    """CIFAR-10's binary version: a label byte, then 1,024 bytes each of red, green and blue.
+def _read_cifar10(source: Source, codec: Codec) -> Iterator[Image]:
+    """Yield the images of CIFAR-10's binary version: a label byte, then 1,024 bytes each of red, green, blue.
 
     Source of the format: cs.toronto.edu/~kriz/cifar.html.
     """
     record_bytes = 1 + 3 * CIFAR_SIDE**2
     for path in source.paths:
-        raw = text_file.content(path)
-        if unlike := _unlike_cifar10(path, len(raw)):
+        raw = text_file.read_content(path)
+        if unlike := _explain_unlike_cifar10(path, len(raw)):
             raise StudyError(f"{path}: is no binary file of CIFAR-10: it is {unlike}")
         if not len(raw) or len(raw) % record_bytes:
             raise StudyError(
                 f"{path}: record {len(raw) // record_bytes}: the file is cut off: {len(raw)} bytes are no multiple of "
-                f"{record_bytes}; restore it{_no_label(path, raw)}"
+                f"{record_bytes}; restore it{_suggest_other_file(path, raw)}"
             )
         for number, record in enumerate(raw.reshape(-1, record_bytes)):
             pixels = record[1:].reshape(3, CIFAR_SIDE, CIFAR_SIDE).transpose(1, 2, 0)

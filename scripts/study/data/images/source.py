@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from study.core.errors import StudyError
 from study.data.images import augmentation
 from study.data.images.formats import Format
-from study.data.order import Positions, change_words
+from study.data.order import Positions, draw_change_words
 from study.data.samples import Batch, Can, Changes, SampleSource
 
 REMEMBERED = 64  # batches, among which an image that cannot be decoded is looked for
@@ -86,7 +86,7 @@ class Images(SampleSource):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(side, side, channels)."""
+        """Shape of one image: (side, side, channels)."""
         return self.target.side, self.target.side, self.target.channels
 
     @property
@@ -100,14 +100,14 @@ class Images(SampleSource):
 
     @property
     def is_streamed(self) -> bool:
-        """Its samples are made while the model trains."""
+        """True: its samples are made while the model trains."""
         return True
 
     def __len__(self) -> int:
         return len(self.reader.images.index["label"]) if self.order is None else len(self.order)
 
     def load(self) -> None:
-        """Read the pixels of a format in memory; nothing for others."""
+        """Read the pixels of a format that holds pixels; does nothing for others."""
         if self.reader.images.has_pixels and not self.loaded:
             self.loaded.append(self.reader.images.pixels())
 
@@ -120,36 +120,36 @@ class Images(SampleSource):
         """The same images, read by another reader of their format."""
         return replace(self, reader=reader)
 
-    def cached(self) -> Images:
+    def keep_in_memory(self) -> Images:
         """The same images, each of which is read and decoded once; random changes are made anew."""
         return replace(self, caches=True)
 
-    def changing(self, seed: int, flip: bool) -> Images:
+    def change_at_random(self, seed: int, flip: bool) -> Images:
         """The same images, in training cut out and mirrored at random. seed: equal on all ranks of a run."""
         return replace(self, seed=seed, flip=flip)
 
-    def augmented(self, kind: str, light_from: int | None = None) -> Images:
+    def change_augmentation(self, kind: str, light_from: int | None = None) -> Images:
         """The same images with another augmentation in training."""
         return replace(self, augmentation=kind, light_from=light_from)
 
     @property
     def changes_whole(self) -> bool:
-        """Whether whole images change at random in training, at least at first."""
+        """True if whole images change at random in training, at least at first."""
         return self.augmentation in augmentation.OF_WHOLE_IMAGES
 
     def changes(self, chosen: Positions, epoch: int) -> Changes:
-        """See `study.data.images.augmentation`; they follow from seed, epoch and the positions in the file alone."""
+        """Random changes of images in an epoch; they follow from seed, epoch and positions in the file alone."""
         room = self.target.resize - self.target.side
         is_whole = self.changes_whole and (self.light_from is None or epoch < self.light_from)
         is_light = self.augmentation != augmentation.NONE and (room > 0 or self.flip or self.changes_whole)
         if self.seed is None or not (is_whole or is_light):
             return super().changes(chosen, epoch)
-        words = change_words(self.seed, epoch, len(self.reader.images.index["label"]))
+        words = draw_change_words(self.seed, epoch, len(self.reader.images.index["label"]))
         words = words[chosen if self.order is None else self.order[chosen]]
-        return augmentation.seeds(words) if is_whole else augmentation.drawn(words, room, self.flip)
+        return augmentation.make_seeds(words) if is_whole else augmentation.draw_light_changes(words, room, self.flip)
 
     def failure(self) -> StudyError | None:
-        """Of its reader."""
+        """The error of its reader, or None."""
         return self.reader.failure()
 
     def batch(self, chosen: Positions, changes: Changes | None = None) -> Batch:
@@ -166,14 +166,14 @@ class Images(SampleSource):
             first = (pixels.shape[1] - side) // 2
             squares = pixels[:, first : first + side, first : first + side]
         else:
-            squares = np.stack([_cut_out(*each, side) for each in zip(pixels, changes, strict=True)])
+            squares = np.stack([_cut_square(*each, side) for each in zip(pixels, changes, strict=True)])
         labels = self.reader.images.index["label"][positions]
         x = squares.astype(np.float32) / np.float32(127.5) - np.float32(1)
         return x, np.eye(self.target.classes, dtype=np.float32)[labels]
 
 
-def _cut_out(pixels: NDArray[np.uint8], change: NDArray[np.int64], side: int) -> NDArray[np.uint8]:
-    """A square of an image, mirrored or not; see `study.data.images.augmentation.drawn`."""
+def _cut_square(pixels: NDArray[np.uint8], change: NDArray[np.int64], side: int) -> NDArray[np.uint8]:
+    """A square cut out of an image, mirrored or not; see `study.data.images.augmentation.draw_light_changes`."""
     row, column, mirrored = change
     square = pixels[row : row + side, column : column + side]
     return square[:, ::-1] if mirrored == augmentation.MIRRORED else square

@@ -32,7 +32,7 @@ LEAST_BYTES = (0.02, 0.02, 0.02, 0.02, 0.03, 0.04, 0.15, 0.23)
 
 @dataclass(frozen=True)
 class Images:
-    """One file of synthetic images.
+    """The definition of one file of synthetic images.
 
     Args:
         number: of images; their classes are balanced.
@@ -63,11 +63,11 @@ class Images:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "block"
             for first in range(0, self.number, RECORDS_AT_ONCE):
-                with codec.record_writer(path) as write:
+                with codec.open_record_writer(path) as write:
                     for position in range(first, min(first + RECORDS_AT_ONCE, self.number)):
                         pixels = self._pixels(position, patterns[labels[position]], codec)
                         quality = quality or self._quality(pixels, codec)
-                        write(codec.example(codec.encode_jpeg(pixels, quality), int(labels[position]) + 1))
+                        write(codec.make_example(codec.encode_jpeg(pixels, quality), int(labels[position]) + 1))
                 yield path.read_bytes()
 
     def _patterns(self) -> np.ndarray:
@@ -77,7 +77,7 @@ class Images:
 
     def _pixels(self, position: int, pattern: np.ndarray, codec: Codec) -> Pixels:
         """The pattern, smooth at the size of the image, with the noise of this position."""
-        smooth = CONTRAST * codec.enlarged(pattern, self.height, self.width)
+        smooth = CONTRAST * codec.enlarge(pattern, self.height, self.width)
         drawn = np.random.default_rng([self.seed, self.split, position])
         noise = drawn.standard_normal(smooth.shape, dtype=np.float32) * np.float32(CONTRAST * self.noise)
         return np.clip(np.rint(128 + smooth + noise), 0, 255).astype(np.uint8)
@@ -95,15 +95,15 @@ class Images:
         return min(near, key=lambda each: abs(len(codec.encode_jpeg(pixels, each)) - (self.record_bytes or 0)))
 
 
-def reachable_bytes(height: int, width: int, channels: int, noise: float) -> tuple[int, int]:
-    """Sizes (bytes) of an encoded image that some JPEG quality gives with certainty: the smallest and the largest."""
+def compute_reachable_bytes(height: int, width: int, channels: int, noise: float) -> tuple[int, int]:
+    """(smallest, largest) size in bytes of an encoded image that some JPEG quality surely gives."""
     samples = height * width if channels == 1 else height * width * 3 / 2
     least, most = (float(np.interp(noise, NOISES, per_sample)) for per_sample in (LEAST_BYTES, MOST_BYTES))
     return math.ceil(HEADER_BYTES + least * samples), math.floor(most * samples)
 
 
-def of_dataset(definition: dict[str, Any], model: dict[str, Any], split: str, place: str) -> Images:
-    """The images of one file of a ``synthetic_images`` dataset.
+def describe_images(definition: dict[str, Any], model: dict[str, Any], split: str, place: str) -> Images:
+    """The definition of the images of one file of a ``synthetic_images`` dataset.
 
     Args:
         definition: the study's dataset.

@@ -1,4 +1,4 @@
-"""What every way of sharing has in common."""
+"""The base classes of the ways of sharing, and their registry."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from study.ensembles.buffer import Buffer, Queue
 from study.ensembles.content import Content, Form
 from study.ensembles.order import Block, Order
 
-Shared = list[tuple[Block, Content]]
+SharedBlocks = list[tuple[Block, Content]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank stands in its ensemble, and what is shared.
+    """A rank's place in its ensemble, and what is shared.
 
     Args:
         communicator: of the ranks that share, one of each member.
@@ -40,7 +40,7 @@ class Place:
 
     @property
     def rank(self) -> int:
-        """Of this process, which is also the number of its member."""
+        """Rank of this process, which is also the number of its member."""
         return self.communicator.rank
 
 
@@ -54,31 +54,32 @@ class Way(ABC):
         self.place = place
         self.received_bytes = 0  # payload from other ranks
         self.samples_preprocessed = 0  # by this rank, beside the blocks that it makes as a reader
-        self.buffer = self._buffer()
+        self.buffer = self._make_buffer()
 
     @staticmethod
-    def process_sets(ranks: int, readers: int) -> list[Members]:
-        """The process sets that it needs, of one rank or more; see `study.communication.collectives`. None here."""
+    def list_process_sets(ranks: int, readers: int) -> list[Members]:
+        """List the process sets that the way needs, see `study.communication.collectives`; by default none."""
         return []
 
     @property
     @abstractmethod
     def readers(self) -> int:
-        """The number of ranks among which the blocks of a round are divided."""
+        """Number of ranks among which the blocks of a round are divided."""
 
     @property
     @abstractmethod
     def reader(self) -> int | None:
-        """The number of this rank among them; None if it preprocesses nothing."""
+        """Number of this rank among the readers; None if it preprocesses nothing."""
 
     @abstractmethod
-    def share(self, blocks: list[Block], own: Content | None) -> Shared:
-        """The blocks of a round that this rank must put into its buffer.
+    def share(self, blocks: list[Block], own: Content | None) -> SharedBlocks:
+        """Share the blocks of a round; returns those that this rank must put into its buffer.
 
         blocks: of the round. own: the block that this rank has made; None if the round has none of it.
         """
 
-    def _buffer(self) -> Buffer:
+    def _make_buffer(self) -> Buffer:
+        """Make the buffer of the member's blocks."""
         return Queue(self.place.capacity)
 
 
@@ -87,19 +88,20 @@ class ByMessages(Way):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        place.form.check(place.order.block_samples * self.readers)
+        place.form.require_sendable(place.order.block_samples * self.readers)
 
     @property
     def readers(self) -> int:
-        """The first p ranks."""
+        """Number of preprocessing ranks, p: the first p ranks read."""
         return self.place.preprocessing_ranks
 
     @property
     def reader(self) -> int | None:
-        """The rank's number, if it is one of them."""
+        """Number of this rank, if it is one of the first p."""
         return self.place.rank if self.place.rank < self.readers else None
 
-    def _bytes(self, block: Block) -> int:
+    def _count_bytes(self, block: Block) -> int:
+        """Count the bytes of a block."""
         return block.samples * self.place.form.sample_bytes
 
 

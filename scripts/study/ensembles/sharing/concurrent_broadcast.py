@@ -13,9 +13,9 @@ class ConcurrentBroadcast(MultiBroadcast):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._broadcast_at_once: Broadcast = place.communicator.concurrent_broadcasts()
+        self._broadcast_at_once: Broadcast = place.communicator.build_concurrent_broadcast()
 
     def _broadcast(self, contents: dict[int, np.ndarray]) -> list[np.ndarray]:
-        """First the ranks wait for one another's blocks through Horovod: to wait in MPI would keep a core busy."""
+        """Broadcast all arrays at once by MPI, after meeting through Horovod: to wait in MPI would keep a core busy."""
         self.place.communicator.gather_bytes(np.zeros(1, np.uint8))
         return self._broadcast_at_once(contents)

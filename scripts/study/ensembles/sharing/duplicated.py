@@ -2,7 +2,7 @@
 
 from study.ensembles.content import Content
 from study.ensembles.order import Block
-from study.ensembles.sharing.base import WAYS, Shared, Way
+from study.ensembles.sharing.base import WAYS, SharedBlocks, Way
 
 
 @WAYS.register("duplicated")
@@ -12,6 +12,6 @@ class Duplicated(Way):
     readers, reader = 1, 0
     has_others = False
 
-    def share(self, blocks: list[Block], own: Content | None) -> Shared:
-        """The rank's own block."""
+    def share(self, blocks: list[Block], own: Content | None) -> SharedBlocks:
+        """Return the rank's own block: nothing is sent."""
         return [(block, own) for block in blocks if own is not None]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from study.backends.tensorflow.data_service import DataService
 from study.core.errors import StudyError
-from study.ensembles.content import Content, bytes_of
+from study.ensembles.content import Content, count_bytes
 from study.ensembles.order import Block
-from study.ensembles.sharing.base import WAYS, Place, Shared, Way
+from study.ensembles.sharing.base import WAYS, Place, SharedBlocks, Way
 
 
 @WAYS.register("tf_data_service")
@@ -28,10 +28,11 @@ class TfDataService(Way):
         self._service = DataService(place.communicator, place.samples, place.order, form, self._count)
 
     def _count(self, samples: int) -> None:
+        """Count samples that the worker has preprocessed."""
         self.samples_preprocessed += samples
 
-    def share(self, blocks: list[Block], own: Content | None) -> Shared:
-        """The next block that the worker has for this member."""
+    def share(self, blocks: list[Block], own: Content | None) -> SharedBlocks:
+        """Return the next block that the worker has for this member."""
         content = self._service.next_block()
-        self.received_bytes += bytes_of(content) if self.place.rank else 0
+        self.received_bytes += count_bytes(content) if self.place.rank else 0
         return [(block, content) for block in blocks]

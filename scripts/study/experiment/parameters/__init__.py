@@ -13,6 +13,6 @@ from study.experiment.parameters import (  # noqa: F401
 )  # fmt: skip
 
 # isort: on
-from study.experiment.parameters.registry import PARAMETERS, is_observed, observing
+from study.experiment.parameters.registry import PARAMETERS, is_observed, list_observing_keys
 
-__all__ = ["PARAMETERS", "is_observed", "observing"]
+__all__ = ["PARAMETERS", "is_observed", "list_observing_keys"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Name, Parameter
-from study.experiment.parameters.registry import declare, idle_alone
+from study.experiment.parameters.registry import declare, explain_idle_communication
 from study.machines import host_capabilities, launchers, probe
 from study.machines.run_layout import DDP, HOROVOD, INTERFACE
 from study.workloads import command
@@ -31,37 +31,41 @@ MPI_MODULES = ("basic", "tuned", "sm", "han")
 MPI_ALGORITHMS = ("basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner")
 
 
-def _is_ours(run: PlannedRun) -> bool:
-    """Whether the ranks are started with these variables by a library that obeys them."""
+def _has_obeying_library(run: PlannedRun) -> bool:
+    """Whether a run's ranks communicate by a library that obeys these variables."""
     return run.kind == command.KIND or run["strategy"] in (HOROVOD, DDP)
 
 
-def _of_nccl(name: str, off: Any) -> dict[str, Any]:
-    """The refusals of a key of NCCL's. off: its value that sets nothing."""
+def _build_nccl_refusals(name: str, off: Any) -> dict[str, Any]:
+    """The arguments ``refuse``, ``refuse_on`` and ``idle`` of a key of NCCL's. off: its value that sets nothing."""
 
     def refuse(run: PlannedRun) -> str | None:
-        if run[name] == off or _is_ours(run):
+        """The reason why a run cannot have its value of the key, or None."""
+        if run[name] == off or _has_obeying_library(run):
             return None
         return f"it was not tried with strategy: {run['strategy']}; use horovod or ddp"
 
     def refuse_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+        """The reason why a run cannot have its value of the key on a machine, or None."""
         if run[name] == off or machine["gpus_per_rank"]:
             return None
         return "it is NCCL's, and the machine's ranks have no GPUs: they communicate over Gloo or MPI"
 
-    return {"refuse": refuse, "refuse_on": refuse_on, "idle": idle_alone}
+    return {"refuse": refuse, "refuse_on": refuse_on, "idle": explain_idle_communication}
 
 
-def _interface(run: PlannedRun) -> str | None:
+def _refuse_interface(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``communication_interface``, or None."""
     name = run["communication_interface"]
     if name == DEFAULT:
         return None
     if not INTERFACE.fullmatch(name):
         return f"{name!r} is no name of a network interface; give one of `ip link`"
-    return None if _is_ours(run) else f"strategy: {run['strategy']} takes none; use horovod or ddp"
+    return None if _has_obeying_library(run) else f"strategy: {run['strategy']} takes none; use horovod or ddp"
 
 
-def _interface_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_interface_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``communication_interface`` on a machine, or None."""
     name = run["communication_interface"]
     if name == DEFAULT:
         return None
@@ -69,16 +73,17 @@ def _interface_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
         return "the machine's file names the interface of each host (interface); give two machine files"
     if run.kind != command.KIND and run["strategy"] == HOROVOD and not machine["gpus_per_rank"]:
         return "Horovod's Gloo and MPI take theirs from the launcher; use strategy: ddp"
-    return _missing_here(name) if _is_here(machine) else None
+    return _refuse_missing_interface(name) if _is_this_host(machine) else None
 
 
-def _library(run: PlannedRun) -> str | None:
+def _refuse_library(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``allreduce_library``, or None."""
     if run["allreduce_library"] == DEFAULT or run["strategy"] == HOROVOD:
         return None
     return f"strategy: {run['strategy']} has one library; use strategy: horovod"
 
 
-def _library_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_library_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     """machine: as `launchers.with_library` has it."""
     library, launcher = run["allreduce_library"], machine["launcher"]
     if library == DEFAULT:
@@ -94,8 +99,11 @@ def _library_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     return None if launchers.is_installed(launcher) else f"{launcher} is not on PATH here"
 
 
-def _mpi(name: str) -> Callable[[PlannedRun], str | None]:
+def _build_mpi_refusal(name: str) -> Callable[[PlannedRun], str | None]:
+    """A function that refuses a key of Open MPI's in runs that use another library."""
+
     def refuse(run: PlannedRun) -> str | None:
+        """The reason why a run cannot have its value of the key, or None."""
         if run[name] == DEFAULT or run.kind == command.KIND or run["strategy"] == HOROVOD:
             return None
         return f"strategy: {run['strategy']} does not use MPI; use horovod"
@@ -103,27 +111,31 @@ def _mpi(name: str) -> Callable[[PlannedRun], str | None]:
     return refuse
 
 
-def _mpi_on(name: str) -> Callable[[PlannedRun, Mapping[str, Any]], str | None]:
+def _build_mpi_refusal_on(name: str) -> Callable[[PlannedRun, Mapping[str, Any]], str | None]:
+    """A function that refuses a key of Open MPI's on machines whose launcher is another."""
+
     def refuse_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+        """The reason why a run cannot have its value of the key on a machine, or None."""
         if run[name] == DEFAULT:
             return None
         if not isinstance(launchers.get_launcher(dict(machine)), launchers.Mpirun):
-            also = "" if run.kind == command.KIND else " or, for launcher: horovodrun, allreduce_library: mpi"
-            return f"it is Open MPI's, and launcher: {machine['launcher']} is not; use launcher: mpirun{also}"
+            remedy = "" if run.kind == command.KIND else " or, for launcher: horovodrun, allreduce_library: mpi"
+            return f"it is Open MPI's, and launcher: {machine['launcher']} is not; use launcher: mpirun{remedy}"
         if machine["gpus_per_rank"] and run.kind != command.KIND:
             return "the ranks have GPUs, between which Horovod reduces by NCCL"
-        return _module_on(run, machine)
+        return _refuse_module_on(run, machine)
 
     return refuse_on
 
 
-def _module_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_module_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why Open MPI on a machine cannot use the run's module, or None."""
     module, nodes = run["mpi_collectives"], launchers.count_nodes(run.gpus, dict(machine))
     if module == "han" and nodes == 1:
         return "han reduces within nodes, then between them; with all ranks on one node it does not take part"
     if module == "sm" and nodes > 1:
         return f"sm reduces through the memory of one node; with ranks on {nodes} nodes it does not take part"
-    if not _is_here(machine):
+    if not _is_this_host(machine):
         return None
     if why := host_capabilities.explain_missing_mpi():
         return why
@@ -131,20 +143,23 @@ def _module_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     return None if host_capabilities.has_module(needed) else f"this host's Open MPI has no module {needed}"
 
 
-def _algorithm(run: PlannedRun) -> str | None:
+def _refuse_algorithm(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``mpi_allreduce_algorithm``, or None."""
     if run["mpi_allreduce_algorithm"] != DEFAULT and run["mpi_collectives"] not in (DEFAULT, "tuned"):
         return f"it is the module tuned's; mpi_collectives: {run['mpi_collectives']} has its own"
-    return _mpi("mpi_allreduce_algorithm")(run)
+    return _build_mpi_refusal("mpi_allreduce_algorithm")(run)
 
 
-def _is_here(machine: Mapping[str, Any]) -> bool:
+def _is_this_host(machine: Mapping[str, Any]) -> bool:
+    """Whether a machine's ranks run on the host of the plan, so that its libraries and interfaces can be checked."""
     return "scheduler" not in machine and launchers.get_launcher(dict(machine)).on_own_hosts
 
 
-def _missing_here(name: str) -> str | None:
-    known = [interface for interface, _ in probe.list_interfaces()]
-    has = ", ".join(known)
-    return None if name in known else f"this host has no interface {name} with an IPv4 address; it has {has}"
+def _refuse_missing_interface(name: str) -> str | None:
+    """The reason why this host has no such interface, or None if it has."""
+    interfaces = [interface for interface, _ in probe.list_interfaces()]
+    has = ", ".join(interfaces)
+    return None if name in interfaces else f"this host has no interface {name} with an IPv4 address; it has {has}"
 
 
 declare(
@@ -156,7 +171,7 @@ declare(
         default=DEFAULT,
         default_in_papers=True,
         label="NCCL algorithm",
-        **_of_nccl("nccl_algorithm", DEFAULT),
+        **_build_nccl_refusals("nccl_algorithm", DEFAULT),
     )
 )
 
@@ -168,7 +183,7 @@ declare(
         default=DEFAULT,
         default_in_papers=True,
         label="NCCL protocol",
-        **_of_nccl("nccl_protocol", DEFAULT),
+        **_build_nccl_refusals("nccl_protocol", DEFAULT),
     )
 )
 
@@ -182,7 +197,7 @@ declare(
         unit="channels",
         default_in_papers=True,
         label="least NCCL channels",
-        **_of_nccl("nccl_min_channels", 0),
+        **_build_nccl_refusals("nccl_min_channels", 0),
     )
 )
 
@@ -194,9 +209,9 @@ declare(
         "on GPUs, and of commands. `default`: the library's own choice, or the machine file's.",
         default=DEFAULT,
         default_in_papers=True,
-        refuse=_interface,
-        refuse_on=_interface_on,
-        idle=idle_alone,
+        refuse=_refuse_interface,
+        refuse_on=_refuse_interface_on,
+        idle=explain_idle_communication,
     )
 )
 
@@ -208,9 +223,9 @@ declare(
         "on a machine with one of both launchers. `default`: that of the machine's launcher.",
         default=DEFAULT,
         default_in_papers=True,
-        refuse=_library,
-        refuse_on=_library_on,
-        idle=idle_alone,
+        refuse=_refuse_library,
+        refuse_on=_refuse_library_on,
+        idle=explain_idle_communication,
     )
 )
 
@@ -223,9 +238,9 @@ declare(
         default=DEFAULT,
         default_in_papers=True,
         label="MPI collectives",
-        refuse=_mpi("mpi_collectives"),
-        refuse_on=_mpi_on("mpi_collectives"),
-        idle=idle_alone,
+        refuse=_build_mpi_refusal("mpi_collectives"),
+        refuse_on=_build_mpi_refusal_on("mpi_collectives"),
+        idle=explain_idle_communication,
     )
 )
 
@@ -238,8 +253,8 @@ declare(
         default=DEFAULT,
         default_in_papers=True,
         label="MPI allreduce algorithm",
-        refuse=_algorithm,
-        refuse_on=_mpi_on("mpi_allreduce_algorithm"),
-        idle=idle_alone,
+        refuse=_refuse_algorithm,
+        refuse_on=_build_mpi_refusal_on("mpi_allreduce_algorithm"),
+        idle=explain_idle_communication,
     )
 )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Flag, Parameter
-from study.experiment.parameters.registry import declare, idle_untrained
+from study.experiment.parameters.registry import declare, explain_idle_training
 from study.machines.run_layout import DDP
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 
-def _torch_compile(run: PlannedRun) -> str | None:
+def _refuse_torch_compile(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``torch_compile``, or None."""
     if not run["torch_compile"]:
         return None
     if run["framework"] != "pytorch":
@@ -35,7 +36,7 @@ declare(
         default=False,
         default_in_papers=True,
         label="torch.compile",
-        refuse=_torch_compile,
-        idle=idle_untrained,
+        refuse=_refuse_torch_compile,
+        idle=explain_idle_training,
     )
 )

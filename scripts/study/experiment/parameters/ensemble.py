@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study import workloads
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
-from study.core.wording import counted
-from study.experiment.ensemble import OF_SAMPLES, UNNAMED, Member, is_ensemble, members_of
-from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter
-from study.experiment.parameters.registry import PARAMETERS, declare
+from study.core.wording import format_count
+from study.experiment.ensemble import OF_SAMPLES, UNNAMED, Member, is_ensemble, list_members
+from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter, Refusal
+from study.experiment.parameters.registry import declare, is_at_default
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -41,14 +41,15 @@ NOT_WITH_ENSEMBLES = {
 }
 
 
-def _ensemble(run: PlannedRun) -> str | None:
+def _refuse_ensemble(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``ensemble``, or None."""
     if not is_ensemble(run.parameters):
         return None
     for name, why in NOT_WITH_ENSEMBLES.items():
-        if run[name] != PARAMETERS[name].default:
+        if not is_at_default(run, name):
             return f"an ensemble cannot be combined with {name}: {why}; give two grids"
     if run.gpus != run["ensemble"]:
-        members = counted(run["ensemble"], "member")
+        members = format_count(run["ensemble"], "member")
         return f"{members} of 1 rank need gpus: {run['ensemble']}, but gpus is {run.gpus}; leave gpus out"
     if run["measure"] != "train" or run["compute"] != "measured":
         if run["step_delay_ms"]:
@@ -63,46 +64,49 @@ def _ensemble(run: PlannedRun) -> str | None:
     return None
 
 
-def _members(run: PlannedRun) -> str | None:
+def _refuse_members(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``members``, or None."""
     if run["members"] == UNNAMED:
         return None
-    found = members_of(run.parameters)
-    if len(found) != run["ensemble"]:
-        return f"the list has {len(found)} members, but ensemble is {run['ensemble']}"
+    members = list_members(run.parameters)
+    if len(members) != run["ensemble"]:
+        return f"the list has {len(members)} members, but ensemble is {run['ensemble']}"
     samples = run.samples_per_rank
-    for each in found:
-        if each.simulated_samples_per_s and run["compute"] != "simulated":
-            return f"member {each.number}: simulated_samples_per_s needs compute: simulated"
-        fixed = [name for name in OF_SAMPLES if name in each.model]
+    for member in members:
+        if member.simulated_samples_per_s and run["compute"] != "simulated":
+            return f"member {member.number}: simulated_samples_per_s needs compute: simulated"
+        fixed = [name for name in OF_SAMPLES if name in member.model]
         if fixed:
             key = f"model.{fixed[0]}"
-            return f"member {each.number}: {key} decides what a sample is, and members share samples; leave it out"
-        if each.batch_size and run["measure"] != "train":
-            return f"member {each.number}: batch_size: a throughput is measured with equal batches; leave it out"
-        if each.batch_size and samples is not None and each.batch_size > samples:
-            return f"member {each.number}: batch_size: {each.batch_size} is larger than the {samples} samples of a rank"
-        if reason := _model(run, each):
-            return f"member {each.number}: {reason}"
+            return f"member {member.number}: {key} decides what a sample is, and members share samples; leave it out"
+        if member.batch_size and run["measure"] != "train":
+            return f"member {member.number}: batch_size: a throughput is measured with equal batches; leave it out"
+        if member.batch_size and samples is not None and member.batch_size > samples:
+            size = f"{member.batch_size} is larger than the {samples} samples of a rank"
+            return f"member {member.number}: batch_size: {size}"
+        if reason := _refuse_model(run, member):
+            return f"member {member.number}: {reason}"
     return None
 
 
-def _model(run: PlannedRun, member: Member) -> str | None:
-    """Why a member's model cannot be changed like this, by the schema of its benchmark's ``model``."""
+def _refuse_model(run: PlannedRun, member: Member) -> str | None:
+    """The reason why a member's model cannot be changed like this, by the schema of its benchmark's ``model``."""
     if not member.model:
         return None
     name, changed, spec = run.dataset.benchmark, member.model, run.spec
-    benchmark = workloads.get(name, spec)
+    benchmark = workloads.load_workload(name, spec)
     unknown = [key for key in changed if key not in spec["model"]]
     if unknown:
         return f"model.{unknown[0]} is no key of {name}'s model"
     try:
-        checked.check({**spec["model"], **changed}, benchmark.model_schema, "model")
+        validation.validate({**spec["model"], **changed}, benchmark.model_schema, "model")
     except StudyError as error:
         return str(error)
     return None
 
 
-def _input_sharing(run: PlannedRun) -> str | None:
+def _refuse_input_sharing(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``input_sharing``, or None."""
     if run["input_sharing"] == "tf_data_service" and run["checkpoint_epochs"]:
         return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
@@ -110,7 +114,8 @@ def _input_sharing(run: PlannedRun) -> str | None:
     return None
 
 
-def _input_sharing_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_input_sharing_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``input_sharing`` on a machine, or None."""
     if run["input_sharing"] == "concurrent_broadcast" and machine["launcher"] == "horovodrun":
         return (
             "concurrent_broadcast: horovodrun starts ranks without MPI; use a machine with another launcher, such as "
@@ -119,7 +124,8 @@ def _input_sharing_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None
     return None
 
 
-def _preprocessing_ranks(run: PlannedRun) -> str | None:
+def _refuse_preprocessing_ranks(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``preprocessing_ranks``, or None."""
     ranks, members, sharing = run["preprocessing_ranks"], run["ensemble"], run["input_sharing"]
     if sharing in WITHOUT_READERS:
         if ranks not in (0, members):
@@ -134,29 +140,21 @@ def _preprocessing_ranks(run: PlannedRun) -> str | None:
     return None
 
 
-def _only_shared(name: str) -> str:
-    return f"needs an ensemble: give ensemble, or leave {name} out"
+def _build_ensemble_refusal(name: str) -> Refusal:
+    """A function that refuses another value than the default of a key that only ensembles have."""
+    reason = f"needs an ensemble: give ensemble, or leave {name} out"
+    return lambda run: None if is_at_default(run, name) or is_ensemble(run.parameters) else reason
 
 
-def _share_block_samples(run: PlannedRun) -> str | None:
-    if run["share_block_samples"] and not is_ensemble(run.parameters):
-        return _only_shared("share_block_samples")
-    return None
-
-
-def _prefetch_blocks(run: PlannedRun) -> str | None:
-    if run["prefetch_blocks"] != PARAMETERS["prefetch_blocks"].default and not is_ensemble(run.parameters):
-        return _only_shared("prefetch_blocks")
-    return None
-
-
-def _measure(run: PlannedRun) -> str | None:
+def _refuse_measure(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``measure``, or None."""
     if run["measure"] == "compute_throughput" and run["compute"] == "simulated":
         return "compute_throughput: the rate of a simulated accelerator is given, not measured; use compute: measured"
     return None
 
 
-def _simulated_samples_per_s(run: PlannedRun) -> str | None:
+def _refuse_simulated_rate(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``simulated_samples_per_s``, or None."""
     is_simulated, rate = run["compute"] == "simulated", run["simulated_samples_per_s"]
     if is_simulated and run["measure"] == "train" and rate == 0:
         return "compute: simulated needs the rate of the accelerator: give a value above 0"
@@ -165,7 +163,8 @@ def _simulated_samples_per_s(run: PlannedRun) -> str | None:
     return None
 
 
-def _untrained(run: PlannedRun) -> str | None:
+def _explain_idle_compute(run: PlannedRun) -> str | None:
+    """Why keys of the computation have no effect in a run, or None."""
     is_input_only = run["measure"] == "peak_throughput"
     return "with measure: peak_throughput nothing computes" if is_input_only else None
 
@@ -180,7 +179,7 @@ declare(
         default=1,
         unit="members",
         label="members",
-        refuse=_ensemble,
+        refuse=_refuse_ensemble,
     )
 )
 
@@ -193,7 +192,7 @@ declare(
         "differ in their seeds only.",
         default=UNNAMED,
         label="list of members",
-        refuse=_members,
+        refuse=_refuse_members,
     )
 )
 
@@ -220,8 +219,8 @@ declare(
         "that are too slow skip samples. concurrent_broadcast: as multi_broadcast, with the broadcasts at the same "
         "time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
         default="duplicated",
-        refuse=_input_sharing,
-        refuse_on=_input_sharing_on,
+        refuse=_refuse_input_sharing,
+        refuse_on=_refuse_input_sharing_on,
     )
 )
 
@@ -233,7 +232,7 @@ declare(
         "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
         default=0,
         unit="ranks",
-        refuse=_preprocessing_ranks,
+        refuse=_refuse_preprocessing_ranks,
     )
 )
 
@@ -245,7 +244,7 @@ declare(
         default=0,
         unit="samples",
         label="samples per block",
-        refuse=_share_block_samples,
+        refuse=_build_ensemble_refusal("share_block_samples"),
     )
 )
 
@@ -258,7 +257,7 @@ declare(
         default=4,
         unit="blocks",
         label="blocks ready",
-        refuse=_prefetch_blocks,
+        refuse=_build_ensemble_refusal("prefetch_blocks"),
     )
 )
 
@@ -280,7 +279,7 @@ declare(
         "train. compute_throughput: the rate of training on samples that are ready. Runs with one of the last two "
         "give no other timings.",
         default="train",
-        refuse=_measure,
+        refuse=_refuse_measure,
         observes=True,
     )
 )
@@ -293,7 +292,7 @@ declare(
         "nothing is trained; such a run gives rates and times of the input only.",
         default="measured",
         observes=True,
-        idle=_untrained,
+        idle=_explain_idle_compute,
     )
 )
 
@@ -305,7 +304,7 @@ declare(
         default=0.0,
         unit="samples/s",
         label="simulated rate (samples/s)",
-        refuse=_simulated_samples_per_s,
-        idle=_untrained,
+        refuse=_refuse_simulated_rate,
+        idle=_explain_idle_compute,
     )
 )

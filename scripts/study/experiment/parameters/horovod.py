@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import at_default, declare, idle_alone
+from study.experiment.parameters.registry import declare, explain_idle_communication, is_at_default
 from study.machines import launchers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 
-def _cache(run: PlannedRun) -> str | None:
-    if run["trace"] and not at_default(run, "cache_capacity"):
+def _refuse_cache_capacity(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``cache_capacity``, or None."""
+    if run["trace"] and not is_at_default(run, "cache_capacity"):
         return "a traced run disables the response cache to show each negotiation; give two grids"
     return None
 
 
-def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """Horovod has hierarchical allreduce with NCCL only: NCCL within a node, MPI between nodes."""
+def _refuse_hierarchical_allreduce_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """Why hierarchical allreduce cannot run on a machine: NCCL reduces within a node, MPI between nodes."""
     if not run["hierarchical_allreduce"]:
         return None
     if machine["launcher"] == "horovodrun":
@@ -30,18 +31,19 @@ def _hierarchical(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     if machine["gpus_per_rank"] == 0:
         return "it needs NCCL within a node, and the machine's ranks have no GPUs"
     if launchers.count_nodes(run.gpus, dict(machine)) == 1:
-        ranks = counted(run.gpus, "rank")
+        ranks = format_count(run.gpus, "rank")
         return f"with {ranks} on one node, there is nothing between nodes; give more ranks, or use false"
     return None
 
 
-def _autotune(run: PlannedRun) -> str | None:
+def _refuse_autotune(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``autotune``, or None."""
     if not run["autotune"]:
         return None
     if run.gpus == 1:
         return "one rank has no communication to tune; give gpus of 2 or more"
     for name in ("fusion_threshold_mb", "cycle_time_ms"):
-        if not at_default(run, name):
+        if not is_at_default(run, name):
             return f"autotuning chooses {name} itself; leave {name} out, or use false"
     steps, needed = run.steps, autotuning.STEPS * run["backward_passes_per_step"]
     if steps is not None and steps < needed:
@@ -49,19 +51,21 @@ def _autotune(run: PlannedRun) -> str | None:
     return None
 
 
-def _passes(run: PlannedRun) -> str | None:
+def _refuse_backward_passes(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``backward_passes_per_step``, or None."""
     if run["backward_passes_per_step"] == 1:
         return None
     if run["emulated_ranks"] > 1:
         return "an emulated run averages the gradients itself; use 1"
     if run.steps is not None and run["backward_passes_per_step"] > run.steps:
-        return f"it is more than the {counted(run.steps, 'step')} of the run: the weights would never change"
+        return f"it is more than the {format_count(run.steps, 'step')} of the run: the weights would never change"
     if run["checkpoint_epochs"]:
         return "checkpoints lack gradients that are not applied yet; use checkpoint_epochs: 0"
     return None
 
 
-def _compression(run: PlannedRun) -> str | None:
+def _refuse_compression(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``gradient_compression``, or None."""
     if run["gradient_compression"] != "none" and run["emulated_ranks"] > 1:
         return "an emulated run sends no gradients; use none"
     return None
@@ -76,7 +80,7 @@ declare(
         default=128,
         unit="MiB",
         label="fusion threshold (MiB)",
-        idle=idle_alone,
+        idle=explain_idle_communication,
     )
 )
 
@@ -89,7 +93,7 @@ declare(
         default=1.0,
         unit="ms",
         label="cycle time (ms)",
-        idle=idle_alone,
+        idle=explain_idle_communication,
     )
 )
 
@@ -102,8 +106,8 @@ declare(
         default=1024,
         unit="tensors",
         label="response cache (tensors)",
-        refuse=_cache,
-        idle=idle_alone,
+        refuse=_refuse_cache_capacity,
+        idle=explain_idle_communication,
     )
 )
 
@@ -114,7 +118,7 @@ declare(
         "Whether Horovod reduces within each node first, then between nodes. Needs NCCL and several nodes.",
         default=False,
         default_in_papers=True,
-        refuse_on=_hierarchical,
+        refuse_on=_refuse_hierarchical_allreduce_on,
     )
 )
 
@@ -128,7 +132,7 @@ declare(
         "best pair.",
         default=False,
         default_in_papers=True,
-        refuse=_autotune,
+        refuse=_refuse_autotune,
     )
 )
 
@@ -139,8 +143,8 @@ declare(
         "Whether gradients are sent in 16 bits. They are then also summed in 16 bits.",
         default="none",
         default_in_papers=True,
-        refuse=_compression,
-        idle=idle_alone,
+        refuse=_refuse_compression,
+        idle=explain_idle_communication,
     )
 )
 
@@ -153,6 +157,6 @@ declare(
         default=1,
         unit="batches",
         default_in_papers=True,
-        refuse=_passes,
+        refuse=_refuse_backward_passes,
     )
 )

@@ -9,7 +9,7 @@ from study.data.images.formats import FORMATS
 from study.data.loaders import TRAINING_LOADERS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter, Refusal
-from study.experiment.parameters.registry import at_default, declare
+from study.experiment.parameters.registry import declare, is_at_default
 from study.workloads import command
 
 if TYPE_CHECKING:
@@ -21,27 +21,30 @@ NO_LOADER = "none"  # of a command, which loads its own data
 BROADCASTS = ("node_broadcast", "job_broadcast")
 
 
-def _loader(run: PlannedRun) -> str | None:
-    of_images, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
+def _refuse_loader(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``loader``, or None."""
+    is_image_loader, name = run["loader"] in IMAGE_LOADERS, run.dataset.benchmark
     if (run["loader"] == NO_LOADER) != (run.kind == command.KIND):
-        of_command = f"{name} loads its own data; leave it out"
-        return of_command if run.kind == command.KIND else f"{run['loader']}: is for commands, {name} is none"
+        reason = f"{name} loads its own data; leave it out"
+        return reason if run.kind == command.KIND else f"{run['loader']}: is for commands, {name} is none"
     if run.kind == command.KIND:
         return None
-    if of_images != (run.kind == "images"):
+    if is_image_loader != (run.kind == "images"):
         fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
-        return f"{run['loader']}: {name} trains on {run.kind}; use {_or(list(fitting))}"
-    too_wide = run.dataset.too_wide(run["loader"])
+        return f"{run['loader']}: {name} trains on {run.kind}; use {_join_with_or(list(fitting))}"
+    too_wide = run.dataset.explain_too_wide(run["loader"])
     return f"{run['loader']}: {too_wide}" if too_wide else None
 
 
-def _staging(run: PlannedRun) -> str | None:
+def _refuse_staging(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``staging``, or None."""
     if run["staging"] in BROADCASTS and run.kind == "images":
         return "images are read while the model trains, so there is no matrix to broadcast; use none or local_copy"
     return None
 
 
-def _storage(run: PlannedRun) -> str | None:
+def _refuse_storage(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``storage``, or None."""
     if run["storage"] != "none" and run.dataset.definition["source"] == "path":
         return (
             f"dataset '{run.dataset.key}' is your own files, which are read from where they are; use none, or staging: "
@@ -50,7 +53,8 @@ def _storage(run: PlannedRun) -> str | None:
     return None
 
 
-def _input_pipeline(run: PlannedRun) -> str | None:
+def _refuse_input_pipeline(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``input_pipeline``, or None."""
     if run["input_pipeline"] == "keras_arrays" and run.kind == "images":
         return "images are decoded one batch at a time, so there is no array to hand to Keras; use tf_data"
     if run["input_pipeline"] == "keras_arrays" and Can.IN_MEMORY not in run.source_can:
@@ -61,20 +65,22 @@ def _input_pipeline(run: PlannedRun) -> str | None:
     return None
 
 
-def _of_tf_data(name: str) -> Refusal:
-    """The refusal of a key of tf.data's pipeline."""
+def _build_tf_data_refusal(name: str) -> Refusal:
+    """A function that refuses another value than the default of a key of tf.data's pipeline."""
 
     def refuse(run: PlannedRun) -> str | None:
-        if run["emulated_ranks"] > 1 and name != "shuffle_buffer_samples" and not at_default(run, name):
+        """The reason why a run cannot have its value of the key, or None."""
+        if run["emulated_ranks"] > 1 and name != "shuffle_buffer_samples" and not is_at_default(run, name):
             return "an emulated rank's batches are made within its step; use emulated_ranks: 1"
-        if run["input_pipeline"] == "keras_arrays" and not at_default(run, name):
+        if run["input_pipeline"] == "keras_arrays" and not is_at_default(run, name):
             return "Keras makes the batches with input_pipeline: keras_arrays; use tf_data"
         return None
 
     return refuse
 
 
-def _cache_samples(run: PlannedRun) -> str | None:
+def _refuse_cache_samples(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``cache_samples``, or None."""
     if not run["cache_samples"]:
         return None
     if run["emulated_ranks"] > 1:
@@ -86,14 +92,16 @@ def _cache_samples(run: PlannedRun) -> str | None:
     return None
 
 
-def _shuffle_buffer(run: PlannedRun) -> str | None:
+def _refuse_shuffle_buffer(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``shuffle_buffer_samples``, or None."""
     if run["shuffle_buffer_samples"] and not run.spec["shuffle"]:
         return f"{run.dataset.benchmark}'s samples are not shuffled; use 0"
-    return _of_tf_data("shuffle_buffer_samples")(run)
+    return _build_tf_data_refusal("shuffle_buffer_samples")(run)
 
 
-def _augmentation(run: PlannedRun) -> str | None:
-    if at_default(run, "augmentation"):
+def _refuse_augmentation(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``augmentation``, or None."""
+    if is_at_default(run, "augmentation"):
         return None
     if run.kind != "images":
         return f"{run.dataset.benchmark} trains on {run.kind}, which have none; leave it out"
@@ -102,8 +110,8 @@ def _augmentation(run: PlannedRun) -> str | None:
     if not run.spec["shuffle"]:
         return f"{run.dataset.benchmark}'s samples are not shuffled, so no epoch is known from which changes follow"
     if FORMATS[run["loader"]].has_pixels:
-        encoded = [name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels]
-        return f"its boxes are cut from whole images, and loader: {run['loader']} holds squares; use {_or(encoded)}"
+        usable = _join_with_or([name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels])
+        return f"its boxes are cut from whole images, and loader: {run['loader']} holds squares; use {usable}"
     if run["cache_samples"]:
         return "its boxes are cut from whole images, and cache_samples keeps squares; use false"
     if OF_WHOLE_IMAGES[run["augmentation"]].colours and run.spec["model"]["channels"] != COLOURS:
@@ -111,7 +119,8 @@ def _augmentation(run: PlannedRun) -> str | None:
     return None
 
 
-def _or(names: list[str]) -> str:
+def _join_with_or(names: list[str]) -> str:
+    """Names in a message: ``a, b or c``."""
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
@@ -122,7 +131,7 @@ declare(
         "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
         "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
         default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
-        refuse=_loader,
+        refuse=_refuse_loader,
     )
 )
 
@@ -133,7 +142,7 @@ declare(
         "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
         "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
         default="none",
-        refuse=_staging,
+        refuse=_refuse_staging,
     )
 )
 
@@ -145,7 +154,7 @@ declare(
         "them to its folder first. A key of `storage_on_nodes`: one rank per node copies them to the node. none: "
         "data_dir.",
         default="none",
-        refuse=_storage,
+        refuse=_refuse_storage,
     )
 )
 
@@ -157,7 +166,7 @@ declare(
         default="tf_data",
         # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
         # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
-        refuse=_input_pipeline,
+        refuse=_refuse_input_pipeline,
     )
 )
 
@@ -179,7 +188,7 @@ declare(
         unit="batches",
         default_in_papers=True,
         label="prefetched batches",
-        refuse=_of_tf_data("prefetch_batches"),
+        refuse=_build_tf_data_refusal("prefetch_batches"),
     )
 )
 
@@ -193,7 +202,7 @@ declare(
         unit="batches",
         default_in_papers=True,
         label="parallel map calls",
-        refuse=_of_tf_data("map_parallel_calls"),
+        refuse=_build_tf_data_refusal("map_parallel_calls"),
     )
 )
 
@@ -205,7 +214,7 @@ declare(
         "read while the model trains.",
         default=False,
         default_in_papers=True,
-        refuse=_cache_samples,
+        refuse=_refuse_cache_samples,
     )
 )
 
@@ -219,7 +228,7 @@ declare(
         unit="samples",
         default_in_papers=True,
         label="shuffle buffer (samples)",
-        refuse=_shuffle_buffer,
+        refuse=_refuse_shuffle_buffer,
     )
 )
 
@@ -232,6 +241,6 @@ declare(
         "height 0.75 to 1.33, mirrored. slim: TF-Slim's with fast_mode off: a box of 5 to 100 %, one of four ways to "
         "scale it, mirrored, and brightness, saturation, hue and contrast in one of four orders.",
         default=LIGHT,
-        refuse=_augmentation,
+        refuse=_refuse_augmentation,
     )
 )

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Choice, Count, Number, Parameter
 from study.experiment.parameters.registry import (
-    at_default,
+    combine_reasons,
     declare,
-    first_reason,
-    idle_in_one_rank,
-    idle_untrained,
+    explain_idle_scaling,
+    explain_idle_training,
+    is_at_default,
 )
 from study.workloads import operations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 
-def _warmup(run: PlannedRun) -> str | None:
+def _refuse_warmup_epochs(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``warmup_epochs``, or None."""
     epochs = run["warmup_epochs"]
     if epochs > run.epochs_per_rank:
         return f"{epochs} is more than the {run.epochs_per_rank} epochs of a rank"
@@ -27,7 +28,8 @@ def _warmup(run: PlannedRun) -> str | None:
     return None
 
 
-def _warmup_kind(run: PlannedRun) -> str | None:
+def _refuse_warmup(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``warmup``, or None."""
     if run["warmup"] == "gradual":
         return None
     if not run["warmup_epochs"]:
@@ -37,7 +39,8 @@ def _warmup_kind(run: PlannedRun) -> str | None:
     return None
 
 
-def _decay(run: PlannedRun) -> str | None:
+def _refuse_decay(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``learning_rate_decay``, or None."""
     if run["learning_rate_decay"] == "none":
         return None
     if run["plateau_epochs"]:
@@ -47,46 +50,53 @@ def _decay(run: PlannedRun) -> str | None:
     return None
 
 
-def _decay_epochs(run: PlannedRun) -> str | None:
+def _refuse_decay_epochs(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``decay_epochs``, or None."""
     decay, epochs = run["learning_rate_decay"], run["decay_epochs"]
     if decay in ("none", "linear"):
         return f"learning_rate_decay: {decay} does not take it; leave it out" if epochs else None
     if epochs == 0:
         return f"learning_rate_decay: {decay} needs 1 or more"
-    if decay == "collapsed" and epochs >= (left := run.epochs_per_rank - run["warmup_epochs"]):
-        return f"{epochs} epochs of collapse leave none of the {left} epochs after the warm-up for the linear decay"
+    if decay == "collapsed" and epochs >= (remaining_epochs := run.epochs_per_rank - run["warmup_epochs"]):
+        after = f"{remaining_epochs} epochs after the warm-up"
+        return f"{epochs} epochs of collapse leave none of the {after} for the linear decay"
     return None
 
 
-def _by_layer(run: PlannedRun) -> str | None:
+def _refuse_rate_by_layer(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``learning_rate_by_layer``, or None."""
     if run["learning_rate_by_layer"] == "lars" and run.spec["optimizer"] != "sgd":
         return f"LARS is momentum SGD, but {run.dataset.benchmark}'s optimizer is {run.spec['optimizer']}; use none"
     return None
 
 
-def _plateau(run: PlannedRun) -> str | None:
+def _refuse_plateau_epochs(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``plateau_epochs``, or None."""
     if run["plateau_epochs"] and run["warmup_epochs"]:
         return "the warm-up sets the learning rate in each step and would undo a reduction; give two grids"
     return None
 
 
-def _never_on_a_plateau(run: PlannedRun) -> str | None:
+def _explain_idle_plateau(run: PlannedRun) -> str | None:
+    """The reason why ``plateau_epochs`` has no effect in a run, or None."""
     epochs, run_epochs = run["plateau_epochs"], run.epochs_per_rank
     return f"no plateau of {epochs} epochs fits in {run_epochs} epochs of a rank" if epochs >= run_epochs else None
 
 
-def _never_reduced(run: PlannedRun) -> str | None:
+def _explain_idle_decay(run: PlannedRun) -> str | None:
+    """The reason why ``learning_rate_decay`` has no effect in a run, or None."""
     epochs = run["decay_epochs"]
     if run["learning_rate_decay"] == "step" and epochs >= run.epochs_per_rank:
         return f"the first reduction would be after {epochs} epochs, and a rank trains {run.epochs_per_rank}"
     return None
 
 
-def _batch_norm_momentum(run: PlannedRun) -> str | None:
+def _refuse_batch_norm_momentum(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``batch_norm_momentum``, or None."""
     name = run.dataset.benchmark
-    if at_default(run, "batch_norm_momentum"):
+    if is_at_default(run, "batch_norm_momentum"):
         return None
-    layers = operations.layers(name, run.spec["model"], 0)
+    layers = operations.list_layers(name, run.spec["model"], 0)
     if layers is None or any(layer.is_normalised for layer in layers):  # None: a model of others is asked when built
         return None
     return f"{name} has no batch normalisation; leave it out"
@@ -108,7 +118,7 @@ declare(
         Number(),
         "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
         default=0.0,
-        idle=idle_untrained,
+        idle=explain_idle_training,
     )
 )
 
@@ -119,8 +129,8 @@ declare(
         "Epochs in which the learning rate grows from one rank's rate to the scaled rate.",
         default=0,
         label="warm-up epochs",
-        refuse=_warmup,
-        idle=first_reason(idle_in_one_rank, idle_untrained),
+        refuse=_refuse_warmup_epochs,
+        idle=combine_reasons(explain_idle_scaling, explain_idle_training),
     )
 )
 
@@ -133,8 +143,8 @@ declare(
         default=0,
         unit="epochs",
         label="epochs to a reduction on a plateau",
-        refuse=_plateau,
-        idle=first_reason(_never_on_a_plateau, idle_untrained),
+        refuse=_refuse_plateau_epochs,
+        idle=combine_reasons(_explain_idle_plateau, explain_idle_training),
     )
 )
 
@@ -145,8 +155,8 @@ declare(
         "Whether each layer's learning rate is scaled by the norms of its weights and gradient (LARS), for large "
         "batches. The learning rate then multiplies 0.001 x norm of the weights / norm of the gradient.",
         default="none",
-        refuse=_by_layer,
-        idle=idle_untrained,
+        refuse=_refuse_rate_by_layer,
+        idle=explain_idle_training,
     )
 )
 
@@ -159,7 +169,7 @@ declare(
         "momentum is multiplied by new rate / old rate (arXiv:1706.02677, sections 2.2 and 3).",
         default="gradual",
         default_in_papers=True,
-        refuse=_warmup_kind,
+        refuse=_refuse_warmup,
     )
 )
 
@@ -173,8 +183,8 @@ declare(
         "augmentation is light at most (PRACE guide, 6.2.7).",
         default="none",
         default_in_papers=True,
-        refuse=_decay,
-        idle=first_reason(_never_reduced, idle_untrained),
+        refuse=_refuse_decay,
+        idle=combine_reasons(_explain_idle_decay, explain_idle_training),
     )
 )
 
@@ -186,7 +196,7 @@ declare(
         default=0,
         unit="epochs",
         default_in_papers=True,
-        refuse=_decay_epochs,
+        refuse=_refuse_decay_epochs,
     )
 )
 
@@ -198,6 +208,6 @@ declare(
         "which is 0.9 in this project's. The PRACE guide has 0.95 (6.2.6).",
         default=0.0,
         default_in_papers=True,
-        refuse=_batch_norm_momentum,
+        refuse=_refuse_batch_norm_momentum,
     )
 )

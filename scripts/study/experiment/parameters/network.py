@@ -1,7 +1,7 @@
 """Keys of the network between the hosts."""
 
 from study.experiment.parameter import Count, Parameter
-from study.experiment.parameters.registry import declare, idle_alone
+from study.experiment.parameters.registry import declare, explain_idle_communication
 
 declare(
     Parameter(
@@ -11,6 +11,6 @@ declare(
         default=0,
         unit="Mbit/s",
         label="link rate (Mbit/s)",
-        idle=idle_alone,
+        idle=explain_idle_communication,
     )
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment.parameter import Count, Flag, FlagOrWord, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 OPERATIONS = "operations"  # value of ``profile``
 
 
-def _straggler_loads(run: PlannedRun) -> str | None:
+def _refuse_straggler_loads(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``straggler_loads``, or None."""
     if run["straggler_loads"] and not run["trace"]:
         return "creates a straggler to look at in the timeline: it needs trace: true"
     if run["straggler_loads"] and run["staging"] != "none":
@@ -24,7 +25,8 @@ def _straggler_loads(run: PlannedRun) -> str | None:
     return None
 
 
-def _checkpoints(run: PlannedRun) -> str | None:
+def _refuse_checkpoints(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``checkpoint_epochs``, or None."""
     if run["checkpoint_epochs"] and (run["trace"] or run["profile"]):
         return "a traced or profiled run has no checkpoints; give two grids"
     if run["checkpoint_epochs"] and run["input_pipeline"] == "keras_arrays":
@@ -35,7 +37,8 @@ def _checkpoints(run: PlannedRun) -> str | None:
     return None
 
 
-def _trace(run: PlannedRun) -> str | None:
+def _refuse_trace(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``trace``, or None."""
     if run["trace"] and run["staging"] in BROADCASTS:
         return (
             f"with staging: {run['staging']} the timeline cannot tell the broadcast of the data from that of the "
@@ -46,17 +49,18 @@ def _trace(run: PlannedRun) -> str | None:
     return None
 
 
-def _profile(run: PlannedRun) -> str | None:
+def _refuse_profile(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``profile``, or None."""
     if run["trace"] and run["profile"]:
         return (
             "a run cannot be traced and profiled at once: each slows the run, and its time would count as the other's; "
             "give two grids"
         )
-    return _operations(run) if run["profile"] == OPERATIONS else None
+    return _refuse_operation_profile(run) if run["profile"] == OPERATIONS else None
 
 
-def _operations(run: PlannedRun) -> str | None:
-    """Why the operations of a run cannot be profiled, or None."""
+def _refuse_operation_profile(run: PlannedRun) -> str | None:
+    """The reason why the operations of a run cannot be profiled, or None."""
     if run.kind == command.KIND:
         return f"{run.dataset.benchmark} is a command, whose framework has a profiler of its own; use that"
     if run["input_pipeline"] == "keras_arrays":
@@ -64,7 +68,8 @@ def _operations(run: PlannedRun) -> str | None:
     return None
 
 
-def _allreduce_sweep(run: PlannedRun) -> str | None:
+def _refuse_allreduce_sweep(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``allreduce_sweep``, or None."""
     if run["allreduce_sweep"] and run.gpus == 1:
         return "one rank has no communication to time; give gpus of 2 or more"
     if run["allreduce_sweep"] and (run["trace"] or run["profile"]):
@@ -72,7 +77,8 @@ def _allreduce_sweep(run: PlannedRun) -> str | None:
     return None
 
 
-def _emulated_ranks(run: PlannedRun) -> str | None:
+def _refuse_emulated_ranks(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``emulated_ranks``, or None."""
     if run["emulated_ranks"] == 1:
         return None
     if run.gpus != 1:
@@ -84,9 +90,10 @@ def _emulated_ranks(run: PlannedRun) -> str | None:
     return None
 
 
-def _never_written(run: PlannedRun) -> str | None:
-    every, epochs = run["checkpoint_epochs"], run.epochs_per_rank
-    return f"none is written: a rank trains {counted(epochs, 'epoch')}" if every > epochs else None
+def _explain_idle_checkpoints(run: PlannedRun) -> str | None:
+    """The reason why ``checkpoint_epochs`` has no effect in a run, or None."""
+    interval, epochs = run["checkpoint_epochs"], run.epochs_per_rank
+    return f"none is written: a rank trains {format_count(epochs, 'epoch')}" if interval > epochs else None
 
 
 declare(
@@ -95,7 +102,7 @@ declare(
         Count(0, 1000),
         "Number of additional times that the last rank loads its files, which makes it a straggler.",
         default=0,
-        refuse=_straggler_loads,
+        refuse=_refuse_straggler_loads,
     )
 )
 
@@ -107,8 +114,8 @@ declare(
         default=0,
         unit="epochs",
         label="epochs between checkpoints",
-        refuse=_checkpoints,
-        idle=_never_written,
+        refuse=_refuse_checkpoints,
+        idle=_explain_idle_checkpoints,
     )
 )
 
@@ -119,7 +126,7 @@ declare(
         "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 "
         "or more.",
         default=False,
-        refuse=_trace,
+        refuse=_refuse_trace,
         observes=True,
     )
 )
@@ -132,7 +139,7 @@ declare(
         "20 training steps on every rank, and rank 0 keeps its own. Both slow the run, so a profiled run gives no "
         "timings.",
         default=False,
-        refuse=_profile,
+        refuse=_refuse_profile,
         observes=True,
     )
 )
@@ -143,7 +150,7 @@ declare(
         Flag(),
         "Whether the ranks time allreduces of 4 KiB to 16 MiB after the evaluation. Such a run gives no other timings.",
         default=False,
-        refuse=_allreduce_sweep,
+        refuse=_refuse_allreduce_sweep,
         observes=True,
     )
 )
@@ -157,7 +164,7 @@ declare(
         "Needs gpus: 1. The run gives no timings.",
         default=1,
         unit="ranks",
-        refuse=_emulated_ranks,
+        refuse=_refuse_emulated_ranks,
         observes=True,
     )
 )

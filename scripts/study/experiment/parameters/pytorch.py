@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.data.images.augmentation import OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
-from study.experiment.parameters.registry import not_combined
+from study.experiment.parameters.registry import refuse_combination
 from study.machines import launchers
 from study.machines.run_layout import DDP, HOROVOD
 
@@ -38,13 +38,13 @@ DDP_LACKS = {
 }
 
 
-def lacking(strategy: str) -> set[str]:
-    """The keys that runs with PyTorch and a strategy do not have."""
+def list_inapplicable_keys(strategy: str) -> set[str]:
+    """The keys that have no effect in runs with PyTorch and a strategy."""
     return {*LACKS, *(DDP_LACKS if strategy == DDP else ())}
 
 
-def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """Why a run cannot be trained with PyTorch on a machine."""
+def refuse_pytorch_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot be trained with PyTorch on a machine; None if it can."""
     if run["strategy"] != DDP:
         return None
     if run["trace"] and machine["gpus_per_rank"]:
@@ -54,11 +54,11 @@ def unsupported_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     return None
 
 
-def unsupported(run: PlannedRun) -> str | None:
-    """Why a run cannot be trained with PyTorch as planned; None if it can."""
+def refuse_pytorch(run: PlannedRun) -> str | None:
+    """The reason why a run cannot be trained with PyTorch as planned; None if it can."""
     if run["strategy"] not in (DDP, HOROVOD):
         return f"pytorch cannot be combined with strategy: {run['strategy']}; use ddp or horovod"
-    if why := not_combined(run, "pytorch", LACKS) or not_combined(
+    if why := refuse_combination(run, "pytorch", LACKS) or refuse_combination(
         run, DDP, DDP_LACKS if run["strategy"] == DDP else {}
     ):
         return why

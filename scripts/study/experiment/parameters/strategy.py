@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Parameter
-from study.experiment.parameters.registry import declare, not_combined
+from study.experiment.parameters.registry import declare, refuse_combination
 from study.machines import launchers
 from study.machines.run_layout import DDP, HOROVOD
 from study.workloads import command
@@ -60,37 +60,38 @@ OF_STRATEGIES = {
 }
 
 
-def lacking(strategy: str) -> set[str]:
-    """The keys that runs with a strategy do not have: those of other strategies, and those that it must leave alone."""
-    of_others = {name for name, those in OF_STRATEGIES.items() if strategy not in those}
-    return of_others | set(NOT_WITH_SERVERS if strategy == PARAMETER_SERVER else ())
+def list_inapplicable_keys(strategy: str) -> set[str]:
+    """The keys that have no effect in runs with a strategy: those of other strategies, and those that it refuses."""
+    foreign_keys = {name for name, strategies in OF_STRATEGIES.items() if strategy not in strategies}
+    return foreign_keys | set(NOT_WITH_SERVERS if strategy == PARAMETER_SERVER else ())
 
 
-def _strategy(run: PlannedRun) -> str | None:
-    """Keys that do not fit the strategy; a key at its default is no matter."""
+def _refuse_strategy(run: PlannedRun) -> str | None:
+    """The reason why a run's framework and keys do not fit its strategy; keys at their defaults do."""
     strategy = run["strategy"]
     if strategy == DDP:
         return None if run["framework"] == "pytorch" else f"{strategy} is PyTorch's; give framework: pytorch"
     if strategy == HOROVOD:
         return None
-    if why := not_combined(run, strategy, NOT_WITH_SERVERS):
+    if why := refuse_combination(run, strategy, NOT_WITH_SERVERS):
         return why
     if run["staging"] != "none":
         return f"{strategy} cannot be combined with staging: {run['staging']}; use none"
     if run["input_pipeline"] != "tf_data" or Can.RANDOM_ACCESS not in run.source_can:
         return f"{strategy} needs input_pipeline: tf_data and samples at any position"
-    return _too_large_to_send(run)
+    return _refuse_large_samples(run)
 
 
-def _strategy_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_strategy_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``strategy`` on a machine, or None."""
     launcher = machine["launcher"]
     if run.kind == command.KIND or run["strategy"] != HOROVOD or launchers.get_launcher(dict(machine)).starts_horovod:
         return None
     return f"launcher: {launcher} does not start Horovod, which {run.dataset.benchmark} trains with here"
 
 
-def _too_large_to_send(run: PlannedRun) -> str | None:
-    """The reason why the chief cannot send a worker the samples of tables, which go in one message; None if it can.
+def _refuse_large_samples(run: PlannedRun) -> str | None:
+    """The reason why the chief cannot send a worker a table's samples, which go in one message; None if it can.
 
     Samples that are joined from several tables are larger than what is sent.
     """
@@ -106,13 +107,15 @@ def _too_large_to_send(run: PlannedRun) -> str | None:
     )
 
 
-def _servers(run: PlannedRun) -> str | None:
+def _refuse_servers(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``servers``, or None."""
     if run["strategy"] == "parameter_server":
         return None if run["servers"] else "strategy: parameter_server needs 1 or more"
     return f"{run['servers']} servers need strategy: parameter_server" if run["servers"] else None
 
 
-def _server_placement(run: PlannedRun) -> str | None:
+def _refuse_server_placement(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``server_placement``, or None."""
     if run["server_placement"] != "round_robin" and run["strategy"] != "parameter_server":
         return "needs strategy: parameter_server"
     return None
@@ -126,8 +129,8 @@ declare(
         "send gradients to servers, asynchronously (TensorFlow). ddp: allreduce by PyTorch's DistributedDataParallel, "
         "over Gloo, or NCCL on GPUs.",
         default="horovod",
-        refuse=_strategy,
-        refuse_on=_strategy_on,
+        refuse=_refuse_strategy,
+        refuse_on=_refuse_strategy_on,
     )
 )
 
@@ -137,7 +140,7 @@ declare(
         Count(0, 1000),
         "Number of parameter servers. Needs strategy: parameter_server, which refuses 0.",
         default=0,
-        refuse=_servers,
+        refuse=_refuse_servers,
     )
 )
 
@@ -148,6 +151,6 @@ declare(
         "How variables are placed on the servers. round_robin: whole, in turn. min_size: large ones are split over the "
         "servers, into parts of 256 KiB or more (TensorFlow's MinSizePartitioner).",
         default="round_robin",
-        refuse=_server_placement,
+        refuse=_refuse_server_placement,
     )
 )

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
-from study.experiment.parameters.registry import declare, idle_untrained
+from study.experiment.parameters.registry import declare, explain_idle_training
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
 
 
-def _data_format(run: PlannedRun) -> str | None:
+def _refuse_data_format(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``data_format``, or None."""
     if run["data_format"] == "channels_last":
         return None
     if not any(name in run.spec["model"] for name in ("convolutions", "channels")):
@@ -20,7 +21,8 @@ def _data_format(run: PlannedRun) -> str | None:
     return None
 
 
-def _data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+def _refuse_data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``data_format`` on a machine, or None."""
     switched_off = machine.get("environment", {}).get("TF_ENABLE_ONEDNN_OPTS") == "0"
     if run["data_format"] == "channels_first" and machine["gpus_per_rank"] == 0 and switched_off:
         return (
@@ -30,7 +32,8 @@ def _data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _precision(run: PlannedRun) -> str | None:
+def _refuse_precision(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``precision``, or None."""
     if run["precision"] != "float32" and run["emulated_ranks"] > 1:
         return "an emulated run sums the gradients in float32; use float32"
     if run["precision"] == "mixed_float16" and run["checkpoint_epochs"]:
@@ -40,7 +43,8 @@ def _precision(run: PlannedRun) -> str | None:
     return None
 
 
-def _training_loop(run: PlannedRun) -> str | None:
+def _refuse_training_loop(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``training_loop``, or None."""
     if run["training_loop"] == "custom" and run["emulated_ranks"] > 1:
         return "emulated ranks have a training step of their own; use keras"
     if run["training_loop"] == "custom" and run["profile"] is True:
@@ -84,9 +88,9 @@ declare(
         "fails at its start.",
         default="channels_last",
         default_in_papers=True,
-        refuse=_data_format,
-        refuse_on=_data_format_on,
-        idle=idle_untrained,
+        refuse=_refuse_data_format,
+        refuse_on=_refuse_data_format_on,
+        idle=explain_idle_training,
     )
 )
 
@@ -98,8 +102,8 @@ declare(
         "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
         default="float32",
         default_in_papers=True,
-        refuse=_precision,
-        idle=idle_untrained,
+        refuse=_refuse_precision,
+        idle=explain_idle_training,
     )
 )
 
@@ -111,7 +115,7 @@ declare(
         default=False,
         default_in_papers=True,
         label="XLA",
-        idle=idle_untrained,
+        idle=explain_idle_training,
     )
 )
 
@@ -123,7 +127,7 @@ declare(
         "step; validation and evaluation remain Keras's.",
         default="keras",
         default_in_papers=True,
-        refuse=_training_loop,
+        refuse=_refuse_training_loop,
     )
 )
 

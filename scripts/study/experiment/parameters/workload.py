@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from study import workloads
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.pytorch import unsupported, unsupported_on
-from study.experiment.parameters.registry import declare, idle_in_one_rank
+from study.experiment.parameters.pytorch import refuse_pytorch, refuse_pytorch_on
+from study.experiment.parameters.registry import declare, explain_idle_scaling
 from study.workloads import command
 from study.workloads.command import own_parameters
 
@@ -20,7 +20,8 @@ PYTORCH = "pytorch"
 AVAILABLE = "available"  # instead of numbers of ranks
 
 
-def _batch_scaling(run: PlannedRun) -> str | None:
+def _refuse_batch_scaling(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``batch_scaling``, or None."""
     if run["scaling"] == "batch" and run["batch_scaling"] == "none":
         return (
             "scaling: batch needs one of linear, square_root, cubic_root; "
@@ -29,19 +30,22 @@ def _batch_scaling(run: PlannedRun) -> str | None:
     return None
 
 
-def _work(run: PlannedRun) -> str | None:
+def _refuse_work(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``work``, or None."""
     if run["work"] != run.spec.get("work", command.EPOCHS):
         return f"is given in config/benchmarks/{run['benchmark']}.yaml, if it is a command; leave it out"
     return None
 
 
-def _framework(run: PlannedRun) -> str | None:
-    why = workloads.missing(run.dataset.benchmark, run["framework"])
-    return why or (unsupported(run) if run["framework"] == PYTORCH else None)
+def _refuse_framework(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``framework``, or None."""
+    why = workloads.explain_missing_model(run.dataset.benchmark, run["framework"])
+    return why or (refuse_pytorch(run) if run["framework"] == PYTORCH else None)
 
 
-def _framework_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    return unsupported_on(run, machine) if run["framework"] == PYTORCH else None
+def _refuse_framework_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``framework`` on a machine, or None."""
+    return refuse_pytorch_on(run, machine) if run["framework"] == PYTORCH else None
 
 
 declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
@@ -75,7 +79,7 @@ declare(
         default=command.EPOCHS,
         default_in_papers=True,
         label="divided work",
-        refuse=_work,
+        refuse=_refuse_work,
     )
 )
 
@@ -127,8 +131,8 @@ declare(
         "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N. "
         "Required with scaling: batch, which refuses none.",
         default="none",
-        refuse=_batch_scaling,
-        idle=idle_in_one_rank,
+        refuse=_refuse_batch_scaling,
+        idle=explain_idle_scaling,
     )
 )
 
@@ -140,7 +144,7 @@ declare(
         "`scripts/study/workloads`. pytorch has the strategies ddp and horovod, and needs `make setup WITH=pytorch`.",
         default=workloads.TENSORFLOW,
         default_in_papers=True,
-        refuse=_framework,
-        refuse_on=_framework_on,
+        refuse=_refuse_framework,
+        refuse_on=_refuse_framework_on,
     )
 )

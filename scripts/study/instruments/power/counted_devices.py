@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from study.core import checked
+from study.core import validation
 from study.core.csv_columns import read_columns
 from study.core.csv_files import NAME, TEXT, WHOLE
 from study.core.files import AnyPath
@@ -181,7 +181,7 @@ def find_used_gpus(
     by_uuid = [each for each in series if each.sensor == "nvml"]
     if not machine["gpus_per_rank"] and not by_uuid:
         return UsedGpus(set())
-    metrics = checked.load_json(folder / "metrics.json", RANKS)
+    metrics = validation.load_valid_json(folder / "metrics.json", RANKS)
     ranks, used = metrics["ranks"], UsedGpus(set())
     if machine["gpus_per_rank"]:
         # On hosts, ranks_per_node is the most ranks of this run on one, and nothing tells how many GPUs they have.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.instruments.power.plausibility import Doubt, find_doubt, find_lag_s
 from study.instruments.power.telemetry import GAP_TICKS, Series, Values
 
@@ -88,7 +88,7 @@ def compute_energy(series: Series, begin: float, end: float, rate_hz: float) -> 
     if doubted := find_doubt(series, window, counter, trapezoid, updates):
         return Energy(None, None, None, updates, gap, doubted.why, doubted)
     if updates < UPDATES:
-        few = counted(updates, "update")
+        few = format_count(updates, "update")
         return Energy(None, None, None, updates, gap, f"unresolved: {few} of the sensor in {end - begin:.3g} s")
     one_hz = None if trapezoid is None else _compute_one_hz_j(series, begin, end)
     if counter is None and trapezoid is None and not power_read.has_readings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core.files import number_or_none
+from study.core.files import to_finite_or_none
 from study.instruments.power.telemetry import Series, Values
 
 # {kind: W}. What a device's power covers; node includes the others. Each limit is about three times the most that was
@@ -98,7 +98,7 @@ def find_doubt(
     if not why:
         return None
     percent = None if apart is None else 100 * apart
-    return Doubt(f"doubtful: {why}", *(number_or_none(value) for value in (counter_j, trapezoid_j, percent)))
+    return Doubt(f"doubtful: {why}", *(to_finite_or_none(value) for value in (counter_j, trapezoid_j, percent)))
 
 
 def _find_disagreement(

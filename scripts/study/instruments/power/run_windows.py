@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from study.core import checked
+from study.core import validation
 from study.instruments.phases import PROGRAM, compute_zeros_ns
 from study.instruments.power import telemetry
 
@@ -28,7 +28,7 @@ def group_hosts(folder: Path) -> dict[str, str]:
     of_hosts = telemetry.read_host_samplers(folder)
     boots = [(each.get("host"), each.get("boot_id")) for each in of_hosts]
     if (folder / "provenance.json").exists():
-        hosts = checked.load_json(folder / "provenance.json", "provenance").get("hosts", [])
+        hosts = validation.load_valid_json(folder / "provenance.json", "provenance").get("hosts", [])
         boots += [(host["hostname"], host["boot_id"]) for host in hosts]
     same, first = telemetry.group_boots(of_hosts), dict[str, str]()
     return {host: first.setdefault(same.get(boot, boot), host) for host, boot in boots if host and boot}

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, Any, cast
 
 from study.core import commands
-from study.core.boot import boot_id
+from study.core.boot import read_boot_id
 from study.core.files import AnyPath, read_json, write_json
 from study.core.paths import ROOT
 from study.instruments.phases import measure_zero_ns
@@ -76,7 +76,7 @@ def join_sampling(folder: AnyPath, variables: Mapping[str, str] = os.environ) ->
     if wanted is None:
         return NOT_SAMPLED
     host = re.sub(r"[^\w-]", "_", socket.gethostname())
-    own = Path(folder) / name_node_files(host, boot_id() or "")
+    own = Path(folder) / name_node_files(host, read_boot_id() or "")
     try:
         with open(own.with_suffix(ENDS), "x"):  # by the first process of the node, wherever the launcher put it
             is_first = True
@@ -138,7 +138,7 @@ class _Sampler:
             line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
         )
         answer = _read_answer(self.process)
-        node = {"host": socket.gethostname(), "boot_id": boot_id() or "", "boot_wall_ns": measure_zero_ns()}
+        node = {"host": socket.gethostname(), "boot_id": read_boot_id() or "", "boot_wall_ns": measure_zero_ns()}
         self._path, self._facts = path.with_suffix(".json"), node | {"begin_monotonic_ns": time.monotonic_ns()} | answer
         write_json(self._path, self._facts)
 
@@ -147,7 +147,7 @@ class _Sampler:
         with contextlib.suppress(OSError):
             write_json(self._path, self._facts | {"end_monotonic_ns": time.monotonic_ns()})
         cast(IO[bytes], self.process.stdin).close()
-        if not commands.wait(self.process, STOP_S):
+        if not commands.wait_for_end(self.process, STOP_S):
             print(f"the sampler did not end within {STOP_S} s of its input and was killed", file=sys.stderr, flush=True)
             self.process.kill()
 
@@ -173,7 +173,7 @@ def name_node_files(host: str, boot_id: str) -> str:
 def _is_sampled(folder: AnyPath) -> bool:
     """Whether the launch has started the sampler of this process's node (`sample_with_launch`)."""
     facts = Path(folder) / f"{OF_LAUNCH}.json"
-    return facts.exists() and read_json(facts)["boot_id"] == (boot_id() or "")
+    return facts.exists() and read_json(facts)["boot_id"] == (read_boot_id() or "")
 
 
 def _read_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study.core import checked
+from study.core import validation
 from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NAME, WHOLE, read_csv
 from study.core.files import AnyPath, read_json, write_json, write_text
@@ -53,7 +53,7 @@ def read_host_samplers(folder: Path) -> list[dict[str, Any]]:
         StudyError: ``sensors.json`` is damaged.
     """
     sensors = folder / "sensors.json"
-    return checked.load_json(sensors, "sensors") if sensors.exists() else []
+    return validation.load_valid_json(sensors, "sensors") if sensors.exists() else []
 
 
 def group_boots(samplers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def merge_telemetry(ranks: AnyPath, path: AnyPath, sensors: AnyPath, offsets: Ma
     """
     hosts = [read_json(file) for file in sorted(Path(ranks).glob("telemetry-*.json"))]
     if hosts:
-        checked.check(hosts, "sensors", str(ranks))
+        validation.validate(hosts, "sensors", str(ranks))
         write_json(sensors, [each | _find_end_of_processes(ranks, each) for each in hosts])
     read: dict[str, dict[Path, list[str]]] = {}  # the lines of each device, by the sampler that read it
     for part in sorted(Path(ranks).glob("telemetry-*.csv")):

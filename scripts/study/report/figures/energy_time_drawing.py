@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from study.core.errors import StudyError
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import style
-from study.report.figures.description import Description, benchmark_title
+from study.report.figures.description import Description, get_benchmark_title
 from study.report.figures.table_panels import TablePanels
-from study.report.tables.energy import FRONT, WORK, energy_time, of_equal_work
+from study.report.tables.energy import FRONT, WORK, energy_time, group_equal_work
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import IDENTITY
 
@@ -29,44 +29,44 @@ X, Y = "energy_window_s", "energy_job_j"
 
 
 def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
-    """The `TablePanels` of a figure; raises `StudyError` if no point has an energy."""
+    """Select the points of each panel, one panel per equal work; raises `StudyError` if no point has an energy."""
     frame = energy_time(runs, pd.DataFrame()).frame
     frame = frame[frame[Y].notna() & frame[X].notna()]
     if frame.empty:
         raise StudyError(f"{description.name}: no run of study {study} has an energy; see column power_reason")
     panels = []
-    for ranks, rows in of_equal_work(frame):
-        of = rows.iloc[0]
-        alike = frame[frame["benchmark"].eq(of["benchmark"]) & frame["scaling"].eq(of["scaling"])]
-        parts = [benchmark_title(str(of["benchmark"]), description.labels), f"{of['scaling']} scaling"]
-        parts += [str(of["dataset"])] if alike["dataset"].nunique() > 1 else []
-        parts += [counted(of["epochs"], "epoch")] if alike["epochs"].nunique() > 1 else []
-        parts += [counted(ranks, "rank")] if ranks else []
-        parts += [counted(int(of["ensemble"]), "member")] if of["ensemble"] > 1 else []
-        parts += [_short(_told(name, of[name])) for name in IN_TITLES if alike[name].nunique() > 1]
-        parts += ["modelled energy"] if of["power_source"] == "modelled" else []
-        panels.append((", ".join(filter(None, parts)), rows.assign(point=_named(rows))))
+    for ranks, rows in group_equal_work(frame):
+        first = rows.iloc[0]
+        alike = frame[frame["benchmark"].eq(first["benchmark"]) & frame["scaling"].eq(first["scaling"])]
+        parts = [get_benchmark_title(str(first["benchmark"]), description.labels), f"{first['scaling']} scaling"]
+        parts += [str(first["dataset"])] if alike["dataset"].nunique() > 1 else []
+        parts += [format_count(first["epochs"], "epoch")] if alike["epochs"].nunique() > 1 else []
+        parts += [format_count(ranks, "rank")] if ranks else []
+        parts += [format_count(int(first["ensemble"]), "member")] if first["ensemble"] > 1 else []
+        parts += [_shorten(_describe_key(name, first[name])) for name in IN_TITLES if alike[name].nunique() > 1]
+        parts += ["modelled energy"] if first["power_source"] == "modelled" else []
+        panels.append((", ".join(filter(None, parts)), rows.assign(point=_name_points(rows))))
     subtitle = f"study {study}, machine {', '.join(frame['machine'].unique())}"
-    return TablePanels.of(description, subtitle, panels)
+    return TablePanels.from_description(description, subtitle, panels)
 
 
-def _short(text: str) -> str:
-    """A text that fits into a title: a list of members may be long."""
+def _shorten(text: str) -> str:
+    """Shorten a text to fit into a title: a list of members may be long."""
     return text if len(text) <= IN_TITLE else f"{text[: IN_TITLE - 3]}..."
 
 
-def _named(rows: pd.DataFrame) -> list[str]:
-    """What tells each point from the others of its panel: keys that are not at their defaults, and always the ranks."""
+def _name_points(rows: pd.DataFrame) -> list[str]:
+    """Name each point by the keys in which it differs from others of its panel, without defaults."""
     differing = [name for name in IDENTITY if name not in WORK and rows[name].nunique(dropna=False) > 1]
     names = differing or ["gpus"]
-    return [", ".join(filter(None, (_told(name, row[name]) for name in names))) or DEFAULTS
+    return [", ".join(filter(None, (_describe_key(name, row[name]) for name in names))) or DEFAULTS
             for row in rows.to_dict("records")]  # fmt: skip
 
 
-def _told(name: str, value: Any) -> str:
-    """A key and its value in words; empty at the key's default."""
+def _describe_key(name: str, value: Any) -> str:
+    """Describe a grid key and its value in words; empty at the key's default."""
     if name == "gpus":
-        return counted(value, "rank")
+        return format_count(value, "rank")
     if name not in PARAMETERS:
         return str(value)
     key = PARAMETERS[name]
@@ -77,13 +77,13 @@ def _told(name: str, value: Any) -> str:
 
 
 def draw(data: TablePanels) -> Figure:
-    """The Matplotlib figure: a panel for each work, as of `study.report.tables.energy.of_equal_work`.
+    """Draw the Matplotlib figure: a panel for each work, as of `study.report.tables.energy.group_equal_work`.
 
     Points have numbers, in the order of their times, and a list below their panel: names would lie on one another.
     """
     with matplotlib.rc_context(style.RC):
         columns = min(COLUMNS, len(data.panels))
-        lists = [_listed(points) for _, points in data.panels]
+        lists = [_number_points(points) for _, points in data.panels]
         lines = [max(each.count("\n") + 1 for each in lists[at : at + columns]) for at in range(0, len(lists), columns)]
         heights = [AXES + LINE * number for number in lines]
         figure = Figure(figsize=(columns * WIDTH, sum(heights) + 0.6), layout="constrained")
@@ -94,13 +94,14 @@ def draw(data: TablePanels) -> Figure:
         return figure
 
 
-def _listed(points: pd.DataFrame) -> str:
-    """The numbers of the points with their names, a line each; long ones go on in the next."""
-    told = (f"{number}  {name}" for number, name in enumerate(points.sort_values(X)["point"], 1))
-    return "\n".join(line for each in told for line in textwrap.wrap(each, CHARACTERS, subsequent_indent="    "))
+def _number_points(points: pd.DataFrame) -> str:
+    """List the points' numbers with their names, a line each, long ones wrapped."""
+    entries = (f"{number}  {name}" for number, name in enumerate(points.sort_values(X)["point"], 1))
+    return "\n".join(line for entry in entries for line in textwrap.wrap(entry, CHARACTERS, subsequent_indent="    "))
 
 
 def _draw_panel(axes: Axes, title: str, points: pd.DataFrame, listed: str) -> None:
+    """Draw a panel's numbered points with intervals, the Pareto front, and the list of their names."""
     axes.set_title(title, loc="left")
     points = points.sort_values(X).assign(number=range(1, len(points) + 1))
     is_front = points[FRONT].astype(bool)
@@ -112,7 +113,7 @@ def _draw_panel(axes: Axes, title: str, points: pd.DataFrame, listed: str) -> No
             continue
         spread = [pd.to_numeric(rows[ci95_name(name)]).fillna(0).to_numpy(float) for name in (X, Y)]
         on_front = label == "Pareto front"
-        # In steps: between two points there is none, and the corner is what both together reach.
+        # In steps: nothing was measured between two points; the corner is what both together reach.
         axes.errorbar(
             rows[X].to_numpy(float), rows[Y].to_numpy(float), xerr=spread[0], yerr=spread[1], color=colour, marker="o",
             markersize=4.5, linestyle="-" if on_front else "none", drawstyle="steps-post" if on_front else "default",

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from study.core.errors import StudyError
 from study.report.figures import style
 from study.report.figures.description import Description
+from study.report.figures.table_panels import TablePanels
 from study.report.tables.formats import formats
 
 COLUMNS = 2
@@ -21,11 +22,11 @@ SPREAD = 0.5  # of the marks of a format, as part of the distance between format
 
 @dataclass(frozen=True)
 class Quantity:
-    """One panel. of: from a row of the table of formats to its value."""
+    """The quantity of one panel. compute: from a row of the table of formats to its value."""
 
     title: str
     label: str
-    of: Callable[[Any], float]
+    compute: Callable[[Any], float]
     is_log: bool = False
 
 
@@ -37,37 +38,27 @@ QUANTITIES = (
 )
 
 
-@dataclass(frozen=True)
-class FormatsData:
-    """The figure's data. frame: rows of the table of formats, one file per benchmark."""
-
-    name: str
-    title: str
-    caption: str
-    subtitle: str
-    frame: pd.DataFrame
-
-
-def select(description: Description, loading: pd.DataFrame, study: str) -> FormatsData:
-    """The `FormatsData` of a `study.report.figures.description.Description`: each benchmark's largest file, warm."""
+def select(description: Description, loading: pd.DataFrame, study: str) -> TablePanels:
+    """Select each benchmark's largest file, loaded from a warm page cache; raises `StudyError` if there is none."""
     table = formats(pd.DataFrame(), loading[loading["page_cache"] == "warm"]).frame
     table = table[table["repeats_ok"] > 0]
     if table.empty:
         raise StudyError(f"{description.name}: no format was loaded from a warm page cache in study {study}")
     largest = table.groupby("benchmark")["matrix_mb"].transform("max")
-    chosen = table[table["matrix_mb"] == largest].drop_duplicates(["benchmark", "format"])
-    machine = ", ".join(chosen["machine"].unique())
-    return FormatsData(description.name, description.title, description.caption, f"{machine}, study {study}", chosen)
+    largest_files = table[table["matrix_mb"] == largest].drop_duplicates(["benchmark", "format"])
+    machine = ", ".join(largest_files["machine"].unique())
+    return TablePanels.from_description(description, f"{machine}, study {study}", [("", largest_files)])
 
 
-def draw(data: FormatsData) -> Figure:
-    """The Matplotlib figure: one panel per quantity, formats stacked, one legend for all."""
-    names = list(dict.fromkeys(data.frame["format"]))
+def draw(data: TablePanels) -> Figure:
+    """Draw the Matplotlib figure: one panel per quantity, formats stacked, one legend for all."""
+    ((_, frame),) = data.panels
+    names = list(dict.fromkeys(frame["format"]))
     figure = Figure(figsize=(COLUMNS * style.PANEL_WIDTH, HEIGHT), layout="constrained")
     figure.suptitle(f"{data.title}\n{data.subtitle}")
     panels = figure.subplots(-(-len(QUANTITIES) // COLUMNS), COLUMNS, sharey=True).ravel()
     for letter, axes, quantity in zip(string.ascii_lowercase, panels, QUANTITIES, strict=False):
-        _draw_panel(axes, quantity, data.frame, names)
+        _draw_panel(axes, quantity, frame, names)
         axes.set_title(f"({letter}) {quantity.title}")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
@@ -75,11 +66,12 @@ def draw(data: FormatsData) -> Figure:
 
 
 def _draw_panel(axes: Axes, quantity: Quantity, frame: pd.DataFrame, names: list[str]) -> None:
+    """Draw a quantity of every format, one series of marks per file."""
     files = list(frame.groupby(["benchmark", "file"], sort=False))
     for index, ((benchmark, file), rows) in enumerate(files):
         offset = SPREAD * (index / max(1, len(files) - 1) - 0.5) if len(files) > 1 else 0
         places = [names.index(name) + offset for name in rows["format"]]
-        values = [quantity.of(row) for row in rows.itertuples()]
+        values = [quantity.compute(row) for row in rows.itertuples()]
         size = f"{rows['rows'].iloc[0]:,} x {rows['columns'].iloc[0]:,}"
         look: dict[str, Any] = {
             "color": style.COLOURS[index % len(style.COLOURS)],

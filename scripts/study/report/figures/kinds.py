@@ -1,4 +1,4 @@
-"""The kinds of figures: what each draws, from which runs, and what a study needs to have for it.
+"""The registry of kinds of figures: what each draws, from which runs, and what a study must have for it.
 
 None imports Matplotlib before it draws, since every start of Snakemake is here.
 """
@@ -15,7 +15,7 @@ from study.core import paths
 from study.core.files import AnyPath
 from study.core.registry import Registry
 from study.experiment.study import Study
-from study.report.figures.description import POINTS, Description, draws, filters
+from study.report.figures.description import POINTS, Description, describe_filters, is_drawn
 from study.report.tables.kinds import TABLES
 
 
@@ -39,49 +39,49 @@ class Inputs:
 class Kind:
     """A kind of figure: by default, quantities of the runs that give timings, drawn by ``drawing``."""
 
-    uses_loading = False  # whether it is made from the loading measurements
-    reads_further = False  # whether it also shows the study's ``further_results``, runs of other machines
+    uses_loading = False  # True if it is made from the loading measurements
+    reads_further = False  # True if it also shows the study's ``further_results``, runs of other machines
 
     def __init__(self, drawing: str) -> None:
         """drawing: the module in `study.report.figures` that draws it, imported for that only: it loads Matplotlib."""
         self._drawing = drawing
 
     def needs(self, description: Description) -> str:
-        """What a study must have for the figure, in words."""
-        return f"runs{filters(description)}"
+        """Say in words what a study must have for the figure."""
+        return f"runs{describe_filters(description)}"
 
     def uses(self, description: Description, run: Any) -> bool:
-        """Whether the figure is made from this run, planned or a row of ``runs.csv``; it gets no others."""
-        return draws(description, run)
+        """True if the figure is made from this run, planned or a row of ``runs.csv``; it gets no others."""
+        return is_drawn(description, run)
 
     def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has what the figure needs: by default, a run that it uses."""
+        """True if a study has what the figure needs: by default, a run that it uses."""
         return any(self.uses(description, run) for run in study.runs)
 
     def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """What is drawn: by default what the ``module`` that draws it selects of the runs."""
+        """Select the data that are drawn: by default by the ``select`` of the ``module`` that draws them."""
         return module.select(description, inputs.runs, inputs.study)
 
     def draw(self, description: Description, inputs: Inputs, svg: AnyPath, pdf: AnyPath) -> None:
         """Draw the figure and write both files, whole or not at all."""
-        from study.report.figures.drawing import write
+        from study.report.figures.drawing import write_figure
 
         module = importlib.import_module(f"study.report.figures.{self._drawing}")
-        write(module.draw, self.select(module, description, inputs), svg, pdf)
+        write_figure(module.draw, self.select(module, description, inputs), svg, pdf)
 
 
 class Points(Kind):
     """Quantities of the runs that give timings, one line per series."""
 
     def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """The series of the runs."""
-        from study.report.figures.selection import select
+        """Select and average the series of the runs."""
+        from study.report.figures.selection import select_points
 
-        return select(description, inputs.runs, inputs.study)
+        return select_points(description, inputs.runs, inputs.study)
 
 
-class OfTables(Kind):
-    """What tables show; of the runs of these tables, and filtered as the description says."""
+class FromTables(Kind):
+    """The rows of tables, drawn; the runs are those of these tables, filtered as the description says."""
 
     def __init__(self, drawing: str, *tables: str) -> None:
         """tables: their names."""
@@ -89,35 +89,35 @@ class OfTables(Kind):
         self._tables = tables
 
     def needs(self, description: Description) -> str:
-        """What a study must have for the figure, in words."""
-        return f"{', and '.join(TABLES[name].needs for name in self._tables)}{filters(description)}"
+        """Say in words what a study must have for the figure."""
+        return f"{', and '.join(TABLES[name].needs for name in self._tables)}{describe_filters(description)}"
 
     def uses(self, description: Description, run: Any) -> bool:
-        """Whether one of the tables is made from this run, and it passes the filters."""
+        """True if one of the tables is made from this run, and it passes the filters."""
         passes = all(run[column] in values for column, values in description.runs.items())
         return passes and any(TABLES[name].uses(run) for name in self._tables)
 
     def is_there(self, description: Description, study: Study) -> bool:
-        """Whether a study has the runs or loads of all its tables."""
+        """True if a study has the runs or loads of all its tables."""
         return all(TABLES[name].is_there(study) for name in self._tables)
 
 
-class OfLoads(OfTables):
-    """What a table of loading measurements shows."""
+class FromLoads(FromTables):
+    """The rows of a table of loading measurements, drawn."""
 
     uses_loading = True
 
     def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """What is drawn of the loads."""
+        """Select the data that are drawn from the loads."""
         return module.select(description, inputs.loading, inputs.study)
 
 
-class Tuning(OfTables):
+class Tuning(FromTables):
     """A forest plot: the ratio of each arm to its baseline, with its interval."""
 
     def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """What is drawn of the runs that its table shows."""
-        folder = Path(paths.study_folder(inputs.folder, inputs.study))
+        """Select the data from the runs that its table shows: those up to the first verdicts."""
+        folder = Path(paths.locate_study(inputs.folder, inputs.study))
         runs, _ = first_verdicts.drop_later_runs(inputs.runs, first_verdicts.read(folder, "table_tuning"))
         return module.select(description, runs, inputs.study)
 
@@ -135,27 +135,27 @@ class OverTime(Kind):
         self.reads_further = not traced
 
     def needs(self, description: Description) -> str:
-        """What a study must have for the figure, in words."""
-        return f"{'traced ' * self._traced}runs{filters(description)}"
+        """Say in words what a study must have for the figure."""
+        return f"{'traced ' * self._traced}runs{describe_filters(description)}"
 
     def uses(self, description: Description, run: Any) -> bool:
-        """Whether a run is traced, or gives timings, and passes the description's filters."""
-        return draws(description, run, traced=self._traced)
+        """True if a run is traced, or gives timings, and passes the description's filters."""
+        return is_drawn(description, run, traced=self._traced)
 
     def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """What is drawn of the runs and the files in their directories."""
-        from study.report.figures.timeline import select
+        """Select the data from the runs and the files in their directories."""
+        from study.report.figures.timeline import select_timeline
 
-        return select(description, inputs.runs, inputs.study, inputs.folder, self._traced, self._quantity)
+        return select_timeline(description, inputs.runs, inputs.study, inputs.folder, self._traced, self._quantity)
 
 
 KINDS: Registry[Kind] = Registry("kind of figure")
 KINDS.add(POINTS, Points("drawing"))
 KINDS.add("energy_time", Kind("energy_time_drawing"))
-KINDS.add("network", OfTables("network_drawing", "network", "allreduce"))
-KINDS.add("operations", OfTables("operations_drawing", "operations"))
-KINDS.add("formats", OfLoads("formats_drawing", "formats"))
+KINDS.add("network", FromTables("network_drawing", "network", "allreduce"))
+KINDS.add("operations", FromTables("operations_drawing", "operations"))
+KINDS.add("formats", FromLoads("formats_drawing", "formats"))
 KINDS.add("tuning", Tuning("tuning_drawing", "tuning"))
 KINDS.add("timeline", OverTime("power", traced=True))
-for each in ("power", "queue_fill", "cores_used"):
-    KINDS.add(each, OverTime(each))
+for quantity in ("power", "queue_fill", "cores_used"):
+    KINDS.add(quantity, OverTime(quantity))

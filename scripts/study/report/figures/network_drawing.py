@@ -1,6 +1,5 @@
 """Draw what links of several rates cost: time per step against hosts, and allreduce bandwidth against message size."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from study.core.errors import StudyError
 from study.report.figures import style
 from study.report.figures.description import Description
 from study.report.figures.style import set_gpu_axis, set_value_axis
+from study.report.figures.table_panels import TablePanels
 from study.report.tables.strategies import allreduce, network
 from study.report.tables.summary import IDENTITY
 
@@ -22,20 +22,8 @@ LIMIT: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.0, "marker":
 SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-@dataclass(frozen=True)
-class NetworkData:
-    """The figure's data: the frames of the tables ``network`` and ``allreduce``."""
-
-    name: str
-    title: str
-    caption: str
-    subtitle: str
-    steps: pd.DataFrame
-    sweep: pd.DataFrame
-
-
-def select(description: Description, runs: pd.DataFrame, study: str) -> NetworkData:
-    """The `NetworkData` of a figure; raises `StudyError` if no run with a link rate succeeded."""
+def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
+    """Select the steps and the allreduce sweep of one workload; raises `StudyError` without a run with a link rate."""
     nothing = pd.DataFrame()
     steps, sweep = network(runs, nothing).frame, allreduce(runs, nothing).frame
     steps = steps[steps["time_per_step_s"].notna()]
@@ -55,31 +43,33 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> NetworkD
     )
     where = ", ".join(steps["machine"].unique())
     subtitle = f"study {study}, machine {where}, {benchmarks}\none machine's cores and memory; emulated link rates"
-    return NetworkData(description.name, description.title, description.caption, subtitle, steps, sweep)
+    return TablePanels.from_description(description, subtitle, [("Training", steps), ("Allreduce", sweep)])
 
 
-def draw(data: NetworkData) -> Figure:
-    """The Matplotlib figure: two panels, one colour per link rate in both."""
-    rates = sorted(set(data.steps["link_mbit_per_s"]) | set(data.sweep["link_mbit_per_s"]))
+def draw(data: TablePanels) -> Figure:
+    """Draw the Matplotlib figure: two panels, one colour per link rate in both."""
+    (_, steps), (_, sweep) = data.panels
+    rates = sorted(set(steps["link_mbit_per_s"]) | set(sweep["link_mbit_per_s"]))
     figure = Figure(figsize=(2 * style.PANEL_WIDTH, HEIGHT), layout="constrained")
     figure.suptitle(f"{data.title}\n{data.subtitle}")
-    left, right = figure.subplots(1, 2)
-    _draw_steps(left, data.steps, rates)
-    _draw_sweep(right, data.sweep, rates)
+    steps_axes, sweep_axes = figure.subplots(1, 2)
+    _draw_steps(steps_axes, steps, rates)
+    _draw_sweep(sweep_axes, sweep, rates)
     return figure
 
 
 def _draw_steps(axes: Axes, steps: pd.DataFrame, rates: list[int]) -> None:
+    """Draw the time per step against hosts, a line per link rate, with the limits of the links."""
     counts = sorted(set(steps["gpus"]))
     for index, rate in enumerate(rates):
         rows = steps[steps["link_mbit_per_s"] == rate].sort_values("gpus")
-        look = style.line_style(index, 0, len(rates))
+        look = style.make_line_style(index, 0, len(rates))
         axes.errorbar(
             rows["gpus"], rows["time_per_step_s"], yerr=rows["time_per_step_ci95_s"].fillna(0), capsize=2,
             elinewidth=0.8, zorder=3, **look,
         )  # fmt: skip
         busy = rows[rows["cpu_limited"]]
-        axes.plot(busy["gpus"], busy["time_per_step_s"], zorder=4, **_hollow(look))
+        axes.plot(busy["gpus"], busy["time_per_step_s"], zorder=4, **_make_hollow(look))
         several = rows[rows["gpus"] > 1]
         axes.plot(several["gpus"], several["wire_limit_s"], color=look["color"], **LIMIT)
     axes.set_title("(a) Training")
@@ -90,26 +80,28 @@ def _draw_steps(axes: Axes, steps: pd.DataFrame, rates: list[int]) -> None:
     axes.grid(axis="y")
     set_gpu_axis(axes, counts)
     axes.set_xlabel("hosts, one rank each")
-    handles = [Line2D([], [], **style.line_style(i, 0, len(rates))) for i in range(len(rates))]
+    handles = [Line2D([], [], **style.make_line_style(i, 0, len(rates))) for i in range(len(rates))]
     handles += [Line2D([], [], color=style.GREY, **LIMIT)]
     labels = [*(f"{rate:,} Mbit/s" if rate else "no limit" for rate in rates), "limit of the link"]
     if steps["cpu_limited"].any():
-        handles.append(Line2D([], [], **_hollow({"color": style.GREY, "marker": "o", "markersize": 5})))
+        handles.append(Line2D([], [], **_make_hollow({"color": style.GREY, "marker": "o", "markersize": 5})))
         labels.append("cores at least 90 % busy")
     axes.figure.legend(handles, labels, loc="outside lower left", ncols=2, frameon=False)
 
 
-def _hollow(look: dict[str, Any]) -> dict[str, Any]:
+def _make_hollow(look: dict[str, Any]) -> dict[str, Any]:
+    """Turn a line's style into that of hollow marks without a line."""
     return {**look, "linestyle": "none", "markerfacecolor": "white", "markeredgewidth": 1.0}
 
 
 def _draw_sweep(axes: Axes, sweep: pd.DataFrame, rates: list[int]) -> None:
+    """Draw the allreduce bandwidth against message size, a line per link rate and number of hosts."""
     hosts = sorted(set(sweep["gpus"]))
     for index, rate in enumerate(rates):
         colour = style.COLOURS[index % len(style.COLOURS)]
         for place, number in enumerate(hosts):
             rows = sweep[(sweep["link_mbit_per_s"] == rate) & (sweep["gpus"] == number)].sort_values("message_bytes")
-            axes.plot(rows["message_bytes"], rows["busbw_gb_per_s"] * 8e3, color=colour, **_of_hosts(place))
+            axes.plot(rows["message_bytes"], rows["busbw_gb_per_s"] * 8e3, color=colour, **_make_hosts_style(place))
         if rate:
             axes.axhline(rate, color=colour, **LIMIT)
     axes.set_title("(b) Allreduce")
@@ -119,20 +111,21 @@ def _draw_sweep(axes: Axes, sweep: pd.DataFrame, rates: list[int]) -> None:
     axes.set_yscale("log")
     axes.grid(axis="y")
     sizes = sorted(set(sweep["message_bytes"]))
-    axes.set_xticks(sizes, [_size(size) for size in sizes], rotation=45)
+    axes.set_xticks(sizes, [_format_size(size) for size in sizes], rotation=45)
     axes.xaxis.set_minor_locator(NullLocator())
-    handles = [Line2D([], [], color=style.GREY, **_of_hosts(place)) for place in range(len(hosts))]
+    handles = [Line2D([], [], color=style.GREY, **_make_hosts_style(place)) for place in range(len(hosts))]
     axes.figure.legend(
         handles, [f"{number} hosts" for number in hosts], loc="outside lower right", ncols=2, frameon=False
     )
 
 
-def _of_hosts(place: int) -> dict[str, Any]:
-    """Look of the lines of one number of hosts."""
+def _make_hosts_style(place: int) -> dict[str, Any]:
+    """Choose the style of the lines of one number of hosts."""
     marker, dashes = style.MARKERS[place % len(style.MARKERS)], style.DASHES[place % len(style.DASHES)]
     return {"marker": marker, "linestyle": dashes, "markersize": 4}
 
 
-def _size(number: int) -> str:
+def _format_size(number: int) -> str:
+    """Format a number of bytes with its unit, as ``64 KiB``."""
     unit, name = next(((unit, name) for unit, name in SIZES if number >= unit), (1, "B"))
     return f"{number / unit:g} {name}"

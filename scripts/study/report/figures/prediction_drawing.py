@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from study.core.statistics import pareto
+from study.core.statistics import find_pareto_front
 from study.prediction.answers import Answer
 from study.prediction.model import Interval, Model
 from study.prediction.recommend import FARTHEST, changing_work
@@ -39,7 +39,7 @@ class PredictionData:
 class Curve:
     """Predicted and measured values of one series, ascending ranks; seconds and joules of the whole job.
 
-    energy_of: whose energies they are. energy_is: how those of the runs are known, ``measured`` or ``modelled``.
+    energy_of: "the job" or "the GPUs". energy_source: of the runs' energies, ``measured`` or ``modelled``.
     """
 
     title: str
@@ -49,14 +49,14 @@ class Curve:
     measured: pd.DataFrame
     largest: float
     energy_of: str
-    energy_is: str
+    energy_source: str
 
 
-def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
-    """The `PredictionData` of all series with at least two rank counts."""
+def select(answers: Sequence[Answer], study: str, machine: str) -> PredictionData:
+    """Select the curves of all series with at least two rank counts."""
     curves = [
-        _curve(answer, series)
-        for answer in found
+        _make_curve(answer, series)
+        for answer in answers
         for series, prediction in answer.predictions.items()
         if len(prediction.settings) > 1
     ]
@@ -69,19 +69,20 @@ def select(found: Sequence[Answer], study: str, machine: str) -> PredictionData:
     )
 
 
-def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
+def _make_curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
+    """Make the curve of a series from its prediction and its measured runs."""
     prediction = answer.predictions[series]
-    here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
-    named = dict(zip(SERIES, series, strict=True))
+    observations = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
+    values = dict(zip(SERIES, series, strict=True))
     has_energy = "energy_job_j" in prediction.draws and not changing_work(prediction.settings)
-    rate = f", {named['link_mbit_per_s']:,} Mbit/s" if named["link_mbit_per_s"] else ""
-    title = f"{answer.name}\n{named['scaling']} scaling, {named['epochs']} epochs, batch {named['batch_size']}{rate}"
+    rate = f", {values['link_mbit_per_s']:,} Mbit/s" if values["link_mbit_per_s"] else ""
+    title = f"{answer.name}\n{values['scaling']} scaling, {values['epochs']} epochs, batch {values['batch_size']}{rate}"
     return Curve(
         title,
         prediction.settings["ranks"].to_numpy(float),
         prediction.interval("runtime_s"),
         prediction.interval("energy_job_j") if has_energy else None,
-        here,
+        observations,
         cast(Model, answer.model).largest,
         "the GPUs" if answer.of_gpus else "the job",
         answer.energy_source or MEASURED,
@@ -89,7 +90,7 @@ def _curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
 
 
 def draw(data: PredictionData) -> Figure:
-    """The Matplotlib figure: a panel per series, and one more of runtime against energy where energy is known."""
+    """Draw the Matplotlib figure: a panel per series, and one more of runtime against energy where it is known."""
     panels = [(_draw_runtime, curve) for curve in data.curves]
     panels += [(_draw_energy, curve) for curve in data.curves if curve.energy]
     columns = max(1, min(COLUMNS, len(panels)))
@@ -105,11 +106,12 @@ def draw(data: PredictionData) -> Figure:
 
 
 def _draw_runtime(axes: Axes, curve: Curve) -> None:
+    """Draw predicted and measured runtime against ranks."""
     low, median, high = curve.runtime
     colour = style.COLOURS[0]
     axes.fill_between(curve.ranks, low, high, color=colour, label="90 % interval, predicted", **BAND)
     axes.plot(curve.ranks, median, color=colour, label="median, predicted")
-    axes.plot(curve.measured["ranks"], curve.measured["runtime_s"], label=MEASURED, **_points())
+    axes.plot(curve.measured["ranks"], curve.measured["runtime_s"], label=MEASURED, **_make_points_style())
     if curve.ranks[-1] > curve.largest:
         axes.axvspan(curve.largest, curve.ranks[-1] * 2, color=style.GREY, alpha=0.08, linewidth=0)
         axes.annotate(
@@ -124,15 +126,17 @@ def _draw_runtime(axes: Axes, curve: Curve) -> None:
     axes.grid(axis="y")
 
 
-def _points() -> dict[str, Any]:
+def _make_points_style() -> dict[str, Any]:
+    """Make the style of measured points."""
     return {"linestyle": "none", "marker": "o", "markersize": 4.5, "color": style.COLOURS[2]}
 
 
 def _draw_energy(axes: Axes, curve: Curve) -> None:
+    """Draw predicted and measured energy against runtime, with the Pareto front."""
     near = curve.ranks <= FARTHEST * curve.largest  # those beyond are no candidates, and beat none
     ends = [np.stack(each)[:, near] for each in (curve.runtime, cast(Interval, curve.energy))]
     runtime, energy = (middle for _, middle, _ in ends)
-    front = pareto(runtime, energy)
+    front = find_pareto_front(runtime, energy)
     axes.plot(runtime, energy, color=style.COLOURS[0], linewidth=0.8, linestyle=style.DASHES[1])
     spread = [np.abs(each[::2] - each[1]) for each in ends]
     axes.errorbar(
@@ -141,9 +145,10 @@ def _draw_energy(axes: Axes, curve: Curve) -> None:
     look: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": style.COLOURS[0]}
     axes.plot(runtime, energy, markerfacecolor="white", markersize=5, label="predicted", **look)
     axes.plot(runtime[front], energy[front], markersize=5, label="Pareto front, predicted", **look)
-    known = curve.measured[curve.measured["energy_per_rank_j"].notna()]
-    told = MEASURED if curve.energy_is == MEASURED else f"measured time, {curve.energy_is} energy"
-    axes.plot(known["runtime_s"], known["energy_per_rank_j"] * known["ranks"], label=told, **_points())
+    with_energy = curve.measured[curve.measured["energy_per_rank_j"].notna()]
+    label = MEASURED if curve.energy_source == MEASURED else f"measured time, {curve.energy_source} energy"
+    energies = with_energy["energy_per_rank_j"] * with_energy["ranks"]
+    axes.plot(with_energy["runtime_s"], energies, label=label, **_make_points_style())
     for count, x, y in zip(curve.ranks[near], runtime, energy, strict=True):
         axes.annotate(f"{count:g}", (x, y), (4, 4), textcoords="offset points", fontsize=style.SMALL)
     axes.set_xscale("log")

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from study.core.files import written_aside
+from study.core.files import write_aside
 from study.prediction.series_answer import SeriesAnswer
 from study.report.figures import style
 from study.report.figures.style import set_gpu_axis, set_value_axis
@@ -20,23 +20,24 @@ COLUMNS = 2
 MOST_PANELS = 40
 
 
-def write(found: Sequence[SeriesAnswer], paths: Sequence[Path]) -> None:
+def write_series_figure(answers: Sequence[SeriesAnswer], paths: Sequence[Path]) -> None:
     """Draw at most `MOST_PANELS` series and write the figure, in the format of each path's ending (svg, pdf)."""
-    shown = found[:MOST_PANELS]
-    columns = min(COLUMNS, len(shown))
-    rows = -(-len(shown) // columns)
+    drawn = answers[:MOST_PANELS]
+    columns = min(COLUMNS, len(drawn))
+    rows = -(-len(drawn) // columns)
     with matplotlib.rc_context(style.RC):
         figure = Figure(figsize=(columns * style.PANEL_WIDTH, rows * HEIGHT), layout="constrained")
-        for place, each in enumerate(shown, 1):
-            _draw(figure.add_subplot(rows, columns, place), each)
+        for place, answer in enumerate(drawn, 1):
+            _draw_series(figure.add_subplot(rows, columns, place), answer)
         for path in paths:
             form = path.suffix.removeprefix(".")
-            with written_aside(path) as aside:
+            with write_aside(path) as aside:
                 figure.savefig(aside, format=form, metadata={"Date" if form == "svg" else "CreationDate": None})
 
 
-def _draw(axes: Axes, found: SeriesAnswer) -> None:
-    table, points = found.predictions, found.series.points
+def _draw_series(axes: Axes, answer: SeriesAnswer) -> None:
+    """Draw a series: measured points, and the predicted median with its interval."""
+    table, points = answer.predictions, answer.series.points
     ranks = table["ranks"].to_numpy(float)
     low, high = (table[name].fillna(table["median"]).to_numpy(float) for name in ("low", "high"))
     if table["low"].notna().any():
@@ -44,12 +45,12 @@ def _draw(axes: Axes, found: SeriesAnswer) -> None:
         axes.plot(ranks, table["median"], color=style.COLOURS[0], label="median, predicted")
     axes.plot(
         points["ranks"], points["time"], linestyle="none", marker="o", markersize=4.5, color=style.COLOURS[2],
-        label=found.series.origin,
+        label=answer.series.origin,
     )  # fmt: skip
     set_value_axis(axes, "log", np.append(low, points["time"]), np.append(high, points["time"]))
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")
-    axes.set_ylabel(f"time (s), {found.series.quantity}")
-    axes.set_title(found.series.name.replace("$", r"\$"))  # no formula
+    axes.set_ylabel(f"time (s), {answer.series.quantity}")
+    axes.set_title(answer.series.name.replace("$", r"\$"))  # no formula
     axes.legend(frameon=False)
     axes.grid(axis="y")

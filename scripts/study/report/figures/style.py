@@ -50,8 +50,8 @@ RC = {
 }
 
 
-def line_style(series: int, quantity: int, series_count: int) -> dict[str, Any]:
-    """Colour, dashes and marker of a line, as keyword arguments of ``Line2D``.
+def make_line_style(series: int, quantity: int, series_count: int) -> dict[str, Any]:
+    """Choose the colour, dashes and marker of a line, as keyword arguments of ``Line2D``.
 
     The colour identifies the series, dashes and marker the line; the first quantity of a series looks the same in every
     panel. The numbers of colours, dashes and markers have no common factor, so that lines stay different when the
@@ -62,49 +62,49 @@ def line_style(series: int, quantity: int, series_count: int) -> dict[str, Any]:
         "color": COLOURS[series % len(COLOURS)],
         "linestyle": DASHES[index % len(DASHES)],
         "marker": MARKERS[index % len(MARKERS)],
-        "markersize": _marker_size(5.5, series),
+        "markersize": _compute_marker_size(5.5, series),
     }
 
 
-def published_style(series: int) -> dict[str, Any]:
-    """Hollow grey markers with the shape of the series' first quantity, larger than measured ones."""
+def make_published_style(series: int) -> dict[str, Any]:
+    """Choose the markers of published points: hollow, grey, of the series' shape, larger than measured ones."""
     return {
         "color": GREY,
         "linestyle": "none",
         "marker": MARKERS[series % len(MARKERS)],
-        "markersize": _marker_size(8.7, series),
+        "markersize": _compute_marker_size(8.7, series),
         "markerfacecolor": "none",
         "markeredgewidth": 0.9,
     }
 
 
-def _marker_size(largest: float, series: int) -> float:
-    """Later series have smaller markers, so that of coinciding points the lower one stays visible."""
+def _compute_marker_size(largest: float, series: int) -> float:
+    """Compute a series' marker size: later ones are smaller, so that coinciding points stay visible."""
     return largest - 1.2 * (series % 3)
 
 
 @functools.cache
-def text_width(text: str, size: float) -> float:
-    """Width of a line of text in inches; size in points."""
+def measure_text_width(text: str, size: float) -> float:
+    """Measure the width of a line of text in inches; size in points."""
     path = TextPath((0, 0), text, size=size, prop=FontProperties(family=RC["font.family"]))
     return path.get_extents().width / POINTS_PER_INCH
 
 
 TICK_GAP = 0.05  # inches between two labels
-NICE = (1, 2, 5)
+NICE_FACTORS = (1, 2, 5)
 LOG_MARGIN = 1.25  # so that markers at the ends are complete
 FEW_DECADES = 2  # up to this many decades, 2 and 5 are labelled too
-PLAIN = (0.001, 100_000)  # plain numbers on an axis within this range, else powers of ten
+PLAIN_RANGE = (0.001, 100_000)  # plain numbers on an axis within this range, else powers of ten
 
 
 def set_gpu_axis(axes: Axes, counts: Sequence[int], label: str = "GPUs (ranks)") -> None:
-    """Ticks at exactly the ``counts`` (ascending), as those of GPUs; labels that would collide are left out."""
+    """Set a logarithmic x axis with ticks at exactly the ``counts`` (ascending), and labels where they fit."""
     first, last = counts[0], counts[-1]
     margin = (last / first) ** 0.05 if len(counts) > 1 else 2
     low, high = first / margin, last * margin
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
-    labelled = readable(counts, AXES_WIDTH / math.log2(high / low))
+    labelled = select_readable_ticks(counts, AXES_WIDTH / math.log2(high / low))
     axes.set_xticks(labelled, [str(count) for count in labelled])
     axes.set_xticks([count for count in counts if count not in labelled], minor=True)
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
@@ -112,33 +112,34 @@ def set_gpu_axis(axes: Axes, counts: Sequence[int], label: str = "GPUs (ranks)")
 
 
 def set_name_axis(axes: Axes, names: Sequence[str], label: str) -> None:
-    """Names at 0, 1, 2 ..."""
+    """Set an x axis with names at 0, 1, 2 ..."""
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xticks(range(len(names)), names)
     axes.set_xlabel(label)
 
 
-def readable(counts: Sequence[int], octave: float) -> list[int]:
-    """Of ``counts``, those whose labels fit: the last one, and from the first on each that fits.
+def select_readable_ticks(counts: Sequence[int], octave: float) -> list[int]:
+    """Select the counts whose labels fit: the last one, and from the first on each that fits.
 
     octave: inches between a count and its double.
     """
-    kept = counts[:1]
+    labelled = counts[:1]
     for count in counts[1:-1]:
-        if _fit(kept[-1], count, octave) and _fit(count, counts[-1], octave):
-            kept = [*kept, count]
-    return [*kept, *counts[-1:]] if len(counts) > 1 else list(kept)
+        if _can_stand_beside(labelled[-1], count, octave) and _can_stand_beside(count, counts[-1], octave):
+            labelled = [*labelled, count]
+    return [*labelled, *counts[-1:]] if len(counts) > 1 else list(labelled)
 
 
-def _fit(left: int, right: int, octave: float) -> bool:
-    widths = (text_width(str(left), SMALL) + text_width(str(right), SMALL)) / 2
+def _can_stand_beside(left: int, right: int, octave: float) -> bool:
+    """True if the labels of two counts do not collide. octave: as of `select_readable_ticks`."""
+    widths = (measure_text_width(str(left), SMALL) + measure_text_width(str(right), SMALL)) / 2
     return math.log2(right / left) * octave >= widths + TICK_GAP
 
 
 def set_value_axis(
     axes: Axes, scale: str, lows: NDArray[np.float64], highs: NDArray[np.float64], signed: bool = False
 ) -> None:
-    """A y axis for values between ``lows`` and ``highs`` (including the ends of the intervals), NaN for no value.
+    """Set a y axis for values between ``lows`` and ``highs`` (including intervals), NaN for no value.
 
     Linear axes begin at 0, or below if a value is negative. A value that is not positive makes the axis linear,
     whatever ``scale`` says. An interval that extends below the axis is cut off, unless the values are ``signed``: then
@@ -159,24 +160,28 @@ def set_value_axis(
 
 
 def _set_log_axis(axes: Axes, low: float, high: float) -> None:
-    """Limits widened to 1, 2 or 5 times a power of ten, so that there are always labels."""
-    steps = [factor * 10.0**power for power in range(-12, 16) for factor in NICE]
+    """Set a logarithmic y axis whose limits are widened to 1, 2 or 5 times a power of ten, so that labels fit."""
+    steps = [factor * 10.0**power for power in range(-12, 16) for factor in NICE_FACTORS]
     low = max((step for step in steps if step <= low), default=low)
     high = min((step for step in steps if step >= high), default=high)
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(low, high)
     few = math.log10(high / low) <= FEW_DECADES
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=NICE if few else (1,), numticks=20))
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=NICE_FACTORS if few else (1,), numticks=20))
     axes.yaxis.set_minor_locator(ticker.LogLocator(subs=range(2, 10), numticks=20))
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(_plain if PLAIN[0] <= low and high <= PLAIN[1] else _power))
+    axes.yaxis.set_major_formatter(
+        ticker.FuncFormatter(_format_plain if PLAIN_RANGE[0] <= low and high <= PLAIN_RANGE[1] else _format_power)
+    )
     axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _plain(value: float, position: int | None) -> str:
+def _format_plain(value: float, position: int | None) -> str:
+    """Format a tick as a plain number."""
     return f"{value:,g}"
 
 
-def _power(value: float, position: int | None) -> str:
+def _format_power(value: float, position: int | None) -> str:
+    """Format a tick as a power of ten."""
     power = math.floor(math.log10(value) + 1e-9)
     factor = round(value / 10**power)
     return f"$10^{{{power}}}$" if factor == 1 else f"${factor}\\times10^{{{power}}}$"

@@ -20,6 +20,8 @@ class TablePanels:
     panels: list[tuple[str, pd.DataFrame]]
 
     @classmethod
-    def of(cls, description: Description, subtitle: str, panels: list[tuple[str, pd.DataFrame]]) -> TablePanels:
-        """With the texts of a figure's YAML."""
+    def from_description(
+        cls, description: Description, subtitle: str, panels: list[tuple[str, pd.DataFrame]]
+    ) -> TablePanels:
+        """Make the data with the texts of a figure's YAML."""
         return cls(description.name, description.title, description.caption, subtitle, panels)

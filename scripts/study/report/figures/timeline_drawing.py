@@ -31,10 +31,10 @@ BACKGROUND_COLOUR, BACKGROUND_LABEL = "#8B0000", "CPU of others, share of the co
 
 
 def draw(data: TimelineData) -> Figure:
-    """The Matplotlib figure: the runs stacked, with a common time axis."""
+    """Draw the Matplotlib figure: the runs stacked, with a common time axis."""
     with matplotlib.rc_context(style.RC):
         heading = [data.title, data.subtitle, *data.notes]
-        heights = [height for run in data.runs for height in _heights(run)]
+        heights = [height for run in data.runs for height in _compute_heights(run)]
         total = sum(heights) + AROUND_RUN * len(data.runs) + LEGEND + TITLE_LINE * len(heading)
         layout = ConstrainedLayoutEngine(hspace=0.01, h_pad=0.02)
         figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout=layout)
@@ -53,18 +53,19 @@ def draw(data: TimelineData) -> Figure:
         return figure
 
 
-def _heights(run: RunOverTime) -> tuple[float, float]:
-    """Heights of the lines' axes and of the lanes below."""
+def _compute_heights(run: RunOverTime) -> tuple[float, float]:
+    """Compute the heights (inches) of the lines' axes and of the lanes below."""
     lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication) + len(run.background))
     return LINES_HEIGHT if run.lines else NO_LINES_HEIGHT, lanes
 
 
 def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
+    """Draw a run's quantity over time, or the reason why there is none."""
     axes.set_title(run.title, loc="left")
     axes.grid(axis="y")
     axes.tick_params(labelbottom=False)
     for index, line in enumerate(run.lines):
-        looks = style.line_style(index, 0, len(run.lines)) | {"marker": ""}
+        looks = style.make_line_style(index, 0, len(run.lines)) | {"marker": ""}
         axes.plot(line.seconds, line.mean, label=line.label, **looks)
         axes.fill_between(line.seconds, line.low, line.high, color=looks["color"], alpha=0.2, linewidth=0)
     if run.lines:
@@ -79,6 +80,7 @@ def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
 
 
 def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
+    """Draw the phases of a run's ranks, and strips of communication and other load below."""
     labels: list[str] = []
     for lane in run.lanes:
         low = -len(labels) - BAR / 2
@@ -86,26 +88,27 @@ def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
             axes.broken_barh([(begin, end - begin)], (low, BAR), facecolor=PHASE_COLOURS[phase], edgecolor="black",
                              linewidth=0.3)  # fmt: skip
         labels.append(lane.label)
-    strips = [(what, share, STRIP_COLOURS[what.split()[-1]]) for what, share in run.communication.items()]
-    strips += [(what, share, BACKGROUND_COLOUR) for what, share in run.background.items()]
-    for what, share, colour in strips:
+    strips = [(label, share, STRIP_COLOURS[label.split()[-1]]) for label, share in run.communication.items()]
+    strips += [(label, share, BACKGROUND_COLOUR) for label, share in run.background.items()]
+    for label, share, colour in strips:
         low = -len(labels) - BAR / 2
         changes = np.flatnonzero(np.diff(share.round(3), prepend=-1, append=-1)[:-1])  # a smaller file
         seconds, heights = np.append(run.seconds[changes], run.end), np.append(share[changes], 0)
         axes.fill_between(seconds, low, low + BAR * heights, step="post", color=colour, linewidth=0)
         axes.axhline(low, color=colour, linewidth=0.3)
-        labels.append(what)
+        labels.append(label)
     axes.set_yticks(-np.arange(len(labels)), labels)
     axes.set_ylim(-len(labels) + 0.5, 0.5)
     axes.tick_params(axis="y", length=0)
 
 
 def _draw_legend(figure: Figure, runs: Collection[RunOverTime]) -> None:
-    seen = {phase for run in runs for lane in run.lanes for phase, _, _ in lane.spans}
+    """Draw the legend of phases and strips below all runs."""
+    drawn_phases = {phase for run in runs for lane in run.lanes for phase, _, _ in lane.spans}
     entries = [
         Patch(facecolor=PHASE_COLOURS[phase], edgecolor="black", linewidth=0.3, label=phase)
         for phase in PHASES
-        if phase in seen
+        if phase in drawn_phases
     ]
     if any(run.communication for run in runs):
         entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]

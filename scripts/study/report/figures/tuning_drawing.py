@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from study.compare.arms import FASTER, NO_DIFFERENCE, SLOWER
 from study.core.errors import StudyError
-from study.core.wording import as_clear, counted
+from study.core.wording import format_clearly, format_count
 from study.report.figures import style
-from study.report.figures.description import Description, Labels, benchmark_title
+from study.report.figures.description import Description, Labels, get_benchmark_title
 from study.report.figures.table_panels import TablePanels
 from study.report.tables.summary import IDENTITY
 from study.report.tables.tuning import tuning
@@ -39,56 +39,57 @@ TICKS_APART = 0.09  # as part of the axis
 
 
 def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
-    """The `TablePanels` of a figure; raises `StudyError` if no arm has a ratio."""
+    """Select the arms of each baseline's panel; raises `StudyError` if no arm has a ratio."""
     frame = tuning(runs, pd.DataFrame()).frame
     if frame.empty or frame["throughput_ratio"].isna().all():
         raise StudyError(f"{description.name}: no arm has a block in common with its baseline in study {study}")
     keys = [name for name in IDENTITY if name in frame]
-    told = {"benchmark", "gpus"}  # in each title
+    in_titles = {"benchmark", "gpus"}  # in each title
     if frame.groupby("benchmark")["dataset"].nunique().max() == 1:
-        told.add("dataset")  # by the benchmark
-    differing = [name for name in keys if name not in told and frame[name].nunique(dropna=False) > 1]
+        in_titles.add("dataset")  # by the benchmark
+    differing = [name for name in keys if name not in in_titles and frame[name].nunique(dropna=False) > 1]
     panels = [
-        (_title(dict(zip(keys, key, strict=True)), differing, description.labels), rows)
+        (_make_title(dict(zip(keys, key, strict=True)), differing, description.labels), rows)
         for key, rows in frame.groupby(keys, sort=False, dropna=False)
     ]
     where = ", ".join(frame["machine"].unique())
-    subtitle = f"study {study}, machine {where}, {_blocks(frame['blocks'])}"
-    return TablePanels.of(description, subtitle, panels)
+    subtitle = f"study {study}, machine {where}, {_count_blocks(frame['blocks'])}"
+    return TablePanels.from_description(description, subtitle, panels)
 
 
-def _title(point: dict[str, object], differing: list[str], labels: Labels) -> str:
-    """The benchmark and ranks of a baseline, and what else tells it from the others."""
-    benchmark, ranks = benchmark_title(str(point["benchmark"]), labels), counted(point["gpus"], "rank")
+def _make_title(point: dict[str, object], differing: list[str], labels: Labels) -> str:
+    """Make a panel's title: benchmark and ranks of the baseline, and the keys in which it differs from others."""
+    benchmark, ranks = get_benchmark_title(str(point["benchmark"]), labels), format_count(point["gpus"], "rank")
     return ", ".join([benchmark, ranks, *(f"{name} {point[name]}" for name in differing)])
 
 
-def _blocks(numbers: pd.Series) -> str:
+def _count_blocks(numbers: pd.Series) -> str:
+    """Say the number of blocks, or its range."""
     low, high = int(numbers.min()), int(numbers.max())
-    return counted(low, "block") if low == high else f"{low} to {high} blocks"
+    return format_count(low, "block") if low == high else f"{low} to {high} blocks"
 
 
 def draw(data: TablePanels) -> Figure:
-    """The Matplotlib figure: a panel per baseline, one below the other, with one axis and one legend."""
+    """Draw the Matplotlib figure: a panel per baseline, one below the other, with one axis and one legend."""
     with matplotlib.rc_context(style.RC):
         together = pd.concat([rows for _, rows in data.panels])
-        places = [_places(rows) for _, rows in data.panels]
+        places = [_assign_places(rows) for _, rows in data.panels]
         heights = [ROW_HEIGHT * (max(each.values()) + 1.2) for each in places]
         names = NAMES * max(map(len, together["arm"]))
         size = (style.PANEL_WIDTH + names + NUMBERS, sum(heights) + AROUND * len(heights) + HEADING)
         figure = Figure(figsize=size, layout="constrained")
         figure.suptitle("\n".join([data.title, *textwrap.wrap(data.subtitle, WRAP)]))
         all_axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
-        for axes, (title, rows), of_rows in zip(all_axes, data.panels, places, strict=True):
-            _draw_panel(axes, title, rows, of_rows)
-        _scale(all_axes[0], together)
+        for axes, (title, rows), row_places in zip(all_axes, data.panels, places, strict=True):
+            _draw_panel(axes, title, rows, row_places)
+        _set_ratio_axis(all_axes[0], together)
         all_axes[-1].set_xlabel("steady throughput, arm / baseline")
-        figure.legend(handles=_legend(together), loc="outside lower center", ncols=2, frameon=False)
+        figure.legend(handles=_make_legend_handles(together), loc="outside lower center", ncols=2, frameon=False)
         return figure
 
 
-def _places(rows: pd.DataFrame) -> dict[str, float]:
-    """Where each arm stands, from above; those that only set control are apart, below the others."""
+def _assign_places(rows: pd.DataFrame) -> dict[str, float]:
+    """Assign each arm its place from above; those that only set control are apart, below the others."""
     is_control = rows["switch"] == "control"
     names, controls = (list(dict.fromkeys(rows.loc[which, "arm"])) for which in (~is_control, is_control))
     places = {name: float(index) for index, name in enumerate(names)}
@@ -96,6 +97,7 @@ def _places(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, float]) -> None:
+    """Draw a baseline's panel: a row per arm, the control below."""
     axes.set_title(title, loc="left")
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8, zorder=2)
@@ -112,14 +114,14 @@ def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, places: dict[str, fl
     axes.grid(axis="x")
 
 
-def _with_decimals(number: float, decimals: int) -> str:
+def _format_decimals(number: float, decimals: int) -> str:
     return f"{number:.{decimals}f}"
 
 
 def _write_numbers(axes: Axes, row: dict[str, object], place: float) -> None:
-    """The ratio with its interval and the number of failed runs, right of the panel."""
+    """Write the ratio with its interval and the number of failed runs, right of the panel."""
     ratio, *ends = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
-    low, high = (as_clear(end, (1,), 2, functools.partial(_with_decimals, end)) for end in ends)
+    low, high = (format_clearly(end, (1,), 2, functools.partial(_format_decimals, end)) for end in ends)
     interval = f" ({low} to {high})" if np.isfinite(ends).all() else ""
     numbers = "" if np.isnan(ratio) else f"{ratio:.2f}{interval}"
     failed = f"{row['repeats_failed']} failed" if row["repeats_failed"] else ""
@@ -131,7 +133,7 @@ def _write_numbers(axes: Axes, row: dict[str, object], place: float) -> None:
 
 
 def _draw_row(axes: Axes, row: dict[str, object], place: float) -> None:
-    """An arm: its ratio and interval over the differences that are too small to be found."""
+    """Draw an arm: its ratio and interval over the band of differences that are too small to be found."""
     verdict = row["verdict"] if isinstance(row["verdict"], str) else None
     ratio, low, high = (float(row[name]) for name in ("throughput_ratio", *ENDS))  # type: ignore[arg-type]
     if np.isnan(ratio):
@@ -144,8 +146,8 @@ def _draw_row(axes: Axes, row: dict[str, object], place: float) -> None:
     axes.plot(ratio, place, marker=MARKER_OF[verdict], color=COLOUR_OF[verdict], markersize=4.5, zorder=4)
 
 
-def _scale(axes: Axes, rows: pd.DataFrame) -> None:
-    """A logarithmic axis for all ratios with their intervals, with a few round ticks."""
+def _set_ratio_axis(axes: Axes, rows: pd.DataFrame) -> None:
+    """Set a logarithmic x axis for all ratios with their intervals, with a few round ticks."""
     ends = rows[["throughput_ratio", *ENDS]].to_numpy(float)
     low, high = min(1.0, float(np.nanmin(ends))), max(1.0, float(np.nanmax(ends)))
     margin = max((high / low) ** 0.06, 1.005)
@@ -161,8 +163,8 @@ def _scale(axes: Axes, rows: pd.DataFrame) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(rows: pd.DataFrame) -> list[Line2D | Patch]:
-    """One entry per verdict that is drawn, and the band."""
+def _make_legend_handles(rows: pd.DataFrame) -> list[Line2D | Patch]:
+    """Make one legend handle per verdict that is drawn, and one of the band."""
     drawn = {each if isinstance(each, str) else None for each in rows.loc[rows["throughput_ratio"].notna(), "verdict"]}
     handles: list[Line2D | Patch] = [
         Line2D([], [], color=COLOUR_OF[each], marker=MARKER_OF[each], markersize=4.5, label=each or NO_VERDICT)

@@ -8,16 +8,19 @@ import string
 from dataclasses import dataclass
 from typing import Any
 
-from study.compare.references import unit
-from study.core import checked, configuration, fields
+from study.compare.references import find_unit
+from study.core import configuration, fields, validation
 from study.core.errors import StudyError
 from study.experiment import schemas
-from study.experiment.parameters import PARAMETERS, observing
+from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import PlannedRun, Study
 from study.records import tidy
 from study.report.findings.kinds import KINDS, Kind
 
-COLUMNS = (*tidy.MEASURED, *(each.column for each in fields.section("communication").fields if each.column_unit == "s"))
+COLUMNS = (
+    *tidy.MEASURED,
+    *(each.column for each in fields.find_section("communication").fields if each.column_unit == "s"),
+)
 POINTS = "percentage points"  # the unit of a difference of shares
 OF_THE_SHARE = "% of the share"  # the unit of a relative change of a share
 
@@ -38,7 +41,7 @@ class Quantity:
     @property
     def unit(self) -> str:
         """The unit of a difference of two values."""
-        return POINTS if self.share_of else unit(self.column, calibrated=False)
+        return POINTS if self.share_of else find_unit(self.column, calibrated=False)
 
     def __str__(self) -> str:
         text = f"{self.column} - {self.minus}" if self.minus else self.column
@@ -46,7 +49,7 @@ class Quantity:
             text if not self.share_of else f"({text}) / {self.share_of}" if self.minus else f"{text} / {self.share_of}"
         )
 
-    def of(self, rows: Any) -> Any:
+    def compute(self, rows: Any) -> Any:
         """The values of rows of runs.csv; a share in %."""
         values = rows[self.column].astype(float)
         if self.minus:
@@ -55,7 +58,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Declared:
+class Finding:
     """A finding as declared; see config/schemas/findings.schema.yaml.
 
     claim: +1 for above, -1 for below. within: the margin of a claim of no effect in the unit of the estimate; or None.
@@ -101,32 +104,32 @@ class Declared:
 
 
 @functools.cache
-def schema() -> dict[str, Any]:
+def make_schema() -> dict[str, Any]:
     """The schema of config/findings/NAME.yaml, with the registered kinds and the grid keys."""
-    found = copy.deepcopy(checked.named_schema("findings"))
-    found["properties"]["kind"]["enum"] = list(KINDS)
-    keys = {name: schemas.several(PARAMETERS[name].kind.schema()) for name in schemas.separating()}
-    found["properties"]["points"]["properties"] = keys
-    for part in found["$defs"]["quantity"]["properties"].values():
+    schema = copy.deepcopy(validation.read_schema("findings"))
+    schema["properties"]["kind"]["enum"] = list(KINDS)
+    keys = {name: schemas.allow_list(PARAMETERS[name].kind.to_schema()) for name in schemas.list_separating_keys()}
+    schema["properties"]["points"]["properties"] = keys
+    for part in schema["$defs"]["quantity"]["properties"].values():
         part["enum"] = list(COLUMNS)
-    return found
+    return schema
 
 
-def content(name: str) -> dict[str, Any]:
+def read_content(name: str) -> dict[str, Any]:
     """What config/findings/<name>.yaml says; raises `StudyError` for an unknown name or a mistake in the file."""
-    return configuration.load_named("findings", name, schema())
+    return configuration.load_named("findings", name, make_schema())
 
 
-def load(name: str) -> Declared:
-    """The finding `content` with its kind and quantities; raises `StudyError` for what does not fit together."""
-    found = content(name)
+def load_finding(name: str) -> Finding:
+    """The finding `read_content` with its kind and quantities; raises `StudyError` for what does not fit together."""
+    declared = read_content(name)
     try:
-        return _declared(name, found)
+        return _make_finding(name, declared)
     except StudyError as error:
         raise StudyError(f"config/findings/{name}.yaml: {error}") from None
 
 
-def _declared(name: str, content: dict[str, Any]) -> Declared:
+def _make_finding(name: str, content: dict[str, Any]) -> Finding:
     kind, points = KINDS[content["kind"]], content["points"]
     lists = [key for key, value in points.items() if isinstance(value, list)]
     if len(lists) != 1:
@@ -140,16 +143,16 @@ def _declared(name: str, content: dict[str, Any]) -> Declared:
     if kind.numeric and not numbers:
         raise StudyError(f"points.{key}: kind {content['kind']} needs numbers above 0; compare values of gpus, say")
     if kind.along != ("along" in content):
-        told = "needs the quantity along" if kind.along else "has no quantity along; leave it out"
-        raise StudyError(f"along: kind {content['kind']} {told}")
+        remedy = "needs the quantity along" if kind.along else "has no quantity along; leave it out"
+        raise StudyError(f"along: kind {content['kind']} {remedy}")
     for verdict, text in content["sentences"].items():
         _check_sentence(verdict, text)
-    return Declared(
+    return Finding(
         name,
         content["title"],
         kind,
         -1 if content.get("claim") == "below" else 1,
-        _margin(content),
+        _read_margin(content),
         Quantity(**content["quantity"]),
         Quantity(**content["along"]) if kind.along else None,
         points,
@@ -159,7 +162,7 @@ def _declared(name: str, content: dict[str, Any]) -> Declared:
     )
 
 
-def _margin(content: dict[str, Any]) -> float | None:
+def _read_margin(content: dict[str, Any]) -> float | None:
     """``within`` in the unit of the estimate: a share of a ratio, percent of a reduction."""
     if "within" not in content:
         return None
@@ -176,43 +179,45 @@ def _check_sentence(verdict: str, text: str) -> None:
         fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
     except ValueError as error:
         raise StudyError(f"sentences.{verdict}: {error}; write a brace twice if it is meant") from None
-    known = {"not_enough_runs": set()}.get(verdict, {"number"})
-    if wrong := [field for field in fields if field not in known]:
-        told = "only {number} is filled in" if known else "there is no number without an interval"
-        raise StudyError(f"sentences.{verdict}: {{{wrong[0]}}}: {told}")
+    allowed = {"not_enough_runs": set()}.get(verdict, {"number"})
+    if wrong := [field for field in fields if field not in allowed]:
+        remedy = "only {number} is filled in" if allowed else "there is no number without an interval"
+        raise StudyError(f"sentences.{verdict}: {{{wrong[0]}}}: {remedy}")
 
 
-def arms(finding: Declared, study: Study) -> dict[Any, list[PlannedRun]]:
+def select_arms(finding: Finding, study: Study) -> dict[Any, list[PlannedRun]]:
     """The runs of each arm, one point each, {value of the compared key: its repeats}.
 
     Raises `StudyError` if the study has no such point, or several that differ in a key that the finding does not give.
     """
     where = f"config/studies/{study.name}.yaml: findings: {finding.name}"
-    fitting = [run for run in study.runs if _fits(finding, run)]
-    for name in schemas.separating():
-        if name not in finding.points and len(values := {_value(run, name) for run in fitting}) > 1:
-            told = ", ".join(map(str, sorted(values, key=str)))
+    fitting = [run for run in study.runs if _is_compared(finding, run)]
+    for name in schemas.list_separating_keys():
+        if name not in finding.points and len(values := {_get_value(run, name) for run in fitting}) > 1:
+            values_found = ", ".join(map(str, sorted(values, key=str)))
             raise StudyError(
-                f"{where}: its runs differ in {name} ({told}); give {name} under points in "
+                f"{where}: its runs differ in {name} ({values_found}); give {name} under points in "
                 f"config/findings/{finding.name}.yaml"
             )
-    found = {value: [run for run in fitting if _value(run, finding.key) == value] for value in finding.values}
-    for value, runs in found.items():
+    runs_by_value = {
+        value: [run for run in fitting if _get_value(run, finding.key) == value] for value in finding.values
+    }
+    for value, runs in runs_by_value.items():
         if not runs:
-            asked = {**finding.points, finding.key: value}
-            told = ", ".join(f"{key} {each}" for key, each in asked.items())
-            raise StudyError(f"{where} needs runs with {told}; the study has none")
-    return found
+            wanted = {**finding.points, finding.key: value}
+            values_found = ", ".join(f"{key} {each}" for key, each in wanted.items())
+            raise StudyError(f"{where} needs runs with {values_found}; the study has none")
+    return runs_by_value
 
 
-def _fits(finding: Declared, run: PlannedRun) -> bool:
-    usual = {name: PARAMETERS[name].default for name in observing()}
+def _is_compared(finding: Finding, run: PlannedRun) -> bool:
+    usual = {name: PARAMETERS[name].default for name in list_observing_keys()}
     wanted = {**usual, **finding.points, finding.key: None}
-    return _value(run, finding.key) in finding.values and all(
-        _value(run, key) == value for key, value in wanted.items() if key != finding.key
+    return _get_value(run, finding.key) in finding.values and all(
+        _get_value(run, key) == value for key, value in wanted.items() if key != finding.key
     )
 
 
-def _value(run: PlannedRun, key: str) -> Any:
+def _get_value(run: PlannedRun, key: str) -> Any:
     """The value of a grid key; of ``dataset``, as in the study's file."""
     return run.dataset.key if key == "dataset" else run[key]

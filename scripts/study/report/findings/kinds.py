@@ -43,7 +43,7 @@ class Kind:
 KINDS: Registry[Kind] = Registry("kind of finding")
 
 
-def kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], Callable[[Arms], Estimate]]:
+def register_kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], Callable[[Arms], Estimate]]:
     """Register the decorated function as the comparison of kind ``name``. settings: of `Kind`."""
 
     def register(compare: Callable[[Arms], Estimate]) -> Callable[[Arms], Estimate]:
@@ -53,21 +53,21 @@ def kind(name: str, **settings: Any) -> Callable[[Callable[[Arms], Estimate]], C
     return register
 
 
-@kind("ratio", formula="{value}: {key} {arms}", unit="1", no_effect=1.0, divides=True)
-def ratio(arms: Arms) -> Estimate:
+@register_kind("ratio", formula="{value}: {key} {arms}", unit="1", no_effect=1.0, divides=True)
+def estimate_ratio_of_arms(arms: Arms) -> Estimate:
     """The first arm's value / the second's: geometric mean of the blocks' ratios."""
     one, other = arms.values()
     return estimates.estimate_ratio(one, other, VALUE)
 
 
-@kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True, is_reduction=True)
-def reduction(arms: Arms) -> Estimate:
-    """By how many percent the first arm's value is smaller than the second's: 1 less their `ratio`."""
-    return ratio(arms).convert(lambda each: 100 * (1 - each))
+@register_kind("reduction", formula="1 - {value}: {key} {arms}", unit="%", divides=True, is_reduction=True)
+def estimate_reduction(arms: Arms) -> Estimate:
+    """By how many percent the first arm's value is smaller than the second's: 1 less their `estimate_ratio_of_arms`."""
+    return estimate_ratio_of_arms(arms).convert(lambda each: 100 * (1 - each))
 
 
-@kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
-def trend(arms: Arms) -> Estimate:
+@register_kind("trend", formula="change of {value} per doubling of {key}", unit="{value} per doubling", numeric=True)
+def estimate_trend(arms: Arms) -> Estimate:
     """By how much the value changes with each doubling of the key: the mean of the blocks' slopes."""
     doublings = {value: float(np.log2(value)) for value in arms}
     return estimates.estimate_slope(
@@ -78,13 +78,13 @@ def trend(arms: Arms) -> Estimate:
     )
 
 
-@kind("follows", formula="change of {value} per unit of {along}", unit="{value} per {along}", along=True)
-def follows(arms: Arms) -> Estimate:
+@register_kind("follows", formula="change of {value} per unit of {along}", unit="{value} per {along}", along=True)
+def estimate_following(arms: Arms) -> Estimate:
     """By how much the value changes with each unit of the quantity `along`, from arm to arm."""
-    return estimates.estimate_slope(list(arms.values()), ALONG, VALUE, _places(list(arms)))
+    return estimates.estimate_slope(list(arms.values()), ALONG, VALUE, _rank_arms(list(arms)))
 
 
-def _places(values: list[Any]) -> list[float]:
+def _rank_arms(values: list[Any]) -> list[float]:
     """The order of the arms: of numbers, the rising one, else that of the declaration."""
     are_numbers = all(isinstance(value, int | float) for value in values)
     order = sorted(values) if are_numbers else values

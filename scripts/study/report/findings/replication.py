@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import ERROR_PER_SIDE, student
-from study.report.findings.declaration import load
+from study.core.statistics import ERROR_PER_SIDE, compute_t_quantile
+from study.report.findings.declaration import load_finding
 from study.report.findings.outcome import NOT_ENOUGH, VERDICTS, Outcome
 from study.report.tables.layout import Table
 
@@ -21,7 +21,7 @@ SHOWN = ["finding", "replicates", "verdicts", "pooled", "lowest", "highest", "un
          "p_value", "i_squared", "meaning"]  # fmt: skip
 
 
-def table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
+def make_table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
     """One row per finding.
 
     Args:
@@ -29,16 +29,16 @@ def table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
         times: the outcomes of its findings, each time that it was run.
     """
     by_name: dict[str, list[Outcome]] = {}
-    for found in chain(*times):
-        by_name.setdefault(found.name, []).append(found)
-    frame = pd.DataFrame([_row(name, each) for name, each in by_name.items()], columns=SHOWN)
-    known = frame["hold"].notna()
-    held, all_ = frame.loc[known, "hold"].sum(), frame.loc[known, "replicates"].sum()
-    notes = [f"{held:g} of {all_:g} intervals contain the pooled estimate of their finding"] if all_ else []
-    return Table("replicates", _caption(study, len(times)), frame, SHOWN, (), notes)
+    for outcomes in chain(*times):
+        by_name.setdefault(outcomes.name, []).append(outcomes)
+    frame = pd.DataFrame([_make_row(name, each) for name, each in by_name.items()], columns=SHOWN)
+    has_estimate = frame["hold"].notna()
+    holding, all_ = frame.loc[has_estimate, "hold"].sum(), frame.loc[has_estimate, "replicates"].sum()
+    notes = [f"{holding:g} of {all_:g} intervals contain the pooled estimate of their finding"] if all_ else []
+    return Table("replicates", _write_caption(study, len(times)), frame, SHOWN, (), notes)
 
 
-def _caption(study: str, times: int) -> str:
+def _write_caption(study: str, times: int) -> str:
     return (
         f"The findings of study {study}, from {times} times its runs. pooled: mean of the estimates; of ratios and "
         "reductions, mean of their logarithms. hold: number of intervals that contain the pooled value. q: squared "
@@ -48,29 +48,30 @@ def _caption(study: str, times: int) -> str:
     )
 
 
-def _row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
+def _make_row(name: str, replicates: list[Outcome]) -> dict[str, Any]:
     verdicts = [each.verdict for each in replicates]
     counted = ", ".join(f"{number} {VERDICTS[each].lower()}" for each in VERDICTS if (number := verdicts.count(each)))
     used = [each for each in replicates if each.verdict != NOT_ENOUGH]
     row: dict[str, Any] = {"finding": name, "replicates": len(used), "verdicts": counted, "unit": replicates[0].unit}
     if len(used) < LEAST:
         return row | {"meaning": f"fewer than {LEAST} replicates have an estimate"}
-    to, back = _scale(name)
+    to, back = _choose_scale(name)
     ends = np.array([sorted(to(getattr(each, end)) for end in ("low", "high")) for each in used])
     estimates = np.array([to(each.estimate or 0.0) for each in used])
     freedom = np.array([(each.blocks_worth or each.blocks) - 1 for each in used], dtype=float)  # those of its interval
-    errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([student(each, ERROR_PER_SIDE) for each in freedom])
+    errors = (ends[:, 1] - ends[:, 0]) / 2 / np.array([compute_t_quantile(each, ERROR_PER_SIDE) for each in freedom])
     pooled = float(estimates.mean())
     hold = int(((ends[:, 0] <= pooled) & (pooled <= ends[:, 1])).sum())
-    q, p, i_squared = heterogeneity(estimates, errors, freedom)
-    told = sorted(each.estimate or 0.0 for each in used)
+    q, p, i_squared = measure_heterogeneity(estimates, errors, freedom)
+    values = sorted(each.estimate or 0.0 for each in used)
     return row | {
-        "pooled": back(pooled), "lowest": told[0], "highest": told[-1], "hold": hold, "hold_share": hold / len(used),
-        "q": q, "p_value": p, "i_squared": i_squared, "meaning": _meaning(p, i_squared),
+        "pooled": back(pooled), "lowest": values[0], "highest": values[-1], "hold": hold,
+        "hold_share": hold / len(used), "q": q, "p_value": p, "i_squared": i_squared,
+        "meaning": _explain_meaning(p, i_squared),
     }  # fmt: skip
 
 
-def heterogeneity(estimates: np.ndarray, errors: np.ndarray, freedom: np.ndarray) -> tuple[float, float, float]:
+def measure_heterogeneity(estimates: np.ndarray, errors: np.ndarray, freedom: np.ndarray) -> tuple[float, float, float]:
     """(Cochran's Q, the probability of so much or more if replicates do not differ, I^2 as a share).
 
     estimates, errors: of each replicate, with its standard error. freedom: degrees of freedom of that error. Q has the
@@ -87,9 +88,9 @@ def heterogeneity(estimates: np.ndarray, errors: np.ndarray, freedom: np.ndarray
     return q, p, max(0.0, 1 - (number - 1) / q) if q else 0.0
 
 
-def _scale(name: str) -> tuple[Callable[[float], float], Callable[[float], float]]:
+def _choose_scale(name: str) -> tuple[Callable[[float], float], Callable[[float], float]]:
     """(to, from) the scale on which the intervals of a finding are symmetric."""
-    kind = load(name).kind
+    kind = load_finding(name).kind
     if not kind.divides:
         return float, float
     if kind.is_reduction:  # in percent
@@ -97,7 +98,7 @@ def _scale(name: str) -> tuple[Callable[[float], float], Callable[[float], float
     return math.log, math.exp
 
 
-def _meaning(p: float, i_squared: float) -> str:
+def _explain_meaning(p: float, i_squared: float) -> str:
     if p >= DIFFER:
         return "the replicates do not differ more than their intervals say"
     return (

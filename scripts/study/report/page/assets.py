@@ -1,4 +1,4 @@
-"""What the page is made with: the templates, and DataTables, which sorts and filters tables, from the itables wheel."""
+"""The page's templates, styles and scripts, and DataTables, which sorts and filters tables, from the itables wheel."""
 
 import base64
 import hashlib
@@ -12,8 +12,8 @@ from study.report.page.files import TEMPLATES
 ENDS_SCRIPT = ("</script", "<!--")  # in a script's text, these would end it or change how it is read
 
 
-def environment() -> jinja2.Environment:
-    """Jinja, escaping every text that it inserts, and refusing unknown names."""
+def make_environment() -> jinja2.Environment:
+    """Make Jinja's environment, which escapes every text that it inserts and refuses unknown names."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -23,36 +23,38 @@ def environment() -> jinja2.Environment:
     )
 
 
-def style() -> Markup:
-    """The style sheets: that of DataTables, then our own."""
-    return Markup(_bundled("dt_bundle.css") + _own("style.css"))  # noqa: S704  # files of ours and of the wheel
+def load_style() -> Markup:
+    """Load the style sheets: that of DataTables, then our own."""
+    return Markup(_read_bundled("dt_bundle.css") + _read_own("style.css"))  # noqa: S704  # files of ours and of the wheel
 
 
-def script() -> Markup:
-    """Our script."""
-    return Markup(_own("report.js"))  # noqa: S704  # a file of ours
+def load_script() -> Markup:
+    """Load our script."""
+    return Markup(_read_own("report.js"))  # noqa: S704  # a file of ours
 
 
-def policy() -> str:
-    """The page's content security policy: nothing is fetched, and no script runs but our own and DataTables."""
-    found = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+def make_content_policy() -> str:
+    """Make the page's content security policy: nothing is fetched, no script runs but ours and DataTables."""
+    digest = base64.b64encode(hashlib.sha256(load_script().encode()).digest()).decode()
     return (
-        f"default-src 'none'; script-src 'sha256-{found}' blob:; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def library() -> Markup:
-    """DataTables, as text that our script loads."""
-    text = _bundled("dt_bundle.js")
+def load_library() -> Markup:
+    """Load DataTables, as text that our script runs."""
+    text = _read_bundled("dt_bundle.js")
     for words in ENDS_SCRIPT:  # in strings and regular expressions, a backslash before "/" and "!" changes nothing
         text = text.replace(words, words[0] + "\\" + words[1:])
     return Markup(text)  # noqa: S704  # of the wheel
 
 
-def _bundled(name: str) -> str:
+def _read_bundled(name: str) -> str:
+    """Read a file of the itables wheel."""
     return (importlib.resources.files("itables") / "html" / name).read_text(encoding="utf-8")
 
 
-def _own(name: str) -> str:
+def _read_own(name: str) -> str:
+    """Read a file of our templates."""
     return (TEMPLATES / name).read_text(encoding="utf-8")

@@ -8,25 +8,25 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import paths
-from study.core.files import check_contained
+from study.core import paths, validation
+from study.core.files import check_links_inside
 from study.experiment.study import Study
 from study.records import attempts, tidy
+from study.records.failures import message, run_name
 from study.report import answer, sources
-from study.report.figures.description import describe
-from study.report.findings.outcome import Outcome
-from study.report.page import appendix, assets, files, findings, machine, tables
-from study.report.page.embedding import Embedding
-from study.report.page.failures import failures
-from study.report.page.links import Link, Records
+from study.report.figures.description import load_description
+from study.report.findings.outcome import VERDICTS, Outcome
+from study.report.page import appendix, assets, files, machine, tables
+from study.report.page.links import Embedding, Link, RecordLinks
 from study.report.tables import TABLES
 
-OF_RECOMMENDATION = {
+RECOMMENDATION_TABLES = {
     "recommendation": "The candidates",
     "prediction": "Predicted and measured values",
     "prediction_check": "How well held-out rank counts are predicted",
 }
 CURVES = "prediction_curves"
+FAILURE_COLUMNS = ["what", "kind", "phase", "message", "expected because", "record"]
 RECOMMENDED = ": recommended: "  # in the notes that are recommendations
 
 
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What ``make recommend`` left for one goal."""
+    """The results of ``make recommend`` for one goal."""
 
     goal: str
     sentences: list[str]
@@ -57,8 +57,8 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A finding with what the page has for it: its figure, a link to its table, links to its runs.
+class ShownFinding:
+    """A finding with its figure, a link to its table, and links to its runs.
 
     above: an earlier finding with the same figure, which is not drawn twice.
     """
@@ -72,8 +72,8 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """How many ranks a job deserves, with links to the runs behind it."""
+class LinkedAnswer:
+    """An answer to how many ranks a job deserves, with links to its runs."""
 
     answer: answer.Answer
     runs: list[Link]
@@ -81,15 +81,15 @@ class Answered:
 
 @dataclass(frozen=True)
 class SoFar:
-    """What there is of a study while it runs: the rows of the runs and loads that have ended, and their findings."""
+    """The rows of the runs and loads that have ended while a study runs, and their findings."""
 
     runs: pd.DataFrame
     loading: pd.DataFrame
     findings: list[Outcome]
 
 
-def page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | None = None) -> str:
-    """The report as HTML.
+def make_page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | None = None) -> str:
+    """Make the report as HTML.
 
     Args:
         study: the expanded study.
@@ -100,8 +100,8 @@ def page(study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | N
 
     Raises `StudyError` for a file that cannot be read, and for a link in ``folder`` that leaves the machine's results.
     """
-    check_contained(folder, folder.parents[1])
-    return _Report(study, settings, folder, so_far).html()
+    check_links_inside(folder, folder.parents[1])
+    return _Report(study, settings, folder, so_far).make_html()
 
 
 class _Report:
@@ -110,119 +110,162 @@ class _Report:
     def __init__(self, study: Study, settings: dict[str, Any], folder: Path, so_far: SoFar | None) -> None:
         self.study, self.settings, self.folder = study, settings, folder
         self.is_whole = so_far is None
-        shown = so_far or SoFar(
+        content = so_far or SoFar(
             tidy.read_runs(folder / "runs.csv"),
             tidy.read_loading(folder / "loading.csv"),
-            findings.read(folder) if study.findings else [],
+            read_findings(folder) if study.findings else [],
         )
-        self.runs, self.loading, self.findings = shown.runs, shown.loading, shown.findings
-        self.records = Records(self.runs, self.loading)
-        self.goals = files.goals(folder) if self.is_whole else []
+        self.runs, self.loading, self.findings = content.runs, content.loading, content.findings
+        self.records = RecordLinks(self.runs, self.loading)
+        self.goals = files.list_goal_folders(folder) if self.is_whole else []
         self.drawn: dict[str, Link] = {}  # figures of findings, and the finding that has each
-        self.space = Embedding(folder, len(study.tables) + len(OF_RECOMMENDATION) * len(self.goals))
+        self.space = Embedding(folder, len(study.tables) + len(RECOMMENDATION_TABLES) * len(self.goals))
         self.own = Embedding(folder, 1)  # of the report's own tables, which are whole: links lead to their rows
 
-    def html(self) -> str:
-        """The page; what comes first in it has space first."""
-        on = machine.of_study(self.settings, self.runs, self.loading, self.folder.parents[1])
-        return assets.environment().get_template("report.html").render(
+    def make_html(self) -> str:
+        """Make the page; what comes first in it is embedded first."""
+        on = machine.describe_machine(self.settings, self.runs, self.loading, self.folder.parents[1])
+        return assets.make_environment().get_template("report.html").render(
             study=self.study,
             machine=on,
-            findings=[self.shown(each) for each in self.findings],
-            verdicts=findings.VERDICTS,
-            answers=[Answered(each, self.records.links(each.records)) for each in answer.answers(self.runs)],
+            findings=[self.make_finding(each) for each in self.findings],
+            verdicts=VERDICTS,
+            answers=[
+                LinkedAnswer(each, self.records.make_links(each.records))
+                for each in answer.answer_workloads(self.runs)
+            ],
             rule=answer.RULE,
-            recommendations=[self.recommendation(goal) for goal in self.goals],
-            failures=self.failed(),
-            shown_tables=[view for name in self.study.tables if (view := self.table(name))],
-            figures=[figure for name in self.study.figures if (figure := self.figure(name))],
-            counts=self.counts(),
+            recommendations=[self.make_recommendation(goal) for goal in self.goals],
+            failures=self.make_failures_table(),
+            shown_tables=[view for name in self.study.tables if (view := self.make_table(name))],
+            figures=[figure for name in self.study.figures if (figure := self.make_figure(name))],
+            counts=self.count_results(),
             attempts=attempts.sentences(self.folder) if self.is_whole else [],
-            runs=appendix.table_of_runs(self.runs, self.study.runs, self.records, self.own),
-            listed=appendix.listed(self.records),
-            loads=appendix.loads(self.loading, self.records),
-            profiles=appendix.profiles(self.runs, self.records, self.folder.parents[1]),
-            files=[self.space.link(self.folder / name) for name in ("runs.csv", "loading.csv") if self.is_whole],
+            runs=appendix.make_runs_table(self.runs, self.study.runs, self.records, self.own),
+            listed=appendix.list_runs(self.records),
+            loads=appendix.list_loads(self.loading, self.records),
+            profiles=appendix.read_profiles(self.runs, self.records, self.folder.parents[1]),
+            files=[self.space.make_link(self.folder / name) for name in ("runs.csv", "loading.csv") if self.is_whole],
             runs_to_come=0 if self.is_whole else len(self.study.runs) - len(self.runs),
-            attempts_file=self.space.link(self.folder / attempts.FILE),
-            style=assets.style(),
-            script=assets.script(),
-            library=assets.library(),
-            policy=assets.policy(),
+            attempts_file=self.space.make_link(self.folder / attempts.FILE),
+            style=assets.load_style(),
+            script=assets.load_script(),
+            library=assets.load_library(),
+            policy=assets.make_content_policy(),
         )  # fmt: skip
 
-    def counts(self) -> dict[str, int]:
-        """What the study has, for the head of the page."""
+    def count_results(self) -> dict[str, int]:
+        """Count runs, failed runs, loads and findings for the head of the page."""
         failed = int((self.runs["status"] != "ok").sum()) if len(self.runs) else 0
         return {"runs": len(self.runs), "failed": failed, "loads": len(self.loading), "findings": len(self.findings)}
 
-    def is_there(self, path: Path) -> bool:
-        """Whether a result can be shown; while the study runs, those in its folder are of an earlier call."""
+    def is_shown(self, path: Path) -> bool:
+        """True if a result can be shown; while the study runs, those in its folder are of an earlier call."""
         return self.is_whole and path.exists()
 
-    def table(self, name: str) -> tables.View | None:
-        """A table of the study, if it was made."""
+    def make_table(self, name: str) -> tables.View | None:
+        """Read a table of the study; None if it was not made."""
         folder, kind = self.folder / "tables", TABLES[name]
-        if not self.is_there(folder / f"{name}.csv") or not self.is_there(folder / f"{name}.md"):
+        if not self.is_shown(folder / f"{name}.csv") or not self.is_shown(folder / f"{name}.md"):
             return None
-        return tables.from_files(folder, name, kind.title, kind.look_for, self.records, self.space)
+        return tables.read_view(folder, name, kind.title, kind.look_for, self.records, self.space)
 
-    def figure(self, name: str) -> Figure | None:
-        """A figure of the study, if it was made."""
-        description = describe(name)
-        used = sources.of_figure(self.study, name)
-        runs = self.records.links(str(Path(paths.record(".", run.directory))) for run in used.runs)
+    def make_figure(self, name: str) -> Figure | None:
+        """Make a figure of the study with its links; None if it was not drawn."""
+        description = load_description(name)
+        used = sources.select_figure_sources(self.study, name)
+        runs = self.records.make_links(str(Path(paths.locate_record(".", run.directory))) for run in used.runs)
         loads = self.records.loading if used.loading else []
-        return self.drawing(f"figure-{name}", self.folder / "figures" / name, description.title, description.caption,
-                            [*runs, *self.records.links(loads)])  # fmt: skip
+        return self.make_file_figure(f"figure-{name}", self.folder / "figures" / name, description.title,
+                                     description.caption,
+                            [*runs, *self.records.make_links(loads)])  # fmt: skip
 
-    def drawing(self, key: str, path: Path, title: str, look_for: str, runs: list[Link]) -> Figure | None:
-        """The figure of the files ``path``.svg and ``path``.pdf, if there are any."""
+    def make_file_figure(self, key: str, path: Path, title: str, look_for: str, runs: list[Link]) -> Figure | None:
+        """Make the figure of the files ``path``.svg and ``path``.pdf; None if there are none."""
         image, print_form = path.with_name(f"{path.name}.svg"), path.with_name(f"{path.name}.pdf")
-        if not self.is_there(image):
+        if not self.is_shown(image):
             return None
-        links = [self.space.link(each) for each in (image, print_form) if each.exists()]
-        return Figure(key, title, look_for, self.space.figure(image), links, runs)
+        links = [self.space.make_link(each) for each in (image, print_form) if each.exists()]
+        return Figure(key, title, look_for, self.space.embed_figure(image), links, runs)
 
-    def shown(self, finding: Outcome) -> Shown:
-        """A finding with its figure and links."""
+    def make_finding(self, finding: Outcome) -> ShownFinding:
+        """Make a finding's part of the page, with its figure and links."""
         above = self.drawn.get(finding.figure or "")
         figure = None
         if finding.figure and not above:
-            figure = self.drawing(
+            figure = self.make_file_figure(
                 f"finding-figure-{finding.name}", self.folder / "figures" / finding.figure, finding.title,
                 finding.look_for or "", [],
             )  # fmt: skip
         if figure and finding.figure:
             self.drawn[finding.figure] = Link(finding.title, f"#finding-{finding.name}")
-        left_out = [(self.records.link(each["record"]), each["reason"]) for each in finding.left_out]
-        return Shown(finding, figure, above, self.table_link(finding.table), self.records.links(finding.records),
+        left_out = [(self.records.make_link(each["record"]), each["reason"]) for each in finding.left_out]
+        return ShownFinding(finding, figure, above, self.make_table_link(finding.table),
+                            self.records.make_links(finding.records),
                      left_out)  # fmt: skip
 
-    def table_link(self, name: str | None) -> Link | None:
-        """To a table in the page, or to its file if the study does not list it."""
+    def make_table_link(self, name: str | None) -> Link | None:
+        """Link to a table in the page, or to its file if the study does not list it."""
         path = self.folder / "tables" / f"{name}.csv"
-        if not name or not self.is_there(path):
+        if not name or not self.is_shown(path):
             return None
-        return Link(TABLES[name].title, f"#table-{name}") if name in self.study.tables else self.space.link(path)
+        return Link(TABLES[name].title, f"#table-{name}") if name in self.study.tables else self.space.make_link(path)
 
-    def recommendation(self, folder: Path) -> Recommendation:
-        """What is in the folder of one goal."""
+    def make_recommendation(self, folder: Path) -> Recommendation:
+        """Read the recommendation in the folder of one goal."""
         views = [
-            tables.from_files(folder, name, title, "", self.records, self.space, f"goal-{folder.name}-{name}")
-            for name, title in OF_RECOMMENDATION.items()
+            tables.read_view(folder, name, title, "", self.records, self.space, f"goal-{folder.name}-{name}")
+            for name, title in RECOMMENDATION_TABLES.items()
             if (folder / f"{name}.csv").exists() and (folder / f"{name}.md").exists()
         ]
-        curves = self.drawing(f"goal-{folder.name}-curves", folder / CURVES, "Predicted and measured values",
+        curves = self.make_file_figure(f"goal-{folder.name}-curves", folder / CURVES, "Predicted and measured values",
                               "Predicted values with their intervals, beside the measured ones.", [])  # fmt: skip
         sentences = [note for view in views for note in view.notes if RECOMMENDED in note]
         made_ns = (folder / "recommendation.csv").stat().st_mtime_ns
         later = int((pd.to_numeric(self.runs["started_wall_ns"]) > made_ns).sum())
         return Recommendation(folder.name, sentences, curves, views, later)
 
-    def failed(self) -> tables.View | None:
-        """The failed runs and loads; None if nothing failed."""
-        found = failures(self.runs, self.loading)
-        if found.empty:
+    def make_failures_table(self) -> tables.View | None:
+        """Make the table of failed runs and loads; None if nothing failed."""
+        failures = list_failures(self.runs, self.loading)
+        if failures.empty:
             return None
-        return tables.of_frame(found, "table-failures", "Failed runs and loads", self.records.of_cell, self.own)
+        return tables.make_view(
+            failures, "table-failures", "Failed runs and loads", self.records.make_cell_links, self.own
+        )
+
+
+def read_findings(folder: Path) -> list[Outcome]:
+    """Read the findings in a study's folder; none without the file. Raises `StudyError` for a file of another form."""
+    path = folder / files.FINDINGS
+    if not path.exists():
+        return []
+    return [Outcome(**entry) for entry in validation.load_valid_json(path, "study_findings")["findings"]]
+
+
+def list_failures(runs: pd.DataFrame, loading: pd.DataFrame) -> pd.DataFrame:
+    """List failed runs and loads, one per row, with `FAILURE_COLUMNS`. runs, loading: the tidy tables."""
+    rows = [_make_run_row(run) for run in _select_failed(runs)] + [
+        _make_load_row(load) for load in _select_failed(loading)
+    ]
+    return pd.DataFrame(rows, columns=FAILURE_COLUMNS)
+
+
+def _select_failed(frame: pd.DataFrame) -> list[dict]:
+    """Select the rows whose status is not ok."""
+    return frame[frame["status"] != "ok"].to_dict("records") if len(frame) else []
+
+
+def _make_run_row(run: dict) -> dict:
+    """Make the row of a failed run."""
+    name = run_name(run["benchmark"], run["scaling"], run["gpus"], run["loader"])
+    description = f"{name}, repeat {run['repeat']}"
+    cells = (description, run["failure_kind"], run["failure_phase"], message(run["failure_message"]),
+             run["may_fail"], run["record"])  # fmt: skip
+    return dict(zip(FAILURE_COLUMNS, cells, strict=True))
+
+
+def _make_load_row(load: dict) -> dict:
+    """Make the row of a failed load."""
+    description = f"{load['loader']} on {load['benchmark']} {load['file']}"
+    return dict(zip(FAILURE_COLUMNS, (description, None, "load", load["message"], None, load["record"]), strict=True))

@@ -1,4 +1,4 @@
-"""Tables of the report: which columns a reader sees first, and what each cell says."""
+"""Tables of the report: columns, those that a reader sees first, and the text of each cell."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from study.core.csv_files import read_csv
 from study.core.files import read_text
 from study.experiment.parameters import PARAMETERS
 from study.report import units
-from study.report.page.embedding import Embedding
-from study.report.page.links import Link, Records
+from study.report.page.links import Embedding, Link, RecordLinks
 from study.report.tables.layout import ci95_name, limits, text
 
 Links = Callable[[Any], list[Link]]
@@ -41,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says, and the number to sort it by, which is empty of a text and of a missing number.
+    """A cell's text, and the number to sort it by, which is empty for a text and a missing number.
 
     The page's script looks at the first row: if a number there has nothing to sort by, all are sorted as texts.
     """
@@ -102,42 +101,42 @@ class View:
 
     @property
     def has_runs(self) -> bool:
-        """Whether some row leads to runs."""
+        """True if some row has links to runs."""
         return any(row.runs for row in self.rows)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the Markdown form of a table says for people: its caption, the columns shown, and notes."""
+class MarkdownTexts:
+    """Texts of a table's Markdown form: its caption, the columns shown, and notes."""
 
     caption: str
     shown: list[str]
     notes: list[str]
 
     @classmethod
-    def read(cls, markdown: Path) -> Told:
+    def read(cls, markdown: Path) -> MarkdownTexts:
         """Read what `study.report.tables.layout.Table.markdown` wrote; the caption without the study's name."""
         lines = read_text(markdown).splitlines()
         heads = [line for line in lines if line.startswith("|")][:1]
-        shown = [name.strip() for line in heads for name in line.strip("|").split("|")]
+        columns = [name.strip() for line in heads for name in line.strip("|").split("|")]
         caption = re.sub(r"^\*\*.*?\*\*: (study \w+: )?", "", lines[0]) if lines else ""
-        return cls(caption, shown, [line.removeprefix("- ") for line in lines if line.startswith("- ")])
+        return cls(caption, columns, [line.removeprefix("- ") for line in lines if line.startswith("- ")])
 
 
-def from_files(folder: Path, name: str, title: str, look_for: str, records: Records, space: Embedding,
+def read_view(folder: Path, name: str, title: str, look_for: str, records: RecordLinks, space: Embedding,
                key: str = "") -> View:  # fmt: skip
-    """The `View` of a table in ``folder``, of which the CSV and the Markdown form are read.
+    """Read the `View` of a table in ``folder`` from its CSV and its Markdown form.
 
     space: how much of it the page may have. key: its id in the page, ``table-NAME`` if there is none.
     """
-    csv, told = folder / f"{name}.csv", Told.read(folder / f"{name}.md")
+    csv, texts = folder / f"{name}.csv", MarkdownTexts.read(folder / f"{name}.md")
     frame = read_csv(csv).convert_dtypes()
-    view = of_frame(frame, key or f"table-{name}", title, records.of_cell, space, told.shown, told.caption)
-    return View(view.key, title, told.caption, view.columns, view.rows, view.same, view.cut, look_for, told.notes,
-                space.link(csv), space.csv(csv))  # fmt: skip
+    view = make_view(frame, key or f"table-{name}", title, records.make_cell_links, space, texts.shown, texts.caption)
+    return View(view.key, title, texts.caption, view.columns, view.rows, view.same, view.cut, look_for, texts.notes,
+                space.make_link(csv), space.embed_csv(csv))  # fmt: skip
 
 
-def of_frame(
+def make_view(
     frame: pd.DataFrame,
     key: str,
     title: str,
@@ -147,7 +146,7 @@ def of_frame(
     caption: str = "",
     keys: Iterable[str] = (),
 ) -> View:
-    """The `View` of a data frame.
+    """Make the `View` of a data frame.
 
     links: for a cell of a column of records. shown: the columns for people, all if there are none; those that are empty
     or say the same in every row are not shown at first. keys: an id for each row.
@@ -155,55 +154,61 @@ def of_frame(
     in_others = {ci95_name(name) for name in frame}  # half-widths, which stand beside their means
     names = [name for name in frame if name not in RECORDS and name not in in_others]
     wanted = [name for name in shown if name in names] or names
-    telling = [name for name in wanted if _tells(frame[name])]
+    distinguishing = [name for name in wanted if _is_distinguishing(frame[name])]
     first = [*wanted, *(name for name in names if name not in wanted)]
-    kept, rows = space.part(len(frame), len(telling), first)
-    columns = [_column(frame, name, name in telling) for name in kept]
+    embedded, rows = space.select_part(len(frame), len(distinguishing), first)
+    columns = [_describe_column(frame, name, name in distinguishing) for name in embedded]
     constant = [each for each in columns if each.name in wanted and not each.is_shown and _is_filled(frame[each.name])]
     same = [(column.words, text(frame[column.name].iloc[0])) for column in constant]
-    cells = zip(*(_cells(frame, column, rows) for column in columns), strict=True)
+    cells = zip(*(_make_cells(frame, column, rows) for column in columns), strict=True)
     ids = [*keys] or [""] * len(frame)
-    found = [Row([*row], runs, key) for row, runs, key in zip(cells, _runs(frame, rows, links), ids, strict=False)]
-    return View(key, title, caption, columns, found, same, _cut(frame, len(names), len(kept), rows))
+    made_rows = [
+        Row([*row], runs, key) for row, runs, key in zip(cells, _make_run_links(frame, rows, links), ids, strict=False)
+    ]
+    return View(key, title, caption, columns, made_rows, same, _describe_cut(frame, len(names), len(embedded), rows))
 
 
-def _tells(column: pd.Series) -> bool:
-    """Whether a column distinguishes rows; of a single row, whether it is filled."""
+def _is_distinguishing(column: pd.Series) -> bool:
+    """True if a column's values differ between rows or, for a single row, if it is filled."""
     return _is_filled(column) and (len(column) == 1 or column.nunique(dropna=False) > 1)
 
 
 def _is_filled(column: pd.Series) -> bool:
+    """True if a column has a value."""
     return bool(column.notna().any())
 
 
-def _column(frame: pd.DataFrame, name: str, is_shown: bool) -> Column:
-    words, unit = units.heading(name)
-    return Column(name, words, unit, meaning(name), _is_number(frame[name]), is_shown)
+def _describe_column(frame: pd.DataFrame, name: str, is_shown: bool) -> Column:
+    """Describe a column: heading, unit and meaning."""
+    words, unit = units.make_heading(name)
+    return Column(name, words, unit, get_meaning(name), _is_number(frame[name]), is_shown)
 
 
-def meaning(name: str) -> str:
-    """What a column means, if it is a grid key or a column of ``runs.csv``; else empty."""
+def get_meaning(name: str) -> str:
+    """Return a column's meaning, if it is a grid key or a column of ``runs.csv``; else empty."""
     if name in PARAMETERS:
         return PARAMETERS[name].meaning
-    declared = fields.columns().get(name)
+    declared = fields.list_columns().get(name)
     return declared.text if declared else ""
 
 
 def _is_number(column: pd.Series) -> bool:
+    """True for numbers, False for texts and flags."""
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
-def _cells(frame: pd.DataFrame, column: Column, rows: int) -> list[Cell]:
-    """The first ``rows`` cells of a column; ``mean ± half-width`` where there is an interval, sorted by the mean."""
+def _make_cells(frame: pd.DataFrame, column: Column, rows: int) -> list[Cell]:
+    """Make the first ``rows`` cells of a column; ``mean ± half-width`` with an interval, sorted by the mean."""
     values, half = frame[column.name].iloc[:rows], ci95_name(column.name)
     if not column.is_number:
         return [Cell(text(value)) for value in values]
     intervals = frame[half].iloc[:rows] if half in frame else [None] * rows
     compared = limits(frame, column.name)[:rows]
-    return [_number(*each) for each in zip(values, intervals, compared, strict=True)]
+    return [_make_number_cell(*each) for each in zip(values, intervals, compared, strict=True)]
 
 
-def _number(value: Any, interval: Any, compared: Iterable[float]) -> Cell:
+def _make_number_cell(value: Any, interval: Any, compared: Iterable[float]) -> Cell:
+    """Make the cell of a number with the half-width of its interval, if any. compared: limits it is judged by."""
     if pd.isna(value):
         return Cell(text(value), is_number=True)
     said = text(value, limits=compared) if pd.isna(interval) else f"{text(value)} ± {text(interval, 2)}"
@@ -211,18 +216,19 @@ def _number(value: Any, interval: Any, compared: Iterable[float]) -> Cell:
     return Cell(said, f"{order:.9g}" if math.isfinite(value) else repr(order), is_number=True)
 
 
-def _runs(frame: pd.DataFrame, rows: int, links: Links) -> list[list[Link]]:
+def _make_run_links(frame: pd.DataFrame, rows: int, links: Links) -> list[list[Link]]:
+    """Make the links of the first ``rows`` rows to their runs."""
     column = next((frame[name] for name in RECORDS if name in frame), None)
     return [[]] * rows if column is None else [links(cell) for cell in column.iloc[:rows]]
 
 
-def _cut(frame: pd.DataFrame, columns: int, kept: int, rows: int) -> str:
-    """What is not in the page."""
+def _describe_cut(frame: pd.DataFrame, columns: int, kept: int, rows: int) -> str:
+    """Describe what of a table is not in the page; empty if all is."""
     parts = [f"the first {rows} of {len(frame)} rows"] if rows < len(frame) else []
     parts += [f"{kept} of {columns} columns"] if kept < columns else []
     return " and ".join(parts)
 
 
-def plain(frame: pd.DataFrame) -> list[list[str]]:
-    """The cells of a small table as texts."""
+def format_cells(frame: pd.DataFrame) -> list[list[str]]:
+    """Format the cells of a small table as texts."""
     return [[text(value) for value in row] for row in frame.itertuples(index=False)]

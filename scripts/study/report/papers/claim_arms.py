@@ -70,7 +70,9 @@ class PaperRuns:
         self._of_table = {name: select_runs_of_method(source.select_runs(runs), paper.paper)
                           for name, source in paper.points.items()}  # fmt: skip
         if paper.quantities and len(runs):
-            derived = {name: formulas.evaluated(each, runs.__getitem__, {}) for name, each in paper.columns.items()}
+            derived = {
+                name: formulas.evaluate_formula(each, runs.__getitem__, {}) for name, each in paper.columns.items()
+            }
             runs = select_runs_of_method(runs.assign(**derived), paper.paper)
         self._runs = runs
         self._machines = {claim.machine for claim in paper.claims}

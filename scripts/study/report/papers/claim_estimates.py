@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from study.compare import failed_runs
-from study.compare.estimates import UNPAIRED, Estimate, estimate_difference, estimate_ratio, without_survivors
+from study.compare.estimates import UNPAIRED, Estimate, drop_survivors_interval, estimate_difference, estimate_ratio
 from study.core import units
 from study.core.errors import StudyError
 from study.core.registry import Registry
@@ -123,15 +123,15 @@ def _compare(form: str, one: pd.DataFrame, other: pd.DataFrame, column: str) -> 
     if not estimate.blocks:
         return estimate
     if {*one["machine"]} != {*other["machine"]}:  # which never take turns
-        estimate = dataclasses.replace(estimate, pairing=estimate.pairing and UNPAIRED).without_interval()
-    estimate = without_survivors(estimate, {"one": one, "other": other}, column, 0.0 if is_difference else 1.0)
+        estimate = dataclasses.replace(estimate, pairing=estimate.pairing and UNPAIRED).drop_interval()
+    estimate = drop_survivors_interval(estimate, {"one": one, "other": other}, column, 0.0 if is_difference else 1.0)
     ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    return estimate if is_difference else estimate.convert(functools.partial(formulas.of_ratio, form, ranks=ranks))
+    return estimate if is_difference else estimate.convert(functools.partial(formulas.convert_ratio, form, ranks=ranks))
 
 
 def mixes_power(column: str, *arms: pd.DataFrame) -> bool:
     """Whether a number would be one of measured and modelled power, also of a column that follows from power."""
-    is_of_power = column in OF_POWER or units.of_column(column) in ("W", "J")
+    is_of_power = column in OF_POWER or units.find_unit(column) in ("W", "J")
     return is_of_power and len({source for arm in arms for source in arm["power_source"].dropna()}) > 1
 
 

@@ -22,8 +22,8 @@ from study.report.papers.claim_estimates import Answer, answer_claim, check_own_
 from study.report.papers.declaration import OF_LOADS, Claim, Declared
 from study.report.papers.published import select_rows
 from study.report.papers.workload import differences, file_difference
-from study.report.tables.published_values import NOT_STATED, not_stated
-from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, counted_kinds
+from study.report.tables.published_values import NOT_STATED, describe_unstated_keys
+from study.report.tables.summary import IDENTITY, POINT, WORKLOAD, count_kinds
 
 LABELS = ("quantity", "benchmark", "unit", "stated", "follows_from", "not_published", "contradiction", "note")
 # The keys of a claim, or of an experiment, in columns of their own; of a paper with ``quantities``.
@@ -112,7 +112,7 @@ def _compute_published(paper: Declared, claim: Claim) -> tuple[float, float, flo
     if not claim.points:
         return paper.published.range(claim.published, benchmark=claim.benchmark)
     measure, form = claim.measure or "", claim.form or ""
-    table = select_rows(paper.points[claim.points].of_paper(), claim.at)
+    table = select_rows(paper.points[claim.points].read_published(), claim.at)
     answers = []
     for arms in pair_arms(claim, table.dropna(subset=[measure])):
         one, other = (each[measure].mean() for each in (arms.one, arms.one if arms.other is None else arms.other))
@@ -144,7 +144,7 @@ def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) 
         "load_share_pct": _compute_share(claim, answers),
         "machine": "; ".join(sorted(runs["machine"].unique())),
         "workload_difference": difference,
-        NOT_STATED: not_stated((point for _, point in points.iterrows()), paper.paper),
+        NOT_STATED: describe_unstated_keys((point for _, point in points.iterrows()), paper.paper),
         "oversubscribed": "oversubscribed" in runs and bool(runs["oversubscribed"].any()),
         "power_source": MODELLED if _is_modelled(claim, good) else None,
         "code_is_current": bool(runs["code_is_current"].all()),
@@ -207,7 +207,7 @@ def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> s
     runs, column = candidates.runs, claim.column
     good = runs[runs["status"].eq("ok")] if len(runs) else runs
     if len(runs) and good.empty and claim.form:
-        return f"good runs: {counted_kinds(runs['failure_kind'])}"
+        return f"good runs: {count_kinds(runs['failure_kind'])}"
     examined = good if len(good) else candidates.paper_runs
     if column and len(examined) and (column not in examined or examined[column].isna().all()):
         reasons = examined["power_reason"].dropna().unique() if column in OF_POWER else ()

@@ -8,7 +8,7 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.experiment.study import Study
 from study.report.papers.claims import PUBLISHED, list_workload_differences, recompute_claims
-from study.report.papers.declaration import Declared, declared, papers
+from study.report.papers.declaration import Declared, load_paper, papers
 from study.report.tables.ensembles import gives_rates, has_ensembles, is_of_members
 from study.report.tables.layout import Table
 from study.report.tables.published_values import NOT_STATED
@@ -75,4 +75,4 @@ def _register(paper: Declared) -> None:
 
 
 for _paper in papers():
-    _register(declared(_paper))
+    _register(load_paper(_paper))

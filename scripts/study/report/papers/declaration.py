@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.report.papers import formulas
@@ -110,11 +110,11 @@ def papers() -> list[str]:
 
 
 @functools.cache
-def declared(paper: str) -> Declared:
-    """What a paper declares; raises `StudyError` that names the file and the key."""
+def load_paper(paper: str) -> Declared:
+    """The content of a paper's claims.yaml; raises `StudyError` that names the file and the key."""
     path = CONFIG / "papers" / paper / FILE
-    content = checked.load(path, schema())
-    _check_formulas(content, checked.shown(path))
+    content = validation.load_valid_yaml(path, schema())
+    _check_formulas(content, validation.shorten_path(path))
     claims = tuple(claim for entry in content["claims"] for claim in _claims(entry, content))
     numbers = Published(paper, content.get("numbers", {}))
     return Declared(
@@ -127,10 +127,10 @@ def declared(paper: str) -> Declared:
 @functools.cache
 def schema() -> dict[str, Any]:
     """The schema of a paper's ``claims.yaml``, with the forms."""
-    found = copy.deepcopy(checked.named_schema("claims"))
-    runs = found["properties"]["claims"]["items"]["properties"]["runs"]
+    content = copy.deepcopy(validation.read_schema("claims"))
+    runs = content["properties"]["claims"]["items"]["properties"]["runs"]
     runs["properties"]["form"]["enum"] = list(FORMS)
-    return found
+    return content
 
 
 def _claims(entry: dict[str, Any], content: dict[str, Any]) -> Iterator[Claim]:
@@ -161,35 +161,35 @@ def _check_formulas(content: dict[str, Any], file: str) -> None:
     names, functions = {*content.get("numbers", {}), *NAMES}, {*OF_FILES, *FUNCTIONS}
     for key, formula in _formulas(content):
         try:
-            used_names, used_functions = formulas.used(formula)
+            used_names, used_functions = formulas.list_used_names(formula)
         except ValueError as error:
             raise StudyError(f"{file}: {key}: {error}, found {formula!r}") from None
-        for what, unknown, known in (("name", used_names - names, names),
+        for kind, unknown, valid in (("name", used_names - names, names),
                                      ("function", used_functions - functions, functions)):  # fmt: skip
             if unknown:
-                wrong, right = sorted(unknown)[0], ", ".join(sorted(known))
-                raise StudyError(f"{file}: {key}: {formula!r} uses {wrong!r}; expected a {what}: {right}")
+                wrong, right = sorted(unknown)[0], ", ".join(sorted(valid))
+                raise StudyError(f"{file}: {key}: {formula!r} uses {wrong!r}; expected a {kind}: {right}")
     for number, entry in enumerate(content["claims"]):
         runs = entry.get("runs")
         _check_points(content, entry, f"{file}: claims[{number}]")
         if content.get("quantities") and (runs or "machine" not in entry):
-            told = "expected machine and at, and no runs, since the file has quantities"
-            raise StudyError(f"{file}: claims[{number}] ({entry['quantity']}): {told}")
+            message = "expected machine and at, and no runs, since the file has quantities"
+            raise StudyError(f"{file}: claims[{number}] ({entry['quantity']}): {message}")
         if runs and FORMS[runs["form"]] != ("one" in runs):
             needs = "needs one and other, by which two sets of runs differ"
-            told = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"
-            raise StudyError(f"{file}: claims[{number}].runs ({entry['quantity']}): form {runs['form']} {told}")
+            message = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"
+            raise StudyError(f"{file}: claims[{number}].runs ({entry['quantity']}): form {runs['form']} {message}")
 
 
 def _check_points(content: dict[str, Any], entry: dict[str, Any], where: str) -> None:
     """Raise `StudyError` for points that are not declared, or a form that is not of points, or of points only."""
-    known, points, runs = content.get("points", {}), entry.get("points"), entry.get("runs", {})
-    if known and (points not in known or not runs):
-        expected = f"expected runs, and points: one of {', '.join(known)}"
+    declared_points, points, runs = content.get("points", {}), entry.get("points"), entry.get("runs", {})
+    if declared_points and (points not in declared_points or not runs):
+        expected = f"expected runs, and points: one of {', '.join(declared_points)}"
         raise StudyError(f"{where} ({entry['quantity']}): {expected}; found {points}")
-    if points and not known:
+    if points and not declared_points:
         raise StudyError(f"{where}.points ({entry['quantity']}): the file has no points; add them, or remove the key")
-    forms = OF_POINTS if known else [form for form in FORMS if form not in ONLY_OF_POINTS]
+    forms = OF_POINTS if declared_points else [form for form in FORMS if form not in ONLY_OF_POINTS]
     if runs and runs["form"] not in forms:
         raise StudyError(f"{where}.runs.form ({entry['quantity']}): expected {', '.join(forms)}, found {runs['form']}")
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from study.core.statistics import difference
+from study.core.statistics import subtract
 
 Numbers = TypeVar("Numbers", float, pd.Series)
 Function = Callable[..., Any]
 OPERATORS: dict[type, Function] = {
-    ast.Add: operator.add, ast.Sub: difference, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Add: operator.add, ast.Sub: subtract, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.USub: operator.neg,
 }  # fmt: skip
 SYNTAX = "numbers, texts, names, calls such as text('measure'), and + - * / ** with brackets"
@@ -52,51 +52,52 @@ def around(value: float, half: float) -> Cell:
     return Cell(value, value - half, value + half)
 
 
-def at_least(value: float) -> Cell:
-    """A lowest value."""
+def make_lower_bound(value: float) -> Cell:
+    """A cell with a lowest value only."""
     return Cell(math.nan, low=value)
 
 
-def at_most(value: float) -> Cell:
-    """A highest value."""
+def make_upper_bound(value: float) -> Cell:
+    """A cell with a highest value only."""
     return Cell(math.nan, high=value)
 
 
-def between(lowest: float, highest: float) -> Cell:
-    """A range."""
+def make_range(lowest: float, highest: float) -> Cell:
+    """A cell with a lowest and a highest value."""
     return Cell(math.nan, lowest, highest)
 
 
 ARITHMETIC: dict[str, Function] = {
-    "low": low, "high": high, "around": around, "at_least": at_least, "at_most": at_most, "between": between,
+    "low": low, "high": high, "around": around, "at_least": make_lower_bound,
+    "at_most": make_upper_bound, "between": make_range,
     "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
 }  # fmt: skip
 
 
 OF_RATIO: dict[str, Function] = {
     **dict.fromkeys(("ratio", "growth"), lambda ratio: ratio),
-    **dict.fromkeys(("change_pct", "difference_pct", "growth_pct"), lambda ratio: 100 * difference(ratio, 1.0)),
-    "loss_pct": lambda ratio: 100 * difference(1.0, ratio),
+    **dict.fromkeys(("change_pct", "difference_pct", "growth_pct"), lambda ratio: 100 * subtract(ratio, 1.0)),
+    "loss_pct": lambda ratio: 100 * subtract(1.0, ratio),
     "speedup": lambda ratio: 1 / ratio,
 }
 
 
-def of_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
+def convert_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:
     """The claim's number from one / other. ranks: ranks of one / ranks of other, for ``efficiency``."""
-    found: Numbers = ratio / ranks if form == "efficiency" else OF_RATIO[form](ratio)
-    return found
+    number: Numbers = ratio / ranks if form == "efficiency" else OF_RATIO[form](ratio)
+    return number
 
 
 def compute_form(form: str, one: Numbers, other: Numbers) -> Numbers:
     """The claim's number of two values, or of each pair in two columns; ``value`` is the first one."""
     if form == "value":
         return one
-    number: Numbers = difference(one, other) if form == "difference" else of_ratio(form, one / other)
+    number: Numbers = subtract(one, other) if form == "difference" else convert_ratio(form, one / other)
     return number
 
 
 @functools.cache
-def parsed(formula: str) -> ast.expr:
+def parse_formula(formula: str) -> ast.expr:
     """The syntax tree of a formula; raises `ValueError` if it is not one."""
     try:
         tree = ast.parse(formula, mode="eval").body
@@ -115,15 +116,15 @@ def parsed(formula: str) -> ast.expr:
     return tree
 
 
-def used(formula: str) -> tuple[set[str], set[str]]:
-    """(names, functions) that a formula uses; raises `ValueError` as `parsed`."""
-    nodes = list(ast.walk(parsed(formula)))
+def list_used_names(formula: str) -> tuple[set[str], set[str]]:
+    """(names, functions) that a formula uses; raises `ValueError` as `parse_formula`."""
+    nodes = list(ast.walk(parse_formula(formula)))
     functions = [node.func for node in nodes if isinstance(node, ast.Call)]
     names = {node.id for node in nodes if isinstance(node, ast.Name) and node not in functions}
     return names, {each.id for each in functions if isinstance(each, ast.Name)}
 
 
-def evaluated(formula: str, name: Callable[[str], Any], functions: Mapping[str, Function]) -> Any:
+def evaluate_formula(formula: str, name: Callable[[str], Any], functions: Mapping[str, Function]) -> Any:
     """The value of a formula. name: from a name in it to its value."""
 
     def value(node: ast.expr) -> Any:
@@ -141,4 +142,4 @@ def evaluated(formula: str, name: Callable[[str], Any], functions: Mapping[str, 
                 return functions[function](*map(value, node.args), **named)
         raise ValueError(f"expected a formula of {SYNTAX}")
 
-    return value(parsed(formula))
+    return value(parse_formula(formula))

@@ -6,12 +6,12 @@ from typing import Any
 import pandas as pd
 
 from study.compare import estimates
-from study.experiment.ensemble import members_of
+from study.experiment.ensemble import list_members
 from study.experiment.study import Study
 from study.records.names import runs_of
-from study.records.power import modelled_note
-from study.report.papers.beside import beside, networks
-from study.report.papers.declaration import declared
+from study.records.power import note_modelled_power
+from study.report.papers.declaration import load_paper
+from study.report.papers.published_tables import join_published, networks
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.ensembles import (
@@ -21,7 +21,7 @@ from study.report.tables.ensembles import (
     is_of_members,
     training_runs,
 )
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 from study.report.tables.summary import like, points
 
 RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_runtime", "2_networks", "3_one_core"))
@@ -33,19 +33,19 @@ INTERVAL = ["low", "high", "pairing", "blocks_alike"]
 OF_SHARING = ("input_sharing", "preprocessing_ranks")
 
 
-def of_the_paper(run: Any) -> bool:
+def is_of_paper(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives rates of one of the paper's networks (Table II)."""
-    return gives_rates(run) and run["benchmark"] in set(published(NETWORKS)["benchmark"])
+    return gives_rates(run) and run["benchmark"] in set(read_published(NETWORKS)["benchmark"])
 
 
 def concerns(study: Study) -> bool:
     """Whether a study has ensembles, or runs of the paper's networks."""
-    return has_ensembles(study) or any(map(of_the_paper, study.runs))
+    return has_ensembles(study) or any(map(is_of_paper, study.runs))
 
 
 def _number(name: str, **names: str) -> float:
     """One of the paper's numbers, see its claims.yaml."""
-    return float(declared("pittman2018").published.number(name, **names))
+    return float(load_paper("pittman2018").published.number(name, **names))
 
 
 @table_rows("pittman2018_table1", uses=is_of_members, is_there=has_ensembles)
@@ -63,14 +63,14 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
         for _, row in ours.iterrows()
     ]
     ours = ours.join(pd.DataFrame(ratios, columns=["over_solo", *INTERVAL], index=ours.index))
-    table = beside(ours, RUNTIME, ["ensemble", "benchmark"], ["times", *TIMES], _of_repeats)
+    table = join_published(ours, RUNTIME, ["ensemble", "benchmark"], ["times", *TIMES], _describe_difference)
     table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
     table = table.rename(columns={"low": "over_solo_low", "high": "over_solo_high"})
     table = table.sort_values(["benchmark", "ensemble"], ignore_index=True).astype({"published_times": "Int64"})
     return Rows(table, [_no_difference()])
 
 
-@table_rows("pittman2018_table2", uses=of_the_paper, is_there=concerns)
+@table_rows("pittman2018_table2", uses=is_of_paper, is_there=concerns)
 def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table II: batch size, layers and parameters of each network, as recorded by its runs and as printed."""
     table = networks(runs, NETWORKS, ["batch_size", "layers", "parameters"])
@@ -97,7 +97,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     ratios = [_against(row, free, trained, ("core_limit",)) for _, row in limited.iterrows()]
     ours = limited.join(pd.DataFrame(ratios, columns=["slowdown", *INTERVAL], index=limited.index))
     keys = ["input_sharing", "benchmark", "core_limit"]
-    table = beside(ours, ONE_CORE, keys, ["slowdown"], DIFFERENCE)
+    table = join_published(ours, ONE_CORE, keys, ["slowdown"], DIFFERENCE)
     table = table.rename(columns={"low": "slowdown_low", "high": "slowdown_high"})
     table = table.sort_values(["benchmark", *keys[::2]], ascending=[True, True, False], ignore_index=True)
     return Rows(table)
@@ -106,7 +106,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 @table_rows("pittman2018_table4", uses=gives_rates, is_there=has_ensembles)
 def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table IV: idle and highest power of a cabinet as published, and the highest mean power of a node in our runs."""
-    cells = published(CABINET)
+    cells = read_published(CABINET)
     printed = [name for name in cells if name != "machine"]
     table = cells.rename(columns={name: f"published_{name}" for name in printed})
     table["published_idle_share_pct"] = 100 * cells["idle_w"] / cells["highest_w"]
@@ -119,13 +119,7 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     ]
     table = pd.concat([table, pd.DataFrame(ours, columns=["machine", "highest_node_power_w", "runs"])])
     table = table.astype({"runs": "Int64", "highest_node_power_w": float}).reset_index(drop=True)
-    remarks = [
-        *(modelled_note(good["power_source"], "power", "is") if len(good) else ()),
-        "these runs have no idle power: power is sampled during a run only",
-        "no ratio: a cabinet has 96 nodes, and its power is that of all devices in it",
-        "Table IV calls power energy, and its variance has no unit; it is in W^2 here, if it was in kW^2 there",
-    ]
-    return Rows(table, remarks)
+    return Rows(table, note_modelled_power(good["power_source"], "power", "is") if len(good) else ())
 
 
 @table_rows("pittman2018_table5", uses=gives_rates, is_there=has_ensembles)
@@ -135,23 +129,19 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     several = trained[trained["ensemble"].gt(1) & trained["core_limit"].eq(0)] if len(trained) else trained
     ours = points(several, ["node_power_w"]) if len(several) else _no_points("input_sharing", "node_power_w")
     base = ours[ours["input_sharing"] == DUPLICATED]
-    saved = [_saved(_against(row, base, several, OF_SHARING, "node_power_w")) for _, row in ours.iterrows()]
+    saved = [_compute_savings(_against(row, base, several, OF_SHARING, "node_power_w")) for _, row in ours.iterrows()]
     names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing", "blocks_alike"]
     ours = ours.join(pd.DataFrame(saved, columns=names, index=ours.index))
     measures = ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]
-    table = beside(ours, POWER, ["input_sharing", "benchmark"], measures, DIFFERENCE)
-    known = table["published_savings_pct"].notna()
+    table = join_published(ours, POWER, ["input_sharing", "benchmark"], measures, DIFFERENCE)
+    has_savings = table["published_savings_pct"].notna()
     table["published_saved_pct"] = [
         _number("saved_pct", benchmark=name) if there else math.nan
-        for name, there in zip(table["benchmark"], known, strict=True)
+        for name, there in zip(table["benchmark"], has_savings, strict=True)
     ]
     table = table.sort_values(["benchmark", "input_sharing"], ascending=[True, False], ignore_index=True)
-    remarks = [
-        f"cabinet_above_idle_w is cabinet_w less the {_number('idle_w'):.0f} W of the idle cabinet (Table IV)",
-        "the paper calls it energy; durations are not printed, so there is no energy",
-        "no ratio: the paper's power is that of a cabinet",
-    ]
-    return Rows(table, remarks)
+    idle = f"cabinet_above_idle_w is cabinet_w less the {_number('idle_w'):.0f} W of the idle cabinet (Table IV)"
+    return Rows(table, [idle])
 
 
 def _no_difference() -> str:
@@ -172,12 +162,12 @@ def _no_points(*columns: str) -> pd.DataFrame:
 
 def _are_copies(row: pd.Series) -> bool:
     """Whether the members of a point train what one of them would train alone: one network, one size of batch."""
-    members = members_of({"ensemble": int(row["ensemble"]), "members": row["members"]})
+    members = list_members({"ensemble": int(row["ensemble"]), "members": row["members"]})
     return not any(each.model or each.batch_size for each in members)
 
 
-def _of_repeats(row: pd.Series) -> str | None:
-    """The difference of a point from Table I, whose times of several members are those of one job."""
+def _describe_difference(row: pd.Series) -> str | None:
+    """How a point differs from Table I, in words, or None; its times of several members are those of one job."""
     if row["ensemble"] > 1:
         return "times of repeats instead of times of the members of one job"
     if not row["repeats_ok"]:
@@ -205,11 +195,11 @@ def _against(
     others = like(bases, row, free)
     if others.empty or row["records"] in set(others["records"]):
         return math.nan, math.nan, math.nan, None, None
-    found = estimates.compare_rows(runs, row["records"], others.iloc[0]["records"], measure)
-    return *found.numbers, found.pairing, found.alike
+    estimate = estimates.compare_rows(runs, row["records"], others.iloc[0]["records"], measure)
+    return *estimate.numbers, estimate.pairing, estimate.alike
 
 
-def _saved(ratio: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The ratio of power to the base's as what is saved of it in %, with its interval."""
-    value, low, high, *told = ratio
-    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), *told
+def _compute_savings(ratio: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Power that is saved, in % of the base's, with its interval and pairing. ratio: power / the base's."""
+    value, low, high, *pairing = ratio
+    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), *pairing

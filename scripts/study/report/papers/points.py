@@ -13,7 +13,7 @@ from study.experiment.parameters import is_observed
 from study.records.power import NODE_POWER, WHOLE_RUN_NODE
 from study.report.papers import formulas
 from study.report.tables.layout import ci95_name
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 from study.report.tables.summary import points
 
 USUAL = "usual"  # of ``batch_size``: the benchmark's
@@ -48,11 +48,11 @@ class Points:
             wanted["batch_size"] = benchmark(run["benchmark"]).get("batch_size")  # a command may have none
         return all(run[name] == value for name, value in wanted.items())
 
-    def of_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
+    def average_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """One row per point of our runs, in the paper's columns."""
         names = {ours: theirs for theirs, ours in self.columns.items()}
         more = [name for name in (*NODE_POWER, *WHOLE_RUN_NODE, "energy_window_s", "load_s") if name not in names]
-        chosen = kinds.selected(runs, self.uses)
+        chosen = kinds.select_runs(runs, self.uses)
         if chosen.empty:
             return pd.DataFrame()
         table = points(chosen, [*names, *more])
@@ -62,15 +62,15 @@ class Points:
 
     def select_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """The runs that belong in it, of the paper's networks, with the columns that follow from the paper's."""
-        chosen = kinds.selected(runs, self.uses)
+        chosen = kinds.select_runs(runs, self.uses)
         if chosen.empty:
             return chosen
-        chosen = chosen[chosen["benchmark"].isin(published(self.file)["benchmark"])]
+        chosen = chosen[chosen["benchmark"].isin(read_published(self.file)["benchmark"])]
         return _with(chosen, self.ours, self.columns)
 
-    def of_paper(self) -> pd.DataFrame:
-        """The published rows."""
-        return _with(published(self.file), self.theirs)
+    def read_published(self) -> pd.DataFrame:
+        """The published rows, with the derived columns."""
+        return _with(read_published(self.file), self.theirs)
 
 
 def _with(table: pd.DataFrame, derived: Mapping[str, str], columns: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -82,7 +82,7 @@ def _with(table: pd.DataFrame, derived: Mapping[str, str], columns: Mapping[str,
     def column(name: str) -> pd.Series:
         return table[(columns or {}).get(name, name)]
 
-    return table.assign(**{name: formulas.evaluated(formula, column, {}) for name, formula in derived.items()})
+    return table.assign(**{name: formulas.evaluate_formula(formula, column, {}) for name, formula in derived.items()})
 
 
 @functools.cache

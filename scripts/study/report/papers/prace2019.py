@@ -11,7 +11,7 @@ from study.experiment.parameters import is_observed
 from study.records.tidy import compute_steady_throughput
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, table_rows
-from study.report.tables.published_values import beside_published, with_unmeasured
+from study.report.tables.published_values import add_published_columns, add_unmeasured_rows
 from study.report.tables.summary import IDENTITY, like, points
 
 SCALING, LOOPS = "prace2019_table8_9_resnet50_scaling.csv", "prace2019_table13_keras_vs_tensorflow.csv"
@@ -23,12 +23,12 @@ FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> 
 SPEEDUP = ("speedup", "speedup_low", "speedup_high", "pairing")  # of table 8 and 9
 
 
-def of_images(run: Any) -> bool:
+def trains_on_images(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives timings of training on images with Horovod."""
     return is_observed(run, None) and run["loader"] in FORMATS and run["strategy"] == "horovod"
 
 
-@table_rows("prace2019_table8_9", uses=of_images)
+@table_rows("prace2019_table8_9", uses=trains_on_images)
 def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
     runs = runs.assign(images_per_s=compute_steady_throughput(runs))
@@ -37,8 +37,8 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table["trained_with"] = table["framework"].map(lambda name: f"{FRAMEWORKS[name]} with Horovod")
     table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
     keys, measures = ["framework", "gpus"], ["images_per_s", "speedup"]
-    table = beside_published(table, SCALING, keys, measures, _differences)
-    table = with_unmeasured(table, SCALING, keys, measures)
+    table = add_published_columns(table, SCALING, keys, measures, _differences)
+    table = add_unmeasured_rows(table, SCALING, keys, measures)
     table = table.sort_values(["framework", "gpus", "benchmark"], ignore_index=True)
     return Rows(_drop_ratios(table))
 
@@ -48,9 +48,9 @@ def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[st
     base = like(table[table["gpus"] == 1], row, ("gpus",))
     if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
         return {**dict.fromkeys(SPEEDUP, math.nan), "pairing": None}
-    found = estimates.compare_rows(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    told = {"blocks_unlike": found.unlike, "blocks_alike": estimates.describe_fewer_blocks({"speedup": found})}
-    return dict(zip(SPEEDUP, (*found.numbers, found.pairing), strict=True)) | told
+    estimate = estimates.compare_rows(runs, row["records"], base.iloc[0]["records"], "images_per_s")
+    remarks = {"blocks_unlike": estimate.unlike, "blocks_alike": estimates.describe_fewer_blocks({"speedup": estimate})}
+    return dict(zip(SPEEDUP, (*estimate.numbers, estimate.pairing), strict=True)) | remarks
 
 
 def _differences(row: pd.Series) -> str:
@@ -71,8 +71,8 @@ def table13(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table["framework"] = table[LOOP].map(FRAMEWORK_OF)
     table["global_batch"] = table["gpus"] * table["batch_size_per_rank"]
     keys, measures = ["global_batch", "framework"], ["time_per_epoch_s"]
-    table = beside_published(table, LOOPS, keys, measures, lambda row: "TensorFlow 2 on another machine")
-    table = with_unmeasured(table, LOOPS, keys, measures)
+    table = add_published_columns(table, LOOPS, keys, measures, lambda row: "TensorFlow 2 on another machine")
+    table = add_unmeasured_rows(table, LOOPS, keys, measures)
     return Rows(_drop_ratios(table))
 
 

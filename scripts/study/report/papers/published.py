@@ -19,29 +19,29 @@ import pandas as pd
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.core.registry import Registry
-from study.core.statistics import student
+from study.core.statistics import compute_t_quantile
 from study.report.papers import formulas, slim_networks
 from study.report.papers.formulas import Cell, Function
 from study.report.papers.points import benchmark as specification
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 
 FUNCTIONS: Registry[Function] = Registry("function of published numbers")
 for _name, _function in formulas.ARITHMETIC.items():
     FUNCTIONS.add(_name, _function)
-FUNCTIONS.add("student", student)
+FUNCTIONS.add("student", compute_t_quantile)
 FUNCTIONS.add("parameters", lambda network: slim_networks.parameters(network).all)
 FUNCTIONS.add("parameters_with_gradient", lambda network: slim_networks.parameters(network).trained)
 
 
-def _of_benchmark(benchmark: str, *keys: str) -> Any:
+def _read_benchmark_value(benchmark: str, *keys: str) -> Any:
     """A value in the benchmark's file: ``of_benchmark(benchmark, 'workload', 'features')``; None if not there."""
-    found: Any = specification(benchmark)
+    value: Any = specification(benchmark)
     for key in keys:
-        found = found.get(key)
-    return found
+        value = value.get(key)
+    return value
 
 
-FUNCTIONS.add("of_benchmark", _of_benchmark)
+FUNCTIONS.add("of_benchmark", _read_benchmark_value)
 OF_FILES = ("cell", "text")
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 
@@ -67,8 +67,8 @@ class Published:
         """A cell of ``<paper>_<file>.csv``. Raises `StudyError` if not exactly one row has the values of ``where``."""
         rows = self._rows(file, where)
         if len(rows) != 1 or column not in rows:
-            told = f"{len(rows)} rows instead of one" if column in rows else f"there is no column '{column}'"
-            raise StudyError(f"config/papers/{self.paper}/{self.paper}_{file}.csv: {where or 'all rows'}: {told}")
+            message = f"{len(rows)} rows instead of one" if column in rows else f"there is no column '{column}'"
+            raise StudyError(f"config/papers/{self.paper}/{self.paper}_{file}.csv: {where or 'all rows'}: {message}")
         row = rows.iloc[0]
         return Cell(row[column], row.get("low", math.nan), row.get("high", math.nan))
 
@@ -76,7 +76,7 @@ class Published:
         name = f"{self.paper}_{file}.csv"
         if not (CONFIG / "papers" / self.paper / name).is_file():
             raise StudyError(f"config/papers/{self.paper}/claims.yaml: there is no file {name} beside it")
-        return select_rows(published(name), where)
+        return select_rows(read_published(name), where)
 
     def number(self, formula: str, **names: Any) -> Any:
         """The value of a formula, or of one of ``numbers``. names: such as ``benchmark``."""
@@ -89,7 +89,7 @@ class Published:
         def named(name: str) -> Any:
             return names[name] if name in names else self.number(self.numbers[name], **names)
 
-        return formulas.evaluated(formula, named, {**FUNCTIONS, "cell": self.cell, "text": text})
+        return formulas.evaluate_formula(formula, named, {**FUNCTIONS, "cell": self.cell, "text": text})
 
     def range(self, formula: str | None, **names: Any) -> Range:
         """The value of a formula with its range; all NaN without a formula."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from study.workloads import operations
-from study.workloads.resnet50.operations import resnet
+from study.workloads.resnet50.operations import list_resnet_layers
 
 # ImageNet's images as the networks take them.
 IMAGES = {"image_size": 224, "channels": 3, "classes": 1000}
@@ -23,8 +23,8 @@ class Parameters:
 def parameters(benchmark: str) -> Parameters:
     """The parameters of the network that the papers trained under this name, at 1,000 classes."""
     if benchmark in RESNETS:
-        layers = resnet(IMAGES, operations.SHIFT_AND_SCALE, *RESNETS[benchmark])
+        layers = list_resnet_layers(IMAGES, operations.SHIFT_AND_SCALE, *RESNETS[benchmark])
     else:
-        layers = operations.layers(benchmark, SMALL_IMAGES if benchmark == "lenet" else IMAGES, 0) or []
+        layers = operations.list_layers(benchmark, SMALL_IMAGES if benchmark == "lenet" else IMAGES, 0) or []
     trained = sum(layer.parameters for layer in layers)
     return Parameters(trained, trained + sum(layer.statistics for layer in layers))

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from study import workloads
-from study.report.papers.declaration import METHOD, NAMES, declared
+from study.report.papers.declaration import METHOD, NAMES, load_paper
 from study.report.papers.formulas import Cell
 from study.report.papers.points import benchmark as specification
-from study.report.tables.published_values import declared_differences, difference
+from study.report.tables.published_values import describe_differences, list_method_differences
 
 
 def workload_difference(paper: str, own: Iterable[str] = ()) -> Callable[[pd.Series], str | None]:
@@ -24,25 +24,25 @@ def workload_difference(paper: str, own: Iterable[str] = ()) -> Callable[[pd.Ser
 def differences(paper: str, rows: pd.DataFrame, own: Iterable[str] = ()) -> str | None:
     """`workload_difference` of rows together, each once; None if there is none."""
     difference = workload_difference(paper, own)
-    told = [difference(row) for _, row in rows.iterrows()]
-    return "; or ".join(dict.fromkeys(filter(None, told))) or None
+    texts = [difference(row) for _, row in rows.iterrows()]
+    return "; or ".join(dict.fromkeys(filter(None, texts))) or None
 
 
 def _difference(paper: str, own: Collection[str], row: pd.Series) -> str | None:
     if not row["repeats_ok"]:
         return "no repeat succeeded"
-    told: dict[str, tuple[Any, Any]] = {}
-    for entry in declared(paper).workload:
+    sides: dict[str, tuple[Any, Any]] = {}
+    for entry in load_paper(paper).workload:
         if entry == METHOD:
-            told |= declared_differences(row, paper)
+            sides |= list_method_differences(row, paper)
         elif any(row.get(name) == value for name, value in entry.get("unless", {}).items()):
             continue
         elif "real" in entry:
             if str(row["dataset"]).startswith("synthetic"):
-                told[entry["what"]] = ("synthetic", entry["real"])
+                sides[entry["what"]] = ("synthetic", entry["real"])
         else:
-            told[entry["what"]] = _sides(paper, row, entry, own)
-    return difference(told)
+            sides[entry["what"]] = _sides(paper, row, entry, own)
+    return describe_differences(sides)
 
 
 def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[str]) -> tuple[Any, Any]:
@@ -53,7 +53,7 @@ def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[st
     elif isinstance(entry["theirs"], dict):
         theirs = entry["theirs"].get(row["scaling"])
     else:
-        theirs = declared(paper).published.number(entry["theirs"], **names)
+        theirs = load_paper(paper).published.number(entry["theirs"], **names)
     if isinstance(theirs, Cell):
         theirs = int(theirs) if theirs.is_integer() else float(theirs)
     ours, unit = row[entry["ours"]], entry.get("rounded_to")
@@ -65,7 +65,7 @@ def file_difference(row: pd.Series) -> str | None:
     spec = specification(row["benchmark"])
     if "shape" not in spec:
         return "the paper does not name the file, and its rows are not known"
-    rows, columns = workloads.get(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
+    rows, columns = workloads.load_workload(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])
     if columns is not None:
         columns -= len(spec["files"][row["file"]].get("drop", []))
-    return difference({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})
+    return describe_differences({"rows": (row["rows"], rows), "columns": (row["columns"], columns)})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.core.wording import counted, significant
+from study.core.wording import format_count, format_significant
 from study.prediction.points import Series
 from study.prediction.series_answer import SeriesAnswer
 from study.report.tables.layout import Table
@@ -126,14 +126,18 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
         at = np.array([float(pick)])
         share, load = _share(found.series, at, amount)[0], found.series.loads(at)[0]
         ends = (row["time_low_s"], row["time_high_s"])
-        low, high = (significant((end * share + load) / 3600) for end in ends)
+        low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
-    cost = f" ({significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
+    cost = f" ({format_significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
     known = found.series.per_node is not None
-    asked = f"{counted(int(row['nodes']), 'node')} ({counted(pick, 'rank')})" if known else counted(pick, "rank")
+    asked = (
+        f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
+        if known
+        else format_count(pick, "rank")
+    )
     end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
-        f"we ask for {asked} and {significant(row['node_hours'], digits=4)} node-hours{cost} per job: {row['origin']} "
-        f"time {significant(hours)} h{span}, at {row['efficiency']:.0%} of the efficiency of "
-        f"{counted(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal best{end}"
+        f"we ask for {asked} and {format_significant(row['node_hours'], digits=4)} node-hours{cost} per job: "
+        f"{row['origin']} time {format_significant(hours)} h{span}, at {row['efficiency']:.0%} of the efficiency of "
+        f"{format_count(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal best{end}"
     )

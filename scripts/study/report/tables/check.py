@@ -45,7 +45,7 @@ NOTES = {
 
 
 def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
-    """The rows of `study.compare.check.compare` with what they mean. study, machine: whose runs they are."""
+    """The rows of `reference_check.compare_series` with what they mean. study, machine: whose runs they are."""
     judged = int(rows["ratio"].notna().sum()) if len(rows) else 0
     rows = rows if len(rows) else pd.DataFrame(columns=[*SHOWN, "records"])
     caption = (
@@ -78,5 +78,5 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
 
 def _reasons(rows: pd.DataFrame) -> str:
     """What the records say about missing values, by quantity."""
-    told = rows[["quantity", "reason"]].dropna().drop_duplicates()
-    return "".join(f"; {quantity}: {reason}" for quantity, reason in told.itertuples(index=False))
+    reasons = rows[["quantity", "reason"]].dropna().drop_duplicates()
+    return "".join(f"; {quantity}: {reason}" for quantity, reason in reasons.itertuples(index=False))

@@ -1,7 +1,7 @@
 """The tables as `config/tables.yaml` and `config/papers/<paper>/tables.yaml` declare them.
 
-A declaration has a table's words and columns. With measures, a row has their means; without, code that is registered
-with `table_rows` makes the rows.
+A declaration has a table's words and columns. With measures, a row has their means, and with published, a paper's
+values beside them; without, code that is registered with `table_rows` makes the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core import checked, fields
+from study.core import fields, validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
 from study.experiment.parameters import is_observed
@@ -58,9 +58,10 @@ def list_files() -> list[Path]:
 def load_declarations() -> dict[str, dict[str, Any]]:
     """All declarations by table; raises `StudyError` for a file that is not as config/schemas/tables.schema.yaml."""
     return {
-        name: declaration | {"is_of_paper": file.parent != CONFIG, "where": f"{checked.shown(file)}: tables.{name}"}
+        name: declaration
+        | {"is_of_paper": file.parent != CONFIG, "where": f"{validation.shorten_path(file)}: tables.{name}"}
         for file in list_files()
-        for name, declaration in checked.load(file, "tables")["tables"].items()
+        for name, declaration in validation.load_valid_yaml(file, "tables")["tables"].items()
     }
 
 
@@ -95,65 +96,83 @@ def table_rows(
 def register_tables_of_points() -> None:
     """Register the declared tables of means, whose rows no code makes; raises `StudyError` for an unknown measure."""
     for name, declaration in load_declarations().items():
-        if "measures" not in declaration:
+        if "measures" not in declaration or "published" in declaration:  # those beside papers register themselves
             continue
-        known = {*fields.columns(), *declaration.get("run_columns", ())}
-        if unknown := [measure for measure in declaration["measures"] if measure not in known]:
+        known_columns = {*fields.list_columns(), *declaration.get("run_columns", ())}
+        if unknown := [measure for measure in declaration["measures"] if measure not in known_columns]:
             raise StudyError(
                 f"{declaration['where']}.measures: {unknown[0]!r} is not a column of runs.csv"
-                f"{checked.nearest(unknown[0], known)}"
+                f"{validation.suggest_nearest(unknown[0], known_columns)}"
             )
         table_rows(name)(functools.partial(make_points, declaration))
 
 
 def _make_table(name: str, declaration: Mapping[str, Any], made: Rows) -> Table:
-    shown = [column for column in made.columns or declaration["columns"] if column in made.frame]
+    columns = [column for column in made.columns or declaration["columns"] if column in made.frame]
     always = declaration.get("always", ())
     optional = (
-        *(column for column in optional_columns(shown) if column not in always),
+        *(column for column in optional_columns(columns) if column not in always),
         *declaration.get("optional", ()),
     )
     identity = (*declaration.get("identity", IDENTITY), *declaration.get("identity_further", ()))
     of_all = notes(made.frame, declaration.get("rows_share_runs", False))
-    remarks = [*made.first_remarks, *of_all, *made.remarks]
-    frame = put_first(made.frame, shown) if declaration["is_of_paper"] else made.frame
-    return Table(name, declaration["caption"], frame, shown, optional, remarks, identity)
+    always_said = [remark for remark in declaration.get("remarks", ()) if isinstance(remark, str)]
+    remarks = [*made.first_remarks, *of_all, *made.remarks, *always_said]
+    frame = move_to_front(made.frame, columns) if declaration["is_of_paper"] else made.frame
+    return Table(name, declaration["caption"], frame, columns, optional, remarks, identity)
 
 
-def put_first(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def move_to_front(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The table with ``columns`` first and all others after them."""
     return table[[*columns, *(column for column in table if column not in columns)]]
 
 
 def make_points(declaration: Mapping[str, Any], runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point, with the mean of each measure; raises `StudyError` for a declared column that is not there."""
-    of_runs = declaration.get("run_columns", {})
-    for name, formula in of_runs.items():
+    for name, formula in declaration.get("run_columns", {}).items():
         runs = runs.assign(**{name: _compute(runs, formula)})
+    return finish_rows(declaration, average_points(declaration, runs), runs)
+
+
+def average_points(declaration: Mapping[str, Any], runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per point, with the mean of each declared measure. runs: with the declared ``run_columns``."""
     measures = declaration["measures"]
     table = points(runs, measures)
-    for name, formula in of_runs.items():  # without a mean of what it is computed from, it has none
-        sources = _list_names(formula, measures)
+    for name, formula in declaration.get("run_columns", {}).items():
+        sources = _list_names(formula, measures)  # without a mean of what it is computed from, it has none
         for column in (name, ci95_name(name)):
             table[column] = table[column].where(table[sources].notna().all(axis=1))
     for name in declaration.get("first_of_runs", ()):
         table[name] = [_first_value(runs_of(runs, records)[name]) for records in table["records"]]
+    return table
+
+
+def finish_rows(
+    declaration: Mapping[str, Any], table: pd.DataFrame, runs: pd.DataFrame, remarks: Sequence[str] = ()
+) -> Rows:
+    """The rows with their ``point_columns``, in order, and the declared remarks after others.
+
+    Raises `StudyError` for a declared column that is not there.
+    """
     for name, formula in declaration.get("point_columns", {}).items():
         table[name] = _compute(table, formula)
     order = [name.removeprefix("-") for name in declaration["order"]]
-    if unknown := [column for column in (*declaration["columns"], *order) if column not in table]:
+    columns = () if "published" in declaration else declaration["columns"]  # without runs it has not all of them
+    if unknown := [column for column in (*columns, *order) if column not in table]:
         raise StudyError(
-            f"{declaration['where']}: there is no column {unknown[0]!r}{checked.nearest(unknown[0], table)}"
+            f"{declaration['where']}: there is no column {unknown[0]!r}{validation.suggest_nearest(unknown[0], table)}"
         )
     ascending = [not name.startswith("-") for name in declaration["order"]]
     table = table.sort_values(order, ascending=ascending, ignore_index=True)
     sources_of = {"runs": runs, "rows": table}
-    remarks = [
+    conditional = [
         remark["say"]
         for remark in declaration.get("remarks", ())
-        if len(sources_of[remark["of"]]) and _compute(sources_of[remark["of"]], remark["where"]).any()
+        if isinstance(remark, dict)
+        and len(sources_of[remark["of"]])
+        and _compute(sources_of[remark["of"]], remark["where"]).any()
     ]
-    return Rows(table, remarks)
+    return Rows(table, [*remarks, *conditional])
 
 
 def _compute(table: pd.DataFrame, formula: str) -> pd.Series:
@@ -170,8 +189,8 @@ def _list_names(formula: str, known: Container[str]) -> list[str]:
 
 
 def _first_value(values: pd.Series) -> Any:
-    known = values.dropna()
-    return known.iloc[0] if len(known) else None
+    present = values.dropna()
+    return present.iloc[0] if len(present) else None
 
 
 def _select_runs(declaration: Mapping[str, Any]) -> kinds.Uses:

@@ -11,9 +11,9 @@ import pandas as pd
 
 import study.report.tables.kinds as kinds
 from study.compare import estimates
-from study.core.statistics import ERROR_PER_SIDE, all_pairs, pareto
-from study.core.wording import counted
-from study.experiment.study import Study, growth_of_work
+from study.core.statistics import ERROR_PER_SIDE, compute_all_pairs_quantile, find_pareto_front
+from study.core.wording import format_count
+from study.experiment.study import Study, compute_work_growth
 from study.report.tables.declared import Rows, table_rows
 from study.report.tables.summary import POINT, WORKLOAD, points, to_target
 
@@ -29,18 +29,18 @@ def energy_time(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     measures = ["energy_window_s", "energy_job_j", "power_per_gpu_w", "energy_delay_product_js", "samples_per_j"]
     table = points(runs, measures)
     table[FRONT] = False
-    for _, group in of_equal_work(table):
+    for _, group in group_equal_work(table):
         x, y = (pd.to_numeric(group[name]).to_numpy(float) for name in measures[:2])
-        table.loc[group.index, FRONT] = pareto(x, y)
+        table.loc[group.index, FRONT] = find_pareto_front(x, y)
     table[FRONT] = table[FRONT].astype(object).where(table["energy_job_j"].notna(), None)
     table = table.sort_values([*WORK[:3], "energy_window_s"], ignore_index=True)
     return Rows(table, to_target(runs, "time and energy"))
 
 
-def of_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFrame]]:
-    """The points that can be compared, with their number of ranks if those of another number do other work."""
+def group_equal_work(table: pd.DataFrame) -> Iterator[tuple[int | None, pd.DataFrame]]:
+    """(number of ranks, points that did equal work); None as the number if all rank counts do the same work."""
     of_ranks = zip(table["scaling"], table["sharding"], strict=True)
-    changes = np.array([growth_of_work(scaling, sharding, 2.0) != 1 for scaling, sharding in of_ranks], dtype=bool)
+    changes = np.array([compute_work_growth(scaling, sharding, 2.0) != 1 for scaling, sharding in of_ranks], dtype=bool)
     ranks = table["gpus"].where(changes, 0).rename("ranks")
     for key, rows in table.groupby([*WORK, ranks], sort=False, dropna=False):
         yield int(key[-1]) or None, rows
@@ -66,37 +66,37 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     batch size differs, 5 % of the tables tell any apart. There is a verdict only where there is an interval.
     """
     table = points(runs, list(OF))
-    groups = [_compared(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
-    found = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
-    found = found.sort_values([*SERIES, "batch_size"], ignore_index=True)
-    remarks = [*to_target(runs, "runtime and energy"), *_findings(found)]
-    return Rows(found, remarks)
+    groups = [_add_comparisons(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
+    compared = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
+    compared = compared.sort_values([*SERIES, "batch_size"], ignore_index=True)
+    remarks = [*to_target(runs, "runtime and energy"), *_findings(compared)]
+    return Rows(compared, remarks)
 
 
 ENDS = ("_to_lowest", "_to_lowest_low", "_to_lowest_high", "_verdict")
 
 
 def _nothing() -> dict[str, Any]:
-    return {f"{what}{end}": None for what in OF.values() for end in ENDS}
+    return {f"{quantity}{end}": None for quantity in OF.values() for end in ENDS}
 
 
-def _compared(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """A series with its columns of comparison, for energy and for runtime."""
+def _add_comparisons(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """A series with the columns that compare each point's energy and runtime to the lowest."""
     alike: list[dict[str, estimates.Estimate]] = [{} for _ in range(len(series))]
-    for measure, what in OF.items():
+    for measure, quantity in OF.items():
         if series[measure].isna().all():
-            series = series.assign(**{f"{what}{end}": np.nan for end in ENDS[:-1]}, **{f"{what}_verdict": None})
+            series = series.assign(**{f"{quantity}{end}": np.nan for end in ENDS[:-1]}, **{f"{quantity}_verdict": None})
             continue
         best, ratios = _best(series, runs, measure)
         itself = (series.index == best.name) | series[measure].isna()
         low, high = (np.where(itself, np.nan, [getattr(each, end) for each in ratios]) for end in ("low", "high"))
         series = series.assign(
-            **{f"{what}_to_lowest": np.where(series.index == best.name, 1.0, [each.value for each in ratios])},
-            **{f"{what}_to_lowest_low": low, f"{what}_to_lowest_high": high},
-            **{f"{what}_verdict": _verdicts(series[measure], low, series.index == best.name)},
+            **{f"{quantity}_to_lowest": np.where(series.index == best.name, 1.0, [each.value for each in ratios])},
+            **{f"{quantity}_to_lowest_low": low, f"{quantity}_to_lowest_high": high},
+            **{f"{quantity}_verdict": _verdicts(series[measure], low, series.index == best.name)},
         )
         for of_row, ratio, own in zip(alike, ratios, itself, strict=True):
-            of_row |= {} if own else {f"{what}_to_lowest": ratio}
+            of_row |= {} if own else {f"{quantity}_to_lowest": ratio}
     return series.assign(blocks_alike=[estimates.describe_fewer_blocks(of_row) for of_row in alike])
 
 
@@ -123,22 +123,24 @@ def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Ser
     The variance of a pair is the larger one of its own and that of all pairs: with few blocks its own is uncertain, and
     one batch size may be noisier than the others.
     """
-    known = list(series.loc[series[measure].notna(), "records"])
-    pairs = [estimates.compare_rows(runs, *pair, measure) for pair in itertools.combinations(known, 2)]
+    measured_records = list(series.loc[series[measure].notna(), "records"])
+    pairs = [estimates.compare_rows(runs, *pair, measure) for pair in itertools.combinations(measured_records, 2)]
     certain = [each for each in pairs if not math.isnan(each.deviation)]
-    found = [
+    ratios = [
         estimates.compare_rows(runs, records, best["records"], measure, judged=True) for records in series["records"]
     ]
     if not certain:
-        return found
+        return ratios
     freedoms = [each.worth - 1 for each in certain]
     common = sum(n * each.deviation**2 for n, each in zip(freedoms, certain, strict=True)) / sum(freedoms)
-    wide = all_pairs(len(known), 2 * sum(freedoms) / len(known), 2 * ERROR_PER_SIDE)
-    return [_widened(each, wide, common) for each in found]
+    wide = compute_all_pairs_quantile(
+        len(measured_records), 2 * sum(freedoms) / len(measured_records), 2 * ERROR_PER_SIDE
+    )
+    return [_widen_interval(each, wide, common) for each in ratios]
 
 
-def _widened(ratio: estimates.Estimate, quantile: float, variance: float) -> estimates.Estimate:
-    """The ratio with another interval. variance: of the logarithms, at least."""
+def _widen_interval(ratio: estimates.Estimate, quantile: float, variance: float) -> estimates.Estimate:
+    """The ratio with an interval by this quantile. variance: least one of the logarithms."""
     if math.isnan(ratio.deviation) or math.isnan(ratio.low):  # the latter of survivors
         return ratio
     half = quantile * math.sqrt(max(ratio.deviation**2, variance) / ratio.worth)
@@ -147,10 +149,10 @@ def _widened(ratio: estimates.Estimate, quantile: float, variance: float) -> est
 
 def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
     """A verdict for each batch size; the best one has one if all others with a value have an interval."""
-    found: list[str | None] = [None if np.isnan(each) else HIGHER if each > 1 else OPEN for each in low]
-    others = [verdict for verdict, value, own in zip(found, values, best, strict=True) if not own and value == value]
+    verdicts: list[str | None] = [None if np.isnan(each) else HIGHER if each > 1 else OPEN for each in low]
+    others = [verdict for verdict, value, own in zip(verdicts, values, best, strict=True) if not own and value == value]
     sure = None if not others or None in others else LOWEST if set(others) == {HIGHER} else OPEN
-    return [sure if own else verdict for verdict, own in zip(found, best, strict=True)]
+    return [sure if own else verdict for verdict, own in zip(verdicts, best, strict=True)]
 
 
 def _findings(table: pd.DataFrame) -> list[str]:
@@ -158,20 +160,22 @@ def _findings(table: pd.DataFrame) -> list[str]:
     lines = []
     largest = table.groupby(SERIES, dropna=False)["batch_size"].transform("max")  # also of those that failed
     for _, series in table.groupby([*SERIES, *WORKLOAD], sort=False, dropna=False):
-        for measure, what in OF.items():
-            known = series[series[measure].notna()]
-            if known.empty:
+        for measure, quantity in OF.items():
+            measured = series[series[measure].notna()]
+            if measured.empty:
                 continue
             # To which the others are compared; its own ratio is 1.
-            best = known.loc[known[f"{what}_to_lowest"].astype(float).sub(1).abs().idxmin()]
-            where = f"{best['benchmark']}, {counted(best['gpus'], 'rank')}: {what}"
+            best = measured.loc[measured[f"{quantity}_to_lowest"].astype(float).sub(1).abs().idxmin()]
+            where = f"{best['benchmark']}, {format_count(best['gpus'], 'rank')}: {quantity}"
             edge = ", the largest tried" if best["batch_size"] == largest[best.name] else ""
-            if best[f"{what}_verdict"] is None:
+            if best[f"{quantity}_verdict"] is None:
                 lines.append(f"{where}: no verdict, which needs interleaved repeats")
-            elif best[f"{what}_verdict"] == LOWEST:
+            elif best[f"{quantity}_verdict"] == LOWEST:
                 lines.append(f"{where}: lowest with batch size {best['batch_size']}{edge}")
             else:
-                alike, higher = (known.loc[known[f"{what}_verdict"] == each, "batch_size"] for each in (OPEN, HIGHER))
+                alike, higher = (
+                    measured.loc[measured[f"{quantity}_verdict"] == each, "batch_size"] for each in (OPEN, HIGHER)
+                )
                 lines.append(f"{where}: batch sizes {', '.join(map(str, alike))} cannot be told apart")
                 if len(higher):
                     lines.append(f"{where}: higher with batch sizes {', '.join(map(str, higher))}")

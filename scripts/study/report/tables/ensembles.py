@@ -11,11 +11,11 @@ import pandas as pd
 from study.compare import estimates
 from study.compare.arms import FAMILY_ERROR
 from study.compare.references import LEAST_REPEATS
-from study.core.statistics import difference, holm, p_value, summarize
-from study.core.wording import counted
+from study.core.statistics import adjust_by_holm, compute_p_value, subtract, summarize
+from study.core.wording import format_count
 from study.experiment import ensemble
 from study.experiment.ensemble import ALONE
-from study.experiment.parameters.registry import observed_by
+from study.experiment.parameters.registry import list_observers
 from study.experiment.study import Study
 from study.records.names import runs_of
 from study.report.tables.declared import Rows, table_rows
@@ -31,7 +31,7 @@ NEEDS = "runs of an ensemble (ensemble above 1)"
 
 def gives_rates(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives times or rates: it is observed by no other key."""
-    return set(observed_by(run)) <= set(OF_RATES)
+    return set(list_observers(run)) <= set(OF_RATES)
 
 
 def is_of_members(run: Any) -> bool:
@@ -156,7 +156,7 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = table.join(pd.DataFrame([_rates(row, runs) for _, row in table.iterrows()], columns=RATES))
     gains = [_gains(row, table, trained) for _, row in table.iterrows()]
     table = table.join(
-        _judged(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike", "blocks_alike"]))
+        _add_verdicts(pd.DataFrame(gains, columns=[*_gain_columns(), *P_VALUES, "blocks_unlike", "blocks_alike"]))
     )
     return Rows(table, first_remarks=rules(table))
 
@@ -164,7 +164,7 @@ def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 def rules(table: pd.DataFrame) -> list[str]:
     """When sharing pays, by how much, with what certainty: one sentence for each value of ``compute``."""
     shared = table[table["input_sharing"] != DUPLICATED]
-    found = []
+    sentences = []
     for computes, rows in shared.groupby("compute", sort=False):
         slow = rows["r_p_samples_per_s"] < rows["r_c_samples_per_s"]
         fast = rows["r_p_samples_per_s"] >= rows["r_c_samples_per_s"]
@@ -173,37 +173,39 @@ def rules(table: pd.DataFrame) -> list[str]:
             "where it preprocesses as fast or faster": rows[fast],
             "where r_p or r_c was not measured": rows[~slow & ~fast],
         }
-        told = [f"{where}: {_outcome(group, 'time')}" for where, group in groups.items() if len(group)]
+        outcomes = [f"{where}: {_outcome(group, 'time')}" for where, group in groups.items() if len(group)]
         who = "members that compute" if computes == MEASURED else f"a {computes} accelerator"
-        found.append(
-            f"rule, {who}: sharing shortens training {'; '.join(told)}; CPU time: {_outcome(rows, 'cpu')}; each by "
+        sentences.append(
+            f"rule, {who}: sharing shortens training {'; '.join(outcomes)}; CPU time: {_outcome(rows, 'cpu')}; each by "
             "paired blocks, and adjusted over the rows of the table (Holm)"
         )
-    return found
+    return sentences
 
 
 def _outcome(rows: pd.DataFrame, gain: str) -> str:
     """``gain in 2 of 3 points (1.2 to 1.4 times, predicted 1.3 to 1.5), no difference shown in 1``."""
     verdicts = rows[f"{gain}_verdict"]
     if verdicts.isna().all():
-        return f"no interval in {counted(len(rows), 'point')}"
-    told = []
+        return f"no interval in {format_count(len(rows), 'point')}"
+    parts = []
     for verdict in (GAIN, LOSS, NO_DIFFERENCE):
         of_it = rows[verdicts == verdict]
         if not len(of_it):
             continue
         factors = (
-            f" ({_range(of_it[f'{gain}_gain'])} times{_predicted(of_it, gain)})" if verdict != NO_DIFFERENCE else ""
+            f" ({_range(of_it[f'{gain}_gain'])} times{_describe_predicted_gain(of_it, gain)})"
+            if verdict != NO_DIFFERENCE
+            else ""
         )
-        told.append(f"{verdict} in {len(of_it)} of {counted(len(rows), 'point')}{factors}")
+        parts.append(f"{verdict} in {len(of_it)} of {format_count(len(rows), 'point')}{factors}")
     if unknown := int(verdicts.isna().sum()):
-        told.append(f"no interval in {unknown}")
-    return ", ".join(told)
+        parts.append(f"no interval in {unknown}")
+    return ", ".join(parts)
 
 
-def _predicted(rows: pd.DataFrame, gain: str) -> str:
-    known = rows[f"predicted_{gain}_gain"].dropna()
-    return f", predicted {_range(known)}" if len(known) else ""
+def _describe_predicted_gain(rows: pd.DataFrame, gain: str) -> str:
+    predicted = rows[f"predicted_{gain}_gain"].dropna()
+    return f", predicted {_range(predicted)}" if len(predicted) else ""
 
 
 def _range(values: pd.Series) -> str:
@@ -216,13 +218,13 @@ def _ways(table: pd.DataFrame) -> list[str]:
     return [DUPLICATED, *sorted(set(table["input_sharing"]) - {DUPLICATED})]
 
 
-def _of_gain(gain: str) -> list[str]:
+def _list_gain_columns(gain: str) -> list[str]:
     names = (f"{gain}_gain", f"{gain}_gain_low", f"{gain}_gain_high", f"{gain}_verdict")
     return [f"predicted_{gain}_gain", *names]
 
 
 def _gain_columns() -> list[str]:
-    return [*(name for gain in GAINS for name in _of_gain(gain)), *OVER_SERVICE, "pairing"]
+    return [*(name for gain in GAINS for name in _list_gain_columns(gain)), *OVER_SERVICE, "pairing"]
 
 
 def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -249,7 +251,7 @@ def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
     r_p and r_c are those of ensembles of the same size, which compete for cores alike; where each member has a node,
     also those of one member alone.
     """
-    way = _timed(row, runs, "peak_throughput", ())
+    way = _select_timed_runs(row, runs, "peak_throughput", ())
     preprocessing = _mean_of_members(row, runs, "peak_throughput", "peak_samples_per_s")
     simulated = row["compute"] != MEASURED
     computing = _mean_of_members(row, runs, "compute_throughput", "compute_samples_per_s")
@@ -258,53 +260,53 @@ def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
 
 def _slowest_rate(row: pd.Series) -> float:
     """The rate of the slowest simulated accelerator, which trains last: the grid's, or one that a member has itself."""
-    members = ensemble.members_of({"ensemble": int(row["ensemble"]), "members": row["members"]})
+    members = ensemble.list_members({"ensemble": int(row["ensemble"]), "members": row["members"]})
     own = [member.simulated_samples_per_s for member in members]
     return float(min(row[SIMULATED_RATE] if rate is None else rate for rate in own))
 
 
 def _mean_of_members(row: pd.Series, runs: pd.DataFrame, measure: str, column: str) -> float:
     """The mean of a rate that does not depend on sharing."""
-    found = _timed(row, runs, measure, OF_SHARING)
+    timed = _select_timed_runs(row, runs, measure, OF_SHARING)
     has_nodes = runs_of(runs, row["records"])["nodes"].min() >= row["ensemble"]
-    if found.empty and has_nodes:
-        single = _timed(row, runs, measure, (*OF_SHARING, "ensemble", "gpus"))
-        found = single[single["ensemble"] == 1]
-    return _mean(found[found["input_sharing"] == DUPLICATED], column)
+    if timed.empty and has_nodes:
+        single = _select_timed_runs(row, runs, measure, (*OF_SHARING, "ensemble", "gpus"))
+        timed = single[single["ensemble"] == 1]
+    return _mean(timed[timed["input_sharing"] == DUPLICATED], column)
 
 
 def _mean(runs: pd.DataFrame, column: str) -> float:
     return summarize(runs[column]).mean
 
 
-def _timed(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
-    """The successful runs that time a rate of a point's data. free: columns in which they may differ from it."""
+def _select_timed_runs(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
+    """The successful runs that measured a rate on a point's data. free: columns in which they may differ from it."""
     return like(runs[(runs["status"] == "ok") & (runs["measure"] == measure)], row, (*free, *OF_TIMING))
 
 
 def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
-    found: dict[str, Any] = dict.fromkeys(_gain_columns())
+    gains: dict[str, Any] = dict.fromkeys(_gain_columns())
     ratios: dict[str, estimates.Estimate] = {}
     if (service := _another(row, table, SERVICE)) is not None:
         ratio = estimates.compare_rows(runs, service["records"], row["records"], "training_s")
-        found |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
+        gains |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
         ratios["over_service"] = ratio
     base = _another(row, table, DUPLICATED)
     if base is None:
-        return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
+        return gains | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
     rates = Rates(*(float(row[name]) for name in RATES))
-    found["predicted_time_gain"] = rates.gain
+    gains["predicted_time_gain"] = rates.gain
     if row["input_sharing"] != SERVICE:  # whose own threads are in no column
         times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
-        found["predicted_cpu_gain"] = _costs(row, base).gain(*times)
+        gains["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
         ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
-        found |= dict(zip(_of_gain(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
-        found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
-        found[P_OF.format(gain)] = _p_value(ratio)
+        gains |= dict(zip(_list_gain_columns(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
+        gains["blocks_unlike"] = gains.get("blocks_unlike") or ratio.unlike
+        gains[P_OF.format(gain)] = _p_value(ratio)
         ratios[f"{gain}_gain"] = ratio
-    return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
+    return gains | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
 
 
 def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
@@ -316,8 +318,8 @@ def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
         return None
     others = like(table[table["input_sharing"] == way], row, OF_SHARING)
     alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
-    found = others if alike.empty else alike
-    return None if found.empty else found.iloc[0]
+    candidates = others if alike.empty else alike
+    return None if candidates.empty else candidates.iloc[0]
 
 
 def _costs(row: pd.Series, base: pd.Series) -> Costs:
@@ -334,13 +336,13 @@ def _p_value(ratio: estimates.Estimate) -> float:
     """Of the test whether there is a gain; NaN without an interval, or with too few blocks."""
     if ratio.blocks < LEAST_REPEATS or not (math.isfinite(ratio.low) and math.isfinite(ratio.high)):
         return math.nan
-    return p_value(ratio.sample)
+    return compute_p_value(ratio.sample)
 
 
-def _judged(gains: pd.DataFrame) -> pd.DataFrame:
-    """The gains with their verdicts, in place of the p-values: all rows of the table are tested together."""
+def _add_verdicts(gains: pd.DataFrame) -> pd.DataFrame:
+    """The gains with verdicts in place of their p-values; all rows of the table are tested together."""
     for gain in GAINS:
-        adjusted = holm(gains[P_OF.format(gain)].astype(float).tolist())
+        adjusted = adjust_by_holm(gains[P_OF.format(gain)].astype(float).tolist())
         gains[f"{gain}_verdict"] = [
             None if math.isnan(p) else NO_DIFFERENCE if p >= FAMILY_ERROR else GAIN if ratio > 1 else LOSS
             for p, ratio in zip(adjusted, gains[f"{gain}_gain"], strict=True)
@@ -365,11 +367,11 @@ def predicts(run: Any) -> bool:
 def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per ensemble: accuracy of a member, of the majority vote and of the mean of the probabilities."""
     member = runs["member_test_accuracy"].astype(float)
-    known = runs.assign(
-        **{gain: difference(runs[column].astype(float), member) for gain, column in ACCURACY_GAINS.items()}
+    with_gains = runs.assign(
+        **{gain: subtract(runs[column].astype(float), member) for gain, column in ACCURACY_GAINS.items()}
     )
-    table = points(known, ["voting_members", *ACCURACIES, *ACCURACY_GAINS])
-    table[REASON] = [_reasons(runs_of(known, records)) for records in table["records"]]
+    table = points(with_gains, ["voting_members", *ACCURACIES, *ACCURACY_GAINS])
+    table[REASON] = [_reasons(runs_of(with_gains, records)) for records in table["records"]]
     order = ["benchmark", "dataset", "ensemble", "input_sharing"]
     table = table.sort_values(order, ignore_index=True)
     return Rows(table)

@@ -83,7 +83,7 @@ def _format_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
         row[f"{name}_s"], row[f"{name}_ci95_s"] = sample.mean, sample.ci95
     row["stored_mb"] = ok["stored_mb"].median()
     row["added_memory_mb"] = (ok["peak_memory_mb"] - ok["imported_memory_mb"]).max()
-    return row | of_loads(group)
+    return row | summarize_loads(group)
 
 
 IMAGE_KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]
@@ -106,9 +106,9 @@ def is_of_images(loading: pd.DataFrame) -> pd.Series:
 
 def _has_images(benchmark: str) -> bool:
     """Whether the samples of a benchmark are images; no for one that is not here, but in another machine's results."""
-    if benchmark not in configuration.files("benchmarks"):
+    if benchmark not in configuration.list_files("benchmarks"):
         return False
-    return workloads.get(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
+    return workloads.load_workload(benchmark, configuration.load_named("benchmarks", benchmark)).kind == "images"
 
 
 @table_rows("image_formats", is_there=measures_images)
@@ -128,11 +128,11 @@ def _image_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
     row["decoded_images_per_s"] = row["images"] / row["decode_s"]
     row["time_per_image_s"] = row["decode_s"] / row["images"]
     row["decoder_per_image_s"] = summarize(ok["decoder_s"]).mean / row["images"]
-    return row | of_loads(group)
+    return row | summarize_loads(group)
 
 
-def of_loads(group: pd.DataFrame) -> dict[str, Any]:
-    """The columns of a row that say of which loads it is made. group: the loads, failed ones too."""
+def summarize_loads(group: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a row that describe the loads behind it. group: the loads, failed ones too."""
     failed = int((group["status"] != "ok").sum())
     return {
         "repeats_ok": len(group) - failed,

@@ -97,7 +97,7 @@ def table(
     def register(make: Make) -> Make:
         @functools.wraps(make)
         def make_of_used(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-            return with_disturbed(make(selected(runs, uses), loading), runs)
+            return with_disturbed(make(select_runs(runs, uses), loading), runs)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
                               reads_further, reads_targets, reads_storage, verdicts, make_of_used))  # fmt: skip
@@ -110,8 +110,8 @@ def with_disturbed(made: Table, runs: pd.DataFrame) -> Table:
     """A table with the number of disturbed runs behind each row; a column that is shown if there are any."""
     if "records" not in made.frame or "disturbed" not in runs:
         return made
-    known = runs.set_index("record")["disturbed"].dropna().astype(bool)
-    of_row = [known[known.index.isin(split_records(text))] for text in made.frame["records"].fillna("")]
+    disturbed = runs.set_index("record")["disturbed"].dropna().astype(bool)
+    of_row = [disturbed[disturbed.index.isin(split_records(text))] for text in made.frame["records"].fillna("")]
     counts = pd.array([int(each.sum()) if len(each) else pd.NA for each in of_row], dtype="Int64")
     notes = [*made.notes, DISTURBED] if any(each.any() for each in of_row) else made.notes
     return dataclasses.replace(
@@ -126,8 +126,8 @@ def with_own_keys(made: Table, runs: pd.DataFrame) -> Table:
     A key that no row has loses its column; where some rows have it, the cells of the others are empty, and the column
     ``keys_reason`` and a note say why. runs: the tidy table of runs from which it is made.
     """
-    lacking = own_keys.of_benchmarks(runs)
-    frame, is_partial = own_keys.without(made.frame, lacking)
+    lacking = own_keys.list_lacking_columns(runs)
+    frame, is_partial = own_keys.drop_lacking_keys(made.frame, lacking)
     if not is_partial:
         return dataclasses.replace(made, frame=frame)
     whys = [own_keys.WHY if lacking.get(str(name)) else None for name in frame["benchmark"]]
@@ -135,13 +135,13 @@ def with_own_keys(made: Table, runs: pd.DataFrame) -> Table:
     return dataclasses.replace(made, frame=frame.assign(**{own_keys.REASON: whys}), notes=notes)
 
 
-def selected(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:
-    """The rows of a tidy table of runs that are used."""
+def select_runs(runs: pd.DataFrame, uses: Uses) -> pd.DataFrame:
+    """The rows of a tidy table of runs that a table uses."""
     return runs if runs.empty else runs[[uses(_Row(runs, place)) for place in range(len(runs))]]
 
 
 class _Row(Mapping[str, Any]):
-    """A row of a tidy table. Of its hundreds of columns, `selected` reads a few."""
+    """A row of a tidy table. Of its hundreds of columns, `select_runs` reads a few."""
 
     def __init__(self, table: pd.DataFrame, place: int) -> None:
         self._table, self._place = table, place

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pandas as pd
 
-from study.core.files import AnyPath, written_with_checksum
-from study.core.wording import as_clear
+from study.core.files import AnyPath, write_with_checksum
+from study.core.wording import format_clearly
 from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.records.names import SEPARATOR, split_records
@@ -40,7 +40,7 @@ class Table:
     identity: tuple[str, ...] = ()
     figure: str | None = None
 
-    def judged(self, verdicts: Iterable[str]) -> list[str]:
+    def list_judged_records(self, verdicts: Iterable[str]) -> list[str]:
         """The records behind the rows that have a verdict. verdicts: columns."""
         present = [name for name in verdicts if name in self.frame]
         rows = self.frame[self.frame[present].notna().any(axis=1)] if present else self.frame.iloc[:0]
@@ -48,10 +48,10 @@ class Table:
 
     def write(self, csv: AnyPath, markdown: AnyPath, latex: AnyPath, html: AnyPath) -> None:
         """Write the four files, each whole or not at all."""
-        with written_with_checksum(csv) as aside:
+        with write_with_checksum(csv) as aside:
             self.frame.to_csv(aside, index=False)
         for path, text in ((markdown, self.markdown()), (latex, self.latex()), (html, self.html())):
-            with written_with_checksum(path) as aside:
+            with write_with_checksum(path) as aside:
                 aside.write_text(text, encoding="utf-8")
 
     def write_to(self, folder: Path) -> None:
@@ -90,28 +90,28 @@ class Table:
     def html(self) -> str:
         """A page with the table, its notes, and the records of each row."""
         right = [position for position, side in enumerate(self._alignment()) if side == "right"]
-        parts = [html.paragraph(self.caption), html.table(self._body(), right)]
-        parts += [html.image(f"{self.figure}.svg", self.name)] if self.figure else []
-        parts.append(html.items(self.notes))
+        parts = [html.make_paragraph(self.caption), html.make_table(self._body(), right)]
+        parts += [html.make_image(f"{self.figure}.svg", self.name)] if self.figure else []
+        parts.append(html.make_list(self.notes))
         if "records" in self.frame:
             records = self.frame["records"].fillna("none").str.replace(SEPARATOR, "\n")
-            parts.append(html.folded("The records behind each row, in order", html.items(records, "ol")))
-        return html.page(self.name, *parts)
+            parts.append(html.make_details("The records behind each row, in order", html.make_list(records, "ol")))
+        return html.make_page(self.name, *parts)
 
     def _body(self) -> pd.DataFrame:
         columns = {column: _text_column(self.frame, column) for column in self._present()}
         return pd.DataFrame(columns, index=self.frame.index)
 
     def _present(self) -> list[str]:
-        told = [column for column in self.shown if column in self.frame]
-        present = [column for column in told if column not in self.optional or _tells(self.frame[column])]
+        columns = [column for column in self.shown if column in self.frame]
+        present = [column for column in columns if column not in self.optional or _tells(self.frame[column])]
         present = [column for column in present if not _is_of_commands(self.frame[column])]
-        added = self._needed_beside(present)
+        added = self._list_distinguishing(present)
         place = max((index for index, column in enumerate(present) if column in self.identity), default=-1) + 1
         return [*present[:place], *added, *present[place:]]
 
-    def _needed_beside(self, present: list[str]) -> list[str]:
-        """The identity columns not in ``present`` without which rows would be misread."""
+    def _list_distinguishing(self, present: list[str]) -> list[str]:
+        """The identity columns that must be added to ``present``, since two rows would look the same without them."""
         hidden = [column for column in self.identity if column in self.frame and column not in present]
         added = [column for column in hidden if column in PARAMETERS and differs_from_default(self.frame[column])]
         for column in (column for column in hidden if column not in added):
@@ -150,7 +150,10 @@ def _text_column(frame: pd.DataFrame, column: str) -> list[str]:
     """Cells as text; ``mean ± half-width`` if the column has a confidence interval."""
     interval = ci95_name(column)
     if interval not in frame:
-        return [text(value, limits=of) for value, of in zip(frame[column], limits(frame, column), strict=True)]
+        return [
+            text(value, limits=cell_limits)
+            for value, cell_limits in zip(frame[column], limits(frame, column), strict=True)
+        ]
     return [
         text(mean) if pd.isna(half) else f"{text(mean)} ± {text(half, 2)}"
         for mean, half in zip(frame[column], frame[interval], strict=True)
@@ -185,7 +188,7 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] =
     """A number with some significant digits; a dash if missing; yes or no for a boolean.
 
     Without an exponent, unless so few decimals would be 0 of a number that is not. limits: see
-    `study.core.wording.as_clear`.
+    `study.core.wording.format_clearly`.
     """
     if pd.isna(value):
         return NOTHING
@@ -198,14 +201,17 @@ def text(value: Any, digits: int = SIGNIFICANT_DIGITS, limits: Iterable[float] =
     if not math.isfinite(value):
         return str(float(value))
     magnitude = int(f"{abs(value):.{digits - 1}e}".split("e")[1])
-    found = as_clear(
-        value, limits, min(digits, MOST_DECIMALS + 1 + magnitude), lambda digits: _fixed(value, digits, magnitude)
+    written = format_clearly(
+        value,
+        limits,
+        min(digits, MOST_DECIMALS + 1 + magnitude),
+        lambda digits: _format_fixed(value, digits, magnitude),
     )
-    return f"{value:.2g}" if value and not float(found) else found
+    return f"{value:.2g}" if value and not float(written) else written
 
 
-def _fixed(value: float, digits: int, magnitude: int) -> str:
-    """With so many significant digits; magnitude: the power of ten of the first one."""
+def _format_fixed(value: float, digits: int, magnitude: int) -> str:
+    """A number with so many significant digits. magnitude: the power of ten of the first digit."""
     return f"{value:.{max(0, digits - 1 - magnitude)}f}"
 
 

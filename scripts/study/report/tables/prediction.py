@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.core.csv_files import stacked
-from study.core.wording import counted
+from study.core.csv_files import stack_tables
+from study.core.wording import format_count
 from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.machines.host_capabilities import Capacity
@@ -91,7 +91,7 @@ def check_table(found: Iterable[Answer]) -> Table:
         for answer in found
         if answer.model
     ]
-    frame = stacked(frames) if frames else pd.DataFrame(columns=["held_out", "ranks"])
+    frame = stack_tables(frames) if frames else pd.DataFrame(columns=["held_out", "ranks"])
     shown = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
              "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
              "naive_log_error"]  # fmt: skip
@@ -136,7 +136,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             where = f"{answer.name}, {_series_words(answer, series)}"
             notes.append(f"{where}: {result.reason}{_not_carried(result.pick, answer.carried)}")
             notes += [f"{where}: {line}" for line in _next(result.candidates, goal.minimise, answer.carried)]
-    frame = stacked(frames) if frames else pd.DataFrame(columns=["ranks"])
+    frame = stack_tables(frames) if frames else pd.DataFrame(columns=["ranks"])
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
     predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
@@ -169,7 +169,7 @@ def _next(candidates: pd.DataFrame, minimised: str, carried: Capacity | None) ->
     here = next_measurement(candidates, carried.ranks if carried else None)
     if here is not None and here["narrows_interval_by"] >= LEAST_NARROWING:
         yield (
-            f"next, measure on {counted(here['ranks'], 'rank')} ({here['predicted_node_hours']:.3g} node-hours "
+            f"next, measure on {format_count(here['ranks'], 'rank')} ({here['predicted_node_hours']:.3g} node-hours "
             f"predicted); it is expected to narrow the interval of {minimised} by {here['narrows_interval_by']:.0%}"
         )
         return
@@ -179,14 +179,14 @@ def _next(candidates: pd.DataFrame, minimised: str, carried: Capacity | None) ->
         return
     yield (
         f"this machine carries {carried.words}, and no further measurement up to that {nothing}; on a larger machine, "
-        f"one on {counted(best['ranks'], 'rank')} is expected to narrow it by {best['narrows_interval_by']:.0%}"
+        f"one on {format_count(best['ranks'], 'rank')} is expected to narrow it by {best['narrows_interval_by']:.0%}"
     )
 
 
 def _series_words(answer: Answer, series: tuple[Any, ...]) -> str:
     """A series in words, such as ``strong scaling, 384 epochs, batch size 20``; of a command only a batch it has."""
     values = dict(zip(SERIES, series, strict=True))
-    told = f"{values['scaling']} scaling, {counted(values['epochs'], 'epoch')}"
+    told = f"{values['scaling']} scaling, {format_count(values['epochs'], 'epoch')}"
     if answer.workload["loader"] != programs.NOTHING or values["batch_size"] != command.ABSENT["batch_size"]:
         told += f", batch size {values['batch_size']}"
     return told + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
@@ -215,7 +215,7 @@ def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
         best = best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
         if best is not None:
             where = f"{answer.name}, {_series_words(answer, series)}"
-            told = f"{where}: of the measured counts, {counted(best, 'rank')} suits the goal"
+            told = f"{where}: of the measured counts, {format_count(best, 'rank')} suits the goal"
             yield ". ".join([f"{told}; nothing beyond them is predicted", *excluded_in_words(bad)])
 
 
@@ -278,7 +278,7 @@ def _errors(frame: pd.DataFrame) -> list[str]:
             f"{name} beyond the fit: RMS error {np.sqrt((rows['error'] ** 2).mean()):.1%}, worst {worst['error']:+.1%}"
         )
         if name != published.GIVEN:
-            told += f" on {counted(worst['ranks'], 'rank')}, "
+            told += f" on {format_count(worst['ranks'], 'rank')}, "
             told += f"{int(rows['within_interval'].sum())} of {len(rows)} in the interval"
         notes.append(told)
     return notes

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from study.compare import estimates
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment.parameters import is_observed
-from study.experiment.study import Study, growth_of_work
+from study.experiment.study import Study, compute_work_growth
 from study.instruments.phases import PARTS, PHASES
 from study.records import targets
 from study.records.names import runs_of
@@ -37,21 +37,21 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    shown = load_declarations()["scaling"]["columns"]
+    columns = load_declarations()["scaling"]["columns"]
     if not (table["pairing"] == estimates.UNPAIRED).any():
-        shown = [name for name in shown if name != "pairing"]
-    remarks = [*_without_flop(runs), *_of_programs(runs), *to_target(runs, "runtime and speedup")]
-    return Rows(table, remarks, columns=shown)
+        columns = [name for name in columns if name != "pairing"]
+    remarks = [*_explain_missing_flop(runs), *_explain_program_results(runs), *to_target(runs, "runtime and speedup")]
+    return Rows(table, remarks, columns=columns)
 
 
-def _without_flop(runs: pd.DataFrame) -> list[str]:
-    """Why successful runs have no FLOP utilisation, as a remark."""
+def _explain_missing_flop(runs: pd.DataFrame) -> list[str]:
+    """Remarks on why successful runs have no FLOP utilisation."""
     reasons = runs.loc[runs["status"] == "ok", "flop_reason"].dropna().unique()
     return [f"no FLOP utilisation: {'; '.join(reasons)}"] if len(reasons) else []
 
 
-def _of_programs(runs: pd.DataFrame) -> list[str]:
-    """Why results of commands are empty or doubtful, as a remark."""
+def _explain_program_results(runs: pd.DataFrame) -> list[str]:
+    """Remarks on why results of commands are empty or doubtful."""
     reasons = runs["program_reason"].dropna().unique() if "program_reason" in runs else ()
     return [f"programs: {'; '.join(reasons)}"] if len(reasons) else []
 
@@ -64,7 +64,7 @@ def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     base = series.iloc[0]
     ranks = series["gpus"] / base["gpus"]
-    work = growth_of_work(base["scaling"], base["sharding"], ranks)
+    work = compute_work_growth(base["scaling"], base["sharding"], ranks)
     paired = [estimates.compare_rows(runs, base["records"], records, "runtime_s") for records in series["records"]]
     ratio = pd.Series([each.value for each in paired], index=series.index, dtype=float)
     return series.assign(
@@ -113,18 +113,18 @@ def _convergence(group: pd.DataFrame) -> dict[str, Any]:
     reached, missed = (int(ok["target_reached"].eq(value).sum()) for value in (True, False))
     # One that resumed has no times; that it missed the target needs none.
     has_times = ok["target_reached"].notna() & ok["resumed_after_epoch"].isna()
-    told = ok[has_times | ok["target_reached"].eq(False)]
-    few = len(told) < LEAST_REPEATS
-    found: dict[str, Any] = dict(zip(COUNTS, (reached, missed, len(ok) - reached - missed), strict=True))
-    found["quality_target"] = "; ".join(group["quality_target"].unique())
+    decided = ok[has_times | ok["target_reached"].eq(False)]
+    few = len(decided) < LEAST_REPEATS
+    summary: dict[str, Any] = dict(zip(COUNTS, (reached, missed, len(ok) - reached - missed), strict=True))
+    summary["quality_target"] = "; ".join(group["quality_target"].unique())
     for measure, name in OLYMPIC.items():
-        values = told[measure].astype(float).mask(told["target_reached"].eq(False), np.inf)
-        found[name] = np.nan if few or has_no_mean(ok, measure) else olympic_mean(values)
-    remarks = [f"too few repeats ({len(told)} of {LEAST_REPEATS})"] if few else []
+        values = decided[measure].astype(float).mask(decided["target_reached"].eq(False), np.inf)
+        summary[name] = np.nan if few or has_no_mean(ok, measure) else olympic_mean(values)
+    remarks = [f"too few repeats ({len(decided)} of {LEAST_REPEATS})"] if few else []
     if missed:
         remarks.append(f"{missed} did not reach the target")
-    found["remark"] = "; ".join(remarks) or None
-    return found
+    summary["remark"] = "; ".join(remarks) or None
+    return summary
 
 
 def olympic_mean(values: Iterable[float]) -> float:
@@ -132,17 +132,19 @@ def olympic_mean(values: Iterable[float]) -> float:
 
     NaN if a value is missing, if fewer than three are there, or if more than one is infinite.
     """
-    given = np.sort(np.asarray(list(values), dtype=float))
-    kept = given[1:-1]
-    if len(kept) == 0 or np.isnan(given).any() or not np.isfinite(kept).all():
+    ascending = np.sort(np.asarray(list(values), dtype=float))
+    inner = ascending[1:-1]
+    if len(inner) == 0 or np.isnan(ascending).any() or not np.isfinite(inner).all():
         return np.nan
-    return float(kept.mean())
+    return float(inner.mean())
 
 
 def _count_missed(table: pd.DataFrame) -> list[str]:
     """How many runs missed the target, as a remark."""
     missed = int(table["repeats_not_reached"].sum())
-    return [f"{counted(missed, 'run')} missed the target: failures to converge, in no plain mean"] if missed else []
+    return (
+        [f"{format_count(missed, 'run')} missed the target: failures to converge, in no plain mean"] if missed else []
+    )
 
 
 def _name_runs_without_target(runs: pd.DataFrame) -> list[str]:

@@ -36,37 +36,39 @@ def strategies(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     order = ["benchmark", "dataset", "gpus", *OF_STRATEGY]
     table = table.sort_values(order, ignore_index=True).astype({"strategy": str}).copy()
     lost = runs.groupby("record")["workers_lost"].first()
-    table["workers_lost"] = [sum(lost[each] for each in split_records(of) if lost[each] > 0) for of in table["records"]]
-    table = table.join(pd.DataFrame([_compared(row, table, runs) for _, row in table.iterrows()]))
+    table["workers_lost"] = [
+        sum(lost[each] for each in split_records(records) if lost[each] > 0) for records in table["records"]
+    ]
+    table = table.join(pd.DataFrame([_compare_point(row, table, runs) for _, row in table.iterrows()]))
     return Rows(table)
 
 
-def _compared(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """A point against Horovod's, and against that with one server."""
-    found = [_against_horovod(row, table, runs), _against_one_server(row, table, runs)]
-    alike = filter(None, [each.pop("blocks_alike", None) for each in found])
-    return {**found[0], **found[1], "blocks_alike": "; ".join(alike) or None}
+def _compare_point(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """The columns that compare a point with Horovod's, and with the point with one server."""
+    comparisons = [_against_horovod(row, table, runs), _against_one_server(row, table, runs)]
+    alike = filter(None, [each.pop("blocks_alike", None) for each in comparisons])
+    return {**comparisons[0], **comparisons[1], "blocks_alike": "; ".join(alike) or None}
 
 
 def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Ratio of steady throughputs and difference of the loss, of a point to Horovod's on the same data and ranks."""
-    found: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
+    columns: dict[str, Any] = dict.fromkeys((*RATIO, *LOSS, "test_loss_against_horovod"))
     if row["strategy"] == "horovod":
-        return found
+        return columns
     # The scaling of the learning rate may differ: without averaging, a rate is not multiplied by the workers.
     alike = like(table, row, (*OF_STRATEGY, "learning_rate_scaling"))
     is_base = alike["strategy"] == "horovod"
     if not is_base.any():
-        return found
+        return columns
     base = _nearest(alike[is_base], row, "learning_rate_scaling")
     ratio = estimates.compare_rows(runs, row["records"], base["records"], STEADY)
-    found |= dict(zip(RATIO, (*ratio.numbers, ratio.pairing), strict=True)) | {"blocks_unlike": ratio.unlike}
-    found["blocks_alike"] = estimates.describe_fewer_blocks({"throughput_ratio": ratio})
+    columns |= dict(zip(RATIO, (*ratio.numbers, ratio.pairing), strict=True)) | {"blocks_unlike": ratio.unlike}
+    columns["blocks_alike"] = estimates.describe_fewer_blocks({"throughput_ratio": ratio})
     error = ERROR_PER_SIDE / (~is_base).sum()  # Bonferroni: of all points with the same base together
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
     loss = estimates.estimate_difference(own, of_base, "test_loss", error)
     return (
-        found
+        columns
         | dict(zip(LOSS, loss.numbers, strict=True))
         | {"test_loss_against_horovod": _verdict(loss.low, loss.high)}
     )
@@ -74,16 +76,16 @@ def _against_horovod(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) ->
 
 def _against_one_server(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """The ratio of step rates of a point with several servers to the same point with one, without the first epoch."""
-    found: dict[str, Any] = dict.fromkeys(TO_ONE_SERVER)
+    columns: dict[str, Any] = dict.fromkeys(TO_ONE_SERVER)
     if row["servers"] < 2:
-        return found
+        return columns
     of_one = like(table[table["servers"] == 1], row, ("servers", "server_placement"))  # one server has all variables
     if of_one.empty:
-        return found
+        return columns
     base = _nearest(of_one, row, "server_placement")
     ratio = estimates.compare_rows(runs, base["records"], row["records"], "time_per_step_s")
-    found["blocks_alike"] = estimates.describe_fewer_blocks({"ratio_to_one_server": ratio})
-    return found | dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
+    columns["blocks_alike"] = estimates.describe_fewer_blocks({"ratio_to_one_server": ratio})
+    return columns | dict(zip(TO_ONE_SERVER, ratio.numbers, strict=True))
 
 
 def _nearest(bases: pd.DataFrame, row: pd.Series, key: str) -> pd.Series:
@@ -126,20 +128,20 @@ def frameworks(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 def _against_tensorflow(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
     """Ratios of the times and the difference of the loss, of a point to TensorFlow's on the same data and ranks."""
-    found: dict[str, Any] = dict.fromkeys((*EPOCH_RATIO, *STARTUP_RATIO, *LOSS))
+    columns: dict[str, Any] = dict.fromkeys((*EPOCH_RATIO, *STARTUP_RATIO, *LOSS))
     is_base = (table["framework"] == BASE) & (table["strategy"] == "horovod")
     others = like(table[is_base], row, OF_FRAMEWORK)
     if row["framework"] == BASE or others.empty:
-        return found
+        return columns
     base = others.iloc[0]
     epoch, startup = (
         estimates.compare_rows(runs, row["records"], base["records"], name) for name in (EPOCH_TIME, "startup_s")
     )
-    found |= dict(zip(EPOCH_RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
-    found |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
-    found["blocks_alike"] = estimates.describe_fewer_blocks({"epoch_ratio": epoch, "startup_ratio": startup})
+    columns |= dict(zip(EPOCH_RATIO, (*epoch.numbers, epoch.pairing), strict=True)) | {"blocks_unlike": epoch.unlike}
+    columns |= dict(zip(STARTUP_RATIO, startup.numbers, strict=True))
+    columns["blocks_alike"] = estimates.describe_fewer_blocks({"epoch_ratio": epoch, "startup_ratio": startup})
     own, of_base = (runs_of(runs, each["records"]) for each in (row, base))
-    return found | dict(zip(LOSS, estimates.estimate_difference(own, of_base, "test_loss").numbers, strict=True))
+    return columns | dict(zip(LOSS, estimates.estimate_difference(own, of_base, "test_loss").numbers, strict=True))
 
 
 NETWORK_MEASURES = ["time_per_step_s", "gradient_mb", "tcp_sent_mb_per_step", "cpu_busy", "runtime_s"]
@@ -154,7 +156,9 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = points(runs, NETWORK_MEASURES)
     ranks = table["gpus"]
     alone = table["ensemble"].eq(1)  # members of an ensemble send samples too
-    table["ring_mb_per_step"] = (2 * (ranks - 1) / ranks * table["gradient_mb"] * _averaged_share(table)).where(alone)
+    table["ring_mb_per_step"] = (2 * (ranks - 1) / ranks * table["gradient_mb"] * _compute_averaged_share(table)).where(
+        alone
+    )
     table["sent_over_ring"] = table["tcp_sent_mb_per_step"] / table["ring_mb_per_step"].where(ranks > 1)
     table["wire_limit_s"] = table["ring_mb_per_step"] * 1e6 / (table["link_mbit_per_s"] * MBIT)
     table["step_over_wire"] = table["time_per_step_s"] / table["wire_limit_s"].where(ranks > 1)
@@ -163,7 +167,7 @@ def network(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     return Rows(table)
 
 
-def _averaged_share(table: pd.DataFrame) -> pd.Series:
+def _compute_averaged_share(table: pd.DataFrame) -> pd.Series:
     """Bytes of gradients that a step averages, in the mean, as a share of all gradients in 32 bits per value."""
     bytes_per_value = table["gradient_compression"].map({"none": 4, "fp16": 2})
     return bytes_per_value / 4 / table["backward_passes_per_step"]
@@ -184,7 +188,7 @@ def sweeps(run: Any) -> bool:
 def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point and message size: bus bandwidth, and its share of the link's rate."""
     keys = [name for name in IDENTITY if name in runs]
-    sizes = {int(found[1]): name for name in runs for found in [BANDWIDTH.fullmatch(name)] if found}
+    sizes = {int(match[1]): name for name in runs for match in [BANDWIDTH.fullmatch(name)] if match}
     rows = []
     for key, group in runs.groupby(keys, sort=True, dropna=False):
         for size, name in sorted(sizes.items()):

@@ -7,17 +7,17 @@ import pandas as pd
 
 from study.compare import likeness
 from study.core.statistics import summarize
-from study.core.wording import counted
+from study.core.wording import format_count
 from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.records import targets
 from study.records.names import join_records
-from study.records.power import NO_MEAN, OF_POWER, has_no_mean, modelled_note
+from study.records.power import NO_MEAN, OF_POWER, has_no_mean, note_modelled_power
 from study.report.tables.layout import ci95_name
 from study.report.tables.published_values import NOT_STATED
 
 # Columns that identify a row of a table of runs: the machine, its memory mode and every grid key except the repeat.
-IDENTITY = ("machine", "memory_mode", *schemas.separating())
+IDENTITY = ("machine", "memory_mode", *schemas.list_separating_keys())
 # Columns in which repeats of one point may differ are not included.
 POINT = [*IDENTITY, "epochs_per_rank", "batch_size_per_rank"]
 WORKLOAD = ["train_samples", "features"]
@@ -42,13 +42,13 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
     if likeness.has_differences(runs):  # mostly not, and looking at each point takes long
         for row, (_, group) in zip(rows, groups, strict=True):
             row["repeats_unlike"] = likeness.describe_difference(group[group["status"] == "ok"])
-    told = TOLD if set(measures) & set(OF_POWER) else [name for name in TOLD if not name.startswith("power_")]
-    table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_measured(measures), *told])
+    further = TOLD if set(measures) & set(OF_POWER) else [name for name in TOLD if not name.startswith("power_")]
+    table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_list_measured_columns(measures), *further])
     # Copied: `astype` leaves an array per column, and each column that a table adds then warns of it.
     return table.astype(dict.fromkeys(WORKLOAD, "Int64")).copy()
 
 
-def _measured(measures: list[str]) -> list[str]:
+def _list_measured_columns(measures: list[str]) -> list[str]:
     return [column for measure in measures for column in (measure, ci95_name(measure))]
 
 
@@ -63,7 +63,7 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
         point[measure], point[ci95_name(measure)] = sample.mean, sample.ci95
     point["repeats_ok"], point["repeats_failed"] = len(ok), len(failed)
     point["repeats_resumed"] = int(ok["resumed_after_epoch"].notna().sum())
-    point["failures"] = counted_kinds(failed["failure_kind"])
+    point["failures"] = count_kinds(failed["failure_kind"])
     point["may_fail"] = group["may_fail"].iloc[0]
     point["power_source"] = "; ".join(sources) or None
     point["power_reason"] = NO_MEAN if len(sources) > 1 else _only_reason(ok)
@@ -73,7 +73,7 @@ def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> d
     return point
 
 
-def counted_kinds(kinds: pd.Series) -> str | None:
+def count_kinds(kinds: pd.Series) -> str | None:
     """Each kind with its number, the most frequent first: ``2 x oom; 1 x timeout``; None without any."""
     return "; ".join(f"{number} x {kind}" for kind, number in kinds.value_counts().items()) or None
 
@@ -104,7 +104,7 @@ def steady(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs, without the `STEP_TIMES` of those with one epoch: TensorFlow builds its graph in it."""
     if runs.empty:
         return runs
-    several = targets.trained_epochs(runs) > 1
+    several = targets.count_trained_epochs(runs) > 1
     return runs.assign(**{name: runs[name].where(several) for name in STEP_TIMES if name in runs})
 
 
@@ -113,8 +113,8 @@ def to_target(runs: pd.DataFrame, what: str) -> list[str]:
     if not (number := targets.number_stopped(runs)):
         return []
     return [
-        f"{counted(number, 'run')} stopped at the target before the last epoch (program_epochs): {what} are of the way "
-        "to the target, not of equal work"
+        f"{format_count(number, 'run')} stopped at the target before the last epoch (program_epochs): {what} are of "
+        "the way to the target, not of equal work"
     ]
 
 
@@ -124,30 +124,30 @@ def notes(table: pd.DataFrame, share_runs: bool = False) -> list[str]:
     share_runs: whether several rows are made from the same runs, so that the sum of their failed repeats would count
     some twice.
     """
-    found = []
+    remarks = []
     if "ratio_reason" in table and not table["ratio_reason"].isna().any() and len(table):
-        found.append(f"no ratio to the published values: {_joined(table['ratio_reason'])}")
+        remarks.append(f"no ratio to the published values: {_join_distinct(table['ratio_reason'])}")
     if "power_reason" in table and table["power_reason"].notna().any():
-        found.append(f"missing power or energy: {_joined(table['power_reason'].dropna())}")
+        remarks.append(f"missing power or energy: {_join_distinct(table['power_reason'].dropna())}")
     if "power_source" in table:
-        found += modelled_note(table["power_source"])
+        remarks += note_modelled_power(table["power_source"])
     if "repeats_failed" in table and (failed := table["repeats_failed"].sum()):
         of_each = "failed repeats are not in the means"
-        found.append(f"{of_each}; see repeats_failed" if share_runs else f"{failed} {of_each}")
+        remarks.append(f"{of_each}; see repeats_failed" if share_runs else f"{failed} {of_each}")
     if "blocks_unlike" in table and (unlike := list(table["blocks_unlike"].dropna())):
         whys = (each.partition(": ")[2] for text in unlike for each in text.split("; "))
-        found.append(f"blocks that are not compared: {_joined(whys)}; see blocks_unlike")
+        remarks.append(f"blocks that are not compared: {_join_distinct(whys)}; see blocks_unlike")
     if "blocks_alike" in table and len(alike := table["blocks_alike"].dropna()):
-        found.append(f"intervals that count their blocks as fewer: {_joined(alike)}; see blocks_alike")
+        remarks.append(f"intervals that count their blocks as fewer: {_join_distinct(alike)}; see blocks_alike")
     if "oversubscribed" in table and table["oversubscribed"].any():
-        found.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
+        remarks.append("rows marked oversubscribed had fewer cores than ranks x cores a rank")
     if "code_is_current" in table and not table["code_is_current"].all():
-        found.append("some of this was measured by another version of the code; see code_is_current")
+        remarks.append("some of this was measured by another version of the code; see code_is_current")
     if "repeats_unlike" in table and table["repeats_unlike"].notna().any():
-        differences = _joined(table["repeats_unlike"].dropna())
-        found.append(f"some rows are means over repeats that are not alike: {differences}; see repeats_unlike")
-    return found
+        differences = _join_distinct(table["repeats_unlike"].dropna())
+        remarks.append(f"some rows are means over repeats that are not alike: {differences}; see repeats_unlike")
+    return remarks
 
 
-def _joined(reasons: Iterable[str]) -> str:
+def _join_distinct(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))

@@ -7,18 +7,18 @@ from typing import Any
 import pandas as pd
 
 from study.compare import arms, estimates, tuner
-from study.compare.arms import FASTER, SLOWER, Compared
+from study.compare.arms import FASTER, SLOWER, ComparedArm
 from study.compare.estimates import UNPAIRED, Estimate, describe_fewer_blocks
 from study.compare.failed_runs import LOST
 from study.compare.tuner import Answer
 from study.core.statistics import summarize
-from study.core.wording import counted, significant
+from study.core.wording import format_count, format_significant
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun, Study
 from study.records.names import join_records
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.layout import Table, text
-from study.report.tables.summary import IDENTITY, SINGLE_STEPS, counted_kinds, notes, steady
+from study.report.tables.summary import IDENTITY, SINGLE_STEPS, count_kinds, notes, steady
 
 
 def is_compared(run: Any) -> bool:
@@ -30,12 +30,12 @@ def is_compared(run: Any) -> bool:
 @table_rows("tuning", uses=is_compared)
 def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per arm and baseline; the other keys of a row are the baseline's."""
-    rows = [row(compared) for group in arms.compare(runs).values() for compared in group]
+    rows = [row(compared) for group in arms.compare_arms(runs).values() for compared in group]
     frame = pd.DataFrame(rows, columns=None if rows else [*load_declarations()["tuning"]["columns"], "records"])
     return Rows(frame)
 
 
-def row(compared: arms.Compared) -> dict[str, Any]:
+def row(compared: arms.ComparedArm) -> dict[str, Any]:
     """The row of an arm."""
     first = compared.baseline.iloc[0] if len(compared.baseline) else compared.runs.iloc[0]
     both = pd.concat([compared.runs, compared.baseline])
@@ -69,7 +69,7 @@ def row(compared: arms.Compared) -> dict[str, Any]:
         "blocks_interrupted": compared.interrupted,
         "blocks_unlike": speed.unlike,
         "blocks_alike": estimates.describe_fewer_blocks({"throughput_ratio": speed}),
-        "failures": counted_kinds(failed["failure_kind"]),
+        "failures": count_kinds(failed["failure_kind"]),
         "oversubscribed": bool(both["oversubscribed"].any()),
         "code_is_current": bool(both["code_is_current"].all()),
         "records": join_records(both["record"]),
@@ -96,8 +96,8 @@ CAPTION = (
 def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
     """One row per baseline of the study."""
     frame = pd.DataFrame([_row(answer) for answer in found])
-    told = [note for note in notes(frame) if "blocks_alike" in note]
-    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), told, IDENTITY)
+    remarks = [note for note in notes(frame) if "blocks_alike" in note]
+    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), remarks, IDENTITY)
 
 
 def _row(answer: Answer) -> dict[str, Any]:
@@ -139,17 +139,17 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
     if answer.confirmed and answer.verdict == tuner.TURN and _excludes_zero(answer.confirmed.loss):
         lines.append(f"the test loss of {answer.confirmed.arm} differs by {_loss(answer.confirmed.loss)}")
-    if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.unlike(answer.confirmed)):
+    if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.describe_left_out(answer.confirmed)):
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
-        lines.append(f"{counted(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
+        lines.append(f"{format_count(answer.baseline_failed, 'run')} of the baseline failed in the held-out blocks")
     if answer.lost:
         was = "was" if answer.lost == 1 else "were"
-        lines.append(f"{counted(answer.lost, 'run')} of the held-out blocks {was} {LOST}")
+        lines.append(f"{format_count(answer.lost, 'run')} of the held-out blocks {was} {LOST}")
     if answer.confirmed and answer.confirmed.verdict and _is_crowded(answer.confirmed):
         lines.append("in some of these runs ranks had fewer cores than they should (oversubscribed)")
     if answer.added:
-        lines.append(f"{counted(answer.added, 'run')} added after this verdict was seen: left out")
+        lines.append(f"{format_count(answer.added, 'run')} added after this verdict was seen: left out")
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(
@@ -173,46 +173,46 @@ def _verdict(answer: Answer) -> str:
     if answer.missing:
         stage, number = "held-out" if answer.pick else "screening", len(answer.missing)
         picked = f"{answer.pick.arm} is picked, " if answer.pick else ""
-        return f"{tuner.NOT_ENOUGH}: {picked}{counted(number, 'run')} of the {stage} blocks without a record yet"
+        return f"{tuner.NOT_ENOUGH}: {picked}{format_count(number, 'run')} of the {stage} blocks without a record yet"
     if not answer.screened:
         return f"{tuner.NOT_ENOUGH}: no arm has the screening blocks that it needs"
     if pick is None:
         return f"{tuner.KEEP}: none of {len(answer.screened)} arms was faster in the screening blocks"
-    told = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
+    keys = ", ".join(f"{key} {text(value)} instead of {text(other)}" for key, (value, other) in pick.switches.items())
     if held_out is not None and answer.failed:
-        runs = counted(len(held_out.runs), "run")
-        return f"{tuner.KEEP}: {answer.failed} of {runs} of {pick.arm} ({told}) failed in the held-out blocks"
+        runs = format_count(len(held_out.runs), "run")
+        return f"{tuner.KEEP}: {answer.failed} of {runs} of {pick.arm} ({keys}) failed in the held-out blocks"
     if held_out is not None and held_out.speed.pairing == UNPAIRED:
         why = "its held-out blocks did not run one after the other"
-        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; {why}"
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({keys}) is picked; {why}"
     if held_out is not None and held_out.takes_longer and held_out.whole is not None:
         return (
-            f"{tuner.KEEP}: {pick.arm} ({told}) has {_change(held_out.speed)} in steady throughput, but its whole runs "
+            f"{tuner.KEEP}: {pick.arm} ({keys}) has {_change(held_out.speed)} in steady throughput, but its whole runs "
             f"take {_change(held_out.whole)} longer: only training of many more epochs could gain from it"
         )
     if held_out is not None and held_out.survivors:
-        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; in the held-out blocks {held_out.survivors}"
+        return f"{tuner.NOT_ENOUGH}: {pick.arm} ({keys}) is picked; in the held-out blocks {held_out.survivors}"
     if held_out is None or held_out.verdict is None:
-        why = tuner.unlike(held_out) if held_out else ""
+        why = tuner.describe_left_out(held_out) if held_out else ""
         return (
-            f"{tuner.NOT_ENOUGH}: {pick.arm} ({told}) is picked; there are too few held-out blocks to confirm it{why}"
+            f"{tuner.NOT_ENOUGH}: {pick.arm} ({keys}) is picked; there are too few held-out blocks to confirm it{why}"
         )
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
-        p = significant(held_out.p, (arms.FAMILY_ERROR,), 2)
-        return f"{tuner.TURN} {pick.arm} ({told}): steady throughput {_change(held_out.speed)}, {blocks}, p {p}"
+        p = format_significant(held_out.p, (arms.FAMILY_ERROR,), 2)
+        return f"{tuner.TURN} {pick.arm} ({keys}): steady throughput {_change(held_out.speed)}, {blocks}, p {p}"
     has = f"has {_change(held_out.speed)} in {blocks}"
     if held_out.verdict == FASTER:
-        return f"{tuner.KEEP}: {pick.arm} ({told}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
+        return f"{tuner.KEEP}: {pick.arm} ({keys}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
     if held_out.verdict == SLOWER:
-        return f"{tuner.KEEP}: {pick.arm} ({told}), the fastest arm in the screening blocks, {has}"
+        return f"{tuner.KEEP}: {pick.arm} ({keys}), the fastest arm in the screening blocks, {has}"
     if held_out.p_holm < arms.FAMILY_ERROR:
         return (
-            f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}) {has}, but the baseline differs from itself by up "
+            f"{tuner.KEEP}, no difference shown: {pick.arm} ({keys}) {has}, but the baseline differs from itself by up "
             f"to {100 * (held_out.artefact - 1):.2g} %"
         )
     return (
-        f"{tuner.KEEP}, no difference shown: {pick.arm} ({told}), the fastest of {len(answer.screened)} arms in the "
+        f"{tuner.KEEP}, no difference shown: {pick.arm} ({keys}), the fastest of {len(answer.screened)} arms in the "
         f"screening blocks, {has}; a gain below {100 * (held_out.detectable - 1):.2g} % would probably not have been "
         "found"
     )
@@ -221,7 +221,7 @@ def _verdict(answer: Answer) -> str:
 def _change(ratio: Estimate) -> str:
     """``+5.2 % (95 % interval +3.1 to +7.4)``."""
     changes = (100 * (each - 1) for each in ratio.numbers)
-    value, low, high = (significant(each, (0,), sign="+") for each in changes)
+    value, low, high = (format_significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
 
 
@@ -231,7 +231,7 @@ def _loss(difference: Estimate) -> str:
     return f"{middle} (95 % interval {low} to {high})"
 
 
-def _is_crowded(arm: Compared) -> bool:
+def _is_crowded(arm: ComparedArm) -> bool:
     return any(bool(runs["oversubscribed"].any()) for runs in (arm.runs, arm.baseline))
 
 

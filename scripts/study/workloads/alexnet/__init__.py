@@ -16,5 +16,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Three poolings of width 3 and stride 2 need 15 pixels after the first convolution: (67 - 11) / 4 + 1."""
+        """67 pixels: three poolings of width 3, stride 2 need (67 - 11) / 4 + 1 = 15 pixels after a convolution."""
         return 67

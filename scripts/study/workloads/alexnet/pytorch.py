@@ -3,7 +3,7 @@
 from torch import nn
 
 from study.workloads import alexnet
-from study.workloads.images.pytorch import ImageBenchmark, convolution, hidden, output, sides
+from study.workloads.images.pytorch import ImageBenchmark, compute_side, convolution, hidden, output
 from study.workloads.pytorch import ChannelsFirst, Flatten
 
 
@@ -11,8 +11,8 @@ class Benchmark(alexnet.Workload, ImageBenchmark):
     """AlexNet with its PyTorch model."""
 
     def build_model(self, shape: tuple[int, ...]) -> nn.Module:
-        """Convolutions of 64, 192, 384, 384 and 256 filters, dense layers of 4,096 units with dropout, classes."""
-        model, last = self.spec["model"], sides(shape[0], (11, 4), (3, 2), (3, 2), (3, 2))
+        """Build the PyTorch model: five convolutions, two dense layers of 4,096 units with dropout, classes."""
+        model, last = self.spec["model"], compute_side(shape[0], (11, 4), (3, 2), (3, 2), (3, 2))
         return nn.Sequential(
             ChannelsFirst(),
             convolution(model, shape[2], 64, 11, stride=4, padding="valid"),

@@ -13,7 +13,7 @@ class Benchmark(alexnet.Workload, ImageBenchmark):
     """AlexNet with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions of 64, 192, 384, 384 and 256 filters, dense layers of 4,096 units with dropout, softmax.
+        """Build the Keras model: five convolutions, two dense layers of 4,096 units with dropout, softmax.
 
         TF-Slim writes the dense layers as convolutions. The first covers the whole map, 5 x 5 at 224 pixels, so its
         weights and results are those of a dense layer.

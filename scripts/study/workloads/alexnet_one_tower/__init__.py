@@ -15,5 +15,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Three poolings of width 3 and stride 2 need 15 pixels after the first convolution: (63 + 4 - 11) / 4 + 1."""
+        """63 pixels: three poolings of width 3, stride 2 need (63 + 4 - 11) / 4 + 1 = 15 pixels after a convolution."""
         return 63

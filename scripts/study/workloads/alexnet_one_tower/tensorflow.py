@@ -13,7 +13,7 @@ class Benchmark(alexnet_one_tower.Workload, ImageBenchmark):
     """AlexNet with one tower, with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions of 64, 192, 384, 256 and 256 filters, dense layers of 4,096 units with dropout, softmax."""
+        """Build the Keras model: five convolutions, two dense layers of 4,096 units with dropout, softmax."""
         model = self.spec["model"]
         return Sequential(
             [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from study.core import checked
+from study.core import validation
 from study.core.errors import StudyError
 from study.workloads.command import code_files, placeholders
 
@@ -31,79 +31,80 @@ OF_TRAINING = ("throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s"
 
 
 def is_command(spec: Mapping[str, Any]) -> bool:
-    """Whether a benchmark's YAML, or what a run's definition has of it, is of a command."""
+    """Whether a benchmark's YAML, or its part in a run's definition, is of a command."""
     return spec.get("kind") == KIND
 
 
-def completed(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A command's YAML with its defaults, and the folder in which it runs. path: of the YAML."""
+def complete_spec(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Fill in the defaults of a command's YAML, and the folder in which it runs. path: of the YAML."""
     folder = path.absolute().parents[2] / spec.get("folder", ".")
     epochs = {"minimum_per_rank": 1, **spec["epochs"]}
-    given = {key: value for key, value in spec.items() if key != "folder"}
-    return {**ABSENT, **given, "epochs": epochs, "folder": str(folder.resolve())}
+    declared = {key: value for key, value in spec.items() if key != "folder"}
+    return {**ABSENT, **declared, "epochs": epochs, "folder": str(folder.resolve())}
 
 
-def samples_of_rank(train_samples: int, scaling: str, work: str, ranks: int) -> int:
-    """Samples of a rank in an epoch: its share if the ranks divide the samples of a fixed work, else all."""
+def count_rank_samples(train_samples: int, scaling: str, work: str, ranks: int) -> int:
+    """Number of a rank's samples in an epoch: its share if the ranks divide a fixed work, else all."""
     return -(-train_samples // ranks) if scaling == "strong" and work != EPOCHS else train_samples
 
 
-def words(spec: Mapping[str, Any]) -> list[str]:
-    """All words of the command, with those of a resumed run."""
-    return [*spec["command"], *spec.get("resume", [])]
+def list_placeholders(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the placeholders in the words of the command and of a resumed run."""
+    words = [*spec["command"], *spec.get("resume", [])]
+    return {name for word in words for name in placeholders.list_placeholders(word)}
 
 
-def knows_batch(spec: Mapping[str, Any], batch_size: int) -> bool:
-    """Whether the batch size is known: the program is handed it, or its file says it. batch_size: of the run."""
-    told = {name for word in words(spec) for name in placeholders.named(word)}
-    return batch_size != ABSENT["batch_size"] or not told.isdisjoint(OF_BATCH)
+def is_batch_known(spec: Mapping[str, Any], batch_size: int) -> bool:
+    """Whether a run's batch size is known: the program gets it, or its file gives it. batch_size: the run's."""
+    return batch_size != ABSENT["batch_size"] or not list_placeholders(spec).isdisjoint(OF_BATCH)
 
 
-def check(spec: Mapping[str, Any], grid_keys: Iterable[str], where: str) -> None:
+def check_command(spec: Mapping[str, Any], grid_keys: Iterable[str], where: str) -> None:
     """Raise `StudyError` for a command that could not run, with file and key.
 
     grid_keys: that placeholders may name. where: the YAML, for messages.
     """
-    for reason in _refusals(spec, set(grid_keys)):
+    for reason in _list_faults(spec, set(grid_keys)):
         raise StudyError(f"{where}: {reason}")
 
 
-def _refusals(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
+def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
+    """Yield the faults of a command's YAML, each with its key."""
     folder = Path(spec["folder"])
     if not folder.is_dir():
         yield f"folder: {folder} is no folder"
     for name in spec["parameters"]:
         if name in grid_keys or name in placeholders.DERIVED:
             yield f"parameters.{name}: is a name of the study's own; choose another one"
-    known = {*grid_keys, *spec["parameters"], *placeholders.DERIVED}
+    known_names = {*grid_keys, *spec["parameters"], *placeholders.DERIVED}
     for key in ("command", "resume"):
-        also = {placeholders.CHECKPOINT} if "resume" in spec else set()
+        further = {placeholders.CHECKPOINT} if "resume" in spec else set()
         for word in spec.get(key, []):
-            for name in placeholders.named(word):
-                if name not in known | also:
-                    near = checked.nearest(name, sorted(known | also))
+            for name in placeholders.list_placeholders(word):
+                if name not in known_names | further:
+                    near = validation.suggest_nearest(name, sorted(known_names | further))
                     yield f"{key}: {{{name}}} is no placeholder{near}; see docs/commands.md"
-    if "resume" in spec and not any(placeholders.CHECKPOINT in placeholders.named(word) for word in words(spec)):
+    if "resume" in spec and placeholders.CHECKPOINT not in list_placeholders(spec):
         yield "resume: no word has {checkpoint}, the path at which the program writes and finds its checkpoint"
     for file in spec["code"]:
         if not (folder / file).exists():
             yield f"code: {folder / file} does not exist; give files and folders of the program, relative to {folder}"
-    if why := code_files.link_fault(spec):
+    if why := code_files.find_link_fault(spec):
         yield f"code: {why}"
-    if why := _script_fault(spec, folder):
+    if why := _find_script_fault(spec, folder):
         yield f"command: {why}"
-    if why := _environment_fault(spec, folder):
+    if why := _find_environment_fault(spec, folder):
         yield f"environment: {why}"
     for name, pattern in spec["metrics"].items():
-        if why := _pattern_fault(name, pattern):
+        if why := _find_pattern_fault(pattern):
             yield f"metrics.{name}: {why}"
     for name, declared in spec["parameters"].items():
-        if why := _parameter_fault(declared):
-            yield f"parameters.{name}: {why}"
+        if not is_valid_value(declared, declared["default"]):
+            yield f"parameters.{name}: default: {declared['default']} is no {declared['type']}"
 
 
-def _script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
-    """The first word that is a script's name must be a file; an image has files of its own."""
+def _find_script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+    """Why the command's first script does not exist; None if it does, or is in a container's image."""
     names = (word for word in spec["command"] if word.endswith(SCRIPTS) and not re.search(r"^-|[{\s]", word))
     script = next(names, None)
     if script is None or spec["environment"].get("image") or (folder / script).exists() or shutil.which(script):
@@ -111,7 +112,8 @@ def _script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
     return f"{folder / script} does not exist; give the program relative to {folder}, or its whole path"
 
 
-def _environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+def _find_environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+    """Why the program's virtual environment or image cannot be used; None if it exists."""
     environment = spec["environment"]
     if python := environment.get("python"):
         program = folder / python / "bin" / "python"
@@ -122,7 +124,8 @@ def _environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
     return None
 
 
-def _pattern_fault(name: str, pattern: str) -> str | None:
+def _find_pattern_fault(pattern: str) -> str | None:
+    """Why a metric's pattern is no regular expression with one group; None if it is one."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
@@ -132,12 +135,8 @@ def _pattern_fault(name: str, pattern: str) -> str | None:
     return None
 
 
-def _parameter_fault(declared: Mapping[str, Any]) -> str | None:
-    return None if fits(declared, declared["default"]) else f"default: {declared['default']} is no {declared['type']}"
-
-
-def fits(declared: Mapping[str, Any], value: Any) -> bool:
-    """Whether a value is one of a parameter of the program."""
+def is_valid_value(declared: Mapping[str, Any], value: Any) -> bool:
+    """Whether a parameter of the program may have a value, by its declaration."""
     if choices := declared.get("choices"):
         return value in choices
     kinds: dict[str, Any] = {"integer": int, "number": (int, float), "flag": bool, "text": str}

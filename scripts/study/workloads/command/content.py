@@ -1,4 +1,4 @@
-"""What a program is made of: the content of its code, the state of its git folder, and the packages it finds."""
+"""A program's code and environment: the digest of its code, its container, variables and packages."""
 
 import hashlib
 import importlib.metadata
@@ -25,20 +25,20 @@ HEAD_BYTES = 64 << 10  # of an image that tell it from others: SIF's header has 
 AMD, NVIDIA = Path("/dev/kfd"), Path("/dev/nvidiactl")  # on a node with such GPUs
 
 
-def code_digest(spec: Mapping[str, Any]) -> str:
-    """12 hex digits over the names and bytes of the files of ``code``, see `study.workloads.command.code_files`.
+def compute_code_digest(spec: Mapping[str, Any]) -> str:
+    """Digest of the names and bytes of the files of ``code`` in 12 hex digits, see `code_files.read_contents`.
 
     Raises:
         StudyError: a file cannot be read.
     """
     total = hashlib.sha256()
-    for name, content in code_files.contents(spec):
+    for name, content in code_files.read_contents(spec):
         total.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    return digests.short(total.hexdigest())
+    return digests.shorten_digest(total.hexdigest())
 
 
-def line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int = 0) -> list[str]:
-    """The words to execute: in the benchmark's container, if it has one.
+def build_command_line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int = 0) -> list[str]:
+    """The command line to execute: ``words``, in the benchmark's container if it has one.
 
     Args:
         spec: the benchmark's YAML.
@@ -52,12 +52,12 @@ def line(spec: Mapping[str, Any], words: list[str], bound: list[str], gpus: int 
     folder = Path(spec["folder"])
     code = [path for name in spec["code"] if not (path := (folder / name).resolve()).is_relative_to(folder)]
     binds = [part for each in (folder, *code, *bound) for part in ("--bind", str(each))]
-    of_gpus = [] if not gpus else ["--rocm"] if AMD.exists() and not NVIDIA.exists() else ["--nv"]
-    return ["apptainer", "exec", *of_gpus, *binds, "--pwd", spec["folder"], str(folder / image), *words]
+    gpu_options = [] if not gpus else ["--rocm"] if AMD.exists() and not NVIDIA.exists() else ["--nv"]
+    return ["apptainer", "exec", *gpu_options, *binds, "--pwd", spec["folder"], str(folder / image), *words]
 
 
-def variables(spec: Mapping[str, Any], shell: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the program's environment: its ``python`` goes first in PATH."""
+def build_variables(spec: Mapping[str, Any], shell: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of the program's ``python``, which goes first in PATH; {} without one."""
     python = spec["environment"].get("python")
     if not python:
         return {}
@@ -65,82 +65,78 @@ def variables(spec: Mapping[str, Any], shell: Mapping[str, str]) -> dict[str, st
     return {"PATH": os.pathsep.join([f"{prefix}/bin", shell.get("PATH", os.defpath)]), "VIRTUAL_ENV": prefix}
 
 
-def packages(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of the packages that the program finds, of those in `PACKAGES`, and ``environment``: a digest of all.
+def read_package_versions(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of those `PACKAGES` that the program's Python finds, and ``environment``: a digest of all packages.
 
     Raises:
         StudyError: the environment's Python does not answer. An image without Python has a digest of itself only.
     """
     environment = spec["environment"]
     if "image" in environment:
-        return _packages_of_image(spec)
+        return _read_image_versions(spec)
     if not environment:
         import platform
 
-        every = [_named(each) for each in importlib.metadata.distributions()]
+        packages = [_read_name_and_version(each) for each in importlib.metadata.distributions()]
         version = platform.python_version()
     else:
-        version, every = told_by(Path(spec["folder"]) / environment["python"] / "bin" / "python")
-    return versions(version, every)
+        version, packages = _query_json([f"{Path(spec['folder'], environment['python'])}/bin/python", "-c", TELL])
+    return select_versions(version, packages)
 
 
-def _named(package: importlib.metadata.Distribution) -> list[str]:
-    """[name, version], each "" if it is not told.
+def _read_name_and_version(package: importlib.metadata.Distribution) -> list[str]:
+    """[name, version] of a package, each "" if its metadata lack it.
 
-    As of ``package.metadata``, which parses all fields as those of a mail: half of the time that all packages take.
+    ``package.metadata`` would parse all fields as those of a mail, which takes half of the time of all packages.
     """
     text = next(filter(None, map(package.read_text, ("METADATA", "PKG-INFO", ""))), "")  # the last: one file, no folder
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
         if not colon and not line.startswith((" ", "\t")):
             break  # the blank line after the fields
-        found.setdefault(key.lower(), value.strip())
-    return [found.get("name", ""), found.get("version", "")]
+        fields.setdefault(key.lower(), value.strip())
+    return [fields.get("name", ""), fields.get("version", "")]
 
 
-def _packages_of_image(spec: Mapping[str, Any]) -> dict[str, str]:
-    """As `packages`, with ``image``: a digest of the image's size and begin."""
+def _read_image_versions(spec: Mapping[str, Any]) -> dict[str, str]:
+    """As `read_package_versions`, of an image's Python, with ``image``: a digest of the image's size and beginning."""
     path = Path(spec["folder"]) / spec["environment"]["image"]
     try:
         with open(path, "rb") as handle:
-            told = hashlib.sha256(f"{path.stat().st_size} ".encode() + handle.read(HEAD_BYTES)).hexdigest()[:12]
+            image_digest = hashlib.sha256(f"{path.stat().st_size} ".encode() + handle.read(HEAD_BYTES)).hexdigest()[:12]
     except IsADirectoryError:
-        told = ""
+        image_digest = ""
     except OSError as error:
         raise StudyError(f"environment: image: {path} cannot be read: {error.strerror}") from None
-    digest = {"image": told} if told else {}
-    has_python = _asked(line(spec, ["sh", "-c", HAS_PYTHON], []))
-    return {**(versions(*_asked(line(spec, ["python3", "-c", TELL], []))) if has_python else {}), **digest}
+    digest = {"image": image_digest} if image_digest else {}
+    has_python = _query_json(build_command_line(spec, ["sh", "-c", HAS_PYTHON], []))
+    return {
+        **(select_versions(*_query_json(build_command_line(spec, ["python3", "-c", TELL], []))) if has_python else {}),
+        **digest,
+    }
 
 
-def told_by(python: Path) -> tuple[str, list[list[str]]]:
-    """(version, [name, version] of all packages) of an environment, by its Python.
-
-    Raises:
-        StudyError: it does not answer.
-    """
-    version, every = _asked([str(python), "-c", TELL])
-    return version, every
-
-
-def versions(version: str, every: list[list[str]]) -> dict[str, str]:
-    """The versions that are recorded. every: [name, version] of all packages, in the order in which Python finds them.
+def select_versions(version: str, packages: list[list[str]]) -> dict[str, str]:
+    """Select the versions to record. packages: [name, version] of all, in the order in which Python finds them.
 
     Of a package that is there twice, such as one of a loaded module and one of the environment, the first is imported.
     """
-    chosen = {re.sub("[-_.]+", "-", name.lower()): told for name, told in reversed(every)}
-    known = {name: told for name, told in chosen.items() if name in PACKAGES or name.startswith(NCCL)}
-    lock = digests.short(hashlib.sha256(json.dumps(sorted(every)).encode()).hexdigest())
-    return {"python": version, **dict(sorted(known.items())), "environment": lock}
+    chosen = {re.sub("[-_.]+", "-", name.lower()): version_of_name for name, version_of_name in reversed(packages)}
+    recorded = {
+        name: version_of_name for name, version_of_name in chosen.items() if name in PACKAGES or name.startswith(NCCL)
+    }
+    lock = digests.shorten_digest(hashlib.sha256(json.dumps(sorted(packages)).encode()).hexdigest())
+    return {"python": version, **dict(sorted(recorded.items())), "environment": lock}
 
 
-def _asked(words: list[str]) -> Any:
+def _query_json(words: list[str]) -> Any:
+    """Run a command, and parse its output as JSON; raises `StudyError` if it fails."""
     try:
-        done = commands.run(words, ANSWER_S)
-        if done.returncode:
-            told = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise StudyError(f"environment: {words[0]} does not tell its packages: {told[0][:300]}")
-        return json.loads(done.stdout)
+        result = commands.run_program(words, ANSWER_S)
+        if result.returncode:
+            last_line = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+            raise StudyError(f"environment: {words[0]} does not tell its packages: {last_line[0][:300]}")
+        return json.loads(result.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise StudyError(f"environment: {words[0]} does not tell its packages: {error}") from None

@@ -48,12 +48,12 @@ class Epoch:
 
     @property
     def seconds(self) -> float:
-        """With validation."""
+        """Seconds of the epoch, with validation."""
         return (self.end[1] - self.begin[1]) / 1e9
 
     @property
     def steps_s(self) -> float:
-        """Without validation."""
+        """Seconds of the epoch's steps, without validation."""
         return self.seconds - self.eval_ns / 1e9
 
 
@@ -63,30 +63,32 @@ class Progress:
     Args:
         phases: the rank's log, with ``startup`` begun.
         started: the start of the process.
-        told: called with each epoch that has ended, and its number.
+        report: called with each epoch that has ended, and its number.
     """
 
-    def __init__(self, phases: PhaseLog, started: Moment, told: Callable[[int, Epoch], None] = lambda *_: None) -> None:
+    def __init__(
+        self, phases: PhaseLog, started: Moment, report: Callable[[int, Epoch], None] = lambda *_: None
+    ) -> None:
         self.epochs: list[Epoch] = []
         self.test: dict[str, float] = {}
         self.sizes: dict[str, int] = {}
         self.number = 0  # of events that were read
         self.has_succeeded = False  # as run_stop told
         self.losses: dict[str, float] = {}  # that were told last, in an epoch or outside of one
-        self._phases, self._started, self._told = phases, started, told
+        self._phases, self._started, self._report = phases, started, report
         self._phase: str | None = STARTUP
         self._epoch: Epoch | None = None
         self._eval: Moment | None = None
         self.runs_left = 0  # run_start that had no run_stop before the next one
         self._is_in_run = False
         self._untrained: dict[str, float] = {}  # of a validation before the first epoch
-        self._has_run = self._last_was_told = False
+        self._has_run = self._last_was_reported = False
 
     def take(self, event: dict[str, Any], at: Moment) -> None:
-        """Take one event.
+        """Take one event into account. at: its time.
 
         Raises:
-            StudyError: it cannot be, after those before it.
+            StudyError: it cannot follow the events before it.
         """
         if at[0] < self._started[0] - EARLIER_NS:
             late = (self._started[0] - at[0]) / 1e9
@@ -95,19 +97,19 @@ class Progress:
         key, value = event["key"], event.get("value")
         name, _, edge = key.rpartition("_")
         if edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
-            of_name = {"epoch": self._of_epoch, "eval": self._of_eval}.get(name)
-            of_name(edge, at) if of_name else self._of_phase(name, edge, at)
-            self._told_of(key, event.get("metadata"))
+            take_edge = {"epoch": self._take_epoch_edge, "eval": self._take_eval_edge}.get(name)
+            take_edge(edge, at) if take_edge else self._take_phase_edge(name, edge, at)
+            self._take_metadata(key, event.get("metadata"))
         elif key == "tracked_stats" and isinstance(value, dict):
-            self._stats({name: each for name, each in value.items() if _is_number(each)})
+            self._take_stats({name: each for name, each in value.items() if _is_number(each)})
         elif key in OF_SETS and _is_number(value) and 0 <= value < MOST:
             self.sizes[key] = int(value)
         elif key.startswith("eval_") and _is_number(value):
-            self._metrics({key.removeprefix("eval_"): value}, is_validation=True)
+            self._take_metrics({key.removeprefix("eval_"): value}, is_validation=True)
 
     @property
     def epoch(self) -> int:
-        """The epoch that goes on, else the last one; from 1."""
+        """Number of the current epoch, else of the last one; from 1."""
         return max(1, len(self.epochs) + (self._epoch is not None))
 
     @property
@@ -117,11 +119,11 @@ class Progress:
 
     @property
     def is_training(self) -> bool:
-        """Whether the rank is in phase train and told it."""
+        """Whether the rank is in phase train, by its events."""
         return self._phase == "train"
 
     def end(self, at: Moment) -> None:
-        """The process ended well.
+        """Close the phases and epochs when the process has ended well.
 
         Raises:
             StudyError: within an epoch.
@@ -133,9 +135,10 @@ class Progress:
             self._phase = None
         if not self.epochs:
             self.test = self._untrained | self.test
-        self._tell_last()
+        self._report_last()
 
-    def _of_phase(self, name: str, edge: str, at: Moment) -> None:
+    def _take_phase_edge(self, name: str, edge: str, at: Moment) -> None:
+        """Take the start or stop of a phase."""
         phase = PHASES[name]
         if name == "run":
             self.runs_left += self._is_in_run and edge == "start"
@@ -150,15 +153,16 @@ class Progress:
         if phase == "train":  # it may run again, such as to fine-tune what it has trained
             self._has_run = edge == "stop"
 
-    def _told_of(self, key: str, metadata: Any) -> None:
-        """Take what the metadata of an edge say."""
-        told = metadata if isinstance(metadata, dict) else {}
+    def _take_metadata(self, key: str, metadata: Any) -> None:
+        """Take success and the epoch's number from the metadata of a start or stop."""
+        details = metadata if isinstance(metadata, dict) else {}
         if key == "run_stop":
-            self.has_succeeded = told.get("status") == "success"
-        elif key == "epoch_start" and self._epoch and type(told.get("epoch_num")) is int:
-            self._epoch.number = told["epoch_num"]
+            self.has_succeeded = details.get("status") == "success"
+        elif key == "epoch_start" and self._epoch and type(details.get("epoch_num")) is int:
+            self._epoch.number = details["epoch_num"]
 
     def _enter(self, phase: str, at: Moment) -> None:
+        """Begin a phase, and end the one before it."""
         if phase == self._phase:
             return
         if self._phase:
@@ -166,11 +170,12 @@ class Progress:
         self._phases.edge(phase, "begin", at)
         self._phase = phase
 
-    def _of_epoch(self, edge: str, at: Moment) -> None:
+    def _take_epoch_edge(self, edge: str, at: Moment) -> None:
+        """Take the start or stop of an epoch."""
         if edge == "start":
             if self._epoch:
                 raise StudyError(f"event epoch_start: epoch {len(self.epochs) + 1} has not ended: no epoch_stop")
-            self._tell_last()
+            self._report_last()
             self._enter("train", at)
             self._epoch = Epoch(at, at)
             return
@@ -180,9 +185,10 @@ class Progress:
         if self._epoch.seconds <= 0:
             raise StudyError(f"event epoch_stop: epoch {len(self.epochs) + 1} took no time by its clock")
         self.epochs.append(self._epoch)
-        self._epoch, self._last_was_told = None, False
+        self._epoch, self._last_was_reported = None, False
 
-    def _of_eval(self, edge: str, at: Moment) -> None:
+    def _take_eval_edge(self, edge: str, at: Moment) -> None:
+        """Take the start or stop of a validation, or of the evaluation after training."""
         if edge == "start":
             self._eval = at
             if self._phase != "train":
@@ -201,17 +207,20 @@ class Progress:
                 last.eval_ns, last.end = last.eval_ns + at[1] - begun, at
             self._eval = None
 
-    def _stats(self, stats: dict[str, float]) -> None:
+    def _take_stats(self, stats: dict[str, float]) -> None:
+        """Take ``tracked_stats``: metrics of training, validation (``val_...``) and test (``test_...``)."""
         validation = {name.split("_", 1)[1]: value for name, value in stats.items()
                       if name.startswith(("val_", "validation_"))}  # fmt: skip
         tested = {name.removeprefix("test_"): value for name, value in stats.items() if name.startswith("test_")}
-        own = {name: value for name, value in stats.items() if not name.startswith(("val_", "validation_", "test_"))}
-        self._metrics(own, is_validation=False)
-        self._metrics(validation, is_validation=True, is_test=False)
+        others = ("val_", "validation_", "test_")
+        training = {name: value for name, value in stats.items() if not name.startswith(others)}
+        self._take_metrics(training, is_validation=False)
+        self._take_metrics(validation, is_validation=True, is_test=False)
         self.test |= tested
         self.losses |= {f"test_{name}": tested[name] for name in ("loss",) if name in tested}
 
-    def _metrics(self, metrics: dict[str, float], is_validation: bool, is_test: bool | None = None) -> None:
+    def _take_metrics(self, metrics: dict[str, float], is_validation: bool, is_test: bool | None = None) -> None:
+        """Take metrics of the epoch, or of the test set. is_test: None for validation after the run has stopped."""
         is_test = self._has_run if is_test is None else is_test
         epoch = self._epoch or (self.epochs[-1] if self.epochs else None)
         self.losses |= {
@@ -225,14 +234,15 @@ class Progress:
             prefix = "val_" if is_validation else ""
             epoch.metrics |= {f"{prefix}{name}": value for name, value in metrics.items()}
 
-    def _tell_last(self) -> None:
-        if self.epochs and not self._last_was_told:
-            self._told(len(self.epochs), self.epochs[-1])
-            self._last_was_told = True
+    def _report_last(self) -> None:
+        """Report the last epoch, unless it was reported."""
+        if self.epochs and not self._last_was_reported:
+            self._report(len(self.epochs), self.epochs[-1])
+            self._last_was_reported = True
 
 
-def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
-    """The event in a line; None if it is none. is_marked: whether events begin with `MARK`."""
+def parse_event(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
+    """Parse the event in a line; None if there is none. is_marked: whether events begin with `MARK`."""
     if is_marked:
         _, mark, line = line.partition(MARK)
         if not mark:
@@ -245,43 +255,43 @@ def parsed(line: bytes, is_marked: bool = True) -> dict[str, Any] | None:
     return event if has_time and isinstance(event.get("key"), str) else None
 
 
-def marked(line: bytes) -> list[dict[str, Any]]:
-    """The events in a line of output; two ranks that print at once may print theirs into one line."""
+def find_marked_events(line: bytes) -> list[dict[str, Any]]:
+    """The events in a line of output; it has several if two ranks print at once."""
     if MARK not in line:
         return []
-    if event := parsed(line):
+    if event := parse_event(line):
         return [event]
     _, *parts = line.split(MARK)
     *whole, last = parts
     # Behind an event that is not the last one may be what the other rank prints before its own, such as a tag.
     texts = [*(part[: part.rfind(b"}") + 1] for part in whole), last]
-    return [event for text in texts if (event := parsed(text, is_marked=False))]
+    return [event for text in texts if (event := parse_event(text, is_marked=False))]
 
 
-def moment(event: dict[str, Any]) -> Moment:
-    """When it happened, by this host's clocks."""
+def get_moment(event: dict[str, Any]) -> Moment:
+    """The time of an event by this host's clocks: (wall, monotonic) in ns."""
     wall = int(event["time_ns"] if _is_time(event.get("time_ns")) else event["time_ms"] * 1_000_000)
-    own = event.get("monotonic_ns")
-    return wall, int(own) if _is_time(own) else wall - measure_zero_ns()
+    monotonic_ns = event.get("monotonic_ns")
+    return wall, int(monotonic_ns) if _is_time(monotonic_ns) else wall - measure_zero_ns()
 
 
-def rank_of(event: dict[str, Any], default: int) -> int:
-    """The rank that wrote it; ``default`` if it tells none.
+def get_rank(event: dict[str, Any], default: int) -> int:
+    """The rank that wrote an event; ``default`` if it names none.
 
     Raises:
-        StudyError: it tells something else.
+        StudyError: its rank is no number.
     """
     metadata = event.get("metadata")
-    told = event.get("rank", metadata.get("rank") if isinstance(metadata, dict) else None)
-    if told is None:
+    rank = event.get("rank", metadata.get("rank") if isinstance(metadata, dict) else None)
+    if rank is None:
         return default
-    if type(told) is not int and not (isinstance(told, str) and told.isascii() and told.isdigit()):
-        raise StudyError(f"event {event['key']}: is of rank {json.dumps(told)[:60]}, which is no number")
-    return int(told)
+    if type(rank) is not int and not (isinstance(rank, str) and rank.isascii() and rank.isdigit()):
+        raise StudyError(f"event {event['key']}: is of rank {json.dumps(rank)[:60]}, which is no number")
+    return int(rank)
 
 
 def is_finite(values: dict[str, float]) -> bool:
-    """Whether all are finite."""
+    """Whether all values are finite."""
     return all(map(math.isfinite, values.values()))
 
 
@@ -291,4 +301,5 @@ def _is_time(value: Any) -> TypeGuard[int | float]:
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is an integer or float, and no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The output of a program, line by line: copied up to a limit, its head and its tail, whatever its bytes are."""
+"""Copies of a program's output, line by line: its head and its tail up to a limit, whatever its bytes are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LINE = 64 << 10  # bytes; a longer one is cut into several
 LAST_LINES = 40
 
 
-class Copied:
+class OutputCopier:
     """A thread that copies a pipe to a stream, and hands each line to a function.
 
     Args:
@@ -36,24 +36,26 @@ class Copied:
         self._thread.join(limit_s)
 
     def _copy(self) -> None:
-        rest = b""
-        while more := os.read(self._source, 1 << 16):
-            self.bytes += len(more)
-            *lines, rest = (rest + more).split(b"\n")
+        """Copy the pipe until its end: the thread's function."""
+        unfinished = b""
+        while data := os.read(self._source, 1 << 16):
+            self.bytes += len(data)
+            *lines, unfinished = (unfinished + data).split(b"\n")
             for line in lines:
-                self._line(line)
-            while len(rest) > LONGEST_LINE:
-                self._line(rest[:LONGEST_LINE])
-                rest = rest[LONGEST_LINE:]
-        if rest:
-            self._line(rest)
+                self._take_line(line)
+            while len(unfinished) > LONGEST_LINE:
+                self._take_line(unfinished[:LONGEST_LINE])
+                unfinished = unfinished[LONGEST_LINE:]
+        if unfinished:
+            self._take_line(unfinished)
         if self._dropped:
             self._write(f"[{self._dropped} bytes of output are left out here]".encode())
         for line in self._tail:
             self._write(line)
         os.close(self._source)
 
-    def _line(self, line: bytes) -> None:
+    def _take_line(self, line: bytes) -> None:
+        """Hand a line to the function, and write it, or keep it for the tail."""
         line = line.rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar, the last state
         self._take(line)
         text = line.decode(errors="replace")
@@ -71,6 +73,7 @@ class Copied:
             self._dropped += gone
 
     def _write(self, line: bytes) -> None:
+        """Write a line to the target, unless that is closed."""
         try:
             self._target.write(line.decode(errors="replace").encode() + b"\n")
             self._target.flush()

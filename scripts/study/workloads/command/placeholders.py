@@ -26,18 +26,19 @@ DERIVED: Mapping[str, str] = {
 NAMED = re.compile(r"\{\{|\}\}|\{([a-z_][a-z0-9_]*)\}")
 
 
-def named(word: str) -> list[str]:
-    """The placeholders in a word."""
+def list_placeholders(word: str) -> list[str]:
+    """The names of the placeholders in a word."""
     return [name for name in NAMED.findall(word) if name]
 
 
-def filled(words: list[str], values: Mapping[str, Any]) -> list[str]:
-    """The words with their values; a flag is ``true`` or ``false``."""
-    return [NAMED.sub(lambda found: _text(found, values), word) for word in words]
+def fill_placeholders(words: list[str], values: Mapping[str, Any]) -> list[str]:
+    """Replace the placeholders in words by their values; a flag is ``true`` or ``false``."""
+    return [NAMED.sub(lambda match: _format_match(match, values), word) for word in words]
 
 
-def _text(found: re.Match[str], values: Mapping[str, Any]) -> str:
-    if found[1] is None:
-        return found[0][0]
-    value = values[found[1]]
+def _format_match(match: re.Match[str], values: Mapping[str, Any]) -> str:
+    """The text for a match of `NAMED`: the placeholder's value, or one brace of a doubled one."""
+    if match[1] is None:
+        return match[0][0]
+    value = values[match[1]]
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""A command as a `Workload`, for what asks every benchmark."""
+"""A command as a `Workload`, for code that handles all benchmarks."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,15 +7,15 @@ from study.workloads.command import KIND
 
 
 class Workload(base.Workload):
-    """A program of the user's."""
+    """The workload of a program of the user's, without files, samples and metrics of this project."""
 
     kind = KIND
     metric_names = ()
 
     def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
-        """A program has no files."""
+        """Raise `TypeError`: a program has no files."""
         raise TypeError("a command has no files")
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
-        """A program has no samples that we arrange."""
+        """Raise `TypeError`: a program loads its own samples."""
         raise TypeError("a command has no samples of ours")

@@ -1,4 +1,4 @@
-"""What all workloads on images share whatever the framework: their data, and the names of their metrics."""
+"""The part of all workloads on images that is independent of a framework: their data and metrics' names."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def schema_of(**own: dict[str, Any]) -> dict[str, Any]:
     return base.all_of(**INPUT, l2={"type": "number", "minimum": 0}, **own)
 
 
-def with_input(spec: dict[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A benchmark's YAML with what a study's dataset says of the network's input in its ``model``.
+def add_input_keys(spec: dict[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A benchmark's YAML with the keys of the network's input that a study's dataset gives, in its ``model``.
 
     A dataset that gives an image size and no ``resize`` has images of that size.
     """
-    given = {name: definition[name] for name in INPUT if name in definition}
-    if not isinstance(spec["model"], dict) or not given:
+    input_keys = {name: definition[name] for name in INPUT if name in definition}
+    if not isinstance(spec["model"], dict) or not input_keys:
         return spec
-    if "image_size" in given:
-        given.setdefault("resize", given["image_size"])
-    return {**spec, "model": {**spec["model"], **given}}
+    if "image_size" in input_keys:
+        input_keys.setdefault("resize", input_keys["image_size"])
+    return {**spec, "model": {**spec["model"], **input_keys}}
 
 
 class ImageWorkload(base.Workload):
-    """A workload whose samples are images. Its package adds the models, and what their layers need."""
+    """A workload whose samples are images. Its package adds the models, and ``minimum_size`` of their layers."""
 
     kind = "images"
     can = Can.RANDOM_ACCESS
@@ -74,12 +74,12 @@ class ImageWorkload(base.Workload):
         if self.codec is None:
             raise TypeError("synthetic images need a codec")
         split = self.spec["files"][file]["split"]
-        return synthetic.of_dataset({**shape, "seed": seed}, self.spec["model"], split, file).blocks(self.codec)
+        return synthetic.describe_images({**shape, "seed": seed}, self.spec["model"], split, file).blocks(self.codec)
 
     def open(
         self, files: base.Files, loader: str, threads: int, loaded: Collection[str] | None = None
     ) -> dict[str, Images]:
-        """The images of each file, {file: `Images`}; pixels of the loader ``memory`` are read now, others in training.
+        """Open the images of each file, {file: `Images`}; loader ``memory`` reads pixels now, others in training.
 
         Args:
             files: of the run.
@@ -92,42 +92,44 @@ class ImageWorkload(base.Workload):
         """
         model = self.spec["model"]
         shape = Shape(model["image_size"], model["resize"], model["channels"], model["classes"])
-        found, names = {}, {}
+        images_by_file, names = {}, {}
         for file, paths in files.items():
             described = read_sidecar(paths["sidecar"])
             names[file] = described["class_names"]
             images = open_format(loader, Path(paths["path"]), described["shape"][0], model["classes"])
-            found[file] = Images(Reader(images), shape, threads)
+            images_by_file[file] = Images(Reader(images), shape, threads)
             if loaded is None or file in loaded:
-                found[file].load()
+                images_by_file[file].load()
         (first, *others) = names
         for other in others:
             if names[other] != names[first]:
                 raise StudyError(
                     f"{files[other]['path']}: its classes {names[other]} are not those of {first}: {names[first]}; "
-                    f"give both folders the same sub-folders{_of_unicode(names[other], names[first])}"
+                    f"give both folders the same sub-folders{_explain_lookalikes(names[other], names[first])}"
                 )
-        labels = {file: np.unique(found[file].reader.images.index["label"]).tolist() for file in found}
-        for first, other in itertools.permutations(found, 2):
+        labels = {
+            file: np.unique(images_by_file[file].reader.images.index["label"]).tolist() for file in images_by_file
+        }
+        for first, other in itertools.permutations(images_by_file, 2):
             if (self.spec["files"][first]["split"], self.spec["files"][other]["split"]) == ("train", "test"):
-                one, two = ([_name(label, names[file]) for label in labels[file]] for file in (first, other))
-                check_classes({files[first]["path"]: one}, {files[other]["path"]: two})
-        return found
+                train, test = ([_name_class(label, names[file]) for label in labels[file]] for file in (first, other))
+                check_classes({files[first]["path"]: train}, {files[other]["path"]: test})
+        return images_by_file
 
     def arrange(self, tables: Mapping[str, Any], seed: int) -> base.Data:
         """The test set is also the validation set; training images are cut out and mirrored at random by ``seed``."""
         train, test = tables["train"], tables["test"]
         height, width, channels = train.shape
-        changing = train.changing(seed, self.spec["model"]["flip"])
+        changing = train.change_at_random(seed, self.spec["model"]["flip"])
         return base.Data(changing, test, test, features=height * width * channels)
 
 
-def _name(label: int, names: list[str] | None) -> str:
-    """A class in messages."""
+def _name_class(label: int, names: list[str] | None) -> str:
+    """Name of a class in messages; its label if the classes have no names."""
     return str(label) if names is None else names[label]
 
 
-def _of_unicode(names: list[str], others: list[str]) -> str:
-    """Why names that look alike differ: macOS writes an accented letter as two characters, others as one."""
-    one, two = ([unicodedata.normalize("NFC", name) for name in each] for each in (names or [], others or []))
-    return ", with accented letters written alike in Unicode (NFC or NFD)" if one == two else ""
+def _explain_lookalikes(names: list[str], others: list[str]) -> str:
+    """A hint if class names differ only in their Unicode form: macOS writes accented letters as two characters."""
+    ours, theirs = ([unicodedata.normalize("NFC", name) for name in each] for each in (names or [], others or []))
+    return ", with accented letters written alike in Unicode (NFC or NFD)" if ours == theirs else ""

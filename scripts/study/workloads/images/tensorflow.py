@@ -1,4 +1,4 @@
-"""What the Keras models of all workloads on images share: their metrics and layers.
+"""Metrics and layers that the Keras models of all workloads on images share.
 
 Keras is imported when it is used: a user's own model in one file imports this module in the plan.
 """
@@ -11,7 +11,7 @@ from study.workloads.images import TOP, TOP5_ACCURACY, ImageWorkload
 
 
 class ImageBenchmark(ImageWorkload, base.Benchmark):
-    """A benchmark on images. Its module adds `build_model`, and what its layers need."""
+    """A benchmark on images with its metrics. Its module adds `build_model`."""
 
     def metrics(self) -> list[Any]:
         """The Keras metrics of `metric_names`."""
@@ -21,14 +21,14 @@ class ImageBenchmark(ImageWorkload, base.Benchmark):
 
 
 def l2(model: Mapping[str, Any]) -> Any:
-    """The regulariser of a layer's kernel; None without L2."""
+    """The L2 regulariser of a layer's kernel; None if the benchmark has no L2."""
     from tf_keras import regularizers
 
     return regularizers.l2(model["l2"]) if model["l2"] else None
 
 
 def convolution(model: Mapping[str, Any], filters: int, width: int, stride: int = 1, padding: str = "same") -> Any:
-    """A convolution with ReLU, and initial weights for ReLU (He et al., arXiv:1502.01852)."""
+    """A convolution layer with ReLU, and initial weights for ReLU (He et al., arXiv:1502.01852)."""
     from tf_keras import layers
 
     return layers.Conv2D(
@@ -43,14 +43,14 @@ def convolution(model: Mapping[str, Any], filters: int, width: int, stride: int 
 
 
 def hidden(model: Mapping[str, Any], units: int) -> Any:
-    """A dense layer with ReLU."""
+    """A hidden dense layer with ReLU, initial weights for ReLU, and L2."""
     from tf_keras import layers
 
     return layers.Dense(units, activation="relu", kernel_initializer="he_normal", kernel_regularizer=l2(model))
 
 
 def output(model: Mapping[str, Any]) -> Any:
-    """The last layer: a probability per class."""
+    """The last dense layer, which gives a probability per class by softmax."""
     from tf_keras import layers
 
     return layers.Dense(model["classes"], activation="softmax", kernel_regularizer=l2(model))

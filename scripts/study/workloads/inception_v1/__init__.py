@@ -34,5 +34,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Five halvings, all padded: any size would do, but below this the modules see a single pixel."""
+        """32 pixels: the image is halved five times, and below this the modules see a single pixel."""
         return 32

@@ -16,5 +16,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Two poolings halve the image."""
+        """4 pixels: two poolings halve the image."""
         return 4

@@ -11,7 +11,7 @@ class Benchmark(lenet.Workload, ImageBenchmark):
     """LeNet with its PyTorch model."""
 
     def build_model(self, shape: tuple[int, ...]) -> nn.Module:
-        """Convolutions of 32 and 64 filters, each with max pooling; 1,024 units, dropout, classes."""
+        """Build the PyTorch model: convolutions of 32 and 64 filters with pooling; 1,024 units, dropout, classes."""
         model, (height, width, channels) = self.spec["model"], shape
         return nn.Sequential(
             ChannelsFirst(),

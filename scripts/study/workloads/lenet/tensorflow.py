@@ -13,7 +13,7 @@ class Benchmark(lenet.Workload, ImageBenchmark):
     """LeNet with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions of 32 and 64 filters, each with max pooling; 1,024 units, dropout, softmax."""
+        """Build the Keras model: convolutions of 32 and 64 filters, with max pooling; 1,024 units, dropout, softmax."""
         model = self.spec["model"]
         return Sequential(
             [

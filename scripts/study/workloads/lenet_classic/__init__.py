@@ -12,5 +12,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Two convolutions of 5 x 5 without padding, each followed by pooling: (16 - 4) / 2 = 6, (6 - 4) / 2 = 1."""
+        """16 pixels: two convolutions of 5 x 5 without padding, each with pooling, leave 1: ((16 - 4) / 2 - 4) / 2."""
         return 16

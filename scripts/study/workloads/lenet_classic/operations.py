@@ -6,8 +6,8 @@ from study.workloads.operations import Layer, convolution, dense
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
+    """The layers with weights, in their order, for counts of operations and parameters."""
     first = model["image_size"] - 4
     second = first // 2 - 4
-    found = convolution(first, 5, model["channels"], 6) + convolution(second, 5, 6, 16)
-    return found + dense((second // 2) ** 2 * 16, 120, 84, model["classes"])
+    convolutions = convolution(first, 5, model["channels"], 6) + convolution(second, 5, 6, 16)
+    return convolutions + dense((second // 2) ** 2 * 16, 120, 84, model["classes"])

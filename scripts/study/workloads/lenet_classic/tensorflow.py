@@ -12,7 +12,7 @@ class Benchmark(lenet_classic.Workload, ImageBenchmark):
     """LeNet-5 with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions of 6 and 16 filters, each with pooling; 120 and 84 units; softmax."""
+        """Build the Keras model: convolutions of 6 and 16 filters, each with pooling; 120 and 84 units; softmax."""
         model = self.spec["model"]
         return Sequential(
             [

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from study.data.feature_scaling import Scaler, max_abs
+from study.data.feature_scaling import Scaler, fit_max_abs
 from study.data.key_matching import check_classes
 from study.workloads import base
 
@@ -35,7 +35,7 @@ class Workload(base.Workload):
 
     @property
     def minimum_features(self) -> int:
-        """The smallest number of features for which one value is left after the convolutions and pooling layers."""
+        """The fewest features that leave one value after the convolutions and pooling layers."""
         length = 1
         for layer in reversed(self.spec["model"]["convolutions"]):
             length = (length * layer["pool"] - 1) * layer["stride"] + layer["width"]
@@ -54,25 +54,27 @@ class Workload(base.Workload):
         rows = np.random.default_rng([seed, 1 if file == "train" else 2])
         labels = rows.permutation(np.arange(samples) % self.spec["model"]["classes"])
 
-        def values(block: NDArray[np.int64]) -> NDArray[np.float32]:
-            found = NOISE * rows.standard_normal((len(block), features), dtype=np.float32)
-            found += mean + np.where(labels[block] == 1, CONTRAST, -CONTRAST)[:, None].astype(np.float32) * direction
-            found[rows.random(found.shape, dtype=np.float32) < ZERO_SHARE] = 0
-            return np.clip(found, 0, 9.999999) * np.float32(STRETCH)
+        def draw_values(block: NDArray[np.int64]) -> NDArray[np.float32]:
+            expressions = NOISE * rows.standard_normal((len(block), features), dtype=np.float32)
+            expressions += (
+                mean + np.where(labels[block] == 1, CONTRAST, -CONTRAST)[:, None].astype(np.float32) * direction
+            )
+            expressions[rows.random(expressions.shape, dtype=np.float32) < ZERO_SHARE] = 0
+            return np.clip(expressions, 0, 9.999999) * np.float32(STRETCH)
 
-        return base.matrix_blocks(b"", [b"%d" % label for label in labels], values, decimals=6, zero=b"0.0")
+        return base.matrix_blocks(b"", [b"%d" % label for label in labels], draw_values, decimals=6, zero=b"0.0")
 
     scaled_files = ("train", "test")
 
     def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
-        """MaxAbs scaling over train and test together.
+        """Fit MaxAbs scaling on train and test together.
 
         Scaling with the test set is CANDLE's method; it leaks test data and is kept for comparability.
         """
-        return dict.fromkeys(self.scaled_files, max_abs(*(tables[file].numbers for file in self.scaled_files)))
+        return dict.fromkeys(self.scaled_files, fit_max_abs(*(tables[file].numbers for file in self.scaled_files)))
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
-        """One-hot labels; the test set is also the validation set."""
+        """Arrange the samples with one-hot labels; the test set is also the validation set."""
         classes = {file: [f"{label:g}" for label in np.unique(tables[file].categories())] for file in ("train", "test")}
         check_classes({"train": classes["train"]}, {"test": classes["test"]})
         train, test = (

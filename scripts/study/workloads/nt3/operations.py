@@ -6,10 +6,10 @@ from study.workloads.operations import Layer, dense
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
-    length, channels, found = features, 1, []
+    """The layers with weights, in their order, for counts of operations and parameters."""
+    length, channels, convolutions = features, 1, []
     for layer in model["convolutions"]:
         length = (length - layer["width"]) // layer["stride"] + 1
-        found.append(Layer(length, layer["width"] * channels, layer["filters"]))
+        convolutions.append(Layer(length, layer["width"] * channels, layer["filters"]))
         length, channels = length // layer["pool"], layer["filters"]
-    return found + dense(length * channels, *model["dense"], model["classes"])
+    return convolutions + dense(length * channels, *model["dense"], model["classes"])

@@ -10,7 +10,7 @@ class Benchmark(nt3.Workload, base.Benchmark):
     """NT3 with its PyTorch model."""
 
     def build_model(self, shape: tuple[int, ...]) -> nn.Module:
-        """Convolutions with max pooling, then dense layers with dropout, then the classes.
+        """Build the PyTorch model: convolutions with max pooling, then dense layers with dropout, then the classes.
 
         The series is an image of height 1, since PyTorch has no ``channels_last`` for series.
         """

@@ -12,7 +12,7 @@ class Benchmark(nt3.Workload, base.Benchmark):
     """NT3 with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Convolutions with max pooling, then dense layers with dropout, then softmax."""
+        """Build the Keras model: convolutions with max pooling, then dense layers with dropout, then softmax."""
         model = self.spec["model"]
         stack = [layers.Input(shape)]
         for layer in model["convolutions"]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from study.data.feature_scaling import Scaler, min_max
+from study.data.feature_scaling import Scaler, fit_min_max
 from study.workloads import base
 
 EXPRESSED = 0.615  # share of genes that are not 0; makes the CSV 4.46 bytes a value, as the real files (771 MiB)
@@ -33,22 +33,22 @@ class Workload(base.Workload):
         factors = rows.normal(size=(samples, LATENT)).astype(np.float32)
         types = rows.integers(CANCER_TYPES, size=samples)
 
-        def values(block: NDArray[np.int64]) -> NDArray[np.float64]:
-            found = 5 + factors[block] @ loadings
-            found += rows.normal(0, 0.3, found.shape)
-            return np.where(expressed, np.clip(found, 0.001, 9.999), 0)
+        def draw_values(block: NDArray[np.int64]) -> NDArray[np.float64]:
+            expressions = 5 + factors[block] @ loadings
+            expressions += rows.normal(0, 0.3, expressions.shape)
+            return np.where(expressed, np.clip(expressions, 0.001, 9.999), 0)
 
-        return base.matrix_blocks(*base.typed_cases(file, types, features), values, decimals=3, zero=b"0")
+        return base.matrix_blocks(*base.build_case_prefixes(file, types, features), draw_values, decimals=3, zero=b"0")
 
     scaled_files = ("train", "test")
     metric_names = ("correlation",)  # of input and output
 
     def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
-        """Min-max scaling over train and test together."""
-        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+        """Fit min-max scaling on train and test together."""
+        return dict.fromkeys(self.scaled_files, fit_min_max(*(tables[file].numbers for file in self.scaled_files)))
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
-        """The last rows are for validation. The output to learn is the input."""
+        """Arrange the samples, whose output is their input; the last rows are for validation."""
         samples, test = (tables[file].samples() for file in ("train", "test"))
         first = len(samples) - self.validation_samples(len(samples))
         return base.Data(samples.rows(slice(first)), samples.rows(slice(first, None)), test, samples.shape[0])

@@ -6,6 +6,6 @@ from study.workloads.operations import Layer, dense
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
+    """The layers with weights, in their order, for counts of operations and parameters."""
     encoder = model["encoder"]
     return dense(features, *encoder, model["bottleneck"], *reversed(encoder), features)

@@ -12,7 +12,7 @@ class Benchmark(p1b1.Workload, base.Benchmark):
     """P1B1 with its PyTorch model."""
 
     def build_model(self, shape: tuple[int, ...]) -> nn.Module:
-        """Dense layers down to the bottleneck and up again."""
+        """Build the PyTorch model: dense layers down to the bottleneck and up again."""
         model = self.spec["model"]
         widths = [shape[0], *model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
         hidden = [Dense(inputs, outputs, model["activation"]) for inputs, outputs in pairwise(widths)]

@@ -12,7 +12,7 @@ class Benchmark(p1b1.Workload, base.Benchmark):
     """P1B1 with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Dense layers down to the bottleneck and up again."""
+        """Build the Keras model: dense layers down to the bottleneck and up again."""
         model = self.spec["model"]
         hidden = [*model["encoder"], model["bottleneck"], *reversed(model["encoder"])]
         return Sequential(
@@ -39,20 +39,20 @@ class Correlation(metrics.Metric):
         self._sums = self.add_weight("sums", shape=(6,), initializer="zeros", dtype=tf.float64)
 
     def reset_state(self) -> None:
-        """Before an epoch."""
+        """Forget all batches, before an epoch."""
         self._sums.assign(tf.zeros_like(self._sums))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add a batch."""
-        true, found = tf.cast(y_true, tf.float64), tf.cast(y_pred, tf.float64)
-        terms = [tf.ones_like(true), true, found, tf.square(true), tf.square(found), true * found]
+        """Add the batch's sums of values, squares and products."""
+        true, predicted = tf.cast(y_true, tf.float64), tf.cast(y_pred, tf.float64)
+        terms = [tf.ones_like(true), true, predicted, tf.square(true), tf.square(predicted), true * predicted]
         self._sums.assign_add(tf.stack([tf.reduce_sum(each) for each in terms]))
 
     def result(self) -> Any:
-        """Of all batches since the last reset."""
-        number, true, found, squares, others, products = tf.unstack(self._sums)
+        """The correlation over all batches since the last reset."""
+        number, true, predicted, squares, others, products = tf.unstack(self._sums)
         number = tf.maximum(number, 1.0)
-        of_true, of_found = squares - true**2 / number, others - found**2 / number
-        is_flat = (of_true <= base.FLAT * squares) | (of_found <= base.FLAT * others)
-        norm = tf.sqrt(tf.where(is_flat, tf.ones_like(number), of_true * of_found))
-        return tf.where(is_flat, tf.zeros_like(number), (products - true * found / number) / norm)
+        true_deviations, predicted_deviations = squares - true**2 / number, others - predicted**2 / number
+        is_flat = (true_deviations <= base.FLAT * squares) | (predicted_deviations <= base.FLAT * others)
+        norm = tf.sqrt(tf.where(is_flat, tf.ones_like(number), true_deviations * predicted_deviations))
+        return tf.where(is_flat, tf.zeros_like(number), (products - true * predicted / number) / norm)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.core.errors import StudyError
-from study.data.feature_scaling import Scaler, min_max
+from study.data.feature_scaling import Scaler, fit_min_max
 from study.data.key_matching import check_classes
 from study.workloads import base
 
@@ -35,22 +35,22 @@ class Workload(base.Workload):
         rows = np.random.default_rng([seed, 1 if file == "train" else 2])
         types = rows.permutation(np.arange(samples) % classes)
 
-        def values(block: NDArray[np.int64]) -> NDArray[np.int64]:
+        def draw_values(block: NDArray[np.int64]) -> NDArray[np.int64]:
             rate = np.where(marks == types[block][:, None], MUTATED_IN_TYPE, MUTATED)
             mutated = rows.random((len(block), features)) < rate
             return np.where(mutated, rows.integers(1, 10, mutated.shape), 0)
 
-        return base.matrix_blocks(*base.typed_cases(file, types, features), values, decimals=0, zero=b"0")
+        return base.matrix_blocks(*base.build_case_prefixes(file, types, features), draw_values, decimals=0, zero=b"0")
 
     scaled_files = ("train", "test")
 
     def scalers(self, tables: Mapping[str, base.Table]) -> dict[str, Scaler]:
-        """Min-max scaling over train and test together."""
-        return dict.fromkeys(self.scaled_files, min_max(*(tables[file].numbers for file in self.scaled_files)))
+        """Fit min-max scaling on train and test together."""
+        return dict.fromkeys(self.scaled_files, fit_min_max(*(tables[file].numbers for file in self.scaled_files)))
 
     def arrange(self, tables: Mapping[str, base.Table], seed: int) -> base.Data:
-        """One-hot types; after a shuffle, the first rows are for validation."""
-        y_train, y_test = self._types(tables)
+        """Arrange the samples with one-hot types; after a shuffle, the first rows are for validation."""
+        y_train, y_test = self._encode_types(tables)
         shuffled = np.random.default_rng(seed).permutation(len(y_train))
         samples = tables["train"].samples(y_train).rows(shuffled)
         first = self.validation_samples(len(samples))
@@ -61,10 +61,13 @@ class Workload(base.Workload):
             samples.shape[0],
         )
 
-    def _types(self, tables: Mapping[str, base.Table]) -> list[NDArray[np.float32]]:
+    def _encode_types(self, tables: Mapping[str, base.Table]) -> list[NDArray[np.float32]]:
+        """The one-hot cancer types of the samples of train and test."""
         types = [tables[split].categories() for split in ("train", "test")]
         check_classes({"train": types[0].tolist()}, {"test": types[1].tolist()})
-        known, classes = np.unique(np.concatenate(types)), self.spec["model"]["classes"]
-        if len(known) > classes:
-            raise StudyError(f"the files have {len(known)} cancer types, {classes} were expected: {', '.join(known)}")
-        return [base.one_hot(np.searchsorted(known, column), classes) for column in types]
+        type_names, classes = np.unique(np.concatenate(types)), self.spec["model"]["classes"]
+        if len(type_names) > classes:
+            raise StudyError(
+                f"the files have {len(type_names)} cancer types, {classes} were expected: {', '.join(type_names)}"
+            )
+        return [base.one_hot(np.searchsorted(type_names, column), classes) for column in types]

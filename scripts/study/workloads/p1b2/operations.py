@@ -6,5 +6,5 @@ from study.workloads.operations import Layer, dense
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
+    """The layers with weights, in their order, for counts of operations and parameters."""
     return dense(features, *model["dense"], model["classes"])

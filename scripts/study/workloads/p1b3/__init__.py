@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.data import key_matching
-from study.data.feature_scaling import Scaler, standard
+from study.data.feature_scaling import Scaler, fit_standard
 from study.data.samples import Can, Joined
 from study.workloads import base
 from study.workloads.base import Table
@@ -77,9 +77,11 @@ class Workload(base.Workload):
         """
         world = _World(shape, seed, self.spec["model"])
         blocks = {
-            "response": world.responses,
-            "expression": lambda: [world.wide("CellLine", world.cells, world.cell_factors, world.genes, 0)],
-            "descriptors": lambda: [world.wide("NAME", world.drugs, world.drug_factors, world.descriptors, MISSING)],
+            "response": world.generate_responses,
+            "expression": lambda: [world.build_wide_file("CellLine", world.cells, world.cell_factors, world.genes, 0)],
+            "descriptors": lambda: [
+                world.build_wide_file("NAME", world.drugs, world.drug_factors, world.descriptors, MISSING)
+            ],
             "test_cell_lines": lambda: ["\n".join(["CELLNAME", *world.cells[: world.test_cells]]) + "\n"],
             "test_drugs": lambda: ["\n".join(["NSC", *world.drugs[: world.test_drugs]]) + "\n"],
         }[file]
@@ -88,8 +90,8 @@ class Workload(base.Workload):
     scaled_files = ("expression", "descriptors")
 
     def scalers(self, tables: Mapping[str, Table]) -> dict[str, Scaler]:
-        """Each wide file's columns are imputed and standardised."""
-        return {file: standard(tables[file].numbers) for file in self.scaled_files}
+        """Fit standard scores, with imputed means, on each wide file's columns."""
+        return {file: fit_standard(tables[file].numbers) for file in self.scaled_files}
 
     def arrange(self, tables: Mapping[str, Table], seed: int) -> base.Data:
         """Filter and balance the responses, split off the test set, select a sample of each wide file's columns.
@@ -100,8 +102,8 @@ class Workload(base.Workload):
         model = self.spec["model"]
         unmatched = self._check_keys(tables)
         chosen = np.random.default_rng(seed)
-        wide = [_drawn(tables[file].numbers, chosen, model["feature_subsample"]) for file in self.scaled_files]
-        partitions = [self._samples(tables, wide, rows, chosen) for rows in self._partitions(tables)]
+        wide = [_draw_columns(tables[file].numbers, chosen, model["feature_subsample"]) for file in self.scaled_files]
+        partitions = [self._build_samples(tables, wide, rows, chosen) for rows in self._select_partitions(tables)]
         train, test = partitions
         first = len(train) - self.validation_samples(len(train))
         if first == 0 or len(test) == 0:
@@ -115,99 +117,106 @@ class Workload(base.Workload):
         )
 
     def _check_keys(self, tables: Mapping[str, Table]) -> dict[str, int]:
-        """The numbers of responses without a row in each wide file; raises `StudyError` if there are too many.
+        """Count the responses without a row in each wide file; raises `StudyError` if there are too many.
 
         Only responses within the limits of the concentration count. A name in a test list must be that of a response or
         of a row in the wide file: otherwise its responses may be in the training set, under another spelling.
         """
         limits = {**UNMATCHED_AT_MOST, **self.spec.get("unmatched_at_most", {})}
         files, response = self.spec["files"], tables["response"]
-        used = self._within_concentration(response)
-        found: dict[str, int] = {}
+        used = self._select_by_concentration(response)
+        unmatched_rows: dict[str, int] = {}
         for index, wide, listed in ((0, "descriptors", "test_drugs"), (1, "expression", "test_cell_lines")):
-            keys = _same_name(response.codes[index])
-            rows = _same_name(tables[wide].categories())
+            keys = _normalise_names(response.codes[index])
+            rows = _normalise_names(tables[wide].categories())
             codes = response.matrix[used, index].astype(np.int64)
-            lacking = key_matching.unmatched(keys, codes, set(rows))
+            lacking = key_matching.find_unmatched(keys, codes, set(rows))
             where = f"{files['response']['name']}: column {files['response']['codes'][index]['column']}"
             wide_name, list_name = files[wide]["name"], files[listed]["name"]
             spelled = limits["spelled_otherwise"], LIMIT.format("spelled_otherwise")
             key_matching.refuse_spellings(where, lacking, rows, wide_name, *spelled)
             key_matching.refuse_unmatched(where, lacking, wide_name, limits["responses"], LIMIT.format("responses"))
-            found[f"responses_without_{wide}"] = lacking.rows
-            names = _same_name(tables[listed].categories())
-            strange = key_matching.unmatched(names, np.arange(len(names)), {*keys, *rows})
+            unmatched_rows[f"responses_without_{wide}"] = lacking.rows
+            names = _normalise_names(tables[listed].categories())
+            strange = key_matching.find_unmatched(names, np.arange(len(names)), {*keys, *rows})
             key_matching.refuse_spellings(list_name, strange, [*keys, *rows], files["response"]["name"], *spelled)
             key_matching.refuse_unmatched(
                 list_name, strange, files["response"]["name"], limits["test_lists"], LIMIT.format("test_lists")
             )
-            found[f"unknown_{listed}"] = strange.rows
-        return found
+            unmatched_rows[f"unknown_{listed}"] = strange.rows
+        return unmatched_rows
 
-    def _within_concentration(self, response: Table) -> Mask:
+    def _select_by_concentration(self, response: Table) -> Mask:
+        """Mask of the responses whose concentration is within the model's limits."""
         limits = self.spec["model"]["log_concentration"]
         concentration = response.numbers[:, 0]
         return (concentration >= limits["minimum"]) & (concentration <= limits["maximum"])
 
-    def _partitions(self, tables: Mapping[str, Table]) -> tuple[Mask, Mask]:
-        """Masks over the rows of the responses: for training and for testing."""
+    def _select_partitions(self, tables: Mapping[str, Table]) -> tuple[Mask, Mask]:
+        """(mask of the training responses, mask of the test responses)."""
         response = tables["response"]
-        drug, cell = _codes_in(response, 0, tables["test_drugs"]), _codes_in(response, 1, tables["test_cell_lines"])
-        with_features = (_rows_in(response, 0, tables["descriptors"]) >= 0) & (
-            _rows_in(response, 1, tables["expression"]) >= 0
+        drug, cell = (
+            _find_listed(response, 0, tables["test_drugs"]),
+            _find_listed(response, 1, tables["test_cell_lines"]),
         )
-        used = with_features & self._within_concentration(response)
+        with_features = (_find_rows(response, 0, tables["descriptors"]) >= 0) & (
+            _find_rows(response, 1, tables["expression"]) >= 0
+        )
+        used = with_features & self._select_by_concentration(response)
         used &= ~np.isnan(response.numbers[:, 1])
         return used & ~drug & ~cell, used & drug & cell
 
-    def _samples(
+    def _build_samples(
         self, tables: Mapping[str, Table], wide: Sequence[Numbers], rows: Mask, chosen: np.random.Generator
     ) -> Joined:
-        """The samples of one partition, balanced and shuffled."""
+        """Balance and shuffle the responses of one partition, and return its samples. rows: mask of the partition."""
         response = tables["response"]
-        (kept,) = np.nonzero(rows)
-        kept = chosen.permutation(self._balanced(kept, response.numbers[kept, 1], chosen))
+        (kept_rows,) = np.nonzero(rows)
+        kept_rows = chosen.permutation(self._balance(kept_rows, response.numbers[kept_rows, 1], chosen))
         keys = [
-            _rows_in(response, 1, tables["expression"])[kept],
-            _rows_in(response, 0, tables["descriptors"])[kept],
+            _find_rows(response, 1, tables["expression"])[kept_rows],
+            _find_rows(response, 0, tables["descriptors"])[kept_rows],
         ]
-        growth = response.numbers[kept, 1:2] / 100
-        return Joined(np.ascontiguousarray(response.numbers[kept, :1]), tuple(wide), tuple(keys), growth)
+        growth = response.numbers[kept_rows, 1:2] / 100
+        return Joined(np.ascontiguousarray(response.numbers[kept_rows, :1]), tuple(wide), tuple(keys), growth)
 
-    def _balanced(self, rows: Positions, growth: Numbers, chosen: np.random.Generator) -> Positions:
-        """CANDLE's ``naive_balancing``: keep a fixed share of each band of growth; strong effects are then not rare."""
-        kept, rest = [], np.ones(len(rows), dtype=bool)
+    def _balance(self, rows: Positions, growth: Numbers, chosen: np.random.Generator) -> Positions:
+        """Keep a fixed share of the rows in each band of growth, so that strong effects are not rare.
+
+        This is CANDLE's ``naive_balancing``.
+        """
+        kept_rows, is_left_over = [], np.ones(len(rows), dtype=bool)
         for band in self.spec["model"]["growth_kept"]:
-            inside = rest & (growth < band["below"] if "below" in band else growth <= band["up_to"])
-            found, rest = rows[inside], rest & ~inside
-            number = round(len(found) * band["share"])
-            kept.append(found if number == len(found) else chosen.choice(found, number, replace=False))
-        return np.concatenate(kept)
+            inside = is_left_over & (growth < band["below"] if "below" in band else growth <= band["up_to"])
+            band_rows, is_left_over = rows[inside], is_left_over & ~inside
+            number = round(len(band_rows) * band["share"])
+            kept_rows.append(band_rows if number == len(band_rows) else chosen.choice(band_rows, number, replace=False))
+        return np.concatenate(kept_rows)
 
 
-def _drawn(numbers: Numbers, chosen: np.random.Generator, subsample: int) -> Numbers:
-    """Up to ``subsample`` columns drawn from ``numbers``."""
+def _draw_columns(numbers: Numbers, chosen: np.random.Generator, subsample: int) -> Numbers:
+    """Draw up to ``subsample`` columns of ``numbers`` at random."""
     total = numbers.shape[1]
     return numbers[:, np.sort(chosen.choice(total, subsample, replace=False))] if subsample < total else numbers
 
 
-def _same_name(names: Iterable[Any]) -> list[str]:
-    """Normalised names: the expression file has ``.`` where the responses have ``:``; outer blanks are ignored."""
+def _normalise_names(names: Iterable[Any]) -> list[str]:
+    """Normalise names: ``:`` for the expression file's ``.``, and no outer blanks."""
     return [str(name).strip().replace(".", ":") for name in names]
 
 
-def _rows_in(response: Table, index: int, table: Table) -> Positions:
-    """For each response its row in a wide ``table``, found by the name in code column ``index``; -1 if none."""
-    rows = pd.Index(_same_name(table.categories()))
+def _find_rows(response: Table, index: int, table: Table) -> Positions:
+    """The row of each response in a wide ``table``, found by the name in code column ``index``; -1 if none."""
+    rows = pd.Index(_normalise_names(table.categories()))
     if rows.has_duplicates:
         raise StudyError(f"P1B3: {rows[rows.duplicated()][0]!r} has two rows in a file that should have one for each")
-    return rows.get_indexer(_same_name(response.codes[index]))[response.matrix[:, index].astype(np.int64)]
+    return rows.get_indexer(_normalise_names(response.codes[index]))[response.matrix[:, index].astype(np.int64)]
 
 
-def _codes_in(response: Table, index: int, table: Table) -> Mask:
-    """For each response whether its name in code column ``index`` is in a list of names."""
-    names = _same_name(table.categories())
-    listed = np.isin(_same_name(response.codes[index]), names)
+def _find_listed(response: Table, index: int, table: Table) -> Mask:
+    """Mask of the responses whose name in code column ``index`` is in a list of names."""
+    names = _normalise_names(table.categories())
+    listed = np.isin(_normalise_names(response.codes[index]), names)
     return listed[response.matrix[:, index].astype(np.int64)]
 
 
@@ -228,8 +237,10 @@ class _World:
         factors = np.random.default_rng([seed, 0])
         self.cell_factors, self.drug_factors = factors.normal(size=(CELL_LINES, 2)), factors.normal(size=(drugs, 2))
 
-    def wide(self, name: str, rows: Sequence[str], factors: NDArray[np.float64], features: int, missing: float) -> str:
-        """The text of a wide file: each column follows the hidden factors, with noise."""
+    def build_wide_file(
+        self, name: str, rows: Sequence[str], factors: NDArray[np.float64], features: int, missing: float
+    ) -> str:
+        """Build the text of a wide file, whose columns follow the hidden factors with noise."""
         drawn = np.random.default_rng([self._seed, 1, features])
         values = factors @ drawn.normal(size=(2, features)) + drawn.normal(0, 0.3, (len(rows), features))
         values[drawn.random(values.shape) < missing] = np.nan
@@ -237,15 +248,15 @@ class _World:
         frame = pd.DataFrame(values, index=pd.Index(names, name=name), columns=[f"f{f}" for f in range(features)])
         return frame.to_csv(sep="\t", float_format="%.4f", na_rep="na")
 
-    def responses(self) -> Iterator[str]:
-        """Blocks of text of the narrow file: responses in random order, including those that the filters remove."""
+    def generate_responses(self) -> Iterator[str]:
+        """Yield the narrow file in blocks of text: responses in random order, also those that the filters remove."""
         yield "NSC,CELLNAME,LOG_CONCENTRATION,GROWTH\n"
         drawn = np.random.default_rng([self._seed, 2])
         parts = [
-            self._used(
+            self._draw_responses(
                 drawn, self._shape["train_samples"], (self.test_drugs, len(self.drugs)), (self.test_cells, CELL_LINES)
             ),
-            self._used(drawn, self._shape["test_samples"], (0, self.test_drugs), (0, self.test_cells)),
+            self._draw_responses(drawn, self._shape["test_samples"], (0, self.test_drugs), (0, self.test_cells)),
         ]
         used = pd.concat(parts, ignore_index=True)
         outside = used.sample(round(OUTSIDE * len(used)), replace=True, random_state=drawn)
@@ -255,15 +266,15 @@ class _World:
             block = frame.iloc[first : first + LINES_PER_BLOCK]
             yield block.to_csv(header=False, index=False, float_format="%.6f")
 
-    def _used(
+    def _draw_responses(
         self, drawn: np.random.Generator, samples: int, drugs: tuple[int, int], cells: tuple[int, int]
     ) -> pd.DataFrame:
-        """As many responses as leave ``samples`` after CANDLE's balancing. drugs, cells: (first, end) of indices.
+        """Draw as many responses as leave ``samples`` after balancing. drugs, cells: (first, end) of indices.
 
         Half of the samples have a growth in the first band, which is kept whole, half in the second.
         """
         lower, upper = self._bands[0]["up_to"], self._bands[1]["below"]
-        positive, number = _before_balancing(samples, self._bands[1]["share"])
+        positive, number = _count_before_balancing(samples, self._bands[1]["share"])
         drug, cell = drawn.integers(*drugs, number), drawn.integers(*cells, number)
         concentration = drawn.uniform(*self._concentrations, number)
         from_centre = concentration - sum(self._concentrations) / 2
@@ -279,10 +290,10 @@ class _World:
         return pd.DataFrame({**names, "concentration": concentration, "growth": growth})
 
 
-def _before_balancing(samples: int, share: float) -> tuple[int, int]:
-    """(responses in the second band, all); ``samples`` remain after balancing keeps ``share`` of the former."""
-    wanted = samples // 2
-    positive = math.floor(wanted / share)
-    while round(positive * share) < wanted:
+def _count_before_balancing(samples: int, share: float) -> tuple[int, int]:
+    """(responses in the second band, all responses) that balancing reduces to ``samples``. share: kept of the band."""
+    kept = samples // 2
+    positive = math.floor(kept / share)
+    while round(positive * share) < kept:
         positive += 1
-    return positive, samples - wanted + positive
+    return positive, samples - kept + positive

@@ -5,20 +5,20 @@ import functools
 from torch import Tensor, nn
 
 from study.workloads import base, initial_weights, p1b3
-from study.workloads.pytorch import R2, Dense, Mean, Metric, begun
+from study.workloads.pytorch import R2, Dense, Mean, Metric, configure_layer
 
 
 class Benchmark(p1b3.Workload, base.Benchmark):
     """P1B3 with its PyTorch model."""
 
     def build_model(self, shape: tuple[int, ...]) -> nn.Module:
-        """Dense layers with dropout, one output; the concentration is one more input."""
+        """Build the PyTorch model: dense layers with dropout, one output; the concentration is one more input."""
         model = self.spec["model"]
-        initial = functools.partial(initial_weights.normal, deviation=model["initial_stddev"])
+        initial = functools.partial(initial_weights.draw_normal, deviation=model["initial_stddev"])
         stack: list[nn.Module] = []
         inputs = shape[0]
         for units in model["dense"]:
-            stack += [begun(Dense(inputs, units, model["activation"]), initial), nn.Dropout(model["dropout"])]
+            stack += [configure_layer(Dense(inputs, units, model["activation"]), initial), nn.Dropout(model["dropout"])]
             inputs = units
         return nn.Sequential(*stack, Dense(inputs, 1, is_output=True))
 

@@ -13,7 +13,7 @@ class Benchmark(p1b3.Workload, base.Benchmark):
     """P1B3 with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Dense layers with dropout, one output; the concentration is one more input.
+        """Build the Keras model: dense layers with dropout, one output; the concentration is one more input.
 
         As in CANDLE, only the weights before the output are drawn from a normal distribution.
         """

@@ -8,5 +8,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """As ``tf_keras.applications`` asks for."""
+        """The smallest image side, in pixels, that ``tf_keras.applications`` accepts."""
         return 32

@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from study.workloads.operations import BIAS, SHIFT_AND_SCALE, Layer, convolution, dense, halved, normalised
+from study.workloads.operations import BIAS, SHIFT_AND_SCALE, Layer, add_batch_norm, convolution, dense, halve_side
 
 
-def resnet(model: dict[str, Any], others: int, *blocks: int) -> list[Layer]:
-    """A ResNet with so many blocks in its four stages; the stride is in the first convolution of a stage.
+def list_resnet_layers(model: dict[str, Any], others: int, *blocks: int) -> list[Layer]:
+    """The layers of a ResNet. blocks: number of them in each of the four stages.
 
-    others: trained values of a filter beside its weights.
+    The stride is in the first convolution of a stage. others: trained values of a filter beside its weights.
     """
-    side = halved(model["image_size"])
-    found, side, channels = convolution(side, 7, model["channels"], 64), halved(side), 64
+    side = halve_side(model["image_size"])
+    stack, side, channels = convolution(side, 7, model["channels"], 64), halve_side(side), 64
     for stage, number in enumerate(blocks):
         width = 64 << stage
-        side = side if stage == 0 else halved(side)
+        side = side if stage == 0 else halve_side(side)
         for block in range(number):
             shortcut = convolution(side, 1, channels, 4 * width) if block == 0 else []
-            found += shortcut + convolution(side, 1, channels, width) + convolution(side, 3, width, width)
-            found += convolution(side, 1, width, 4 * width)
+            stack += shortcut + convolution(side, 1, channels, width) + convolution(side, 3, width, width)
+            stack += convolution(side, 1, width, 4 * width)
             channels = 4 * width
-    return normalised(others, found) + dense(channels, model["classes"])
+    return add_batch_norm(others, stack) + dense(channels, model["classes"])
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
-    return resnet(model, BIAS + SHIFT_AND_SCALE, 3, 4, 6, 3)
+    """The layers with weights, in their order, for counts of operations and parameters."""
+    return list_resnet_layers(model, BIAS + SHIFT_AND_SCALE, 3, 4, 6, 3)

@@ -15,17 +15,17 @@ class Benchmark(resnet50.Workload, ImageBenchmark):
     network = "ResNet50"  # in ``tf_keras.applications``
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """The network without trained weights; L2 on all its kernels."""
+        """Build the Keras network without trained weights, with L2 on all its kernels."""
         make = getattr(keras.applications, self.network)
         model = make(weights=None, input_shape=shape, classes=self.spec["model"]["classes"])
-        return with_settings(model, self.spec["model"])
+        return clone_with_settings(model, self.spec["model"])
 
 
-def with_settings(network: Any, model: dict[str, Any]) -> Any:
-    """The same layers with L2 and the moving statistics' decay: `keras.applications` has no arguments for them."""
+def clone_with_settings(network: Any, model: dict[str, Any]) -> Any:
+    """Clone a network with L2 and another decay of moving statistics, which `keras.applications` cannot set."""
     regulariser = keras.regularizers.serialize(l2(model)) if model["l2"] else None
 
-    def again(layer: Any) -> Any:
+    def clone_layer(layer: Any) -> Any:
         settings = layer.get_config()
         if "kernel_regularizer" in settings:
             settings["kernel_regularizer"] = regulariser
@@ -33,4 +33,4 @@ def with_settings(network: Any, model: dict[str, Any]) -> Any:
             settings["momentum"] = BATCH_NORM_DECAY
         return layer.__class__.from_config(settings)
 
-    return keras.models.clone_model(network, clone_function=again)
+    return keras.models.clone_model(network, clone_function=clone_layer)

@@ -14,5 +14,5 @@ class Workload(images.ImageWorkload):
 
     @property
     def minimum_size(self) -> int:
-        """Each block halves the image."""
+        """32 pixels: each of five blocks halves the image."""
         return 2 ** len(BLOCKS)

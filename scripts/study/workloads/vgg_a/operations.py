@@ -7,9 +7,9 @@ from study.workloads.vgg_a import BLOCKS
 
 
 def layers(model: dict[str, Any], features: int) -> list[Layer]:
-    """The layers with weights."""
-    side, channels, found = model["image_size"], model["channels"], []
+    """The layers with weights, in their order, for counts of operations and parameters."""
+    side, channels, convolutions = model["image_size"], model["channels"], []
     for block in BLOCKS:
-        found += convolution(side, 3, channels, *block)
+        convolutions += convolution(side, 3, channels, *block)
         side, channels = side // 2, block[-1]
-    return found + dense(side**2 * channels, 4096, 4096, model["classes"])
+    return convolutions + dense(side**2 * channels, 4096, 4096, model["classes"])

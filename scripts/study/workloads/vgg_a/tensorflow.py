@@ -13,7 +13,7 @@ class Benchmark(vgg_a.Workload, ImageBenchmark):
     """VGG-A with its Keras model."""
 
     def build_model(self, shape: tuple[int, ...]) -> Any:
-        """Blocks of convolutions of 3 x 3, dense layers of 4,096 units with dropout, softmax."""
+        """Build the Keras model: blocks of convolutions of 3 x 3, dense layers of 4,096 units with dropout, softmax."""
         model = self.spec["model"]
         stack = [layers.Input(shape)]
         for block in vgg_a.BLOCKS:

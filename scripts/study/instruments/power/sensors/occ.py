@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from study.core.cores import contents
+from study.core.cores import read_or_empty
 from study.core.files import AnyPath
 from study.instruments.power.readings import SENSORS, Counter, Device, Devices, Missing, Reading, Unavailable, to_words
 
@@ -32,12 +32,12 @@ MICRO = 1e-6
 @SENSORS.register("occ")
 def find(root: AnyPath = ROOT) -> Devices:
     """The labelled sensors of all chips as a list of `Device`; of the first driver that has any."""
-    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if contents(chip / "name") in DRIVERS]
+    chips = [chip for chip in sorted(Path(root).glob("hwmon*")) if read_or_empty(chip / "name") in DRIVERS]
     if not chips:
         raise Unavailable(f"POWER9: no chip of {' or '.join(DRIVERS)} in {root}")
     devices = Devices()
     for driver in DRIVERS:
-        devices = _find_on_chips([chip for chip in chips if contents(chip / "name") == driver])
+        devices = _find_on_chips([chip for chip in chips if read_or_empty(chip / "name") == driver])
         if devices:
             break
     return devices.require_any(f"POWER9: no sensor in {root} is labelled as a node, a processor or its memory")
@@ -65,7 +65,7 @@ def _list_labelled(chips: list[Path]) -> dict[tuple[Path, str, str], dict[str, P
     files: dict[tuple[Path, str, str], dict[str, Path]] = {}
     for chip in chips:
         for path in sorted(chip.glob("*_label"), key=lambda path: (len(path.name), path.name)):
-            quantity, label = re.sub(r"\d+_label$", "", path.name), contents(path)
+            quantity, label = re.sub(r"\d+_label$", "", path.name), read_or_empty(path)
             kind = next((kind for kind, pattern in LABELS.items() if pattern.fullmatch(label.lower())), None)
             if kind and quantity in ("power", "energy"):
                 files.setdefault((chip, kind, label), {})[quantity] = path.with_name(

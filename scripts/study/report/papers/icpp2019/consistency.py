@@ -10,12 +10,12 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.core.registry import Registry
 from study.core.units import MIB
-from study.report.papers.declaration import declared
+from study.report.papers.declaration import load_paper
 from study.report.papers.icpp2019.quantities import find_first_lasting
 from study.report.papers.icpp2019.tables import BASE, MACHINES, OPTIMIZED
 from study.report.papers.points import benchmark as specification
 from study.report.tables.declared import Rows, table_rows
-from study.report.tables.published_values import published
+from study.report.tables.published_values import read_published
 
 CHUNK_ROWS = 2_000_000  # of the paper's listing (section 5)
 LEAST_BYTES = 2  # of a value in a csv file: a digit and a separator
@@ -36,13 +36,13 @@ def consistency(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
     Runs are not read. ``derived`` is computed from config/papers/icpp2019, or is a number given there with its place.
     """
-    frame = published("icpp2019_consistency.csv").rename(columns={"where": "paper_section"})
-    frame["derived"] = [_derived(row) for _, row in frame.iterrows()]
+    frame = read_published("icpp2019_consistency.csv").rename(columns={"where": "paper_section"})
+    frame["derived"] = [_derive_number(row) for _, row in frame.iterrows()]
     frame["agrees"] = [_agrees(row) for _, row in frame.iterrows()]
     return Rows(frame)
 
 
-def _derived(row: pd.Series) -> float:
+def _derive_number(row: pd.Series) -> float:
     return row["other"] if pd.isna(row["derived_by"]) else DERIVED[row["derived_by"]](row["of"])
 
 
@@ -58,19 +58,19 @@ def _decimals(stated: float) -> int:
 
 
 def _benchmark(name: str) -> pd.Series:
-    return published("icpp2019_table1_benchmarks.csv").set_index("benchmark").loc[name]
+    return read_published("icpp2019_table1_benchmarks.csv").set_index("benchmark").loc[name]
 
 
 def _files(benchmark: str, machine: str, loader: str, splits: Collection[str] = ("train", "test")) -> float:
     """Seconds to load a benchmark's training and test file alone (Tables 3 and 4), or one of them."""
-    table = published(MACHINES[machine])
+    table = read_published(MACHINES[machine])
     wanted = (table["benchmark"] == benchmark) & table["split"].isin(splits)
     return float(table.loc[wanted, f"{loader}_s"].sum())
 
 
 def _weak(gpus: int) -> float:
     """Time per epoch of NT3 with the original loader (Table 6), s."""
-    table = published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE").set_index("gpus")
+    table = read_published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE").set_index("gpus")
     return float(table.loc[gpus, "time_per_epoch_s"])
 
 
@@ -80,22 +80,22 @@ def strong_scaling() -> pd.DataFrame:
     ``train_s`` = epochs x time per epoch (Table 2); ``runtime_s``, ``runtime_optimized_s`` = energy / power (Table 5).
     """
     epochs = _strong(20)
-    power = published("icpp2019_table5_nt3_power_energy.csv").set_index("gpus")
-    found = pd.DataFrame(
+    power = read_published("icpp2019_table5_nt3_power_energy.csv").set_index("gpus")
+    times = pd.DataFrame(
         {
             "train_s": epochs["time_per_epoch_s"] * _benchmark("nt3")["epochs"] / epochs.index,
             "runtime_s": power["energy_per_gpu_j"] / power["power_w"],
             "runtime_optimized_s": power["energy_optimized_per_gpu_j"] / power["power_optimized_w"],
         }
     )
-    return found.reset_index()
+    return times.reset_index()
 
 
 def _loading(of: str) -> float:
     """NT3's loading time on Summit, s: of the ``files`` alone (Table 3), or of a ``run`` on 384 GPUs (4.2.1)."""
     if of == "files":
         return _files("nt3", "summit", BASE)
-    return float(declared("icpp2019").published.number("text('load_s')"))
+    return float(load_paper("icpp2019").published.number("text('load_s')"))
 
 
 @DERIVED.register("most_gpus")
@@ -129,7 +129,7 @@ for _machine in MACHINES:
 
 def _strong(batch_size: int) -> pd.DataFrame:
     """NT3 on Summit under strong scaling (Table 2), by number of GPUs."""
-    table = published("icpp2019_table2_nt3_strong.csv")
+    table = read_published("icpp2019_table2_nt3_strong.csv")
     return table[table["batch_size"] == batch_size].set_index("gpus")
 
 
@@ -148,7 +148,7 @@ def strong_epoch_s(of: str) -> float:
 @DERIVED.register("power_increase")
 def power_increase(of: str) -> float:
     """Largest increase of NT3's power as printed, %."""
-    return float(published("icpp2019_table5_nt3_power_energy.csv")["power_change_pct"].max())
+    return float(read_published("icpp2019_table5_nt3_power_energy.csv")["power_change_pct"].max())
 
 
 @DERIVED.register("steps_per_epoch")
@@ -181,7 +181,7 @@ def dominates_half(of: str) -> float:
 @DERIVED.register("lowest_accuracy")
 def lowest_accuracy(of: str) -> float:
     """NT3's lowest accuracy with 8 epochs per GPU and the original loader (Table 6)."""
-    return float(published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE")["accuracy"].min())
+    return float(read_published("icpp2019_table6_nt3_weak.csv").query("loader == @BASE")["accuracy"].min())
 
 
 @DERIVED.register("epochs_per_gpu")

@@ -13,20 +13,16 @@ from study.data.loaders import TRAINING_LOADERS
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
-from study.report.papers.beside import window_notes
+from study.report.papers.published_tables import window_notes
 from study.report.papers.workload import file_difference, workload_difference
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.layout import ci95_name
-from study.report.tables.published_values import beside_published, published
-from study.report.tables.summary import POINT, WORKLOAD, counted_kinds, points
+from study.report.tables.published_values import add_published_columns, read_published
+from study.report.tables.summary import POINT, WORKLOAD, count_kinds, points
 
 DIFFERENCE = workload_difference("icpp2019")
-STEADY = "time_per_epoch_steady_s"  # without the first epoch, in which TensorFlow builds its graph
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
 MACHINES = {"summit": "icpp2019_table3_loading_summit.csv", "theta": "icpp2019_table4_loading_theta.csv"}
-# On Summit the paper read nvidia-smi once a second (section 3), in the whole run.
-ONE_HZ = "power_per_gpu_one_hz_w"
-ALIKE = {"power_per_gpu_w": "whole_run_power_per_gpu_one_hz_w"}
 
 
 @table_rows("icpp2019_table1", uses=kinds.any_run)
@@ -44,7 +40,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
         .assign(records=groups["record"].agg(join_records), code_is_current=groups["code_is_current"].all())
         .reset_index()
     )
-    paper = published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
+    paper = read_published("icpp2019_table1_benchmarks.csv").rename(columns={"elements_per_sample": "features"})
     paper = paper.assign(**{f"{split}_mb": paper[f"{split}_mib"] * MIB_IN_MB for split in ("train", "test")})
     beside = ["train_mb", "test_mb", "epochs", "batch_size", "learning_rate", "train_samples", "features"]
     table = table.join(paper.set_index("benchmark")[beside].add_prefix("published_"), on="benchmark")
@@ -59,18 +55,6 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
         }
     )
     return Rows(table)
-
-
-@table_rows("icpp2019_table2")
-def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """Table 2: time per epoch and average GPU power under strong scaling, with the original loader."""
-    measures = ["time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, ONE_HZ, *ALIKE.values(), "energy_window_s"]).sort_values(
-        ["benchmark", "batch_size", "gpus"], ignore_index=True
-    )
-    keys = ["benchmark", "scaling", "batch_size", "gpus"]
-    table = beside_published(table, "icpp2019_table2_nt3_strong.csv", keys, measures, DIFFERENCE, ours=ALIKE)
-    return Rows(table, window_notes(runs))
 
 
 @table_rows("icpp2019_table3")
@@ -103,7 +87,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table["split"] = table["split"].astype(object)
     beside = []
     for machine, file in MACHINES.items():
-        table = beside_published(table, file, ["benchmark", "split"], measures, file_difference, f"{machine}_")
+        table = add_published_columns(table, file, ["benchmark", "split"], measures, file_difference, f"{machine}_")
         speedup = f"published_{machine}_speedup_chunked"
         if len(measures) == 2:
             table[speedup] = table[f"published_{machine}_{BASE}_s"] / table[f"published_{machine}_{OPTIMIZED}_s"]
@@ -112,9 +96,9 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     of_loaders = [*(f"{name}_s" for name in loaders), *(name for name in table if name.startswith("speedup_")), *beside]
     declared = load_declarations()["icpp2019_table3"]["columns"]
     place = declared.index("repeats_ok")
-    shown = [*declared[:place], *of_loaders, *declared[place:]]
+    columns_shown = [*declared[:place], *of_loaders, *declared[place:]]
     reasons = [f"no cold loads: {reason}" for reason in table["cold_reason"].dropna().unique()]
-    return Rows(table, reasons, columns=shown)
+    return Rows(table, reasons, columns=columns_shown)
 
 
 def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -> dict[str, Any]:
@@ -135,7 +119,7 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     row["cold_reason"] = group["cold_reason"].iloc[0]
     row["code_is_current"] = bool(group["code_is_current"].all())
     row["records"] = join_records(group["record"])
-    row["failures"] = counted_kinds(failed["loader"])
+    row["failures"] = count_kinds(failed["loader"])
     return row
 
 
@@ -146,8 +130,8 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
     changes = ["power_change_pct", "energy_change_pct"]
     keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = beside_published(table, file, keys, measures, DIFFERENCE, ours=TABLE_5_ALIKE)
-    table = table.join(published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
+    table = add_published_columns(table, file, keys, measures, DIFFERENCE, ours=TABLE_5_ALIKE)
+    table = table.join(read_published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
     return Rows(table, window_notes(runs))
 
 
@@ -215,38 +199,24 @@ def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 def _sides() -> dict[str, str]:
     """The measured columns of Table 5 with their intervals: {its name: the column of the merged points}."""
     return {
-        of(name): f"{of(measured)}{end}"
+        name_column(name): f"{name_column(measured)}{end}"
         for measured, names in POWER.items()
         for name, end in zip(names[:2], ("", "_other"), strict=True)
-        for of in (str, ci95_name)
+        for name_column in (str, ci95_name)
     }
 
 
 def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
     """The change of each measure from base to optimised, %, with its interval; NaN where one has no mean."""
-    found: dict[str, Any] = {"pairing": None}
+    changes: dict[str, Any] = {"pairing": None}
     ratios: dict[str, estimates.Estimate] = {}
     for measured, (_, _, change) in POWER.items():
         names = [change, *_ends(change)]
-        found |= dict.fromkeys(names, math.nan)
+        changes |= dict.fromkeys(names, math.nan)
         if row[[measured, f"{measured}_other"]].notna().all():
             ratio = estimates.compare_rows(runs, row["records_other"], row["records"], measured)
-            found |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
-            found["pairing"] = found["pairing"] or ratio.pairing
-            found["blocks_unlike"] = found.get("blocks_unlike") or ratio.unlike
+            changes |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
+            changes["pairing"] = changes["pairing"] or ratio.pairing
+            changes["blocks_unlike"] = changes.get("blocks_unlike") or ratio.unlike
             ratios[change] = ratio
-    return found | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
-
-
-@table_rows("icpp2019_table6")
-def table6(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """Table 6: training accuracy, time per epoch and GPU power under weak scaling, base and optimised loader."""
-    measures = ["accuracy", "time_per_epoch_s", "power_per_gpu_w"]
-    table = points(runs, [*measures, STEADY, "loss", ONE_HZ, *ALIKE.values(), "energy_window_s"])
-    order = table["loader"].map({BASE: 0, OPTIMIZED: 1})
-    table = (
-        table.assign(order=order).sort_values(["benchmark", "order", "gpus"], ignore_index=True).drop(columns="order")
-    )
-    keys = ["benchmark", "scaling", "loader", "gpus"]
-    table = beside_published(table, "icpp2019_table6_nt3_weak.csv", keys, measures, DIFFERENCE, ours=ALIKE)
-    return Rows(table, window_notes(runs))
+    return changes | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}

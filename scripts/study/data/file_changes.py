@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from study.core.errors import StudyError
-from study.core.files import AnyPath, last_change_ns, sha256
+from study.core.files import AnyPath, read_last_change_ns, sha256
 from study.data.loaders import read_sidecar
 
 
-def check_source(source: Path, found: str, checksum: AnyPath | None) -> None:
+def check_source(source: Path, current_checksum: str, checksum: AnyPath | None) -> None:
     """Raise `StudyError` if a fetched file was changed before its conversion.
 
     found: its SHA-256 now. checksum: the file with the one that it had, which need not exist.
     """
     if checksum is None or not Path(checksum).exists():
         return
-    known = Path(checksum).read_text(encoding="utf-8", errors="replace").split()[:1]
-    if known != [found]:
+    recorded = Path(checksum).read_text(encoding="utf-8", errors="replace").split()[:1]
+    if recorded != [current_checksum]:
         raise StudyError(
             f"{source}: was changed after it was fetched (its SHA-256 is not that in {checksum}); "
             "delete it to have it fetched again; if it is right, delete the file with the checksum"
@@ -35,13 +35,13 @@ def check_data(data: Mapping[str, Mapping[str, str]]) -> None:
     """
     for paths in data.values():
         path, sidecar = Path(paths["path"]), Path(paths["sidecar"])
-        if "codes" in paths or not path.is_file() or last_change_ns(path) <= last_change_ns(sidecar):
+        if "codes" in paths or not path.is_file() or read_last_change_ns(path) <= read_last_change_ns(sidecar):
             continue
-        if sha256(path) != _known(path, read_sidecar(sidecar)):
+        if sha256(path) != _find_recorded_checksum(path, read_sidecar(sidecar)):
             raise StudyError(f"{path}: was changed after its conversion; delete it to have it made again")
 
 
-def _known(path: Path, described: Mapping[str, Any]) -> str:
-    """The checksum of a raw or converted file."""
+def _find_recorded_checksum(path: Path, described: Mapping[str, Any]) -> str:
+    """The SHA-256 that a sidecar records for its raw or its converted file."""
     checksum: str = described["sha256"] if path.suffix == ".npy" else described["source"]["sha256"]
     return checksum

@@ -27,52 +27,56 @@ LOCAL = "localhost"
 ANSWER_S = 30
 
 
-def why_not() -> list[str]:
-    """Why ranks cannot start on this host for want of a name, as one line; empty if they can."""
+def list_name_problems() -> list[str]:
+    """The reason why this host's names keep ranks from starting, as one line; empty if they do not."""
     try:
-        with made_known():
+        with make_names_known():
             return []
     except StudyError as error:
         return error.lines
 
 
 @contextlib.contextmanager
-def made_known() -> Iterator[list[str]]:
-    """What goes before a command whose processes look up this host's names; nothing where they lead to this host.
+def make_names_known() -> Iterator[list[str]]:
+    """The words before a command whose processes need this host's names; none where the names lead to this host.
 
     Raises:
         StudyError: they do not, and this user may not mount anything.
     """
-    own = socket.gethostname()
-    names = [name for name in dict.fromkeys((own, LOCAL)) if not probe.is_own_name(name)]
+    own_name = socket.gethostname()
+    names = [name for name in dict.fromkeys((own_name, LOCAL)) if not probe.is_own_name(name)]
     if not names:
         yield []
         return
     with TemporaryDirectory(prefix="study-hosts-") as folder:
         hosts = Path(folder) / "hosts"
-        known = HOSTS.read_text(errors="replace").splitlines() if HOSTS.exists() else []
-        others = [line for line in known if not {*names} & {*line.partition("#")[0].split()}]
+        lines = HOSTS.read_text(errors="replace").splitlines() if HOSTS.exists() else []
+        others = [line for line in lines if not {*names} & {*line.partition("#")[0].split()}]
         hosts.write_text("\n".join([*others, " ".join([ADDRESS, *dict.fromkeys((LOCAL, *names))]), ""]))
         hosts.chmod(0o644)
-        before = _with_hosts(hosts)
-        if not all(_works([*before, "getent", "hosts", name]) for name in names):
-            what, who = (f"this host's own name, {own},", "Gloo needs") if own in names else (LOCAL, "launchers need")
+        mount_command = _make_mount_command(hosts)
+        if not all(_resolves_to_loopback([*mount_command, "getent", "hosts", name]) for name in names):
+            subject, need = (
+                (f"this host's own name, {own_name},", "Gloo needs") if own_name in names else (LOCAL, "launchers need")
+            )
             raise StudyError(
-                f"{what} does not resolve to an address of this host, and {who} it: put "
+                f"{subject} does not resolve to an address of this host, and {need} it: put "
                 f"'{ADDRESS} {' '.join(names)}' into {HOSTS}, or "
                 f"start the container with that entry (docker run --add-host {names[0]}:{ADDRESS})"
             )
-        yield before
+        yield mount_command
 
 
-def _with_hosts(hosts: Path) -> list[str]:
+def _make_mount_command(hosts: Path) -> list[str]:
+    """The words before a command that sees ``hosts`` in place of /etc/hosts."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     script = f'mount --bind {shlex.quote(str(hosts))} {HOSTS} && exec "$@"'
     return ["unshare", *user, "--mount", "sh", "-c", script, "sh"]
 
 
-def _works(line: list[str]) -> bool:
+def _resolves_to_loopback(line: list[str]) -> bool:
+    """True if a command line of getent gives the loopback address."""
     try:
-        return commands.run(line, ANSWER_S).stdout.startswith(f"{ADDRESS} ")
+        return commands.run_program(line, ANSWER_S).stdout.startswith(f"{ADDRESS} ")
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -13,20 +13,19 @@ from study.workloads import command
 DERIVED = {"batch_size_per_rank": "batch_size"}  # columns that follow from a key
 
 
-def lacking(values: Mapping[str, Any], spec: Mapping[str, Any]) -> set[str]:
-    """The grid keys that a run does not have, although its record has their defaults, and columns that follow from one.
+def find_inapplicable_keys(values: Mapping[str, Any], spec: Mapping[str, Any]) -> set[str]:
+    """The grid keys that can have no effect in a run, although its record has their defaults, and derived columns.
 
-    Of a command those that it does not get and the launch does not obey; of our own training those of other frameworks
-    and strategies.
+    For a command these are the keys that neither its words nor the launch use; for this project's own training those of
+    other frameworks and strategies.
 
     Args:
         values: {grid key: value} of the run.
         spec: its benchmark's YAML, or what the run's definition has of it.
     """
-    keys = programs.lacking(values, spec) if command.is_command(spec) else _of_others(values)
+    if command.is_command(spec):
+        keys = programs.find_inapplicable_keys(values, spec)
+    else:
+        keys = strategy.list_inapplicable_keys(values["strategy"])
+        keys |= pytorch.list_inapplicable_keys(values["strategy"]) if values["framework"] == PYTORCH else set()
     return keys | {column for column, key in DERIVED.items() if key in keys}
-
-
-def _of_others(values: Mapping[str, Any]) -> set[str]:
-    of_framework = pytorch.lacking(values["strategy"]) if values["framework"] == PYTORCH else set()
-    return of_framework | strategy.lacking(values["strategy"])

@@ -1,4 +1,4 @@
-"""The study and the machine that the user asked for, on the command line and in configuration files, checked.
+"""The user's request: the study and the machine named on the command line and in configuration files, checked.
 
 A profile of Snakemake names its machine in a file of its own, under its key ``configfile``, which ``--configfile`` on
 the command line would hide: Snakemake replaces a profile's key by the same option of the command line.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from study.core import checked, configuration, paths
+from study.core import configuration, paths, validation
 from study.core.errors import StudyError
 from study.core.paths import is_same
 from study.experiment import earlier_attempts, expansion
@@ -22,14 +22,16 @@ from study.machines import machine
 from study.workflow import snakemake_internals
 from study.workflow.snakemake_internals import Workflow
 
-PROFILE = {
+PROFILE_SCHEMA = {
     "type": "object",
     "properties": {"configfile": {"type": ["string", "array"], "items": {"type": "string", "minLength": 1}}},
 }
 
 
-def find_hidden_files(arguments: Sequence[str], variables: Mapping[str, str], given: Iterable[Path]) -> list[Path]:
-    """Config files of the profile in use that are not among those ``given``.
+def find_hidden_config_files(
+    arguments: Sequence[str], variables: Mapping[str, str], used_files: Iterable[Path]
+) -> list[Path]:
+    """Find config files of the profile in use that Snakemake does not use.
 
     arguments: Snakemake's. variables: of the environment, where ``SNAKEMAKE_PROFILE`` may name the profile. given: the
     config files that Snakemake uses besides ``config/config.yaml``.
@@ -41,15 +43,18 @@ def find_hidden_files(arguments: Sequence[str], variables: Mapping[str, str], gi
     files: list[Path] = []
     for name in (options.profile, options.workflow_profile):  # the second goes over the first, key by key
         if profile := _find_profile(name):
-            named = checked.load(profile, PROFILE).get("configfile")
-            if named is not None:
-                files = [Path(file).absolute() for file in ([named] if isinstance(named, str) else named)]
-    others = list(given)
+            config_files = validation.load_valid_yaml(profile, PROFILE_SCHEMA).get("configfile")
+            if config_files is not None:
+                files = [
+                    Path(file).absolute()
+                    for file in ([config_files] if isinstance(config_files, str) else config_files)
+                ]
+    others = list(used_files)
     return [file for file in files if file not in others and not any(is_same(file, other) for other in others)]
 
 
 def _find_profile(name: str) -> Path | None:
-    """The file of the profile of this name, or in this folder; None without one."""
+    """Find the file of the profile of this name, or in this folder; None without one."""
     if not name:
         return None
     places = [Path(name), Path("profiles", name)]
@@ -58,11 +63,11 @@ def _find_profile(name: str) -> Path | None:
     return next((place / "config.yaml" for place in places if (place / "config.yaml").is_file()), None)
 
 
-def read_values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The values in config files, without the keys that ``over``, the command line, gives too."""
+def read_config_values(files: Iterable[Path], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the values in config files, without the keys that ``over``, the command line, gives too."""
     content: dict[str, Any] = {}
     for file in files:
-        content |= checked.load(file, {"type": "object"})
+        content |= validation.load_valid_yaml(file, {"type": "object"})
     return {key: value for key, value in content.items() if key not in over}
 
 
@@ -75,16 +80,20 @@ def check_library(folder: Path) -> None:
         )
 
 
-def correct(config: dict[str, Any], workflow: Workflow) -> None:
-    """Make Snakemake's ``config`` what the user means; raises `StudyError` for what it must not have."""
+def correct_config(config: dict[str, Any], workflow: Workflow) -> None:
+    """Correct the values in Snakemake's ``config`` to what the user wrote; raises `StudyError` for invalid ones."""
     if snakemake_internals.is_main_process(workflow):
-        _add_hidden(config, workflow)
-    check_deployment(snakemake_internals.deployment_methods(workflow))
-    given = snakemake_internals.given(workflow)
-    read = () if snakemake_internals.is_module(workflow) else given.read  # else the files are the other workflow's
-    config.update(configuration.as_meant(config, read, given.arguments, given.values))
-    files = dict.fromkeys(map(checked.shown, read)) or ["config/config.yaml"]
-    checked.check(config, "config", " or ".join([*files, "--config"]))
+        _add_hidden_files(config, workflow)
+    check_deployment(snakemake_internals.list_deployment_methods(workflow))
+    config_sources = snakemake_internals.read_config_sources(workflow)
+    read_files = (
+        () if snakemake_internals.is_module(workflow) else config_sources.read
+    )  # else the files are the other workflow's
+    config.update(
+        configuration.restore_typed_values(config, read_files, config_sources.arguments, config_sources.values)
+    )
+    files = dict.fromkeys(map(validation.shorten_path, read_files)) or ["config/config.yaml"]
+    validation.validate(config, "config", " or ".join([*files, "--config"]))
     paths.check_folders({key: config[key] for key in ("data_dir", "results_dir")})
 
 
@@ -97,33 +106,33 @@ def check_deployment(methods: Iterable[str]) -> None:
         )
 
 
-def _add_hidden(config: dict[str, Any], workflow: Workflow) -> None:
-    """Put back the file in which a profile names its machine, also for the jobs' own Snakemake."""
-    given = snakemake_internals.given(workflow)
-    hidden = find_hidden_files(sys.argv[1:], os.environ, given.asked)
-    config.update(read_values(hidden, given.over))
-    snakemake_internals.add_config_files(workflow, hidden)
+def _add_hidden_files(config: dict[str, Any], workflow: Workflow) -> None:
+    """Add the config file of a profile that Snakemake dropped, also for the jobs' own Snakemake."""
+    config_sources = snakemake_internals.read_config_sources(workflow)
+    hidden_files = find_hidden_config_files(sys.argv[1:], os.environ, config_sources.asked)
+    config.update(read_config_values(hidden_files, config_sources.over))
+    snakemake_internals.add_config_files(workflow, hidden_files)
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What the user asked for. chooser: who chose the study, such as ``--config chose it``."""
+class Request:
+    """The requested study and machine. chooser: who chose the study, such as ``--config chose it``."""
 
     study: Study
     machine: dict[str, Any]
     chooser: str
 
 
-def load(config: dict[str, Any], workflow: Workflow) -> Asked:
-    """What ``config`` asks for, which gets the machine's study if it names none; the steps get the study's digest.
+def load_request(config: dict[str, Any], workflow: Workflow) -> Request:
+    """Load the study and machine that ``config`` names; a missing study becomes the machine's, also in ``config``.
 
     Raises `StudyError` if a file of theirs is broken.
     """
-    on = earlier_attempts.asked_for(machine.load(config["machine"]), config)
-    study, chooser = configuration.study_of(config["machine"])
+    loaded_machine = earlier_attempts.override_further_attempts(machine.load(config["machine"]), config)
+    study, chooser = configuration.choose_default_study(config["machine"])
     if "study" in config:
-        by_argument = "study" in snakemake_internals.given(workflow).values
+        by_argument = "study" in snakemake_internals.read_config_sources(workflow).values
         chooser = "--config chose it" if by_argument else "a configuration file chose it"
-    found = expansion.load_study(config.setdefault("study", study), on)
-    expansion.note_planned(found, on)
-    return Asked(found, on, chooser)
+    loaded_study = expansion.load_study(config.setdefault("study", study), loaded_machine)
+    expansion.note_planned_study(loaded_study, loaded_machine)
+    return Request(loaded_study, loaded_machine, chooser)

@@ -11,7 +11,7 @@ from study.communication.collectives import Collectives, Members, RanksOnly
 from study.core.errors import StudyError
 
 
-class Alone(RanksOnly):
+class SingleRank(RanksOnly):
     """A `study.communication.collectives.Collectives` of a member, which is the only rank of its run.
 
     Nothing that training does with it reaches another member.
@@ -19,24 +19,24 @@ class Alone(RanksOnly):
 
     rank, size = 0, 1
 
-    def __init__(self, every: Collectives) -> None:
-        """every: the communicator of all ranks."""
-        self.local_rank, self.local_size = every.local_rank, 1
-        self.own_threads, self.libraries = every.own_threads, every.libraries
+    def __init__(self, all_ranks: Collectives) -> None:
+        """all_ranks: their communicator."""
+        self.local_rank, self.local_size = all_ranks.local_rank, 1
+        self.own_threads, self.libraries = all_ranks.own_threads, all_ranks.libraries
 
     def create_process_sets(self, sets: list[Members]) -> None:
-        """Nothing: there is one rank."""
+        """Do nothing: there is one rank."""
 
     def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Nothing: it is there."""
+        """Do nothing: the matrix is there."""
 
     def gather(self, value: Any) -> list[Any]:
-        """The member's own ``value``."""
+        """[``value``], as there is one rank."""
         return [value]
 
-    def allreduce_of(self, size: int) -> Callable[[], object]:
-        """Refused: there is no other rank."""
+    def build_allreduce(self, size: int) -> Callable[[], object]:
+        """Raise `StudyError`: there is no other rank."""
         raise StudyError("a member of an ensemble has no allreduce")
 
     def close(self) -> None:
-        """Nothing: the communicator of all ranks is closed."""
+        """Do nothing: the communicator of all ranks is closed by its owner."""
