@@ -144,7 +144,7 @@ for storage_name, storage_folder in storage.list_folders(MACHINE).items():
         message:
             "Copy {wildcards.path}"
         shell:
-            "cp {input:q} {output:q}.part && mv {output:q}.part {output:q}"
+            'python "$SCRIPTS/copy_data.py" {input:q} {output:q}'
 
     rule:
         name:
@@ -160,7 +160,7 @@ for storage_name, storage_folder in storage.list_folders(MACHINE).items():
         message:
             "Copy {wildcards.path}"
         shell:
-            "rm -rf {output:q}.part && cp -r {input:q} {output:q}.part && mv -T {output:q}.part {output:q}"
+            'python "$SCRIPTS/copy_data.py" {input:q} {output:q}'
 
 
 # Copies with Lustre's stripes, for runs with `lustre_stripes`.

@@ -12,7 +12,7 @@ from study.core import configuration, fields, validation
 from study.core.errors import StudyError
 from study.core.files import write_sealed
 from study.experiment import earlier_attempts, expansion, identity, inputs
-from study.instruments import background
+from study.instruments import background, disturbance
 from study.machines import machine
 from study.records import attempts
 from study.records.record import make_record
@@ -24,7 +24,7 @@ QUIET, BUSY = 0.01, 0.6  # shares of the cores that others used
 
 def used_by(others):
     nothing = {each.name: None for each in fields.find_section("background").fields if not each.derived}
-    return {**nothing, "others_cpu_share": others, "busiest_others": "burner 0.60"}
+    return {**nothing, "stood_still_s": 0.0, "others_cpu_share": others, "busiest_others": "burner 0.60"}
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def block(found):
     return [(each.block, {run.gpus for run in each.runs}, each.attempt, each.most) for each in found]
 
 
-def again(runs, results, earlier):
-    """Do what Snakemake's start does with the blocks that are due; returns the directories."""
-    moved = [run.directory for each in attempts.due(runs, results, ONCE) for run in each.runs]
-    attempts.set_aside_attempts(moved, results, earlier)
+def again(runs, results, machine=ONCE):
+    """Do what Snakemake's start does with the blocks that are due; returns their runs."""
+    moved = [run for each in attempts.due(runs, results, machine) for run in each.runs]
+    attempts.set_aside_attempts(moved, results)
     return moved
 
 
@@ -86,30 +86,81 @@ def test_nothing_is_known_of_a_block_before_its_end_and_of_a_run_without_a_sampl
     assert attempts.due(runs, tmp_path / "local", ONCE) == [], "what reads the record refuses it"
 
 
-def test_attempts_end_and_the_last_one_counts(runs, ended, tmp_path):
+def test_attempts_end_and_of_equal_ones_the_first_counts(runs, ended, tmp_path):
     results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
     for run in runs:
         ended(run, BUSY, runtime=1.0)
-    earlier = earlier_attempts.count_earlier_attempts(runs, results)
-    assert earlier == {} and len(again(runs, results, earlier)) == 2
+    assert earlier_attempts.count_other_attempts(runs, results) == {} and len(again(runs, results)) == 2
     assert attempts.due(runs, results, ONCE) == [], "it is to do, not due"
-    assert earlier_attempts.count_earlier_attempts(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
+    assert earlier_attempts.count_other_attempts(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
     for run in runs:
         ended(run, BUSY, runtime=9.0)
     assert attempts.due(runs, results, ONCE) == []
     (line,) = attempts.still_disturbed(runs, results, ONCE)
-    assert line.startswith("2 runs of 2 are disturbed in attempt 2 too, the last one that repeat_disturbed allows")
+    assert line.startswith("2 runs of 2 are disturbed in each of 2 attempts, as many as repeat_disturbed allows")
     assert attempts.still_disturbed(runs, results, {"repeat_disturbed": 2}) == [], "there is another one to come"
     assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
-    found = attempts.frame(runs, results, None)
-    assert found["counts"].tolist() == [False, True] * 2 and found["disturbed"].all()
-    assert found["runtime_s"].tolist() == [1.0, 9.0] * 2, "the slower one counts, as it is the later one"
-    assert found["record"].str.startswith("attempts/1/runs/").tolist() == [True, False] * 2
+    for _ in range(2):  # the second time nothing changes
+        attempts.keep_least_disturbed(runs, results)
+        found = attempts.frame(runs, results, None)
+        assert found["counts"].tolist() == [False, True] * 2 and found["disturbed"].all()
+        assert found["runtime_s"].tolist() == [9.0, 1.0] * 2, "of equal ones the earlier, whatever its time"
+        assert found["record"].str.startswith("attempts/2/runs/").tolist() == [True, False] * 2
+    assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
+    assert attempts.due(runs, results, ONCE) == []
     found.to_csv(tmp_path / attempts.FILE, index=False)
     (told,) = attempts.sentences(tmp_path)
     assert (
         told.startswith("Block 1 was run again (2 runs), since it was disturbed: attempt 1 of weak") and "60.0" in told
     )
+    assert told.endswith("Attempt 1 counts, the least disturbed one.")
+
+
+@pytest.mark.parametrize(
+    ("of_attempts", "counts"),
+    [
+        ([(0.13, 0.0), (0.72, 0.0)], 1), ([(0.13, 0.0), (0.12, 0.0)], 2), ([(0.13, 0.0), (0.0, 0.14)], 1),
+        ([(0.6, 0.6), (0.61, 0.0)], 1), ([(0.6, 0.0), (0.5, 0.55)], 2), ([(0.6, 0.0), (0.7, 0.0), (0.5, 0.0)], 3),
+        ([(0.6, 0.0), (0.5, 0.0), (0.55, 0.0)], 2), ([(0.6, 0.0), (0.6, 0.0), (0.6, 0.0)], 1),
+    ],
+)  # fmt: skip
+def test_the_least_disturbed_attempt_counts_by_its_worst_run(runs, ended, tmp_path, of_attempts, counts):
+    results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
+    machine = {"repeat_disturbed": len(of_attempts) - 1}
+    for number, shares in enumerate(of_attempts, 1):
+        for run, others in zip(runs, shares, strict=True):
+            ended(run, others, runtime=float(number))
+        attempts.keep_least_disturbed(runs, results)
+        if number < len(of_attempts):
+            assert {each.attempt for each in attempts.due(runs, results, machine)} == {number + 1}
+            again(runs, results, machine)
+    found = attempts.frame(runs, results, None)
+    assert found.loc[found["counts"], "runtime_s"].tolist() == [counts] * 2
+    assert sorted(found["runtime_s"]) == sorted([*range(1, len(of_attempts) + 1)] * 2), "none is lost"
+    assert attempts.due(runs, results, machine) == []
+
+
+def test_an_attempt_that_not_all_runs_have_does_not_count(runs, ended, tmp_path):
+    """One of the block's runs was lost meanwhile: what is there stays."""
+    results, runs = tmp_path / "local", [run for run in runs if run.repeat == 1]
+    for run in runs:
+        ended(run, QUIET if run.gpus == 1 else BUSY)
+    again(runs, results)
+    for run in runs:
+        ended(run, 0.7)
+    (Path(results, "attempts", "1", "runs", runs[0].directory, "record.json")).unlink()
+    (Path(results, "attempts", "1", "runs", runs[0].directory, "outcome.json")).unlink(missing_ok=True)
+    attempts.keep_least_disturbed(runs, results)
+    assert attempts.frame(runs, results, None)["counts"].sum() == 2
+    assert {path.parts[-4] for path in Path(results, "attempts").glob("*/runs/*/*/*")} != set()
+
+
+def test_the_score_knows_no_time_of_the_run():
+    for given, score in [
+        (None, 0), ({}, 0), ({"others_cpu_share": 0.3, "cpu_steal_share": 0.1}, 0.4), ({"stood_still_s": 5.0}, 0.5),
+        ({"swapped_mb": 1000.0, "gpu_shared_share": None}, 0.1), ({"runtime_s": 1e9, "major_faults": 1e9}, 0),
+    ]:  # fmt: skip
+        assert disturbance.score_disturbance(given) == pytest.approx(score)
 
 
 def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):

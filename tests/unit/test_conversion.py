@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from study.commands.datasets import copy_data
 from study.core.errors import StudyError
 from study.core.files import sha256
-from study.data import conversion, loaders, text_table
+from study.data import conversion, file_changes, loaders, text_table
 from study.data.conversion import convert
 from study.data.loaders import LOADERS, TRAINING_LOADERS, load_matrix
 from study.data.tabular import Form
@@ -40,6 +41,47 @@ def converted(tmp_path, text, form=FORM, name="data.csv", **expected):
     source.write_bytes(text if isinstance(text, bytes) else text.encode())
     convert(source, tmp_path / "m.npy", tmp_path / "m.json", form, **expected)
     return np.load(tmp_path / "m.npy"), json.loads((tmp_path / "m.json").read_text())
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_a_copy_is_compared_whatever_its_time(tmp_path, is_older):
+    """A file system that hands out zeros keeps sizes and times."""
+    converted(tmp_path, GOOD)
+    matrix, sidecar = tmp_path / "m.npy", tmp_path / "m.json"
+    (tmp_path / "storage").mkdir()
+    copies = {name: tmp_path / "storage" / path.name for name, path in (("path", matrix), ("sidecar", sidecar))}
+    copy_data.callback(str(matrix), str(copies["path"]))
+    copy_data.callback(str(sidecar), str(copies["sidecar"]))
+    data = {"train": {name: str(path) for name, path in copies.items()}}
+    file_changes.check_data(data, are_copies=True)
+    with open(copies["path"], "r+b") as handle:
+        handle.seek(-8, 2)
+        handle.write(bytes(8))
+    copies["sidecar" if is_older else "path"].touch()
+    with pytest.raises(StudyError, match="was changed after its conversion"):
+        file_changes.check_data(data, are_copies=True)
+
+
+def test_a_damaged_original_is_not_copied_to_a_storage(tmp_path):
+    converted(tmp_path, GOOD)
+    place = tmp_path / "data" / "converted" / "nt3"
+    place.mkdir(parents=True)
+    for name in ("m.npy", "m.json"):
+        (tmp_path / name).rename(place / name)
+    original = place / "m.npy"
+    original.write_bytes(bytes(original.stat().st_size))
+    with pytest.raises(StudyError, match="was changed after its conversion"):
+        copy_data.callback(str(original), str(tmp_path / "copy.npy"))
+    assert not (tmp_path / "copy.npy").exists()
+
+
+def test_a_folder_is_copied_whole(tmp_path):
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    (tmp_path / "images" / "a" / "1.jpg").write_bytes(b"one")
+    (tmp_path / "copy.part").mkdir()  # of a copy that was killed
+    copy_data.callback(str(tmp_path / "images"), str(tmp_path / "copy"))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("copy")] == ["copy"]
+    assert (tmp_path / "copy" / "a" / "1.jpg").read_bytes() == b"one"
 
 
 def test_values_and_sidecar(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from study.core.errors import StudyError
+from study.core.files import sha256
 from study.data.images import formats
 from study.instruments.counters import ReadCounter
 from study.training import node_copies
@@ -189,3 +190,17 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, mon
     folder, descriptor = node_copies._make_locked_folder(str(tmp_path))
     os.close(descriptor)
     assert (folder, len(made)) == (made[1], 2)
+
+
+def test_an_original_that_reads_as_zeros_is_not_trained_on(shared, node):
+    """As with openzfs 15526: the size and the times are right, and its copy equals what was read."""
+    path = shared / "folder" / "b.bin"
+    checksum = sha256(path)
+    copies = NodeCopies(str(node), KEY)
+    copies.add([str(path)], ReadCounter(), {str(path): checksum})
+    path.write_bytes(bytes(path.stat().st_size))
+    copies.remove()
+    copies = NodeCopies(str(node), KEY)
+    with pytest.raises(StudyError, match=r"b\.bin: was changed after its conversion; delete it"):
+        copies.add([str(path)], ReadCounter(), {str(path): checksum})
+    copies.remove()

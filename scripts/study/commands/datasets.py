@@ -46,6 +46,35 @@ def fetch_dataset(
         download.fetch_published(output, place, origin, checksum, origin.get("checksums", {}).get(file, {}))
 
 
+@step("copy_data")
+@click.argument("source")
+@click.argument("target")
+def copy_data(source: str, target: str) -> None:
+    """Copy a file of a dataset, or a folder of them, to a storage, and compare each copy with what was converted."""
+    import shutil
+    from pathlib import Path
+
+    from study.core.files import copy_checked
+    from study.data import file_changes
+
+    origin, place = Path(source), Path(target)
+    if origin.is_dir():
+        aside = place.with_name(f"{place.name}.part")
+        shutil.rmtree(aside, ignore_errors=True)
+        for path in sorted(path for path in origin.rglob("*") if path.is_file()):
+            copy = aside / path.relative_to(origin)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy_checked(path, copy)
+        shutil.rmtree(place, ignore_errors=True)
+        aside.rename(place)
+        return
+    checksum, sidecar = copy_checked(origin, place), origin.with_suffix(".json")
+    is_converted = origin.suffix == ".npy" and "converted" in origin.parts and sidecar.exists()
+    if is_converted and checksum != file_changes.find_recorded_checksum(origin, sidecar):
+        place.unlink()
+        raise StudyError(f"{origin}: was changed after its conversion; delete it to have it made again")
+
+
 @step("convert_dataset")
 @click.argument("source")
 @click.option("--matrix", required=True, help="the .npy file to write")

@@ -70,6 +70,7 @@ def collect_records(
     measurements = [paths.locate_loading(results, measurement.directory) for measurement in study.loading]
     code, peak = current_code(study.runs, machine), machine.get("peak_flop_per_s_per_rank")
     limits = machine.get("disturbance")
+    attempts.keep_least_disturbed(study.runs, results)
     runs = runs_frame(study.runs, code, results, peak, limits=limits, reads_targets=True, inspect=note_fingerprint)
     # A packed job reads the configuration when it starts, perhaps hours after the plan.
     if changed and not expansion.has_planned_runs(fingerprints):

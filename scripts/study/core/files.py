@@ -21,6 +21,7 @@ SEAL = "checksum"  # key of a sealed file
 AT_END = re.compile(rb'\n  "checksum": "([0-9a-f]{64})"\n\}\n?\Z')  # of one that `write_sealed` has written
 END_BYTES = 100
 SMALL = 2**16  # bytes of a file that is read at once
+PIECE_BYTES = 1 << 20  # of a file that is copied
 
 
 @contextlib.contextmanager
@@ -76,6 +77,26 @@ def copy_file(source: AnyPath, target: AnyPath) -> None:
     """Copy the content of a file, whole or not at all."""
     with write_aside(target) as aside:
         shutil.copyfile(source, aside)
+
+
+def copy_checked(source: AnyPath, target: AnyPath) -> str:
+    """Copy a file, whole or not at all, and compare the copy as it is stored; returns the SHA-256 of the content.
+
+    Raises:
+        StudyError: the copy has another content than was read of the source.
+    """
+    digest = hashlib.sha256()
+    with write_aside(target) as aside:
+        with open(source, "rb") as original, open(aside, "wb") as copy:
+            for piece in iter(lambda: original.read(PIECE_BYTES), b""):
+                digest.update(piece)
+                copy.write(piece)
+            copy.flush()
+            os.fdatasync(copy.fileno())
+            os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if sha256(aside) != digest.hexdigest():
+            raise StudyError(f"{target}: the copy has another content than {source}; check this storage")
+    return digest.hexdigest()
 
 
 def write_text(path: AnyPath, text: str) -> None:

@@ -62,6 +62,10 @@ WORDS = {
 }
 
 WATCHED_S = 2.0
+LONGEST_WAIT_S = 120.0  # for a quiet machine, where its file does not say otherwise (wait_for_quiet_s)
+QUIET_S = 6.0  # for so long, others must have used no more than their limit
+# A standstill of so many seconds, and so much swapped data, score as much as others on all cores for the whole run.
+WHOLE_STANDSTILL_S, WHOLE_SWAP_MB = 10.0, 10_000.0
 GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 STEADY = ("performance", "")  # governors that keep the clock rate; empty where the kernel does not tell
 
@@ -244,6 +248,17 @@ def is_disturbed(summary: Mapping[str, Any] | None, limits: Mapping[str, float] 
     return False if has_values and (watched is None or watched >= LEAST_WATCHED) else None
 
 
+def score_disturbance(summary: Mapping[str, Any] | None) -> float:
+    """How much a run was disturbed, 0 for not at all; it depends on no time or result of the run.
+
+    The sum of the shares of its cores and GPUs that others, the hypervisor, a quota and heat took, of its standstill in
+    units of `WHOLE_STANDSTILL_S`, and of the swapped data in units of `WHOLE_SWAP_MB`. What is unknown counts as none.
+    """
+    values = {name: (summary or {}).get(name) or 0.0 for name in LIMITS}
+    units = {STOOD_STILL: WHOLE_STANDSTILL_S, "swapped_mb": WHOLE_SWAP_MB}
+    return sum(value / units.get(name, 1.0) for name, value in values.items())
+
+
 def explain_unknown(summary: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> str | None:
     """The reason why it is not known whether a run was disturbed, or None. The rest as for `list_reasons`."""
     if is_disturbed(summary, limits) is not None:
@@ -291,6 +306,28 @@ def _name_busiest(parts: Sequence[_HostRows]) -> str | None:
                 used[name] = used.get(name, 0.0) + float(cores) * seconds / whole
     most = sorted(used.items(), key=lambda each: -each[1])[:3]
     return ", ".join(f"{name} {cores:.2f}" for name, cores in most if cores >= 0.01) or None
+
+
+def wait_for_quiet(limit_s: float, limits: Mapping[str, float] | None = None) -> str | None:
+    """Wait until other processes leave this machine alone: None if they do, else what they use, in words.
+
+    limit_s: the longest wait. limits: as of `list_reasons`. A machine that does not tell their load counts as quiet.
+    """
+    most = {**LIMITS, **(limits or {})}["others_cpu_share"]
+    number, began = len(cores.list_allowed_cpus()), time.monotonic()
+    background, quiet_s, busy = Background(""), 0.0, ""
+    while True:
+        time.sleep(WATCHED_S)
+        changes = background.read_changes()
+        passed, values, named = changes or (WATCHED_S, {}, "")
+        share = (values.get("others_cpu_s") or 0.0) / (passed * number)
+        quiet_s = quiet_s + passed if share <= most else 0.0
+        if quiet_s >= QUIET_S:
+            return None
+        if quiet_s == 0:
+            busy = f"other processes use {100 * share:.0f} % of its cores" + (f" ({named})" if named else "")
+        if time.monotonic() - began >= max(limit_s, QUIET_S):
+            return busy
 
 
 def describe_machine(seconds: float = WATCHED_S, root: Path = cores.ROOT) -> list[str]:

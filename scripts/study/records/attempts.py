@@ -1,16 +1,16 @@
 """Further attempts of blocks in which a run was disturbed (``repeat_disturbed`` in the machine's file).
 
-A block is run again whole: runs are compared within a block only if they ran side by side in one session. The last
-attempt counts. A further one is made only because a run of the last one was disturbed, whatever its times and results
-are. A failed run is a result: it is not run again, and it does not make its block run again.
+A block is run again whole: runs are compared within a block only if they ran side by side in one session. The least
+disturbed attempt counts, by what disturbed its worst run (`disturbance.score_disturbance`), whatever its times and
+results are; of equal ones the earlier. A failed run is a result: it does not make its block run again.
 
-Earlier attempts are moved to ``results/<machine>/attempts/<number>``, which has the layout of ``results/<machine>``. So
-the counting attempt is always in the run's directory, and what reads runs need not know of attempts.
+The other attempts are in ``results/<machine>/attempts/<number>``, which has the layout of ``results/<machine>``. So the
+counting attempt is always in the run's directory, and what reads runs need not know of attempts.
 """
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, A
     if not further(machine):
         return []
     every = list(runs)
-    earlier = earlier_attempts.count_earlier_attempts(every, results)
+    earlier = earlier_attempts.count_other_attempts(every, results)
     checked = CheckedRecords(results)
     due_by_block = (_due(block, list(members), results, machine, earlier, checked)
              for block, members in itertools.groupby(sorted(every, key=BLOCK), key=BLOCK))  # fmt: skip
@@ -133,7 +133,7 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
     runs: of the study. results: ``results/<machine>``.
     """
     most, every = 1 + further(machine), list(runs)
-    earlier = earlier_attempts.count_earlier_attempts(every, results) if most > 1 else {}
+    earlier = earlier_attempts.count_other_attempts(every, results) if most > 1 else {}
     last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
     checked = CheckedRecords(results)
     ended = [(run, record) for run in last if (record := _record(results, run, checked)) and record["status"] == "ok"]
@@ -142,18 +142,66 @@ def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Ma
         return []
     return [
         f"{format_count(len(disturbed), 'run')} of {len(every)} {'is' if len(disturbed) == 1 else 'are'} disturbed in "
-        f"attempt {most} too, the last one that {KEY} allows. This attempt counts and stays marked (runs.csv, "
-        "disturbed_by). This machine was busy for long: end the other work, delete the folders of these runs and start "
-        "again"
+        f"each of {format_count(most, 'attempt')}, as many as {KEY} allows. The least disturbed one counts and stays "
+        "marked (runs.csv, disturbed_by). This machine was busy for long: end the other work, delete the folders of "
+        "these runs and start again"
     ]
 
 
-def set_aside_attempts(directories: Collection[str], results: str | Path, earlier: Mapping[str, int]) -> None:
-    """Move the folders of runs that are about to run again out of their way. earlier: number of earlier ones."""
-    for directory in directories:
-        target = Path(paths.locate_run(Path(results, paths.ATTEMPTS, str(1 + earlier.get(directory, 0))), directory))
+def set_aside_attempts(runs: Iterable[PlannedRun], results: str | Path) -> None:
+    """Move the folders of runs out of the way of another attempt. results: ``results/<machine>``."""
+    every = list(runs)
+    others = earlier_attempts.list_other_attempts(every, results)
+    for run in every:
+        number = earlier_attempts.find_attempt_in_place(others.get(run.directory, ()))
+        target = _locate_attempt(results, number, run.directory)
         target.parent.mkdir(parents=True, exist_ok=True)
-        Path(paths.locate_run(results, directory)).rename(target)
+        Path(paths.locate_run(results, run.directory)).rename(target)
+
+
+def keep_least_disturbed(runs: Iterable[PlannedRun], results: str | Path) -> None:
+    """Move the least disturbed attempt of each block to its runs' directories. results: ``results/<machine>``.
+
+    Only attempts that all repeated runs of the block have, each with a record, are compared.
+    """
+    every = list(runs)
+    others = earlier_attempts.list_other_attempts(every, results)
+    repeated = sorted((run for run in every if run.directory in others), key=BLOCK)
+    for _, members in itertools.groupby(repeated, key=BLOCK):
+        block = list(members)
+        in_place = {run.directory: earlier_attempts.find_attempt_in_place(others[run.directory]) for run in block}
+        numbers = set.intersection(*({*others[run.directory], in_place[run.directory]} for run in block))
+        scores = {
+            number: max(scores_of_runs)
+            for number in sorted(numbers)
+            if (scores_of_runs := _score_attempt(block, results, number, in_place)) is not None
+        }
+        if len(scores) < 2 or len({*in_place.values()}) > 1:
+            continue
+        best = min(scores, key=lambda number: scores[number])  # of equal ones the first
+        if best != in_place[block[0].directory]:
+            set_aside_attempts(block, results)
+            for run in block:
+                _locate_attempt(results, best, run.directory).rename(paths.locate_run(results, run.directory))
+
+
+def _score_attempt(
+    block: Iterable[PlannedRun], results: str | Path, number: int, in_place: Mapping[str, int]
+) -> list[float] | None:
+    """How much each run of an attempt was disturbed; None if one has no record."""
+    scores = []
+    for run in block:
+        folder = results if number == in_place[run.directory] else Path(results, paths.ATTEMPTS, str(number))
+        path = Path(paths.locate_record(folder, run.directory))
+        if not has_ended(path):
+            return None
+        scores.append(disturbance.score_disturbance(current_record(path)["background"]))
+    return scores
+
+
+def _locate_attempt(results: str | Path, number: int, directory: str) -> Path:
+    """The folder of an attempt of a run that is put aside."""
+    return Path(paths.locate_run(Path(results, paths.ATTEMPTS, str(number)), directory))
 
 
 def lines(blocks: Iterable[Again]) -> list[str]:
@@ -177,8 +225,8 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
     file. Raises `StudyError` for a record that cannot be read.
     """
     every, rows = {run.directory: run for run in runs}, list[dict[str, Any]]()
-    for directory, last in earlier_attempts.count_earlier_attempts(every.values(), results).items():
-        folders = [Path(results, paths.ATTEMPTS, str(number)) for number in range(1, last + 1)]
+    for directory, others in earlier_attempts.list_other_attempts(every.values(), results).items():
+        folders = [Path(results, paths.ATTEMPTS, str(number)) for number in others]
         places = [Path(paths.locate_record(folder, directory)) for folder in (*folders, results)]
         for path in filter(has_ended, places):
             record = current_record(path)
@@ -207,13 +255,16 @@ def sentences(folder: Path) -> list[str]:
     attempts = csv_files.read_csv(path, KINDS, may_be_empty=True)
     texts = []
     for block, rows in attempts.groupby("block") if len(attempts) else ():
-        earlier = rows[~rows["counts"].astype(bool)]
-        disturbed = earlier[earlier["disturbed"].eq(True)]
+        disturbed = rows[rows["attempt"].eq(1) & rows["disturbed"].eq(True)]
         why = [f"attempt {row['attempt']} of {Path(row['record']).parent.name}: {row['disturbed_by']}"
                for _, row in disturbed.head(MOST_NAMED).iterrows()]  # fmt: skip
         more = f"; and {len(disturbed) - MOST_NAMED} more" if len(disturbed) > MOST_NAMED else ""
         again = format_count(int(rows["counts"].astype(bool).sum()), "run")
-        texts.append(f"Block {block} was run again ({again}), since it was disturbed: {'; '.join(why)}{more}.")
+        counting = int(rows.loc[rows["counts"].astype(bool), "attempt"].max())
+        texts.append(
+            f"Block {block} was run again ({again}), since it was disturbed: {'; '.join(why)}{more}. "
+            f"Attempt {counting} counts, the least disturbed one."
+        )
     return texts
 
 

@@ -7,12 +7,13 @@ copies holds a lock on the folder; a folder whose lock is free is left over, and
 import contextlib
 import errno
 import glob
+import hashlib
 import os
 import shutil
 import socket
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -46,12 +47,13 @@ class NodeCopies:
         self.copies: dict[str, str] = {}
         self.size = 0
 
-    def add(self, paths: list[str], reads: ReadCounter) -> None:
+    def add(self, paths: list[str], reads: ReadCounter, checksums: Mapping[str, str] | None = None) -> None:
         """Copy files and folders, and check each copy's size and CRC-32 against what was read of the original.
 
         Args:
             paths: of the originals; one that is given twice is copied once.
             reads: counts the bytes read of the originals.
+            checksums: SHA-256 of originals, as far as it is recorded, by path; what is read is compared with it.
 
         Raises:
             StudyError: there is no room, the storage cannot be written to, or a copy differs.
@@ -62,7 +64,7 @@ class NodeCopies:
         for number, (path, files) in enumerate(listed.items()):
             copy = Path(self.folder, str(number), Path(path).name)
             for name, _ in files:
-                self.size += self._copy(Path(path, name), copy / name, reads)
+                self.size += self._copy(Path(path, name), copy / name, reads, (checksums or {}).get(path))
             self.copies[path] = str(copy)
 
     def remove(self) -> None:
@@ -82,7 +84,7 @@ class NodeCopies:
                 f"the run's files ({size / 1e6:.0f} MB)", f"{os.strerror(errno.ENOSPC)}: {free / 1e6:.0f} MB are free"
             )
 
-    def _copy(self, source: Path, target: Path, reads: ReadCounter) -> int:
+    def _copy(self, source: Path, target: Path, reads: ReadCounter, checksum: str | None) -> int:
         """Copy one file and check the copy; returns its size in bytes."""
         with open(source, "rb") as original, reads.count():
             size = os.fstat(original.fileno()).st_size
@@ -91,7 +93,7 @@ class NodeCopies:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 copy = open(target, "xb", buffering=0)  # noqa: SIM115
             with copy:
-                expected = self._write_copy(copy, original, size, name)
+                expected = self._write_copy(copy, original, size, name, checksum)
         with self._report_write_errors(name):
             actual = _compute_size_and_crc(target)
         if actual != expected:
@@ -102,14 +104,18 @@ class NodeCopies:
             )
         return size
 
-    def _write_copy(self, copy: IO[bytes], original: IO[bytes], size: int, name: str) -> tuple[int, int]:
+    def _write_copy(
+        self, copy: IO[bytes], original: IO[bytes], size: int, name: str, checksum: str | None
+    ) -> tuple[int, int]:
         """Allocate and write a copy; returns the size in bytes and the CRC-32 of what was read."""
-        copied = crc = 0
+        copied, crc, digest = 0, 0, hashlib.sha256()
         with self._report_write_errors(name):
             if size:
                 os.posix_fallocate(copy.fileno(), 0, size)
         for piece in iter(lambda: original.read(PIECE_BYTES), b""):
             copied, crc, unwritten = copied + len(piece), zlib.crc32(piece, crc), memoryview(piece)
+            if checksum:
+                digest.update(piece)
             with self._report_write_errors(name):
                 while unwritten:  # a write may take a part
                     unwritten = unwritten[copy.write(unwritten) :]
@@ -117,6 +123,8 @@ class NodeCopies:
             raise StudyError(
                 f"{original.name}: had {size} bytes, and {copied} while it was copied; start the run again"
             )
+        if checksum and digest.hexdigest() != checksum:
+            raise StudyError(f"{original.name}: was changed after its conversion; delete it to have it made again")
         with self._report_write_errors(name):
             if size >= FLUSH_BYTES:
                 os.fdatasync(copy.fileno())

@@ -15,6 +15,7 @@ import numpy as np
 
 from study.communication.collectives import Collectives, Members
 from study.core.errors import StudyError
+from study.data.file_changes import find_recorded_checksum
 from study.data.loaders import LOADERS, load_matrix, map_matrix, read_sidecar
 from study.experiment.definition import RunDefinition
 from study.instruments.counters import ReadCounter, Reads
@@ -150,7 +151,13 @@ def _copy_files(run: RunDefinition, reads: Reads, staged: contextlib.ExitStack) 
     copies = NodeCopies(_expand_node_storage(run.machine["node_storage"], key), key)
     staged.callback(copies.remove)
     copies.add(
-        [path for paths in run.data.values() for kind, path in paths.items() if kind not in SIDECARS], reads.shared
+        [path for paths in run.data.values() for kind, path in paths.items() if kind not in SIDECARS],
+        reads.shared,
+        {
+            paths["path"]: find_recorded_checksum(Path(paths["path"]), Path(paths["sidecar"]))
+            for paths in run.data.values()
+            if "codes" not in paths and Path(paths["path"]).is_file()
+        },
     )
     return copies
 

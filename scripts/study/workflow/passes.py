@@ -112,6 +112,12 @@ def note_planned(**plan: str) -> None:
         write_json(Path(path).with_name(PLANNED), plan)
 
 
+def is_another_pass_possible() -> bool:
+    """True if the process that started this Snakemake would start it again."""
+    path = os.environ.get(VARIABLE, "")
+    return bool(path) and Path(path).parent.is_dir()
+
+
 def request_another_pass() -> bool:
     """Request another pass from the process that started this Snakemake; False if that does not listen."""
     path = os.environ.get(VARIABLE)

@@ -116,6 +116,8 @@ def prepare_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
     if is_timed and machine.is_on_launching_host(planned.machine):
         first, *others = disturbance.describe_machine()
         print("\n".join([f"  {first}", *(f"  Warning: {line}" for line in others)]), file=sys.stderr)
+        if planned.again and others:
+            _wait_for_quiet(planned)
     runs = {job.jobid: planned.get_run(job.wildcards) for job in to_run if job.rule.name.endswith("train")}
     if planned.timed_threads > 1:  # where runs start one after the other, how long the others take can be told
         snakemake_internals.stop_rate_limit(workflow)
@@ -123,6 +125,15 @@ def prepare_jobs(planned: Plan, config: Mapping[str, Any]) -> None:
         logger.addHandler(progress.Reporter(runs))
     if not snakemake_internals.is_touch_only(workflow):
         planned.begin({run.directory for run in runs.values()})
+
+
+def _wait_for_quiet(planned: Plan) -> str | None:
+    """Wait until this machine is quiet, where its runs are: None, or what others use of it when the wait ends."""
+    if not machine.is_on_launching_host(planned.machine):
+        return None
+    limit_s = float(planned.machine.get("wait_for_quiet_s", disturbance.LONGEST_WAIT_S))
+    print(f"waiting until other processes leave this machine alone, for at most {limit_s:g} s", file=sys.stderr)
+    return disturbance.wait_for_quiet(limit_s, planned.machine.get("disturbance"))
 
 
 def report_disturbed_blocks(planned: Plan) -> None:
@@ -136,7 +147,11 @@ def report_disturbed_blocks(planned: Plan) -> None:
     if not again:
         return
     print("\n".join(attempts.lines(again)), file=sys.stderr)
-    if not passes.request_another_pass():
+    if passes.is_another_pass_possible() and (busy := _wait_for_quiet(planned)):
+        print(
+            f"not run again now: {busy}; the blocks stay marked, and the same command runs them again", file=sys.stderr
+        )
+    elif not passes.request_another_pass():
         print(
             "give the same command again for this, without options that force jobs to run; without such options, "
             "study run and make study do so by themselves",

@@ -48,7 +48,7 @@ class TimedPlan:
         self.retries = queues.TRIES if self._has_queue and self.is_main_process else 0
         self.packed: dict[str, int] = {}  # a job's Snakemake packs nothing
         self.priorities = run_order.compute_priorities(self.study.runs)
-        self._put_aside = earlier_attempts.count_earlier_attempts(self.study.runs, self.results)
+        self._put_aside = earlier_attempts.count_other_attempts(self.study.runs, self.results)
         self._again: set[str] = set()  # directories of runs that this Snakemake runs again
 
     @property

@@ -306,7 +306,7 @@ class Plan(TimedPlan):
                 if read_seal(folder / paths.OUTCOME) != self._replaced[directory]:
                     continue
                 if directory in self._again:
-                    attempts.set_aside_attempts([directory], self.results, self._put_aside)
+                    attempts.set_aside_attempts([self.study.runs_by_directory[directory]], self.results)
                 else:
                     run_directory.move_to_replaced(folder)
         self.begun.update(directories)
