@@ -40,10 +40,28 @@ def digest_training_code(*benchmarks: str, framework: str) -> str:
         benchmarks: that it trains; several in an ensemble of different networks.
         framework: that trains them.
     """
+    return digest_code(*_list_training_entries(benchmarks, framework), used=frozenset())
+
+
+def list_training_files(*benchmarks: str, framework: str) -> list[Path]:
+    """The files of `digest_training_code`."""
+    return _list_files(_list_training_entries(benchmarks, framework))
+
+
+def list_command_files() -> list[Path]:
+    """The files of this project in `digest_command_code`."""
+    return _list_files(COMMAND_ENTRIES)
+
+
+def _list_training_entries(benchmarks: Iterable[str], framework: str) -> tuple[str, ...]:
     workloads = [f"study.workloads.{name}" for name in benchmarks]
     models = [f"{workload}.{framework}" for workload in workloads]
-    backend = (f"study.backends.{framework}", f"study.backends.{framework}.backend")
-    return digest_code(*RUN_ENTRIES, *backend, *workloads, *models, used=frozenset())
+    return (*RUN_ENTRIES, f"study.backends.{framework}", f"study.backends.{framework}.backend", *workloads, *models)
+
+
+def _list_files(entries: Iterable[str]) -> list[Path]:
+    """The files that the entries of `digest_code` are and import."""
+    return sorted({SCRIPTS / name.partition(" ")[0] for name in _collect(entries, frozenset())})
 
 
 def digest_command_code(content: str) -> str:
@@ -79,18 +97,24 @@ def digest_code(*entries: str, used: frozenset[str] | None = None) -> str:
 
     used: names; of what is registered by `REGISTER`, other names are left out, unless their own module calls them.
     """
-    digests_by_part: dict[str, bytes] = {}
-    for entry in entries:
-        if entry.endswith(".py"):
-            _collect_file(SCRIPTS / entry, digests_by_part, used)
-        else:
-            _collect_module(entry, digests_by_part, used)
+    digests_by_part = _collect(entries, used)
     total = hashlib.sha256()
     for name in sorted(digests_by_part):
         total.update(f"{name}\0".encode())
         total.update(digests_by_part[name])
     _load_cache(SCRIPTS).keep()
     return digests.shorten_digest(total.hexdigest())
+
+
+def _collect(entries: Iterable[str], used: frozenset[str] | None) -> dict[str, bytes]:
+    """The digest of each used part of the entries and of all that they import, by file and part."""
+    digests_by_part: dict[str, bytes] = {}
+    for entry in entries:
+        if entry.endswith(".py"):
+            _collect_file(SCRIPTS / entry, digests_by_part, used)
+        else:
+            _collect_module(entry, digests_by_part, used)
+    return digests_by_part
 
 
 def _collect_file(path: Path, digests_by_part: dict[str, bytes], used: frozenset[str] | None = None) -> None:

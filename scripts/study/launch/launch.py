@@ -24,7 +24,7 @@ from study.data.loaders import describe_source
 from study.ensembles import members_table, votes
 from study.experiment import conversions, finished_runs
 from study.experiment.definition import RunDefinition
-from study.experiment.training_code import digest_training_code
+from study.experiment.training_code import State, digest_training_code, find_changed_file, read_code_state
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, host_names, processes, run_directory, spots, supervision, variables
@@ -170,7 +170,8 @@ def _train_and_record(
         if _is_strategy_started_by_launcher(run)
         else {}
     )
-    code = digest_training_code([run.benchmark["name"]], run.framework, run.benchmark)
+    code_spec = [run.benchmark["name"]], run.framework, run.benchmark
+    code_state, code = read_code_state(*code_spec), digest_training_code(*code_spec)
     rank_environment = variables.make_rank_environment(run, folder, stall_limit_s, in_job=job is not None)
     facts = {
         "training_code": code,
@@ -201,6 +202,7 @@ def _train_and_record(
     _check_ranks_started(run, folder, ended.last_lines)
     ended_ns = _find_end_ns(folder, ended, began_monotonic_ns)
     times_after = _calibrate(number) if times_before else None
+    _check_code(code_state)
     file_changes.check_data(run.data, are_copies=run["storage"] != "none" or bool(run["lustre_stripes"]))
     if links and (ended.stopped or failure.find_lost_host(ended.last_lines)):
         _wait_for_guards(stall_limit_s)
@@ -220,6 +222,15 @@ def _train_and_record(
         folder, cause, ended.exit_code, ended.began_wall_ns, ended_ns, began_monotonic_ns, workers_lost,
         ended.stood_still_s,
     )  # fmt: skip
+
+
+def _check_code(before: State) -> None:
+    """Raise `StudyError` if the code was changed while the run was at work: what it trained with is not known."""
+    if changed := find_changed_file(before):
+        raise StudyError(
+            f"{changed}: was changed while the run was at work, so what it trained with is not known, and there is no "
+            "record of it. Leave the code alone during runs, and give the same command again"
+        )
 
 
 def _find_end_ns(folder: Path, ended: supervision.LauncherEnd, began_monotonic_ns: int) -> int:

@@ -36,6 +36,14 @@ def read_contents(spec: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
         raise StudyError(f"{error.filename}: is code of the benchmark and cannot be read: {error.strerror}") from None
 
 
+def list_paths(spec: Mapping[str, Any]) -> list[Path]:
+    """The files and links that `read_contents` reads; none if they cannot be listed. spec: the benchmark's YAML."""
+    try:
+        return [path for _, path in _list_files(spec)]
+    except OSError:
+        return []
+
+
 def find_link_fault(spec: Mapping[str, Any]) -> str | None:
     """The reason to refuse a symbolic link in ``code``, with its name; None if all may be there."""
     folder = Path(os.path.realpath(spec["folder"]))
