@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from study.core.paths import ROOT
 from study.experiment import applicability, expansion, inputs, programs
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study, compute_work_growth
-from study.instruments import phases
+from study.instruments import disturbance, phases
 from study.instruments.power import summary
 from study.launch import launch
 from study.machines import guard, launchers, machine
@@ -90,6 +91,9 @@ def project(tmp_path, monkeypatch):
     return make
 
 
+ON = "local_processes"
+
+
 def launched(run, folder="run", on="local_processes", limit_s=60.0, stall_s=60.0):
     """The record of a run; where the folder has a run, this is another attempt, as after a job that was lost."""
     (Path(folder) / paths.OUTCOME).unlink(missing_ok=True)
@@ -128,6 +132,64 @@ def test_each_rank_gets_torchruns_variables_and_the_values_of_placeholders(proje
     assert int(same[0].pop("MASTER_PORT")) > 1024
     assert same[0] == {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     assert told[0][2] == str(Path.cwd())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["undone", "kept", "replaced", "removed"])
+def test_code_that_changes_during_a_run_leaves_no_record(project, change):
+    """An editor or git checkout beside a run: what the program has imported when is not known."""
+    (run,) = project(
+        f"""
+        change, text = {change!r}, open("program.py").read()
+        if change == "removed":
+            os.remove("program.py")
+        elif change == "replaced":
+            open("aside.py", "w").write(text)
+            os.replace("aside.py", "program.py")
+        else:
+            time.sleep(0.05)
+            open("program.py", "w").write("other")
+            if change == "undone":
+                open("program.py", "w").write(text)
+        open("output.txt", "w").write("what a program writes beside its code is no change")
+        """,
+        code=["program.py"],
+    )
+    with pytest.raises(StudyError, match=r"program\.py: was changed while the run was at work"):
+        launched(run)
+    assert not (Path("run") / paths.OUTCOME).exists()
+
+
+STOPPED = """
+import os, signal, sys
+from study.experiment import inputs
+from study.core.files import read_json
+from study.launch import launch
+launch.launch(inputs.from_param(read_json("definition.json")), "run", 4.0, None, 3.5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["all", "launch"])
+def test_a_standstill_is_told_and_counts_for_no_limit(project, who):
+    """As by Ctrl-Z, `docker pause` or `scontrol suspend`. It lasts longer than the run's limits."""
+    (run,) = project("import study_events as events\nwith events.phase('run'):\n    time.sleep(2)")
+    Path("definition.json").write_text(json.dumps(inputs.to_param(inputs.define_run(run, machine.load(ON), "data"))))
+    with subprocess.Popen([sys.executable, "-c", STOPPED], start_new_session=True) as launching:
+        wait_for(lambda: list(Path("run").glob("ranks/events*")), seconds=60)
+        stopped = [launching.pid, *(process_tree.list_descendants(launching.pid) if who == "all" else ())]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in stopped:
+                os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                time.sleep(5)
+        assert launching.wait(60) == 0
+    record = make_record("run")
+    assert record["status"] == "ok", record["failure"]
+    assert record["background"]["stood_still_s"] == pytest.approx(5, abs=1.5)
+    assert disturbance.is_disturbed(record["background"]) is True
+    if who == "launch":
+        assert record["runtime_s"] < 4.5, "the end of its last process, not when the launch went on"
 
 
 @pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])

@@ -28,6 +28,10 @@ from study.data.images.layouts import FIRST_LABEL, Source
 CONVERTER_VERSION = 1
 
 
+MOST_PIXELS = 200_000_000  # of an image, 600 MB of colours
+MOST_ELONGATED = 100  # longer side / shorter side of an image
+
+
 @dataclass(frozen=True)
 class Options:
     """What a dataset's images become. side: of the square to which they are scaled. classes: their number."""
@@ -138,6 +142,8 @@ def decode_image(content: bytes, where: str, channels: int, codec: Codec) -> Any
             f"{where}: has 16 bits per channel, of which only the upper 8 would be used; convert it to 8 bits, with "
             "the range of values that matters"
         )
+    if size := damage.read_size(content):
+        _refuse_size(*size, where)
     try:
         pixels, damaged = damage.decode_and_check(content, channels, codec)
     except CodecError as error:
@@ -145,6 +151,17 @@ def decode_image(content: bytes, where: str, channels: int, codec: Codec) -> Any
     if damaged:
         raise StudyError(f"{where}: cannot be decoded completely: {damaged}; restore the image")
     return pixels
+
+
+def _refuse_size(height: int, width: int, where: str) -> None:
+    """Raise `StudyError` for an image whose pixels would fill the memory: a small file may tell any size."""
+    if height * width > MOST_PIXELS:
+        raise StudyError(f"{where}: has {width} x {height} pixels, more than {MOST_PIXELS:,}; scale it down")
+    if max(height, width) > MOST_ELONGATED * min(height, width):
+        raise StudyError(
+            f"{where}: has {width} x {height} pixels: scaled to the network's side, its longer one would be more than "
+            f"{MOST_ELONGATED} times as long; crop the image, or leave it out"
+        )
 
 
 def _check_number(source: Source, found: int, expected: int | None) -> None:

@@ -11,6 +11,7 @@ from study.data.images.codec import JPEG, PNG, Codec
 
 END = b"\xff\xd9"  # of a JPEG (ITU-T T.81, table B.1)
 SCAN, ARITHMETIC = 0xDA, range(0xC9, 0xD0)  # start of scan; start of frame of arithmetic coding
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # starts of frames, which have the size
 BARE = frozenset((0x01, *range(0xD0, 0xD8)))  # markers without a length
 # In the coded data of a scan: a marker that ends them, no stuffed byte, restart or fill byte.
 ENDS_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
@@ -34,6 +35,21 @@ def decode_and_check(content: bytes, channels: int, codec: Codec) -> tuple[Any, 
         return None, "it is cut off: there is no end-of-image marker"
     pixels, warning = codec.decode_jpeg(content, channels)
     return pixels, _find_jpeg_damage(content, end, channels, warning, codec)
+
+
+def read_size(content: bytes) -> tuple[int, int] | None:
+    """(height, width) of a JPEG or PNG by its header, before any pixel is decoded; None if it does not tell them."""
+    if content.startswith(PNG):
+        width, height = struct.unpack(">II", content[16:24].ljust(8, b"\0"))
+        return height, width
+    position = 2
+    while position + 9 <= len(content) and content[position] == 0xFF:
+        marker, length = content[position + 1], struct.unpack(">H", content[position + 2 : position + 4])[0]
+        if marker in FRAMES:
+            height, width = struct.unpack(">HH", content[position + 5 : position + 9])
+            return height, width
+        position += 1 if marker == 0xFF else 2 if marker in BARE else 2 + length
+    return None
 
 
 def _find_jpeg_damage(content: bytes, end: int, channels: int, warning: bytes, codec: Codec) -> str | None:
