@@ -523,7 +523,7 @@ BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() <
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits  # of busy processes of tests beside it, this one's are not the busiest
+@pytest.mark.timed  # of busy processes of tests beside it, this one's are not the busiest
 def test_real_processes_are_told_apart(tmp_path):
     other = tmp_path / "busybody"
     shutil.copy("/bin/sh", other)
@@ -815,7 +815,7 @@ def limited():
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits  # on a busy machine it does not come to its quota
+@pytest.mark.timed  # on a busy machine it does not come to its quota
 def test_a_real_quota_and_a_busy_sibling_are_noticed(limited):
     """The quota stops a busy process for 95 % of the time; a third is asked for, as the machine may be shared."""
     line = [sys.executable, "-c", IN_A_GROUP, *map(str, limited)]

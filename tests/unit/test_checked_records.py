@@ -74,7 +74,7 @@ def test_a_damaged_note_or_one_by_other_code_is_none(path, tmp_path, checks, mon
         note.write_bytes(damaged)
         assert [read(path, tmp_path)["runtime_s"] for _ in range(3)] == [20.0] * 3
         assert len(checks) == number
-    monkeypatch.setattr(checked_records, "_checked_by", lambda: b"other code, or another schema")
+    monkeypatch.setattr(checked_records, "_compute_checks_digest", lambda: b"other code, or another schema")
     read(path, tmp_path)
     assert len(checks) == number + 1
 

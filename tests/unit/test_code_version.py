@@ -227,7 +227,7 @@ def test_a_run_s_code_is_what_can_change_its_numbers():
     assert {
         "study/instruments/power/sensors/cray.py",
         "study/instruments/power/sensors/cray.py find",
-        "study/data/loaders.py dask",
+        "study/data/loaders.py load_by_dask",
         "train.py",
         "sample_power.py",
         "study/training/rank.py",

@@ -326,7 +326,7 @@ def test_generated_files_have_another_name_where_they_are_written_in_another_for
         with_header = copy.deepcopy(dataset.spec)
         with_header["files"]["train"]["header"] = True
         other = dataclasses.replace(dataset, spec=with_header)
-        for path in (type(dataset).raw, type(dataset).checksum):
+        for path in (type(dataset).locate_raw, type(dataset).locate_checksum):
             assert (path(other, "data", "train") != path(dataset, "data", "train")) == changes
             assert path(dataset, "data", "train") == path(dataclasses.replace(dataset), "data", "train")
         assert other.id == dataset.id

@@ -168,9 +168,9 @@ def streams(
     order = order(Order(3, len(source), block, EPOCHS, is_shuffled=True))
 
     def make(communicator):
-        form = Form.of(BACKEND.describe_blocks(source, order))
+        form = Form.from_arrays(BACKEND.describe_blocks(source, order))
         shared = way(Place(communicator, BACKEND, source, readers, order, form, capacity))
-        return Stream(shared, passed_over=passed_over[communicator.rank])
+        return Stream(shared, skipped_blocks=passed_over[communicator.rank])
 
     return each_in_a_thread(make, ThreadedCommunicator.several(ranks, sets))
 
@@ -316,7 +316,7 @@ def test_nobody_waits_for_a_member_that_ended_while_it_took_a_block(monkeypatch)
     first, second = rings()
     first.put(*block(0))
     first.get()
-    check, checks = second._raise_end, []
+    check, checks = second._raise_if_closed, []
 
     def late():
         check()
@@ -324,7 +324,7 @@ def test_nobody_waits_for_a_member_that_ended_while_it_took_a_block(monkeypatch)
         if len(checks) == 2:
             second.close()
 
-    monkeypatch.setattr(second, "_raise_end", late)
+    monkeypatch.setattr(second, "_raise_if_closed", late)
     second.get()
     each_in_a_thread(lambda number: first.put(*block(number)), [1])
     assert first.get()[0].tolist() == [[1, 1]]
@@ -391,7 +391,7 @@ def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers
 
     def peak(stream):
         with stream.share_in_background():
-            trainer = SimpleNamespace(batches=lambda samples: make_batches(samples, run.derived.batch_size_per_rank))
+            trainer = SimpleNamespace(make_batches=lambda samples: make_batches(samples, run.derived.batch_size_per_rank))
             return consumption.take_batches(trainer, stream, run).rates["peak_samples_per_s"]
 
     assert all(rate > 0 for rate in each_in_a_thread(peak, found))
@@ -413,7 +413,7 @@ def test_the_rate_of_steps_is_that_of_whole_batches(monkeypatch):
         consumption, "time", SimpleNamespace(monotonic=lambda: clock[0], monotonic_ns=time.monotonic_ns)
     )
     run = SimpleNamespace(derived=SimpleNamespace(batch_size_per_rank=BATCH), learning_rate=0.1)
-    trainer = SimpleNamespace(batches=lambda _: [(np.zeros((size, 1)), None) for size in sizes], step=step)
+    trainer = SimpleNamespace(make_batches=lambda _: [(np.zeros((size, 1)), None) for size in sizes], step=step)
     found = consumption._measure_compute_rate(trainer, SimpleNamespace(is_ready=True), run)
     assert found.rates == {"compute_samples_per_s": BATCH}
 

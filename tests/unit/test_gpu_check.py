@@ -227,7 +227,7 @@ def whole(make, monkeypatch, tmp_path):
 
         monkeypatch.setattr(check.sensor, "import_library", lambda: host.nvml)
         monkeypatch.setattr(check.study_runs, "run_study", run_study)
-        monkeypatch.setattr(check, "provenance", types.SimpleNamespace(collect=lambda **_: {
+        monkeypatch.setattr(check, "provenance", types.SimpleNamespace(collect_provenance=lambda **_: {
             "host": {"name": "n1", "system": "s"}, "gpus": {"found": [], "reason": "none"}, "packages": {"torch": None}
         }))  # fmt: skip
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)

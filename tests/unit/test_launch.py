@@ -403,7 +403,7 @@ BEATING = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/heartbeat-00000; sleep 0
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("script", "kind"), [("sleep 60", "hang"), (BEATING + WHOLE, None), (BEATING + "sleep 60", "hang")]
 )

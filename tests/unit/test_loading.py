@@ -29,8 +29,10 @@ def files(tmp_path):
 def told(monkeypatch):
     """What was asked of the page cache, in order."""
     calls = []
-    for name in ("warm", "drop"):
-        monkeypatch.setattr(page_cache, name, lambda path, name=name: calls.append((name, os.path.basename(path))))
+    for name in ("warm_file", "drop_file"):
+        monkeypatch.setattr(
+            page_cache, name, lambda path, name=name: calls.append((name.partition("_")[0], os.path.basename(path)))
+        )
     return calls
 
 

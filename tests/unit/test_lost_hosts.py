@@ -63,7 +63,7 @@ def test_a_guard_whose_connection_closes_ends_its_child():
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait():
     silence_s = 3
     it = Guard(silence_s)
@@ -82,7 +82,7 @@ def test_a_guard_that_was_frozen_for_its_limit_ends_its_child_though_bytes_wait(
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more():
     """The kernel goes on with what was left of its wait when it was frozen."""
     silence_s = 4

@@ -332,7 +332,7 @@ WITHOUT = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: ma
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("inject", "keys"),
     [

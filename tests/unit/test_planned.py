@@ -62,7 +62,7 @@ def wildcards(run, **others):
 def test_a_study_s_files(plan, tmp_path):
     found = plan("smoke", "local")
     assert found.folder == f"{tmp_path}/local/studies/smoke"
-    assert found.measure_waits[: len(found.study.runs)] == [
+    assert found.timed[: len(found.study.runs)] == [
         f"{tmp_path}/local/runs/{run.directory}/outcome.json" for run in found.study.runs
     ]
     assert found.measured[: len(found.study.runs)] == [
@@ -137,7 +137,7 @@ def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
     found = plan("smoke", "local")
     run = found.study.runs[0]
     first = found.define_run_as_json(wildcards(run))
-    monkeypatch.setattr(workflow_plan.inputs, "define", None)
+    monkeypatch.setattr(workflow_plan.inputs, "define_run", None)
     assert found.define_run_as_json(wildcards(run)) is first
     assert json.loads(first)["parameters"]["gpus"] == run.gpus
 
@@ -193,7 +193,7 @@ def test_what_a_table_is_made_from(plan):
     found = plan("smoke", "local")
     made = found.list_result_inputs(sources.select_table_sources, "scaling")
     assert made["outcomes"]
-    assert set(made["outcomes"]) <= set(found.measure_waits)
+    assert set(made["outcomes"]) <= set(found.timed)
     assert (made["further"], made["read_test"]) == ([], [])
     assert found.describe_rows(sources.select_table_sources, "scaling") == found.describe_rows(
         sources.select_table_sources, "scaling"

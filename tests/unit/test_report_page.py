@@ -167,7 +167,7 @@ def test_failures_are_told_with_their_reason_and_record(made):
 @pytest.mark.slow
 def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     records = ["runs/elsewhere/record.json"]
-    seen = Seen(made(metrics=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
+    seen = Seen(made(found=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
     folder = tmp_path / "local" / "studies" / "test"
     for link in seen.links:
         if link.startswith("#"):
@@ -181,7 +181,7 @@ def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
 
 @pytest.mark.slow
 def test_a_finding_is_told_with_its_runs_and_rows(made):
-    seen = Seen(made(metrics=[{**FINDING, "name": name, "verdict": name} for name in VERDICTS]))
+    seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in VERDICTS]))
     for words in ("Yes", "Opposite", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
                   "From 1 run in 2 blocks", "the second bar"):  # fmt: skip
         assert words in seen.text
@@ -191,14 +191,14 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
 @pytest.mark.slow
 @pytest.mark.parametrize("stale", [FINDING, {"name": "of another form"}], ids=["readable", "unreadable"])
 def test_findings_of_an_earlier_version_of_the_study_are_not_shown(made, stale):
-    told = Seen(made(metrics=[stale], declares=False)).text
+    told = Seen(made(found=[stale], declares=False)).text
     assert "This study declares no findings" in told and FINDING["sentence"] not in told
 
 
 @pytest.mark.slow
 def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     """Not the tables and findings of an earlier call, which are in the folder."""
-    made(metrics=[FINDING])
+    made(found=[FINDING])
     folder = tmp_path / "local" / "studies" / "test"
     ended = tidy.read_runs(folder / "runs.csv").iloc[:1]
     so_far = page.SoFar(ended, tidy.read_loading(folder / "loading.csv"), [])
@@ -213,7 +213,7 @@ def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
 @pytest.mark.slow
 def test_findings_of_another_form_are_refused(made, tmp_path):
     file = tmp_path / "local" / "studies" / "test" / "findings.json"
-    made(metrics=[FINDING])
+    made(found=[FINDING])
     for broken, words in (
         ({name: FINDING[name] for name in FINDING if name != "sentence"}, "sentence"),
         (FINDING | {"verdict": "perhaps"}, "verdict"),
@@ -228,7 +228,7 @@ def test_texts_stay_texts(made):
     """Neither the study's description nor a message, caption, note, cell or finding becomes markup."""
     texts = dict.fromkeys(("name", "title", "sentence", "look_for"), HOSTILE)
     found = {**FINDING, **texts, "records": [HOSTILE], "left_out": [{"record": HOSTILE, "reason": HOSTILE}]}
-    seen = Seen(made(HOSTILE, metrics=[found], message=HOSTILE))
+    seen = Seen(made(HOSTILE, found=[found], message=HOSTILE))
     assert [tag for tag, _ in seen.elements].count("script") == 2, "DataTables' and ours"
     assert not [tag for tag, _ in seen.elements if tag == "img"]
     assert not [name for _, of in seen.elements for name in of if name.startswith("on")]

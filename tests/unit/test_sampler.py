@@ -32,7 +32,7 @@ def rows(path):
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 def test_ticks_come_at_their_rate_and_one_more_at_the_end(tmp_path):
     process = start(tmp_path / "t.csv", rate=20)
     told = json.loads(process.stdout.readline())
@@ -65,7 +65,7 @@ class _Slow:
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 def test_readings_that_take_most_of_a_period_are_not_left_out(tmp_path):
     device, (read, write) = _Slow(), os.pipe()
     with open(read, "rb", buffering=0) as stop:
@@ -75,7 +75,7 @@ def test_readings_that_take_most_of_a_period_are_not_left_out(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.measure_waits
+@pytest.mark.timed
 def test_a_kill_loses_less_than_a_second(tmp_path):
     process = start(tmp_path / "t.csv", rate=10)
     process.stdout.readline()

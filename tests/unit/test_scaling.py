@@ -92,11 +92,11 @@ from study.data.samples import Arrays
 def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read()).group(1)) / 1000
 small = np.zeros((40, 8), dtype=np.float32)
-list(batches(Arrays(small, small), 20, EpochOrder(1, 0)))
+list(make_batches(Arrays(small, small), 20, EpochOrder(1, 0)))
 before = anonymous()
 x = map_matrix({str(tmp_path / "m.npy")!r})
 samples = Arrays(x, x).rows(np.random.default_rng(1).permutation(len(x)))
-seen = sum(len(found) for found, _ in batches(samples.rows(slice(100, None)), 20, EpochOrder(1, 0)))
+seen = sum(len(found) for found, _ in make_batches(samples.rows(slice(100, None)), 20, EpochOrder(1, 0)))
 print(seen, anonymous() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

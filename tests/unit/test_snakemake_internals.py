@@ -25,19 +25,19 @@ SEEN = builtins.seen_by_test
 configfile: "config.yaml"
 SEEN["workflow"] = workflow
 SEEN["while read"] = {
-    "folder": snakemake_internals.folder(workflow),
+    "folder": snakemake_internals.get_rules_folder(workflow),
     "is_main_process": snakemake_internals.is_main_process(workflow),
     "is_module": snakemake_internals.is_module(workflow),
-    "is_job": snakemake_internals.is_job_of(
+    "is_job": snakemake_internals.is_job_process(
         workflow, ["make", "other"], Path(SEEN.get("ours", "Snakefile")).resolve(), SEEN.get("line", [])
     ),
-    "deployment": snakemake_internals.deployment_methods(workflow),
-    "given": snakemake_internals.given(workflow),
+    "deployment": snakemake_internals.list_deployment_methods(workflow),
+    "given": snakemake_internals.read_config_sources(workflow),
 }
 ONE = "one"
 
 def group(wildcards):
-    snakemake_internals.pack(workflow, {"small": 2})
+    snakemake_internals.set_group_components(workflow, {"small": 2})
     return "small"
 
 rule all:
@@ -51,10 +51,10 @@ rule make:
 
 onstart:
     SEEN["handlers"].append("start")
-    SEEN["jobs"] = sorted(job.rule.name for job in snakemake_internals.jobs_to_run(workflow))
-    SEEN["executor"] = snakemake_internals.executor(workflow)
-    SEEN["resources"] = snakemake_internals.resources_of_slurm_plugin(workflow)
-    SEEN["touches"] = snakemake_internals.only_touches(workflow)
+    SEEN["jobs"] = sorted(job.rule.name for job in snakemake_internals.list_jobs_to_run(workflow))
+    SEEN["executor"] = snakemake_internals.get_executor(workflow)
+    SEEN["resources"] = snakemake_internals.list_slurm_plugin_resources(workflow)
+    SEEN["touches"] = snakemake_internals.is_touch_only(workflow)
     SEEN["limited"] = workflow.scheduler.job_rate_limiter
     snakemake_internals.stop_rate_limit(workflow)
     if "submitted" in SEEN:

@@ -98,7 +98,21 @@ TELEMETRY = (
 def test_a_record_is_made_without_pandas(make_run):
     """It is made at the end of each run, before the next one may begin."""
     folder = make_run(expand()[0])
-    row = [1795780000123456789, 16 * 10**9, "n9", 0.5, 2, 0.9, 0.2, *[0.0] * 8, 2400.0, "cc1plus 0.40", *[""] * 6]
+    row = [
+        1795780000123456789,
+        16 * 10**9,
+        "n9",
+        0.5,
+        2,
+        0.9,
+        0.2,
+        *[0.0] * 8,
+        2400.0,
+        "cc1plus 0.40",
+        *[""] * 6,
+        0.0,
+        "",
+    ]
     (folder / disturbance.FILE).write_text("\n".join([",".join(disturbance.COLUMNS), ",".join(map(str, row))]) + "\n")
     (folder / "telemetry.csv").write_text(TELEMETRY)
     statements = f"from study.records.renewal import make\nmade = make({str(folder)!r})"

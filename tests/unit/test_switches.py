@@ -304,7 +304,7 @@ def steps_of(run, epochs_before=0):
     held, found = Held(learning_rate.scale_rate(run, 4)), []
     schedule = Schedule(held, run, FakeCommunicator(size=4), STEPS, [0.5] * epochs_before)
     for _ in range((8 - epochs_before) * STEPS):
-        if schedule.changes:
+        if schedule.changes_by_step:
             schedule.apply_schedule()
         found.append((held.rate, held.momentum))
     return found
@@ -453,7 +453,7 @@ def test_threads_are_bound_and_the_library_s_apart(monkeypatch):
     assert bound.pop(os.getpid()) == [3]
     assert all(cores == [2] for cores in bound.values()) and bound
     assert binding.bind_threads(define(expand()[0]), ranks) is None
-    given = [binding.socket.gethostname(), binding.boot_id()]
+    given = [binding.socket.gethostname(), binding.read_boot_id()]
     ranks.gathered = [[[*given, [0, 1]], [*given, [2, 3]]]]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
     assert binding.bind_threads(run, ranks) == {"compute": [2], "communication": [3]}, "the launcher has bound them"
@@ -464,7 +464,7 @@ def test_ranks_that_share_a_socket_have_cores_of_their_own(monkeypatch):
     run = define(expand(binding="core")[0])
     run = dataclasses.replace(run, machine={**run.machine, "cores_per_rank": 2})
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
-    host, boot, sockets = binding.socket.gethostname(), binding.boot_id(), ([0, 1, 2, 3], [4, 5, 6, 7])
+    host, boot, sockets = binding.socket.gethostname(), binding.read_boot_id(), ([0, 1, 2, 3], [4, 5, 6, 7])
     given = [[host, "other", sockets[0]], *([host, boot, sockets[place]] for place in (0, 0, 1, 1))]
     found = []
     for rank in range(1, 5):
@@ -506,7 +506,7 @@ from study.backends.tensorflow import data_format
 from study.core import configuration
 
 for name, shape in [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (32, 32, 3))]:
-    model = workloads.with_model(name, configuration.load_named("benchmarks", name)).build_model(shape)
+    model = workloads.load_benchmark(name, configuration.load_named("benchmarks", name)).build_model(shape)
     moved = data_format.move_channels_first(model)
     same_weights = all(map(np.array_equal, model.get_weights(), moved.get_weights()))
     x = tf.constant(np.random.default_rng(0).random((2, *shape), np.float32))

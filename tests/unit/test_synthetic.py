@@ -1,5 +1,6 @@
 """Synthetic files look like the real ones: form, bytes a value, and what can be learnt from them."""
 
+import copy
 import hashlib
 
 import numpy as np
@@ -66,6 +67,17 @@ def test_bytes_a_value_are_the_real_files(tmp_path, name, features, bytes_per_va
     text = (tmp_path / "t.csv").read_bytes()
     body = text[text.index(b"\n") + 1 :] if spec["files"]["train"]["header"] else text
     assert len(body) / (200 * features) == pytest.approx(bytes_per_value, rel=0.005)
+
+
+@pytest.mark.parametrize(("name", "dropped"), [("nt3", [1, 2, 3]), ("p1b1", ["g0"]), ("p1b2", ["g1", "g5"])])
+def test_columns_that_a_benchmark_drops_come_on_top_of_the_features(tmp_path, name, dropped):
+    spec = copy.deepcopy(configuration.load_named("benchmarks", name))
+    form = spec["files"]["train"]
+    form["drop"] = [*form.get("drop", []), *dropped]
+    generate_file(tmp_path / "t.csv", name, spec, shape(features=60), "train")
+    rows, columns = workloads.load_workload(name, spec).expected_shape("train", shape(features=60))
+    convert(tmp_path / "t.csv", tmp_path / "t.npy", tmp_path / "t.json", Form.from_spec(form), rows, columns)
+    assert np.load(tmp_path / "t.npy").shape == (64, 1 + 60)
 
 
 def test_classes_are_balanced(tmp_path):

@@ -51,7 +51,7 @@ def trainer(outputs):
         for first in range(0, len(x), 2):
             yield y[first : first + 2], known[x[first : first + 2, 0].astype(int)]
 
-    return SimpleNamespace(predictions=predictions)
+    return SimpleNamespace(predict=predictions)
 
 
 def cast(folder, outputs=OUTPUTS, labels=LABELS, run=None):

@@ -12,14 +12,16 @@ SCRIPTS = ROOT / "scripts"
 WAITING = {
     "sleep", "_sleep", "wait", "waitid", "waitpid", "communicate", "select.select", "signal.pause", "result", "accept",
     "recv", "readline", "stdin.read", "subprocess.run", "check_call", "check_output", "urlopen",
-    "retrieve", "wait_for", "wait_for_files", "thread.join", "reader.join", "copy.join",
+    "retrieve", "wait_for", "wait_for_files", "wait_for_end", "thread.join", "reader.join", "copy.join",
 }  # fmt: skip
 # What ends the waits of each function, ``module:function``.
 ENDS = {
     "a limit of its own": """
-        core.commands:end core.commands:run core.commands:wait core.locks:claim data.download:fetch
-        data.loader_timing:_in_new_process
+        core.commands:kill_session core.commands:run_program core.commands:wait_for_end
+        core.locks:claim_name data.download:fetch
+        data.loader_timing:_run_in_new_process
         instruments.calibration:time_rounds instruments.disturbance:describe_machine
+        instruments.disturbance:wait_for_quiet
         instruments.power.sampling:_read_answer
         instruments.power.sampling:_Sampler.stop
         contrib.gpu_check.load:main contrib.gpu_check.load:wait_for_others contrib.gpu_check.study_runs:_end
@@ -27,7 +29,7 @@ ENDS = {
         launch.batch_job:BatchJob.prepare launch.batch_job:become_command launch.batch_job:wait_for_files
         launch.launch:_wait_for_guards launch.processes:_end_processes launch.run_directory:lock_folder
         launch.supervision:_end_session
-        launch.supervision:_wait_for_end_or_limit launch.supervision:run_launcher
+        launch.supervision:_Watch.wait launch.supervision:run_launcher
         machines.batch_jobs:_run_submit
         machines.guard:_guard machines.guard:_kill_descendants machines.guard:_read_order machines.guard:_reap
         machines.host_check:check_hosts machines.host_check:_converse machines.host_check:_converse.read
@@ -35,7 +37,7 @@ ENDS = {
         machines.probe:_wait_for_file machines.probe:_read_commit
         machines.remote:_is_running
         communication.channel:_admit
-        communication.rendezvous:_awaited communication.rendezvous:_gathered communication.rendezvous:_wait
+        communication.rendezvous:_await_file communication.rendezvous:_gather_facts communication.rendezvous:_wait
         training.process_tree:end_tree training.process_tree:reap_children
         training.program:Program._end_following training.program:Program._agree_on_address
         workloads.command.output:OutputCopier.join
@@ -43,7 +45,7 @@ ENDS = {
     "the run's limits, which study.launch.supervision holds": """
         launch.processes:_wait_for_lost launch.processes:run_all launch.spots:_read_ports launch.spots:hold_ports
         communication.channel:Channel.__init__ communication.channel:Channel.ask
-        communication.channel:Channel.asked communication.channel:_connected
+        communication.channel:Channel.receive communication.channel:_connect
         training.checkpoints:Writer.close ensembles.buffer:Queue.get ensembles.buffer:Queue.put
         ensembles.consumption:_wait_for_full_buffer ensembles.ring:_poll_until
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
@@ -58,12 +60,13 @@ ENDS = {
         machines.probe:hold_until_ended machines.machine_lock:main machines.probe:main
     """,
     "work of this process, which is finite": """
-        commands.analysis:_write_accepted data.text_table:Stream.blocks.next_block data.text_table:fill
+        data.text_table:Stream.blocks.next_block data.text_table:fill_matrix
         backends.pytorch.input:Input.make_batches
     """,
     "none: it reads a file": """
-        data.conversion:_readable data.loaders:dask data.loaders:dask_dataframe data.table_faults:hint
-        data.text_table:column_names instruments.heartbeats:_count_bytes_read
+        data.conversion:_find_readable_columns data.loaders:load_by_dask data.loaders:load_by_dask_dataframe
+        data.table_faults:suggest_cause
+        data.text_table:read_column_names instruments.heartbeats:_count_bytes_read
     """,
 }
 

@@ -18,7 +18,7 @@ def nt3(**point):
 
 
 def limit(on, runs, folder="none"):
-    return walltimes.Limits(runs, str(folder), machine.load(on)).of(runs[0])
+    return walltimes.Limits(runs, str(folder), machine.load(on)).get_limit(runs[0])
 
 
 def test_24_nodes_of_theta_have_five_hours_in_a_job_of_256():

@@ -92,16 +92,19 @@ class Workload(ABC):
 
         None for a number that is known only from the file.
         """
+        return shape[f"{self.spec['files'][file]['split']}_samples"], self.count_columns(file, shape["features"])
+
+    def count_columns(self, file: str, features: int) -> int:
+        """Number of columns of a file of ``features``: columns of categories and those that are dropped come on top."""
         form = self.spec["files"][file]
-        columns = shape["features"] + len(form.get("codes", [])) + len(form.get("drop", []))
-        return shape[f"{form['split']}_samples"], columns
+        return features + len(form.get("codes", [])) + len(form.get("drop", []))
 
     @abstractmethod
     def synthetic_blocks(self, file: str, shape: Mapping[str, int], seed: int) -> Iterable[bytes]:
         """Yield the bytes of one synthetic file of this benchmark, a block of rows at a time.
 
-        file: a key of ``files``. shape: train_samples, test_samples, features. Synthetic data have a signal that the
-        model can learn; all files of a seed share it.
+        file: a key of ``files``. shape: train_samples, test_samples, features; a table has `count_columns`. Synthetic
+        data have a signal that the model can learn; all files of a seed share it.
         """
 
     def scalers(self, tables: Mapping[str, Table]) -> dict[str, Scaler]:

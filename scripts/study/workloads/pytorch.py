@@ -1,8 +1,8 @@
 """Layers with Keras's defaults, and metrics, that the PyTorch models of several workloads share.
 
 A model takes inputs as the sample source has them, with the channels last. A classifier gives its outputs before the
-last activation, see `study.backends.pytorch.losses`. The order of a flattened map is that of Keras, so that a kernel is
-the transpose of the Keras model's.
+last activation, see `study.backends.pytorch.losses_and_metrics`. The order of a flattened map is that of Keras, so that
+a kernel is the transpose of the Keras model's.
 """
 
 from __future__ import annotations

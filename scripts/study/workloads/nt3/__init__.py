@@ -46,7 +46,8 @@ class Workload(base.Workload):
 
         The classes differ by ``CONTRAST`` in blocks of neighbouring genes; both splits share the genes.
         """
-        features, samples = shape["features"], shape[f"{file}_samples"]
+        features = self.count_columns(file, shape["features"]) - 1  # beside the label
+        samples = shape[f"{file}_samples"]
         genes = np.random.default_rng([seed, 0])
         mean = genes.uniform(4, 6, features).astype(np.float32)
         blocks = -(-features // CO_EXPRESSED)

@@ -25,7 +25,8 @@ class Workload(base.Workload):
 
         The expressed genes follow ``LATENT`` hidden factors of a sample, and a little noise.
         """
-        features, samples = shape["features"], shape[f"{file}_samples"]
+        features = self.count_columns(file, shape["features"]) - 2  # beside case and cancer type
+        samples = shape[f"{file}_samples"]
         genes = np.random.default_rng([seed, 0])
         expressed = genes.random(features) < EXPRESSED
         loadings = genes.normal(0, 1.2, (LATENT, features)).astype(np.float32)

@@ -29,7 +29,8 @@ class Workload(base.Workload):
 
         Each gene marks one cancer type, in whose samples it is mutated more often.
         """
-        features, samples = shape["features"], shape[f"{file}_samples"]
+        features = self.count_columns(file, shape["features"]) - 2  # beside case and cancer type
+        samples = shape[f"{file}_samples"]
         classes = self.spec["model"]["classes"]
         marks = np.random.default_rng([seed, 0]).integers(classes, size=features)
         rows = np.random.default_rng([seed, 1 if file == "train" else 2])
