@@ -1,18 +1,21 @@
-"""Test the prediction on real runs of the network laboratory: study `rates`, which must be finished.
+"""Test the prediction on real runs of the network laboratory: study `rates`.
 
-Fits the runs on 1 to 4 hosts at 20 and 100 Mbit/s. Predicts 6 and 8 hosts at these rates, and all counts at 50 Mbit/s.
-Prints a table and writes it, with a figure, to performance/prediction_lab.csv and .svg.
+Fits the runs on 1 to 4 hosts at each link rate, and predicts 6 and 8 hosts. Prints a table and writes it, with a
+figure, to performance/prediction_lab.csv and .svg. Reads the finished study or, where there is none, the measured means
+in that table.
 """
 
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from study.core.files import write_aside
 from study.prediction import settings
-from study.prediction.model import compared, fit_model, predict
+from study.prediction.runtime_model import compare_with_measured
+from study.prediction.scaling_model import fit_scaling
 from study.records.tidy import read_runs
 from study.report.figures import style
 from study.report.figures.style import set_gpu_axis, set_value_axis
@@ -20,18 +23,13 @@ from study.report.figures.style import set_gpu_axis, set_value_axis
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "results" / "lab" / "studies" / "rates" / "runs.csv"
 OUTPUT = ROOT / "performance" / "prediction_lab.csv"
-FITTED_HOSTS, FITTED_RATES = 4, (20, 100)
+FITTED_HOSTS = 4
 QUANTITIES = ("mean_epoch_s", "runtime_s")
 
 
 def main() -> None:
     """Compare and write."""
-    if not RUNS.exists():
-        raise SystemExit(f"error: there is no {RUNS}; run study rates on machine lab, see docs/network-laboratory.md")
-    selection = settings.select(read_runs(RUNS))
-    print(*(f"{number} runs left out: {reason}" for reason, number in selection.left_out.items()), sep="\n")
-    observations = settings.observations(selection.used)
-    table = beside(observations)
+    table = predict(read_means())
     print(table.to_string(index=False, float_format="%.3f"))
     beyond = table[~table["fitted"]]
     for name, rows in beyond.groupby("quantity"):
@@ -42,17 +40,28 @@ def main() -> None:
     draw(table[table["quantity"] == "mean_epoch_s"])
 
 
-def beside(observations: pd.DataFrame) -> pd.DataFrame:
-    """One row per point and quantity: measured mean, prediction with its 90 % interval, relative error."""
-    fitted = (observations["ranks"] <= FITTED_HOSTS) & observations["link_mbit_per_s"].isin(FITTED_RATES)
-    found = predict(fit_model(observations[fitted]), observations)
-    labels = {"link_mbit_per_s": observations["link_mbit_per_s"], "hosts": observations["ranks"]}
-    rows = []
-    for name in QUANTITIES:
-        measured = observations[name].to_numpy()
-        columns = compared(found.interval(name), measured)
-        rows.append(pd.DataFrame({**labels, "quantity": name, "fitted": fitted, "measured": measured, **columns}))
-    return pd.concat(rows, ignore_index=True)
+def read_means() -> pd.DataFrame:
+    """Measured mean of each quantity, a row per link rate, number of hosts and quantity."""
+    if not RUNS.exists():
+        return pd.read_csv(OUTPUT)[["link_mbit_per_s", "hosts", "quantity", "measured"]]
+    selection = settings.select_runs(read_runs(RUNS))
+    print(*(f"{number} runs left out: {reason}" for reason, number in selection.left_out.items()), sep="\n")
+    observations = settings.summarize_points(selection.used).rename(columns={"ranks": "hosts"})
+    labels = ["link_mbit_per_s", "hosts"]
+    return observations.melt(labels, list(QUANTITIES), var_name="quantity", value_name="measured")
+
+
+def predict(means: pd.DataFrame) -> pd.DataFrame:
+    """The means beside the prediction of their series: median with its 90 % interval, relative error."""
+    parts = []
+    for _, rows in means.groupby(["quantity", "link_mbit_per_s"], sort=True):
+        hosts, measured = (rows[name].to_numpy(float) for name in ("hosts", "measured"))
+        fitted = hosts <= FITTED_HOSTS
+        model = fit_scaling(hosts[fitted], measured[fitted], is_fixed=False)
+        columns = compare_with_measured(model.predict_interval(hosts), measured)
+        parts.append(rows.assign(fitted=fitted, **{name: np.asarray(values) for name, values in columns.items()}))
+    table = pd.concat(parts, ignore_index=True)
+    return table[["link_mbit_per_s", "hosts", "quantity", "fitted", "measured", *columns]]
 
 
 def draw(table: pd.DataFrame) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from study.core import code_version
-from study.prediction import goals, mechanisms
+from study.prediction import goals, scaling_model
 from study.records.stamp import stamp
 
 
@@ -28,7 +28,7 @@ rule recommend:
         folder=lambda wildcards, output: Path(output[0]).parent,
         records=lambda wildcards: stamp(PLAN.list_records(STUDY.runs)),
         goal=lambda wildcards: to_json(dataclasses.asdict(goals.load(wildcards.goal))),
-        mechanisms=lambda wildcards: to_json(mechanisms.declared()),
+        calibration=lambda wildcards: to_json(scaling_model.load_calibration()),
         code=code_version.digest_step_code("recommend"),
     message:
         "Recommend a rank count for the goal {wildcards.goal}"

@@ -8,8 +8,10 @@ import pytest
 from test_prediction import RUN
 
 from study.prediction import goals, settings
-from study.prediction.answers import answers
+from study.prediction.answers import answer_workloads
 from study.prediction.goals import Goal
+from study.prediction.points import build_series
+from study.prediction.series_answer import answer
 from study.report.tables.prediction import recommendation_table
 
 EPOCHS = 128
@@ -50,8 +52,8 @@ def by_runtime(seconds):
 def recommended(frame, ranks_per_node, goal="fastest"):
     """(table, rank count or None)."""
     frame = frame.assign(nodes=-(-frame["gpus"] // ranks_per_node))
-    chosen = settings.select(frame)
-    found = answers(chosen.used, {}, {"nodes": 128, "ranks_per_node": ranks_per_node}, chosen.failed)
+    chosen = settings.select_runs(frame)
+    found = answer_workloads(chosen.used, {}, {"nodes": 128, "ranks_per_node": ranks_per_node}, chosen.failed)
     table = recommendation_table(list(found), goals.load(goal) if isinstance(goal, str) else goal)
     rows = table.frame[table.frame["recommended"]] if "recommended" in table.frame else table.frame.iloc[:0]
     return table, (int(rows["ranks"].iloc[0]) if len(rows) else None)
@@ -86,10 +88,12 @@ def test_a_second_node_that_makes_it_slower_is_not_recommended():
 
 @pytest.mark.case("strong-scaling-amrex", source="AMReX-Codes/amrex #689", right="16 and 32 ranks within 90 %")
 def test_held_out_counts_of_strong_scaling_are_within_the_interval():
-    table, _ = recommended(runs_of(by_runtime({1: 479.85, 2: 242.37, 4: 136.32, 8: 73.74}), 1.0), 32)
+    """All ranks share the work of a step: `study predict --work fixed`."""
+    seconds = pd.DataFrame({"ranks": [1, 2, 4, 8], "runtime_s": [479.85, 242.37, 136.32, 73.74]})
+    (series,) = build_series(seconds, "amrex", "fixed")
+    table = answer(series, [16, 32], goals.load("fastest")).predictions.set_index("ranks")
     held_out = {16: 51.15, 32: 32.32}
-    within = [low <= held_out[ranks] <= high for ranks in held_out for low, high in [predicted(table, ranks)]]
-    assert all(within)
+    assert all(table["low"][ranks] <= seconds <= table["high"][ranks] for ranks, seconds in held_out.items())
 
 
 @pytest.mark.case("faster-rcnn", source="tensorpack/tensorpack #1254", right="32 ranks within 90 %")
@@ -100,9 +104,16 @@ def test_a_held_out_throughput_is_within_the_interval():
     assert low <= measured <= high
 
 
-@pytest.mark.case("two-counts", source="AMReX-Codes/amrex #689", right="no prediction")
-def test_two_counts_are_not_extrapolated():
-    table, pick = recommended(runs_of(by_runtime({1: 479.85, 2: 242.37}), 1.0), 32)
+@pytest.mark.case("two-counts", source="AMReX-Codes/amrex #689", right="a prediction with its wide interval")
+def test_two_counts_are_predicted_with_their_wide_interval():
+    table, _ = recommended(runs_of(by_runtime({1: 479.85, 2: 242.37}), 1.0), 32)
+    low, high = predicted(table, 8)
+    assert low <= 73.74 <= high and high > 1.25 * low
+
+
+@pytest.mark.case("one-count", source="our own", right="no prediction")
+def test_one_count_is_not_extrapolated():
+    table, pick = recommended(runs_of(by_runtime({2: 242.37}), 1.0), 32)
     assert pick is None
     assert "no prediction" in table.notes[0]
 
@@ -155,10 +166,10 @@ def test_counts_of_an_older_version_are_not_taken_for_an_effect_of_the_ranks():
     """The newer code is twice as fast; up to 4 ranks were measured with the older one, from 8 ranks on with it."""
     old = runs_of({1: 20.0, 2: 20.0, 4: 20.0}, training_code="old", started_wall_ns=1)
     new = runs_of({8: 10.0, 16: 10.0, 32: 10.0}, training_code="new", started_wall_ns=2)
-    chosen = settings.select(pd.concat([old, new], ignore_index=True))
+    chosen = settings.select_runs(pd.concat([old, new], ignore_index=True))
     assert set(chosen.used["training_code"]) == {"new"}
     assert chosen.left_out == {"unlike the runs that are used (several versions of the code)": 6}
-    few = settings.select(pd.concat([old, new[new["gpus"] == 8]], ignore_index=True))
+    few = settings.select_runs(pd.concat([old, new[new["gpus"] == 8]], ignore_index=True))
     assert set(few.used["training_code"]) == {"old"}, "one count of the newer version is too few"
 
 
@@ -180,6 +191,6 @@ def test_noise_alone_is_seldom_taken_for_a_misfit():
         frame = runs_of({1: 10.0, 2: 10.1, 4: 10.2})
         frame["time_per_epoch_s"] *= np.exp(rng.normal(0, 0.05, len(frame)))
         frame["runtime_s"] = frame["epochs_per_rank"] * frame["time_per_epoch_s"] + 15
-        (answer,) = answers(settings.select(frame).used, {}, {"nodes": 128, "ranks_per_node": 4})
+        (answer,) = answer_workloads(settings.select_runs(frame).used, {}, {"nodes": 128, "ranks_per_node": 4})
         wrong += bool(answer.misfits)
     assert wrong <= 2

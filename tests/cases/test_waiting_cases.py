@@ -15,7 +15,6 @@ from study.experiment import inputs
 from study.launch import model_checks, variables
 from study.machines import batch_jobs, launchers, machine, machine_lock, queues, run_layout
 from study.machines.batch_systems import BATCH_SYSTEMS, Job, State
-from study.prediction import mechanisms
 
 NO_HISTORY = (36, "", "qstat: PBS is not configured to maintain job history 4711.pbs01\n")
 UNKNOWN = (153, "", "qstat: Unknown Job Id 4711.pbs01\n")
@@ -278,15 +277,6 @@ def test_the_order_of_hosts_outlives_the_run_s_definition(monkeypatch):
     text = json.dumps(inputs.to_param(definition), sort_keys=True)  # as the rules pass it on
     found = run_layout.place_ranks(2, dict(inputs.from_param(json.loads(text)).machine["hosts"]))
     assert found == {"z": 1, "a": 1} and list(found) == ["z", "a"]
-
-
-@pytest.mark.case("range-of-versions-descending", source="our own", right="refused: no version is in it")
-@pytest.mark.parametrize(("versions", "is_right"), [("2.18 to 2.15", False), ("2.15 to 2.9", False), ("0.28", True),
-                                                    ("2.15 to 2.18", True), ("2 to 2.18", True)])  # fmt: skip
-def test_a_range_of_versions_begins_with_the_first(versions, is_right):
-    content = {"versions": {"tensorflow": versions}, "quantities": {}}
-    found = list(mechanisms._problems(content))
-    assert (found == []) is is_right
 
 
 STALE = {"SLURM_JOB_ID": "123456", "SLURM_JOB_END_TIME": "1000", "SLURM_NODELIST": "n[1-4]", "PMI_RANK": "0",

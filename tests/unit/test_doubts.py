@@ -23,7 +23,7 @@ from study.instruments.power.plausibility import (
 )
 from study.instruments.power.readings import Counter
 from study.instruments.power.telemetry import Series
-from study.prediction.settings import measured
+from study.prediction.settings import measure_run
 from study.records.record import make_record, read_record
 from study.records.tidy import loading_frame, runs_frame
 from study.report.tables import TABLES
@@ -390,5 +390,5 @@ def test_an_energy_that_is_doubtful_in_a_phase_only_says_in_which(runs):
 def test_no_prediction_uses_a_doubtful_energy(runs):
     """Nor the energy of the GPUs in place of a job's, of which a part is doubtful: others have the job's."""
     _, bad = (row for _, row in runs("run").iterrows())
-    assert math.isnan(measured(bad)["energy_per_rank_j"])
-    assert math.isnan(measured(pd.Series({**bad, "energy_per_gpu_j": 5.0}))["energy_per_rank_j"])
+    assert math.isnan(measure_run(bad)["energy_per_rank_j"])
+    assert math.isnan(measure_run(pd.Series({**bad, "energy_per_gpu_j": 5.0}))["energy_per_rank_j"])

@@ -391,7 +391,9 @@ def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers
 
     def peak(stream):
         with stream.share_in_background():
-            trainer = SimpleNamespace(make_batches=lambda samples: make_batches(samples, run.derived.batch_size_per_rank))
+            trainer = SimpleNamespace(
+                make_batches=lambda samples: make_batches(samples, run.derived.batch_size_per_rank)
+            )
             return consumption.take_batches(trainer, stream, run).rates["peak_samples_per_s"]
 
     assert all(rate > 0 for rate in each_in_a_thread(peak, found))

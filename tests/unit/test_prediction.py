@@ -1,39 +1,30 @@
 """Predictions and recommendations: from simulated worlds and from runs with known numbers."""
 
 import dataclasses
-import functools
 import math
 import shutil
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from examples import expand
 
 from study.core.errors import StudyError
-from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.machines.host_capabilities import Capacity
-from study.prediction import extra_p, goals, mechanisms, published, settings, versions
+from study.prediction import extra_p, goals, published, settings
 from study.prediction import forecast as forecasts
-from study.prediction.accuracy import memory_verdicts
-from study.prediction.answers import answers, series_key
-from study.prediction.check import check
+from study.prediction.accuracy import judge_memory
+from study.prediction.answers import answer_workloads, get_series_key
+from study.prediction.check import check_held_out
 from study.prediction.forecast import forecast
 from study.prediction.goals import Goal, Limit
-from study.prediction.model import Prediction, fit_model, predict
-from study.prediction.recommend import changing_work, quantities, recommend
-from study.prediction.regression import Terms, fit
-from study.prediction.worlds import world
+from study.prediction.recommend import derive_quantities, describe_changing_work, recommend
+from study.prediction.runtime_model import predict
 from study.records.tidy import runs_frame, split_ended_runs
 from study.report.figures import drawing, prediction_drawing
 from study.report.tables import prediction as tables
-
-sys.path.insert(0, str(ROOT / "performance"))
-from prediction import coverage
 
 RUN = {
     **{name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default},
@@ -82,48 +73,8 @@ def answered(frame, planned=None):
 
 
 def computed(frame, planned=None):
-    chosen = settings.select(frame)
-    return list(answers(chosen.used, planned or {}, {"nodes": 1000, "ranks_per_node": 6}, chosen.failed))
-
-
-@functools.cache
-def fitted(seed, kind):
-    """A world and the model of its observations, which does not depend on the growth of the error."""
-    simulated = world(seed, kind)
-    return simulated, fit_model(simulated.observations)
-
-
-def share_that_holds(kinds, worlds, growth=None):
-    found = []
-    for simulated, model in (fitted(seed, kind) for kind in kinds for seed in range(worlds)):
-        growing = model if growth is None else dataclasses.replace(model, growth=growth)
-        found += [row["holds"] for row in coverage(simulated, growing)]
-    return np.mean(found)
-
-
-def test_the_regression_finds_the_terms_and_their_size():
-    rng = np.random.default_rng(1)
-    x = np.stack([np.ones(20), np.arange(20.0), rng.random(20)], axis=1)
-    y = (x @ [5.0, 0.5, 0.0]) * (1 + 0.005 * rng.standard_normal(20))
-    terms = Terms(("constant", "slope", "nothing"), np.full(3, 0.01), np.full(3, 10.0), np.array([True, False, False]))
-    found = fit(x, y, y, terms, rng)
-    assert found.coefficients.mean(axis=0) == pytest.approx([5, 0.5, 0], abs=0.05)
-    assert found.active()["slope"] == 1
-    assert found.active()["nothing"] < 0.5
-    assert (found.coefficients >= 0).all()
-
-
-@pytest.mark.slow
-def test_intervals_hold_in_simulated_worlds():
-    """Of few worlds; performance/prediction.csv has the shares of 1,000."""
-    assert share_that_holds([None], 20) >= 0.8
-
-
-@pytest.mark.slow
-def test_intervals_need_the_discrepancy():
-    kinds = ["power law N^0.4", "saturation at 48 ranks"]
-    assert share_that_holds(kinds, 10) >= 0.65
-    assert share_that_holds(kinds, 10, growth=0.0) < 0.55
+    chosen = settings.select_runs(frame)
+    return list(answer_workloads(chosen.used, planned or {}, {"nodes": 1000, "ranks_per_node": 6}, chosen.failed))
 
 
 def test_unusable_runs_are_left_out_and_counted():
@@ -135,7 +86,7 @@ def test_unusable_runs_are_left_out_and_counted():
     frame.loc[4, "runtime_s"] = math.nan
     frame.loc[5, "time_per_epoch_s"] = 0
     frame.loc[6, "ensemble"] = 2
-    found = settings.select(frame)
+    found = settings.select_runs(frame)
     assert len(found.used) == 3
     assert sum(found.left_out.values()) == 5
     assert found.left_out["failed (unknown 1) on 1 rank"] == 1
@@ -148,7 +99,7 @@ def test_a_run_whose_times_contradict_each_other_is_left_out_and_named():
     frame["load_s"] = frame["runtime_s"] - frame["epochs_per_rank"] * frame["time_per_epoch_s"]
     frame.loc[0, "load_s"] += 0.0005 * frame.loc[0, "runtime_s"]  # rounding
     frame.loc[3, "load_s"] += 0.01 * frame.loc[3, "runtime_s"]
-    found = settings.select(frame)
+    found = settings.select_runs(frame)
     (line,) = found.problems
     assert line.startswith("runs/2-2/record.json: left out, because 192 epochs x 10.12 s + ")
     assert frame.index.difference(found.used.index).tolist() == [3]
@@ -188,7 +139,7 @@ def test_only_workloads_with_runs_to_do_are_read_for_the_plan(make_recorded, tmp
 
 def test_without_a_usable_run_there_is_no_answer():
     assert answered(runs(status="failed")) == []
-    assert settings.select(pd.DataFrame()).used.empty
+    assert settings.select_runs(pd.DataFrame()).used.empty
 
 
 def test_nodes_are_those_of_the_machine():
@@ -201,7 +152,7 @@ def test_nodes_are_those_of_the_machine():
 def test_contradictory_repeats_are_named():
     frame = runs()
     frame.loc[3, "runtime_s"] *= 1.5
-    (line,) = settings.select(frame).problems
+    (line,) = settings.select_runs(frame).problems
     assert line.startswith("runs/2-2/record.json: took ")
     assert "20%" in line
 
@@ -228,8 +179,8 @@ def test_a_larger_count_is_predicted():
 )
 def test_candidates_double_a_rank_and_a_node(measured, nodes, planned, candidates):
     frame = runs(measured)
-    plan = {series_key(frame.iloc[0]): list(planned)}
-    (answer,) = answers(settings.select(frame).used, plan, {"nodes": nodes, "ranks_per_node": 6})
+    plan = {get_series_key(frame.iloc[0]): list(planned)}
+    (answer,) = answer_workloads(settings.select_runs(frame).used, plan, {"nodes": nodes, "ranks_per_node": 6})
     (found,) = answer.candidates.values()
     assert found["ranks"].tolist() == candidates
 
@@ -281,31 +232,41 @@ def test_modelled_energy_is_not_mixed_with_measured():
 
 
 def test_too_few_counts_are_not_predicted():
-    (answer,) = answered(runs((1, 2)))
+    (answer,) = answered(runs((2,)))
     assert answer.model is None
-    assert answer.to_measure == (4,)
+    assert answer.to_measure == (1,)
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
-    assert "measured on 1, 2; measure on 4 ranks too" in table.notes[0]
-    assert "of the measured counts, 2 ranks suits the goal" in table.notes[1]
+    assert "measured on 2; measure on 1 rank too" in table.notes[0]
+
+
+def test_a_series_of_one_count_beside_others_is_told():
+    frame = pd.concat([runs(), runs((6,), batch_size=40, batch_size_per_rank=40)], ignore_index=True)
+    (answer,) = answered(frame)
+    assert len(answer.predictions) == 1 and len(answer.candidates) == 2
+    notes = tables.recommendation_table([answer], goals.load("fastest")).notes
+    assert any("batch size 40: measured on one rank count, so nothing is predicted" in note for note in notes)
+
+
+def test_times_that_mix_the_first_epoch_are_told():
+    """384 epochs are divided: the epochs of a rank change with the ranks, and no run has a steady time per epoch."""
+    told = "times per epoch include an unknown part of the first epoch's overhead"
+    assert any(told in note for note in tables.prediction_table(answered(runs())).notes)
+    steady = runs().assign(time_per_epoch_steady_s=lambda frame: frame["time_per_epoch_s"])
+    assert not any(told in note for note in tables.prediction_table(answered(steady)).notes)
 
 
 @pytest.mark.parametrize(
     ("counts", "ranks", "told"),
     [
-        ((1, 2), 2, "measured on 1, 2; this machine carries 2 ranks (2 cores), so measure on 4 ranks on a larger one"),
-        (
-            (1,),
-            2,
-            "measured on 1; measure on 2 ranks too; this machine carries 2 ranks (2 cores), so measure on 4 ranks",
-        ),
-        ((1, 2), 4, "measured on 1, 2; measure on 4 ranks too"),
+        ((1,), 1, "measured on 1; this machine carries 1 rank (2 cores), so measure on 2 ranks on a larger one"),
+        ((1,), 2, "measured on 1; measure on 2 ranks too"),
     ],
 )
 def test_counts_that_the_machine_does_not_carry_are_for_a_larger_one(counts, ranks, told):
     carried = Capacity(ranks, "2 cores", "cores")
     on = {"nodes": 1000, "ranks_per_node": 6}
-    (answer,) = answers(settings.select(runs(counts)).used, {}, on, carried=carried)
+    (answer,) = answer_workloads(settings.select_runs(runs(counts)).used, {}, on, carried=carried)
     assert told in tables.recommendation_table([answer], goals.load("fastest")).notes[0]
 
 
@@ -313,7 +274,7 @@ def recommended(frame, goal):
     (answer,) = answered(frame)
     (series,) = answer.candidates
     doubts = [each for wrong in answer.misfits.values() for each in wrong]
-    return recommend(answer.model, answer.predictions[series], goal, answer.failures[series], doubts)
+    return recommend(answer.predictions[series], goal, answer.failures[series], doubts)
 
 
 def test_the_fastest_efficient_count_is_recommended():
@@ -351,7 +312,7 @@ def test_runs_that_were_lost_with_a_host_say_nothing_of_their_rank_count(message
     lost = failed(24, (1, 2, 3), kind).assign(failure_message=message)
     frame = pd.concat([runs((1, 2, 6, 12)), lost], ignore_index=True)
     assert recommended(frame, FASTEST).candidates.set_index("ranks")["excluded_by"][[24, 48]].isna().all()
-    assert settings.select(frame).left_out == {f"lost with a host or a batch job ({kind} 3) on 24 ranks": 3}
+    assert settings.select_runs(frame).left_out == {f"lost with a host or a batch job ({kind} 3) on 24 ranks": 3}
     frame.loc[frame["repeat"].eq(3) & frame["gpus"].eq(24), ["failure_kind", "failure_message"]] = ["oom", None]
     assert "Excluded: 24, as 1 of 1 run on 24 ranks failed (oom 1)." in recommended(frame, FASTEST).reason
 
@@ -405,9 +366,8 @@ def test_repeats_that_contradict_the_fit_are_not_taken_for_its_noise():
     (answer,) = answered(frame)
     (misfit,) = (each for wrong in answer.misfits.values() for each in wrong)
     assert misfit.ranks == 12
-    assert misfit.low <= misfit.measured <= misfit.high
+    assert misfit.measured > misfit.high
     assert recommended(frame, FASTEST).pick == 24
-    assert answered(frame[frame["repeat"] == 1])[0].misfits == {}  # a single run has no noise of its own
 
 
 @pytest.mark.slow
@@ -474,7 +434,7 @@ def test_a_limit_of_gpu_memory_is_judged_by_the_batch_of_a_rank():
 def test_gpu_memory_grows_with_the_batch_of_a_rank(batch, verdict):
     known = pd.DataFrame({"ranks": [1, 1], "batch": [20, 40], "gpu_memory_mb": [9_000.0, 17_000.0]})
     candidate = pd.DataFrame({"ranks": [2], "batch": [batch]})
-    assert memory_verdicts(known, candidate, "gpu_memory_mb", 16_000) == [verdict]
+    assert judge_memory(known, candidate, "gpu_memory_mb", 16_000) == [verdict]
 
 
 ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.95),))
@@ -483,7 +443,7 @@ ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.95),))
 def _recommended_by_batch(frame, batch):
     (answer,) = answered(frame)
     series = next(each for each in answer.candidates if batch in each)
-    return recommend(answer.model, answer.predictions[series], ACCURATE)
+    return recommend(answer.predictions[series], ACCURATE)
 
 
 @pytest.mark.slow
@@ -495,7 +455,8 @@ def test_accuracy_of_other_batches_says_nothing():
     bad = large.assign(test_accuracy=np.where(large["gpus"] > 1, 0.55, 1.0))
     assert _recommended_by_batch(pd.concat([small, bad]), 20).pick >= 24
     assert _recommended_by_batch(pd.concat([small, bad]), 320).pick == 1
-    one = _recommended_by_batch(pd.concat([small, large[large["gpus"] == 1]]), 320)
+    one = large[large["gpus"] <= 6].assign(test_accuracy=lambda frame: frame["test_accuracy"].where(frame["gpus"] == 1))
+    one = _recommended_by_batch(pd.concat([small, one]), 320)
     assert one.pick == 1
     assert one.candidates.set_index("ranks")["excluded_by"][2] == "test_accuracy at least 0.95 (not known there)"
 
@@ -569,19 +530,18 @@ def test_the_noise_of_runs_to_do_averages_out():
     (answer,) = answered(pd.DataFrame(rows))
     (found,) = answer.predictions.values()
     place = found.settings["ranks"].tolist().index(24)
-    one = Prediction(
-        found.settings, *({"runtime_s": each["runtime_s"][[place]]} for each in (found.draws, found.means))
-    )
+    draws, means = ({"runtime_s": each["runtime_s"][[place]]} for each in (found.draws, found.means))
+    one = dataclasses.replace(found, draws=draws, means=means)
     rng = np.random.default_rng(1)
-    total = np.sum([forecasts._single(one, "runtime_s", rng) for _ in range(10)], axis=0)
+    total = np.sum([forecasts._draw_single_run(one, "runtime_s", rng) for _ in range(10)], axis=0)
     low, median, high = np.quantile(total, [0.05, 0.5, 0.95])
-    assert 0.02 < (high - low) / 2 / median < 0.045
+    assert 0.01 < (high - low) / 2 / median < 0.045
 
 
 def test_oversubscribed_runs_are_used_and_named():
     frame = runs().assign(oversubscribed=False)
-    assert settings.select(frame).problems == []
-    found = settings.select(frame.assign(oversubscribed=frame["gpus"] >= 12))
+    assert settings.select_runs(frame).problems == []
+    found = settings.select_runs(frame.assign(oversubscribed=frame["gpus"] >= 12))
     assert len(found.used) == 10
     (line,) = found.problems
     assert line.startswith("4 runs on 12, 24 ranks had fewer cores than ranks x cores_per_rank (oversubscribed)")
@@ -598,10 +558,10 @@ def test_the_energy_of_a_part_of_the_runs_is_told_as_such():
     frame = with_energy(frame)
     frame.loc[frame["loader"] == "chunked", "energy_job_j"] = math.nan
     on = machine.load("local")
-    found = list(answers(settings.select(frame).used, {}, on))
-    _, told = forecasts._lines(left, found, on)
+    found = list(answer_workloads(settings.select_runs(frame).used, {}, on))
+    _, told = forecasts._format_lines(left, found, on)
     assert told.endswith(" kWh by 3 of these runs")
-    _, told = forecasts._lines([each for each in left if each["loader"] == "read_csv"], found, on)
+    _, told = forecasts._format_lines([each for each in left if each["loader"] == "read_csv"], found, on)
     assert told.endswith(" kWh")
 
 
@@ -633,16 +593,16 @@ def test_counts_are_recommended_for_one_amount_of_work(scaling, sharding, words)
     settings = pd.DataFrame({"scaling": [scaling] * 2, "sharding": sharding, "ranks": [1, 4], "nodes": [1, 1]})
     runtime = np.array([[100.0], {"by_rank": {"weak": [25.0], "strong": [6.25]}}.get(sharding, {}).get(
         scaling, [25.0 if scaling == "strong" else 100.0])])  # fmt: skip
-    assert quantities(settings, {"runtime_s": runtime}, None)["efficiency"] == pytest.approx(1)
-    assert changing_work(settings) == words
+    assert derive_quantities(settings, {"runtime_s": runtime}, None)["efficiency"] == pytest.approx(1)
+    assert describe_changing_work(settings) == words
 
 
 def test_counts_that_a_study_refuses_are_no_candidates():
     """P1B1 needs four epochs per rank; nine epochs cannot be divided by two ranks."""
     series = answered(runs())[0].observations.iloc[0]
-    assert settings.at(series, [1, 96, 128, 192], 6, least_epochs=4)["ranks"].tolist() == [1, 96]
+    assert settings.derive_settings_at_counts(series, [1, 96, 128, 192], 6, least_epochs=4)["ranks"].tolist() == [1, 96]
     (answer,) = answered(runs((1,)).assign(epochs=9, epochs_per_rank=9))
-    assert answer.to_measure == (3, 9)
+    assert answer.to_measure == (3,)
 
 
 @pytest.mark.parametrize(
@@ -657,7 +617,7 @@ def test_counts_that_a_study_refuses_are_no_candidates():
 def test_a_run_with_an_impossible_value_is_left_out(column, value, words):
     frame = with_energy(runs())
     frame.loc[0, column] = value
-    found = settings.select(frame)
+    found = settings.select_runs(frame)
     assert len(found.used) == len(frame) - 1
     assert words in found.problems[0]
 
@@ -673,7 +633,7 @@ def test_measured_runtimes_that_the_model_does_not_fit_are_named():
 @pytest.mark.slow
 def test_held_out_points_are_compared_with_naive_fits():
     (answer,) = answered(runs())
-    found = check(answer.observations)
+    found = check_held_out(answer.observations)
     assert found["held_out"].tolist() == ["largest"] + ["each"] * 5
     assert found["within_interval"].mean() > 0.5
     assert found["error"].abs().max() < 0.2
@@ -739,7 +699,7 @@ def test_points_are_exported_for_extra_p():
     frame = with_energy(runs((1, 2)))
     other = runs((1, 2, 4), loader="chunked")
     other = other.drop(index=other.index[-1])
-    texts = dict(extra_p.texts(settings.select(pd.concat([frame, other], ignore_index=True)).used))
+    texts = dict(extra_p.write_texts(settings.select_runs(pd.concat([frame, other], ignore_index=True)).used))
     assert sorted(texts) == ["001_nt3_strong.txt", "002_nt3_strong.txt"]
     (with_joules,) = [text for text in texts.values() if "energy_per_rank_j" in text]
     (without,) = [text for text in texts.values() if text != with_joules]
@@ -761,86 +721,9 @@ def test_a_wrong_goal_is_one_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", published.papers())
+@pytest.mark.parametrize("paper", published.list_papers())
 def test_published_points_are_predicted(paper):
-    found = published.predictions(paper)
+    found = published.predict_paper(paper)
     assert found["published"].notna().all()
     assert found[found["fitted"] & (found["quantity"] == "time_per_epoch_s")]["error"].abs().max() < 0.05
     assert set(found["fitted"]) == {True, False}
-
-
-@pytest.fixture
-def declaration(tmp_path, monkeypatch):
-    """Declare other mechanisms: a function that changes the content of mechanisms.yaml and reads the result."""
-
-    def declare(change):
-        content = yaml.safe_load(mechanisms.FILE.read_text())
-        change(content)
-        path = tmp_path / "mechanisms.yaml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
-        monkeypatch.setattr(mechanisms, "FILE", path)
-        monkeypatch.setattr(mechanisms, "declared", mechanisms.declared.__wrapped__)
-        return mechanisms.declared()
-
-    return declare
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda all_of: all_of["energy"].pop("waiting"), "quantities.energy.waiting: must be there with always: true"),
-        (lambda all_of: all_of["load"]["constant"].update(always=False), "quantities.load.constant: must be there"),
-        (lambda all_of: all_of["load"].update(waiting=all_of["energy"]["waiting"]),
-         "quantities.load.waiting: this mechanism makes no sense in load; those that do: constant, per_doubling"),
-        (lambda all_of: all_of["other"].update(first_epoch_constant=all_of["epoch"]["first_epoch_constant"]),
-         "quantities.other.first_epoch_constant: this mechanism makes no sense in other"),
-        (lambda all_of: all_of["epoch"].update(per_rnak=all_of["load"]["per_rank"]),
-         "quantities.epoch: there is no mechanism 'per_rnak'; did you mean 'per_rank'?"),
-    ],
-)  # fmt: skip
-def test_a_wrong_or_missing_mechanism_is_one_line(declaration, tmp_path, change, told):
-    with pytest.raises(StudyError) as refused:
-        declaration(lambda content: change(content["quantities"]))
-    assert str(refused.value).startswith(f"{tmp_path}/mechanisms.yaml: {told}")
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.slow
-def test_a_mechanism_may_be_declared_wherever_it_makes_sense(declaration):
-    declaration(
-        lambda content: content["quantities"]["epoch"].update(per_rank=content["quantities"]["load"]["per_rank"])
-    )
-    (answer,) = computed(runs())
-    assert "per_rank" in answer.model.parts["epoch"].terms.names
-
-
-@pytest.mark.parametrize(
-    ("version", "declared", "within"),
-    [("2.18.1", "2.15 to 2.18", True), ("2.15.0", "2.15 to 2.18", True), ("2.19.0", "2.15 to 2.18", False),
-     ("2.9.3", "2.15 to 2.18", False), ("0.28.1", "0.28", True), ("0.27.0", "0.28", False), ("1.0", "0.28", False)],
-)  # fmt: skip
-def test_versions_are_compared_by_their_numbers(version, declared, within):
-    assert versions.is_within(version, declared) is within
-
-
-@pytest.mark.slow
-def test_runs_of_other_library_versions_are_told():
-    assert not any("priors hold for" in note for note in tables.prediction_table(answered(runs())).notes)
-    frame = runs()
-    frame.loc[0, "packages"] = "tensorflow 2.19.0, horovod 0.28.1"
-    (note,) = [note for note in tables.prediction_table(answered(frame)).notes if "priors hold for" in note]
-    assert note.startswith(
-        "measured with tensorflow 2.19.0, but the priors hold for horovod 0.28, tensorflow 2.15 to 2.18"
-    )
-
-
-def test_a_version_that_no_run_records_is_refused(declaration):
-    with pytest.raises(StudyError, match="versions.horovd: runs do not record its version; did you mean 'horovod'"):
-        declaration(lambda content: content["versions"].update(horovd="0.28"))
-
-
-def test_a_fit_uses_what_a_world_shows():
-    simulated = world(3)
-    model = fit_model(simulated.observations)
-    error = predict(model, simulated.observations).interval("mean_epoch_s")[1] / simulated.observations["mean_epoch_s"]
-    assert error.to_numpy() == pytest.approx(1, abs=4 * simulated.noise)

@@ -6,14 +6,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from test_prediction import FASTEST, answered, failed, recommended, run, runs, with_energy
+from test_prediction import FASTEST, failed, recommended, run, runs, with_energy
 
 from study.prediction import settings
-from study.prediction.accuracy import verdicts
-from study.prediction.evidence import _deviation
+from study.prediction.accuracy import judge_accuracies
+from study.prediction.evidence import _estimate_deviation
 from study.prediction.goals import Goal, Limit
-from study.prediction.model import Model, _of_repeats
-from study.report.tables import prediction as tables
 
 LEAST_ENERGY = Goal("g", "", "energy_job_j")
 ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),))
@@ -37,24 +35,21 @@ def three_repeats(joules):
     ],
 )
 def test_energies_scatter_as_often_as_there_are_some(joules, deviation, freedom):
-    found = settings.observations(three_repeats(joules))
+    found = settings.summarize_points(three_repeats(joules))
     known = sum(not math.isnan(value) for value in joules)
     assert found["energy_per_rank_j_repeats"].tolist() == [known] * 3
     assert found["runtime_s_repeats"].tolist() == [3] * 3
-    model = Model({}, None, found, 0.0)
-    assert _deviation(model, "energy_per_rank_j", found.iloc[0]) == (pytest.approx(deviation, nan_ok=True), freedom)
-    # A mean of n has 1 / n of the variance; the rest is not in the fit.
-    rest = deviation * math.sqrt(1 - 1 / known) if freedom else 0.0
-    assert _of_repeats(model, "energy") == pytest.approx(rest)
+    of_first = _estimate_deviation(found, "energy_per_rank_j", found.iloc[0])
+    assert of_first == (pytest.approx(deviation, nan_ok=True), freedom)
 
 
 def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
     """Deviations of 1 % on 1 and 6 ranks; on 2, one of three runs took ten times the energy."""
     frame = three_repeats((99.0, 100.0, 101.0))
     frame.loc[(frame["gpus"] == 2) & (frame["repeat"] == 3), "energy_job_j"] = 2 * 1000.0
-    found = settings.observations(frame)
+    found = settings.summarize_points(frame)
     own = np.std([99, 100, 1000], ddof=1) / np.mean([99, 100, 1000])
-    told = [_deviation(Model({}, None, found, 0.0), "energy_per_rank_j", row) for _, row in found.iterrows()]
+    told = [_estimate_deviation(found, "energy_per_rank_j", row) for _, row in found.iterrows()]
     assert told == [(pytest.approx(0.01), 4), (pytest.approx(own), 2), (pytest.approx(0.01), 4)]
 
 
@@ -71,12 +66,11 @@ def test_of_two_measured_counts_one_whose_runs_fail_does_not_suit_the_goal():
     """8 ranks take 100 s, but two of three runs there failed; three on 4 ranks took 180 s."""
     four = [run(4, repeat, time_per_epoch_s=1.5, runtime_s=180.0) for repeat in (1, 2, 3)]
     eight = pd.DataFrame([run(8, 1, time_per_epoch_s=1.5, runtime_s=100.0)])
-    (answer,) = answered(pd.concat([pd.DataFrame(four), eight, failed(8, (2, 3))], ignore_index=True))
-    told = tables.recommendation_table([answer], FASTEST).notes[1]
-    assert "of the measured counts, 4 ranks suits the goal" in told
-    assert told.endswith("Excluded: 8, as 2 of 3 runs on 8 ranks failed (oom 2)")
-    seldom = Goal("g", "", "runtime_s", probability=0.3)
-    assert "of the measured counts, 8 ranks suits the goal" in tables.recommendation_table([answer], seldom).notes[1]
+    frame = pd.concat([pd.DataFrame(four), eight, failed(8, (2, 3))], ignore_index=True)
+    found = recommended(frame, FASTEST)
+    assert found.pick != 8
+    assert "Excluded: 8, as 2 of 3 runs on 8 ranks failed (oom 2)" in found.reason
+    assert recommended(frame, Goal("g", "", "runtime_s", probability=0.3)).candidates["excluded_by"][1] is None
 
 
 @pytest.mark.parametrize(
@@ -90,9 +84,11 @@ def test_a_measured_accuracy_counts_whatever_the_learning_rate_became(changes):
 
 
 def judged(frame, ranks, series=0):
-    points = settings.observations(frame).assign(sharding="none", learning_rate_scaling="linear", train_samples=1120)
+    points = settings.summarize_points(frame).assign(
+        sharding="none", learning_rate_scaling="linear", train_samples=1120
+    )
     first = points.drop_duplicates(settings.SERIES).iloc[series]
-    return verdicts(points, settings.at(first, ranks, 6), "test_accuracy", 0.9)
+    return judge_accuracies(points, settings.derive_settings_at_counts(first, ranks, 6), "test_accuracy", 0.9)
 
 
 def test_rates_of_other_counts_are_compared_before_their_decay():
@@ -114,13 +110,13 @@ def test_a_measured_accuracy_is_that_of_its_own_series():
 def test_runs_that_shared_a_host_are_left_out_and_counted():
     frame = runs()
     frame["overlapped"] = frame["record"].isin(["runs/6-1/record.json", "runs/24-2/record.json"])
-    found = settings.select(frame)
+    found = settings.select_runs(frame)
     assert len(found.used) == 8
     assert found.left_out == {"another run was on its host at the same time": 2}
     # The start of each run is that of the one before plus 10,000 s, but the last begins 1 s after the one before.
     starts = 10**18 + 10**13 * np.arange(len(frame))
     starts[-1] = starts[-2] + 10**9
-    found = settings.select(runs().assign(started_wall_ns=starts))
+    found = settings.select_runs(runs().assign(started_wall_ns=starts))
     assert found.left_out == {"another run was on its host at the same time": 2}
     assert sorted(set(found.used["gpus"])) == [1, 2, 6, 12]
 
@@ -128,7 +124,7 @@ def test_runs_that_shared_a_host_are_left_out_and_counted():
 @pytest.mark.parametrize(("number", "told"), [(3, []), (4, ["4 of 10 runs"])])
 def test_disturbed_runs_are_used_and_told_if_they_are_many(number, told):
     frame = runs()
-    found = settings.select(frame.assign(disturbed=[True] * number + [None] * (len(frame) - number)))
+    found = settings.select_runs(frame.assign(disturbed=[True] * number + [None] * (len(frame) - number)))
     assert len(found.used) == 10
     assert found.problems == [f"Other use of the hosts disturbed {each} (runs.csv, disturbed_by)." for each in told]
 
@@ -146,7 +142,7 @@ def test_disturbed_runs_are_used_and_told_if_they_are_many(number, told):
 def test_runs_after_an_update_are_not_mixed_with_those_before(column, told):
     old = runs((1, 2, 6)).assign(started_wall_ns=1, hosts="n1", **{column: "torch 1"})
     new = runs((12, 24, 48)).assign(started_wall_ns=2, hosts="n1", **{column: "torch 2"})
-    found = settings.select(pd.concat([old, new], ignore_index=True))
+    found = settings.select_runs(pd.concat([old, new], ignore_index=True))
     assert sorted(set(found.used["gpus"])) == [12, 24, 48]
     assert found.left_out == {f"unlike the runs that are used ({told})": 6}
 
@@ -154,15 +150,15 @@ def test_runs_after_an_update_are_not_mixed_with_those_before(column, told):
 @pytest.mark.parametrize("column", ["hardware", "job_options"])
 def test_what_the_rank_count_may_change_makes_no_other_version(column):
     frame = runs((1, 2, 6)).assign(started_wall_ns=1)
-    found = settings.select(frame.assign(**{column: frame["gpus"].astype(str)}))
+    found = settings.select_runs(frame.assign(**{column: frame["gpus"].astype(str)}))
     assert (len(found.used), found.left_out) == (6, {})
 
 
 def test_another_operating_system_on_other_hosts_makes_no_other_version():
     frame = runs((1, 2, 6)).assign(started_wall_ns=1)
     names = np.where(frame["gpus"] == 6, "n2", "n1")
-    assert len(settings.select(frame.assign(hosts=names, system=names)).used) == 6
-    assert len(settings.select(frame.assign(hosts="n1", system=names)).used) == 4
+    assert len(settings.select_runs(frame.assign(hosts=names, system=names)).used) == 6
+    assert len(settings.select_runs(frame.assign(hosts="n1", system=names)).used) == 4
 
 
 def test_a_value_that_is_missing_is_taken_to_be_alike():
@@ -171,7 +167,7 @@ def test_a_value_that_is_missing_is_taken_to_be_alike():
     good.loc[0, "communication_libraries"] = None
     old = runs((12,)).assign(communication_libraries="mpi 4", started_wall_ns=1)
     frame = pd.concat([good, old, failed(24, (1,)).assign(started_wall_ns=3)], ignore_index=True)
-    found = settings.select(frame)
+    found = settings.select_runs(frame)
     assert sorted(found.used["gpus"]) == [1, 1, 2, 2, 6, 6]
     assert found.failed["gpus"].tolist() == [24]
     assert found.left_out == {

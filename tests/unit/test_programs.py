@@ -40,7 +40,7 @@ from study.instruments.power import summary
 from study.launch import launch
 from study.machines import guard, launchers, machine
 from study.prediction import goals, settings
-from study.prediction.answers import answers
+from study.prediction.answers import answer_workloads
 from study.prediction.recommend import recommend
 from study.records import own_keys, targets, tidy, versions
 from study.records import record as records
@@ -867,7 +867,7 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
 def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
     project()
     frame = pd.DataFrame([ran(ranks, repeat) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
-    chosen = settings.select(frame.assign(program_epochs=[9, *[10] * 8]))
+    chosen = settings.select_runs(frame.assign(program_epochs=[9, *[10] * 8]))
     assert len(chosen.used) == 8
     assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
 
@@ -1373,9 +1373,9 @@ def test_the_name_of_a_predicted_series_has_no_key_that_a_command_does_not_have(
 def predicted(work, epochs_told=True):
     """{ranks: predicted runtime (s)} from runs on 1, 2 and 4 ranks."""
     frame = pd.DataFrame([ran(ranks, repeat, work, epochs_told) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
-    chosen = settings.select(frame)
+    chosen = settings.select_runs(frame)
     assert not chosen.problems and not chosen.left_out
-    (answer,) = answers(chosen.used, {}, {"nodes": 1, "ranks_per_node": 64}, chosen.failed)
+    (answer,) = answer_workloads(chosen.used, {}, {"nodes": 1, "ranks_per_node": 64}, chosen.failed)
     (series,) = answer.predictions
     prediction = answer.predictions[series]
     found = dict(zip(answer.candidates[series]["ranks"], np.median(prediction.draws["runtime_s"], axis=1), strict=True))
@@ -1394,7 +1394,7 @@ def test_more_ranks_are_predicted_to_shorten_a_fixed_work(project, epochs_told):
         assert found[ranks] == pytest.approx(truth(ranks)["runtime_s"], rel=0.1 if epochs_told else 0.5)
     assert found[16] < found[8] < found[4] < found[1]
     goal = goals.load("fastest")
-    pick = recommend(answer.model, answer.predictions[series], goal, {}, []).pick
+    pick = recommend(answer.predictions[series], goal, {}, []).pick
     assert pick is not None and pick > 4
 
 

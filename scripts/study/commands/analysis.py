@@ -44,9 +44,9 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     from study.core.wording import format_count
     from study.machines import host_capabilities
     from study.prediction import goals
-    from study.prediction.answers import answers, series_key
-    from study.prediction.extra_p import texts
-    from study.prediction.settings import select
+    from study.prediction.answers import answer_workloads, get_series_key
+    from study.prediction.extra_p import write_texts
+    from study.prediction.settings import select_runs
     from study.records.tidy import current_code, runs_frame, split_ended_runs
     from study.report.figures import prediction_drawing
     from study.report.figures.drawing import write_figure
@@ -62,12 +62,12 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     finished, missing = split_ended_runs(planned.runs, results)
     reads_targets = any(run.dataset.target for run in finished)
     runs = runs_frame(finished, current_code(planned.runs, settings), results, reads_targets=reads_targets)
-    selection = select(runs)
+    selection = select_runs(runs)
     counts: dict[Any, list[int]] = {}
     for run in planned.runs:
-        counts.setdefault(series_key(run), []).append(run.gpus)
+        counts.setdefault(get_series_key(run), []).append(run.gpus)
     answered = list(
-        answers(selection.used, counts, settings, selection.failed, host_capabilities.find_capacity(settings))
+        answer_workloads(selection.used, counts, settings, selection.failed, host_capabilities.find_capacity(settings))
     )
     notes = [f"{format_count(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
     if missing:
@@ -80,7 +80,7 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     data = prediction_drawing.select(answered, planned.name, settings["name"])
     write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
     if extra_p:
-        for name, text in texts(selection.used):
+        for name, text in write_texts(selection.used):
             write_text(folder / "extra-p" / name, text)
     print(f"Goal {aim.name}: {aim.description}. Study {planned.name} on {settings['name']}.")
     nothing = [] if answered else ["no usable run: measure at least three rank counts of a workload"]
@@ -151,7 +151,7 @@ def predict(
     if not output:
         return
     with write_aside(output) as aside:
-        pd.concat([each.predictions for each in answers], ignore_index=True).to_csv(aside, index=False)
+        pd.concat([each.predictions_in_unit() for each in answers], ignore_index=True).to_csv(aside, index=False)
     write_text(output.with_suffix(".md"), text)
     folder = output.parent / f"{output.stem}_allocation"
     series_drawing.write_series_figure(

@@ -61,7 +61,7 @@ def _list_training_entries(benchmarks: Iterable[str], framework: str) -> tuple[s
 
 def _list_files(entries: Iterable[str]) -> list[Path]:
     """The files that the entries of `digest_code` are and import."""
-    return sorted({SCRIPTS / name.partition(" ")[0] for name in _collect(entries, frozenset())})
+    return sorted({SCRIPTS / name.partition(" ")[0] for name in _collect_parts(entries, frozenset())})
 
 
 def digest_command_code(content: str) -> str:
@@ -97,7 +97,7 @@ def digest_code(*entries: str, used: frozenset[str] | None = None) -> str:
 
     used: names; of what is registered by `REGISTER`, other names are left out, unless their own module calls them.
     """
-    digests_by_part = _collect(entries, used)
+    digests_by_part = _collect_parts(entries, used)
     total = hashlib.sha256()
     for name in sorted(digests_by_part):
         total.update(f"{name}\0".encode())
@@ -106,7 +106,7 @@ def digest_code(*entries: str, used: frozenset[str] | None = None) -> str:
     return digests.shorten_digest(total.hexdigest())
 
 
-def _collect(entries: Iterable[str], used: frozenset[str] | None) -> dict[str, bytes]:
+def _collect_parts(entries: Iterable[str], used: frozenset[str] | None) -> dict[str, bytes]:
     """The digest of each used part of the entries and of all that they import, by file and part."""
     digests_by_part: dict[str, bytes] = {}
     for entry in entries:

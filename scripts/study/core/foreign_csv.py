@@ -13,6 +13,10 @@ from study.core.csv_files import check_column_names, parse_rows
 from study.core.errors import StudyError
 
 DELIMITERS = ",;\t"
+OF_MARKDOWN = "|"
+RULE = re.compile(r":?-+:?")  # below the names of a Markdown table
+MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+WITH_MULTIPLE = re.compile(rf"([-+]?[0-9]+(?:\.[0-9]+)?)[ ]?([{''.join(MULTIPLES)}])")  # 1.09M
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?[ ]*(?=\r|\n)', re.I)  # the first line of files that Excel writes
 THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
 DECIMAL_COMMA = re.compile(r"[-+]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
@@ -53,6 +57,8 @@ def parse_number(text: str, decimal: str = ".") -> float:
         text = text.replace(",", "")
     elif decimal == UNCLEAR and POINTS.fullmatch(text):
         return float("nan")
+    if decimal == "." and (match := WITH_MULTIPLE.fullmatch(text)):
+        return float(match[1]) * MULTIPLES[match[2]]
     try:
         return float(text) if re.fullmatch(r"[-+.0-9eE]+|[-+]?inf", text) else float("nan")
     except ValueError:
@@ -74,8 +80,9 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
     """The table in a CSV file that the study did not write.
 
     The first line that is neither blank nor a comment (``# ...``) has the names of the columns; the mark that is most
-    frequent in it divides them, or the one of a line ``sep=;`` before it. Names and cells are stripped. Columns without
-    a name, as that of an index, are left out. With semicolons or tabs, a comma in a number is a decimal comma, unless
+    frequent in it divides them, or the one of a line ``sep=;`` before it. A comment directly before numbers has them
+    if it has as many cells. Markdown tables are read too. Names and cells are stripped. Columns without a name, as that
+    of an index, are left out. With semicolons or tabs, a comma in a number is a decimal comma, unless
     other numbers have decimal points.
 
     Raises: `StudyError` with the line for a file that cannot be read, is not UTF-8 text (UTF-16 with its mark is read
@@ -84,10 +91,14 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
     try:
         text, delimiter = _find_delimiter(_read_text(path))
         rows = [(line, [cell.strip() for cell in row]) for line, row in parse_rows(text, delimiter)]
-        rows = [(line, row) for line, row in rows if any(row) and row[0] != "#" and not row[0].startswith("# ")]
+        if delimiter == OF_MARKDOWN:
+            rows = [(line, _strip_ends(row)) for line, row in rows]
+            rows = [(line, row) for line, row in rows if not all(RULE.fullmatch(cell) for cell in row)]
+        rows = [(line, row) for line, row in _with_commented_names(rows) if any(row) and not _is_comment(row)]
         if not rows:
             raise ValueError("the file is empty")
         (header, names), *rows = rows
+        names = [name.lstrip("#").strip() for name in names]
         check_column_names([name for name in names if name], header)
         for line, row in rows:
             if len(row) != len(names):
@@ -99,6 +110,27 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
     cells = [[cell or np.nan for cell, name in zip(row, names, strict=True) if name] for _, row in rows]
     frame = pd.DataFrame(cells, columns=[name for name in names if name], dtype=object)
     return ForeignTable(frame, [line for line, _ in rows], _find_decimal_mark(frame, delimiter), header)
+
+
+def _is_comment(row: list[str]) -> bool:
+    return row[0] == "#" or row[0].startswith("# ")
+
+
+def _with_commented_names(rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """The rows, in which a comment directly before the first numbers is no comment if it has as many cells."""
+    first = next((place for place, (_, row) in enumerate(rows) if any(row) and not _is_comment(row)), 0)
+    if first == 0 or not all(np.isfinite(parse_number(cell)) for cell in rows[first][1] if cell):
+        return rows
+    line, names = rows[first - 1]
+    if len(names) < 2 or len(names) != len(rows[first][1]) or not _is_comment(names):
+        return rows
+    return [*rows[: first - 1], (line, [names[0].removeprefix("#").strip(), *names[1:]]), *rows[first:]]
+
+
+def _strip_ends(row: list[str]) -> list[str]:
+    """The cells of a line of a Markdown table, without what is before its first and behind its last mark."""
+    row = row[1:] if row and not row[0] else row
+    return row[:-1] if row and not row[-1] else row
 
 
 def _find_decimal_mark(frame: pd.DataFrame, delimiter: str) -> str:
@@ -138,6 +170,8 @@ def _find_delimiter(text: str) -> tuple[str, str]:
     if match := SEPARATOR.match(text):
         return text[match.end() :], match[1]
     for line in text.splitlines():
+        if line.strip().startswith(OF_MARKDOWN):
+            return text, OF_MARKDOWN
         if line.strip() and not line.startswith("#"):
             plain = re.sub(r'"[^"]*"', "", line)
             return text, max(DELIMITERS, key=plain.count)

@@ -15,7 +15,7 @@ from study.prediction.settings import SERIES
 MET, NOT_MET, UNKNOWN = "met", "not met", "unknown"
 
 
-def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, least: float) -> list[str]:
+def judge_accuracies(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, least: float) -> list[str]:
     """`MET`, `NOT_MET` or `UNKNOWN` for each candidate.
 
     A candidate that was measured has its own verdict, whatever its learning rate. Another one meets the limit if a
@@ -25,10 +25,12 @@ def verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str
     as a schedule changes that of the last epoch) and epochs_per_rank, the observations also ``quantity``.
     """
     known = observations[observations[quantity].notna()]
-    return [_verdict(row, known[known["batch"] == row["batch"]], quantity, least) for _, row in candidates.iterrows()]
+    return [
+        _judge_accuracy(row, known[known["batch"] == row["batch"]], quantity, least) for _, row in candidates.iterrows()
+    ]
 
 
-def _verdict(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -> str:
+def _judge_accuracy(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -> str:
     rate, epochs = row["learning_rate"], row["epochs_per_rank"]
     same = ["ranks", "epochs_per_rank", *SERIES]
     own = known[(known[same] == row[same]).all(axis=1)]
@@ -42,18 +44,18 @@ def _verdict(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -
     return UNKNOWN
 
 
-def memory_verdicts(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, most: float) -> list[str]:
+def judge_memory(observations: pd.DataFrame, candidates: pd.DataFrame, quantity: str, most: float) -> list[str]:
     """`MET`, `NOT_MET` or `UNKNOWN` for each candidate: whether a rank's GPU needs at most so much memory.
 
     Every rank holds the whole model, so the memory is assumed to grow with the batch of a rank only. A candidate meets
     the limit if a measured point with at least its batch did, and does not if one with at most its batch did not. Its
-    own measurement decides. Columns as for `verdicts`.
+    own measurement decides. Columns as for `judge_accuracies`.
     """
     known = observations[observations[quantity].notna()]
-    return [_memory_verdict(row, known, quantity, most) for _, row in candidates.iterrows()]
+    return [_judge_memory_of_candidate(row, known, quantity, most) for _, row in candidates.iterrows()]
 
 
-def _memory_verdict(row: pd.Series, known: pd.DataFrame, quantity: str, most: float) -> str:
+def _judge_memory_of_candidate(row: pd.Series, known: pd.DataFrame, quantity: str, most: float) -> str:
     own = known[(known["ranks"] == row["ranks"]) & (known["batch"] == row["batch"])]
     if len(own):
         return MET if (own[quantity] <= most).all() else NOT_MET

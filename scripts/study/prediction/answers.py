@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
 from study.core import configuration
-from study.core.errors import StudyError
 from study.experiment import programs
 from study.machines.host_capabilities import Capacity
 from study.prediction import settings
-from study.prediction.evidence import Failures, Misfit, failures, misfits
-from study.prediction.model import Model, Prediction, fit_model, predict
+from study.prediction.evidence import Failures, Misfit, count_failures, find_misfits
+from study.prediction.runtime_model import Prediction, RunsOfSeries, RuntimeModel, fit_runtime_model, predict
 from study.prediction.settings import LEAST_POINTS
 
 FARTHEST_SHOWN = 32  # times the largest measured count
@@ -33,7 +32,7 @@ class Answer:
             modelled ones are not used.
         of_gpus: whether the energies are of the GPUs only, since no run has the energy of its whole job.
         packages: the library versions of its runs, each as in the column ``packages``.
-        model: None if it has fewer than `LEAST_POINTS` rank counts.
+        model: None if no series has `LEAST_POINTS` rank counts.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
         to_measure: without a model, rank counts whose runs would make one possible, as far as the machine carries them.
         beyond: the same of a larger machine.
@@ -46,7 +45,7 @@ class Answer:
     energy_source: str | None
     of_gpus: bool
     packages: frozenset[str]
-    model: Model | None
+    model: RuntimeModel | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
     to_measure: tuple[int, ...] = ()
     beyond: tuple[int, ...] = ()
@@ -56,26 +55,25 @@ class Answer:
     @property
     def name(self) -> str:
         """For messages: benchmark, dataset and loader."""
-        return _name(self.workload)
+        return _format_name(self.workload)
 
     @functools.cached_property
     def predictions(self) -> dict[tuple[Any, ...], Prediction]:
-        """Of each series' candidates; empty without a model."""
+        """Of the candidates of each series that has a model."""
         if self.model is None:
             return {}
-        return {series: predict(self.model, settings) for series, settings in self.candidates.items()}
+        return {
+            series: predict(self.model, rows) for series, rows in self.candidates.items() if self.model.has_series(rows)
+        }
 
     @functools.cached_property
     def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
         """Of each series the measurements that the model does not fit; series without any are left out."""
-        found = {
-            series: list(misfits(cast(Model, self.model), prediction))
-            for series, prediction in self.predictions.items()
-        }
-        return {series: each for series, each in found.items() if each}
+        found = {series: list(find_misfits(prediction)) for series, prediction in self.predictions.items()}
+        return {series: misfits for series, misfits in found.items() if misfits}
 
 
-def answers(
+def answer_workloads(
     runs: pd.DataFrame,
     planned: dict[tuple[Any, ...], list[int]],
     machine: dict[str, Any],
@@ -85,8 +83,8 @@ def answers(
     """One `Answer` per workload of the usable runs.
 
     Args:
-        runs: the ``used`` of `study.prediction.settings.select`.
-        planned: {series of a workload, see `series_key`: its planned rank counts}.
+        runs: the ``used`` of `study.prediction.settings.select_runs`.
+        planned: {series of a workload, see `get_series_key`: its planned rank counts}.
         machine: its ``nodes`` and ``ranks_per_node``.
         failed: the ``failed`` runs of the same selection, by which counts are excluded from a recommendation.
         carried: how many ranks the machine carries, which limits the measurements that are advised; None for no limit.
@@ -97,64 +95,72 @@ def answers(
     per_node = machine["ranks_per_node"]
     for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
-        group, source = _one_source(group)
+        group, source = _keep_one_energy_source(group)
         of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
-        observations = settings.observations(group)
-        observations = observations.assign(
-            **{name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")},
-            train_samples=group["train_samples"].iloc[0],
-        )
+        observations = observe_workload(group, workload)
         least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"].get("minimum_per_rank", 1)
         candidates = {
-            tuple(series): settings.at(
-                rows.iloc[0], _counts(rows, observations, planned, workload, machine), per_node, least
+            tuple(series): settings.derive_settings_at_counts(
+                rows.iloc[0], _list_candidate_counts(rows, observations, planned, workload, machine), per_node, least
             )
             for series, rows in observations.groupby(settings.SERIES, sort=True)
         }
-        enough = observations["ranks"].nunique() >= LEAST_POINTS
-        model = _fitted(observations, workload) if enough else None
-        asked, beyond = ((), ()) if enough else _to_measure(observations, machine, least, carried)
-        failures_of = _failures(failed, workload, observations)
+        model = fit_runtime_model(observations)
+        enough = bool(model.epochs)
+        asked, beyond = ((), ()) if enough else _choose_counts_to_measure(observations, machine, least, carried)
+        failures_of = _group_failures(failed, workload, observations)
         packages = frozenset(group["packages"])
         yield Answer(
-            workload, observations, source, of_gpus, packages, model, candidates, asked, beyond, carried, failures_of
+            workload, observations, source, of_gpus, packages, model if enough else None, candidates, asked, beyond,
+            carried, failures_of,
+        )  # fmt: skip
+
+
+def observe_workload(runs: pd.DataFrame, workload: dict[str, Any]) -> pd.DataFrame:
+    """The observations of a workload's runs, with what all of them have in common."""
+    in_common = {name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")}
+    return settings.summarize_points(runs).assign(**in_common, train_samples=runs["train_samples"].iloc[0])
+
+
+def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], RunsOfSeries]]:
+    """(values of `settings.WORKLOAD` and of `settings.SERIES`, what predicts its runtime) of each series that can be.
+
+    runs: the ``used`` of `study.prediction.settings.select_runs`. They are predicted as in `answer_workloads`.
+    """
+    per_node = int(settings.divide_rounding_up(runs["gpus"], runs["nodes"]).max())
+    for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
+        observations = observe_workload(
+            _keep_one_energy_source(group)[0], dict(zip(settings.WORKLOAD, key, strict=True))
         )
+        model = fit_runtime_model(observations)
+        for series, rows in observations.groupby(settings.SERIES, sort=True):
+            if model.has_series(rows):
+                yield (*key, *series), RunsOfSeries(model, rows.iloc[0], per_node)
 
 
-def _name(workload: Mapping[str, Any]) -> str:
+def _format_name(workload: Mapping[str, Any]) -> str:
     """Benchmark, dataset and loader; a command has neither of the last two."""
     return " ".join([workload["benchmark"], *programs.list_given_values(workload[name] for name in programs.WITHOUT)])
 
 
-def _failures(
+def _group_failures(
     failed: pd.DataFrame, workload: dict[str, Any], observations: pd.DataFrame
 ) -> dict[tuple[Any, ...], dict[int, Failures]]:
     """{series: {rank count: its failed runs}} of a workload."""
-    here = failed[[_is_of(row, workload, settings.WORKLOAD) for _, row in failed.iterrows()]]
+    here = failed[[_has_same_values(row, workload, settings.WORKLOAD) for _, row in failed.iterrows()]]
     found = {}
     for series, rows in observations.groupby(settings.SERIES, sort=True):
-        of_series = here[[_is_of(row, rows.iloc[0], settings.SERIES) for _, row in here.iterrows()]]
-        found[tuple(series)] = failures(of_series, rows)
+        of_series = here[[_has_same_values(row, rows.iloc[0], settings.SERIES) for _, row in here.iterrows()]]
+        found[tuple(series)] = count_failures(of_series, rows)
     return found
 
 
-def _is_of(row: Any, other: Any, names: Sequence[str]) -> bool:
+def _has_same_values(row: Any, other: Any, names: Sequence[str]) -> bool:
     """Whether two rows have the same values; two that are missing are the same."""
     return all(row[name] == other[name] or (pd.isna(row[name]) and pd.isna(other[name])) for name in names)
 
 
-def _fitted(observations: pd.DataFrame, workload: dict[str, Any]) -> Model:
-    try:
-        return fit_model(observations)
-    except StudyError as error:
-        where = _name(workload)
-        raise StudyError(
-            f"{where}: {error}; look for a wrong value in {', '.join(observations['records'])}, or delete the folder "
-            "of that run to run it again"
-        ) from None
-
-
-def _to_measure(
+def _choose_counts_to_measure(
     observations: pd.DataFrame, machine: dict[str, Any], least: int, carried: Capacity | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(counts that the study would accept and the machine carries, those of a larger machine).
@@ -163,7 +169,9 @@ def _to_measure(
     """
     known = set(observations["ranks"].astype(int))
     most = min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
-    possible = settings.at(observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least)
+    possible = settings.derive_settings_at_counts(
+        observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least
+    )
     counts = [int(count) for count in possible.get("ranks", ()) if count not in known]
     counts.sort(key=lambda count: (count & (count - 1) != 0, count))
     lacks = LEAST_POINTS - len(known)
@@ -172,7 +180,7 @@ def _to_measure(
     return tuple(sorted(here)), tuple(sorted(beyond))
 
 
-def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
+def _keep_one_energy_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     """The runs with energies of one source and one kind only, and this source.
 
     Measured where there is any; of the whole job where there is any, else of the GPUs. A mean of two kinds is of none.
@@ -188,17 +196,17 @@ def _one_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     return runs, chosen
 
 
-def workload_key(values: Any) -> tuple[Any, ...]:
+def get_workload_key(values: Any) -> tuple[Any, ...]:
     """The workload of a run (``values[key]`` is a value) or of a row of the tidy table, without the machine."""
     return tuple(values[name] for name in settings.WORKLOAD[1:])
 
 
-def series_key(values: Any) -> tuple[Any, ...]:
-    """The workload and the series of a run or of a row, see `workload_key`."""
-    return (*workload_key(values), *(values[name] for name in settings.SERIES))
+def get_series_key(values: Any) -> tuple[Any, ...]:
+    """The workload and the series of a run or of a row, see `get_workload_key`."""
+    return (*get_workload_key(values), *(values[name] for name in settings.SERIES))
 
 
-def _counts(
+def _list_candidate_counts(
     rows: pd.DataFrame,
     observations: pd.DataFrame,
     planned: dict[tuple[Any, ...], list[int]],
@@ -214,9 +222,9 @@ def _counts(
     largest = int(observations["ranks"].max())
     per_node = machine["ranks_per_node"]
     most = min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest)
-    between = [each for first in (1, per_node) for each in _doublings(first, largest) if each >= smallest]
-    farther = _doublings(2 * largest, most)
-    asked = planned.get(series_key({**workload, **rows.iloc[0]}), [])
+    between = [each for first in (1, per_node) for each in _list_doublings(first, largest) if each >= smallest]
+    farther = _list_doublings(2 * largest, most)
+    asked = planned.get(get_series_key({**workload, **rows.iloc[0]}), [])
     return sorted(
         {
             *rows["ranks"].astype(int),
@@ -227,7 +235,7 @@ def _counts(
     )
 
 
-def _doublings(first: int, last: int) -> list[int]:
+def _list_doublings(first: int, last: int) -> list[int]:
     """First, 2 x first, 4 x first, ... up to ``last``."""
     found = []
     while first <= last:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from study.prediction.model import fit_model, predict
+from study.prediction.runtime_model import RuntimeModel, fit_runtime_model, predict
 from study.prediction.settings import LEAST_POINTS, SERIES
 
 NAIVE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"naive_linear": lambda n: n, "naive_log": np.log2}
 PARTS = ("mean_epoch_s", "load_s", "other_s")
 
 
-def check(observations: pd.DataFrame) -> pd.DataFrame:
+def check_held_out(observations: pd.DataFrame) -> pd.DataFrame:
     """One row per held-out observation and way of holding out.
 
     ``held_out``: ``largest`` (all points of the largest rank count at once) or ``each`` (leave one count out). Columns:
@@ -22,22 +22,30 @@ def check(observations: pd.DataFrame) -> pd.DataFrame:
     relative errors of the prediction and of the naive fits, and whether the interval holds.
     """
     counts = sorted(observations["ranks"].unique())
-    rows = [row for how, out in _held_out(counts) for row in _rows(observations, how, out)]
+    rows = [row for how, out in _list_held_out(counts) for row in _hold_out(observations, how, out)]
     return pd.DataFrame(rows)
 
 
-def _held_out(counts: list[float]) -> Iterator[tuple[str, float]]:
+def _list_held_out(counts: list[float]) -> Iterator[tuple[str, float]]:
     if len(counts) > LEAST_POINTS:
         yield "largest", counts[-1]
         for count in counts:
             yield "each", count
 
 
-def _rows(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict[str, object]]:
+def _hold_out(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict[str, object]]:
     is_out = observations["ranks"] == out
-    kept, hidden = observations[~is_out], observations[is_out]
-    low, median, high = predict(fit_model(kept), hidden, of_means=True).interval("runtime_s")
-    naive = {name: naive_runtime(kept, hidden, shape) for name, shape in NAIVE.items()}
+    model = fit_runtime_model(observations[~is_out])
+    for _, hidden in observations[is_out].groupby(SERIES, sort=True):
+        if model.has_series(hidden):
+            yield from _compare_with_fits(model, hidden, how, out)
+
+
+def _compare_with_fits(model: RuntimeModel, hidden: pd.DataFrame, how: str, out: float) -> Iterator[dict[str, object]]:
+    """Rows of one series. model: of the observations without this rank count."""
+    kept = model.measured
+    low, median, high = predict(model, hidden).interval("runtime_s")
+    naive = {name: fit_naive_runtime(kept, hidden, shape) for name, shape in NAIVE.items()}
     for place, (_, row) in enumerate(hidden.iterrows()):
         measured = row["runtime_s"]
         yield {
@@ -56,7 +64,9 @@ def _rows(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict[str
         }
 
 
-def naive_runtime(kept: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def fit_naive_runtime(
+    kept: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Runtime by fits of a + b f(N) to time per epoch, loading and the rest; relative least squares.
 
     Fitted to the same series where it has two counts left, else to all.
@@ -66,12 +76,12 @@ def naive_runtime(kept: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.
         one = hidden.iloc[[place]]
         alike = kept[(kept[SERIES] == one[SERIES].iloc[0]).all(axis=1)]
         seen = alike if alike["ranks"].nunique() > 1 else kept
-        values = {name: naive(seen, seen[name], one, shape)[0] for name in PARTS}
+        values = {name: fit_naive(seen, seen[name], one, shape)[0] for name in PARTS}
         found.append(one["epochs_per_rank"].iloc[0] * values["mean_epoch_s"] + values["load_s"] + values["other_s"])
     return np.array(found)
 
 
-def naive(
+def fit_naive(
     kept: pd.DataFrame, measured: pd.Series, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """A + b f(N) at the hidden settings, fitted to ``measured`` by relative least squares.

@@ -1,7 +1,7 @@
 """What the runs at a rank count say, beside the model: their own values, where the model does not fit, and failures.
 
 A measured count is judged by its measurements. The model decides only about counts that were not measured, and only
-where it fits the measured ones.
+where the measured ones agree with each other.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import pandas as pd
 
 from study.core.statistics import MUCH_LARGER, pool_variance
 from study.core.wording import format_count, format_significant
-from study.prediction.model import Model, Prediction, interval
-from study.prediction.settings import SERIES, failure_kinds
+from study.prediction.runtime_model import Prediction, fit_runtime_model, predict
+from study.prediction.scaling_model import LEAST_COUNTS, MISFIT
+from study.prediction.settings import SERIES, count_failure_kinds
 
 SEED = 2021
-LEAST_MISFIT = 0.1  # relative: smaller differences between the model and repeated measurements do not matter
+SUPERLINEAR = 1.25  # efficiency that no scaling explains: the smallest count is slow for another reason
+OUTSIDE = (0.005, 0.5, 0.995)  # shares between which a measured value is no misfit
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """A measured value that the model does not fit. low, high: of the model's 90 % interval of a single run."""
+    """A measured value that the other counts contradict. low, high: of their prediction (99 % interval)."""
 
     ranks: int
     quantity: str
@@ -34,12 +36,11 @@ class Misfit:
 
     @property
     def words(self) -> str:
-        """``7695 s on 8 ranks (the model gives 474 to 1271)``."""
-        unit = self.quantity.rsplit("_", 1)[1]
-        unit = {"s": "s", "j": "J"}[unit]
+        """``7695 s on 8 ranks (the other counts give 474 to 1271)``."""
+        unit = {"s": "s", "j": "J"}[self.quantity.rsplit("_", 1)[1]]
         ranks = format_count(self.ranks, "rank")
         measured, low, high = (format_significant(value, digits=4) for value in (self.measured, self.low, self.high))
-        return f"{measured} {unit} on {ranks} (the model gives {low} to {high})"
+        return f"{measured} {unit} on {ranks} (the other counts give {low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -58,39 +59,39 @@ class Failures:
         return f"{self.failed} of {runs} on {format_count(self.ranks, 'rank')} failed ({self.kinds})"
 
 
-def of_series(model: Model, settings: pd.DataFrame) -> pd.DataFrame:
-    """The observations of the series of ``settings``, by rank count."""
-    rows = model.measured
-    return rows[(rows[SERIES] == settings[SERIES].iloc[0]).all(axis=1)].set_index("ranks")
+def get_observations(prediction: Prediction) -> pd.DataFrame:
+    """The observations of the predicted series, by rank count."""
+    rows = prediction.measured
+    return rows[(rows[SERIES] == prediction.settings[SERIES].iloc[0]).all(axis=1)].set_index("ranks")
 
 
-def judged(model: Model, prediction: Prediction) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def draw_judged(prediction: Prediction) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draws by which counts are compared, and whether the runtime of each is measured.
 
     The draws are those of a single run, each (settings, draws). At a measured count they scatter around the mean of its
     repeats: the deviation is that of the repeats of all points, or that of the fit where nothing was repeated. A
     quantity that the runs of a count do not have keeps its prediction.
     """
-    here, rng = of_series(model, prediction.settings), np.random.default_rng(SEED)
+    here, rng = get_observations(prediction), np.random.default_rng(SEED)
     draws = {name: values.copy() for name, values in prediction.draws.items()}
     ranks = prediction.settings["ranks"].to_numpy(float)
     is_measured = np.array([count in here.index for count in ranks])
     for place in np.flatnonzero(is_measured):
         row = here.loc[ranks[place]]
-        draws["runtime_s"][place] = row["runtime_s"] * _scatter(model, prediction, "runtime_s", row, place, rng)
+        draws["runtime_s"][place] = row["runtime_s"] * _draw_scatter(prediction, "runtime_s", row, place, rng)
         if "energy_job_j" in draws and pd.notna(row["energy_per_rank_j"]):
-            factor = _scatter(model, prediction, "energy_per_rank_j", row, place, rng)
+            factor = _draw_scatter(prediction, "energy_per_rank_j", row, place, rng)
             draws["energy_per_rank_j"][place] = row["energy_per_rank_j"] * factor
             draws["energy_job_j"][place] = ranks[place] * draws["energy_per_rank_j"][place]
             draws["power_per_rank_w"][place] = draws["energy_per_rank_j"][place] / draws["runtime_s"][place]
     return draws, is_measured
 
 
-def _scatter(
-    model: Model, prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
+def _draw_scatter(
+    prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,). Median: 1."""
-    deviation, freedom = _deviation(model, quantity, row)
+    deviation, freedom = _estimate_deviation(prediction.measured, quantity, row)
     factors = prediction.draws[quantity][place] / prediction.means[quantity][place]
     if freedom:
         further = math.sqrt(1 + 1 / row[f"{quantity}_repeats"])
@@ -98,12 +99,11 @@ def _scatter(
     return factors / np.median(factors)
 
 
-def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]:
+def _estimate_deviation(rows: pd.DataFrame, quantity: str, row: pd.Series) -> tuple[float, int]:
     """Relative standard deviation of single runs at a point, and its degrees of freedom; (NaN, 0) without repeats.
 
     Pooled over the repeats of all points without those apart, or of the point's own repeats where they scatter more.
     """
-    rows = model.measured
     if f"{quantity}_spread" not in rows:
         return math.nan, 0
     rows = rows[rows[quantity].notna()]
@@ -116,35 +116,42 @@ def _deviation(model: Model, quantity: str, row: pd.Series) -> tuple[float, int]
     return (math.sqrt(own), of_point) if own > MUCH_LARGER * pooled else (math.sqrt(pooled), int(freedom))
 
 
-def misfits(model: Model, prediction: Prediction) -> Iterator[Misfit]:
-    """The measured runtimes and energies of a series that disagree with the model which was fitted to them.
+def find_misfits(prediction: Prediction) -> Iterator[Misfit]:
+    """The measured runtime, and the energy, of a series that the other rank counts contradict most.
 
-    A value disagrees if it is outside the 90 % interval of a single run. Where runs were repeated, it also disagrees if
-    its own 90 % interval and that of the model's mean exclude each other and differ by more than `LEAST_MISFIT`: a fit
-    that cannot follow a point takes it for noise, which the repeats contradict.
+    A value contradicts them if it is outside the 99 % interval that the model predicts for it without its rank count,
+    and differs from the median by more than `MISFIT`. It makes others look wrong too, so the worst one alone is told.
+    So does that of the smallest count if more ranks do an epoch's work in less than their share of its time.
     """
-    here, rng = of_series(model, prediction.settings), np.random.default_rng(SEED)
-    places = {int(ranks): place for place, ranks in enumerate(prediction.settings["ranks"])}
-    for quantity in ("runtime_s", "energy_per_rank_j"):
-        if quantity not in prediction.draws:
+    here, rows = get_observations(prediction), prediction.measured
+    worst: dict[str, tuple[float, Misfit]] = {}
+    if len(here) <= LEAST_COUNTS:
+        return
+    per_sample = here["runtime_s"] / here["epochs_per_rank"] / here["samples"]
+    is_superlinear = bool(per_sample.min() < per_sample.loc[here.index.min()] / SUPERLINEAR)
+    for place, ranks in enumerate(prediction.settings["ranks"]):
+        if ranks not in here.index:
             continue
-        for ranks, row in here[here[quantity].notna()].iterrows():
-            if (place := places.get(int(ranks))) is None:
+        setting = prediction.settings.iloc[[place]]
+        model = fit_runtime_model(rows[rows["ranks"] != ranks])
+        if not model.has_series(setting):
+            continue
+        draws = predict(model, setting).draws
+        for quantity in ("runtime_s", "energy_per_rank_j"):
+            measured = here[quantity].get(ranks, np.nan) if quantity in draws and quantity in here else np.nan
+            if np.isnan(measured):
                 continue
-            deviation, freedom = _deviation(model, quantity, row)
-            low, _, high = interval(prediction.draws[quantity][place])
-            outside = not low <= row[quantity] <= high
-            if freedom and not outside:
-                means = prediction.means[quantity][place]
-                of_mean = deviation / math.sqrt(row[f"{quantity}_repeats"])
-                mean = row[quantity] * (1 + of_mean * rng.standard_t(freedom, len(means)))
-                lowest, middle, highest = interval(mean / means)
-                outside = bool((lowest > 1 or highest < 1) and abs(middle - 1) > LEAST_MISFIT)
-            if outside:
-                yield Misfit(int(ranks), quantity, float(row[quantity]), float(low), float(high))
+            low, median, high = np.quantile(draws[quantity][0], OUTSIDE)
+            distance = abs(math.log(median / measured))
+            is_slow = is_superlinear and ranks == here.index.min() and quantity == "runtime_s"
+            if (is_slow or not low <= measured <= high) and distance > max(
+                math.log1p(MISFIT), worst.get(quantity, (0,))[0]
+            ):
+                worst[quantity] = distance, Misfit(int(ranks), quantity, float(measured), float(low), float(high))
+    yield from (misfit for _, misfit in worst.values())
 
 
-def failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Failures]:
+def count_failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Failures]:
     """{rank count: its failures} of one series.
 
     failed: the failed runs of the series. observations: its measured points, with ``repeats``.
@@ -153,25 +160,29 @@ def failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Fail
     if failed.empty:
         return {}
     return {
-        int(ranks): Failures(int(ranks), len(rows), _finished(rows, good.get(int(ranks), 0)), failure_kinds(rows))
+        int(ranks): Failures(
+            int(ranks), len(rows), _count_finished(rows, good.get(int(ranks), 0)), count_failure_kinds(rows)
+        )
         for ranks, rows in failed.groupby("gpus")
     }
 
 
-def excluded_in_words(reasons: Mapping[int, str]) -> list[str]:
-    """``Excluded: 24, 48, as 3 of 3 runs on 24 ranks failed (oom 3)`` for each reason. reasons: of `excluded`."""
+def describe_excluded(reasons: Mapping[int, str]) -> list[str]:
+    """``Excluded: 24, 48, as 3 of 3 runs on 24 ranks failed (oom 3)``, of each reason of `exclude_failing_counts`."""
     by_reason: dict[str, list[str]] = {}
     for count, why in reasons.items():
         by_reason.setdefault(why, []).append(str(count))
     return [f"Excluded: {', '.join(counts)}, as {why}" for why, counts in by_reason.items()]
 
 
-def _finished(failed: pd.DataFrame, good: int) -> int:
+def _count_finished(failed: pd.DataFrame, good: int) -> int:
     """All runs at a count. A run that missed the target is among the good ones too: its time is as good."""
     return good + int((failed["status"] != "ok").sum())
 
 
-def excluded(found: dict[int, Failures], succeeded: set[int], counts: list[int], probability: float) -> dict[int, str]:
+def exclude_failing_counts(
+    found: dict[int, Failures], succeeded: set[int], counts: list[int], probability: float
+) -> dict[int, str]:
     """{rank count: why its failures, or those of smaller counts, exclude it}.
 
     A count is excluded if a smaller share of its runs succeeded than ``probability``. So is a count without runs that

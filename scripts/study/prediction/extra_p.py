@@ -15,10 +15,10 @@ from study.prediction import settings
 METRICS = {"time_s": ("runtime_s", "mean_epoch_s", "load_s", "other_s"), "energy_j": ("energy_per_rank_j",)}
 
 
-def texts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def write_texts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """A file name and its content for each series of each workload, with the rank count as the parameter.
 
-    runs: the ``used`` of `study.prediction.settings.select`. A quantity that one of the points lacks is left out.
+    runs: the ``used`` of `study.prediction.settings.select_runs`. A quantity that one of the points lacks is left out.
     """
     if runs.empty:
         return
@@ -28,12 +28,14 @@ def texts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
         told = ", ".join(f"{name} {value}" for name, value in named.items())
         yield (
             f"{number:03d}_{named['benchmark']}_{named['scaling']}.txt",
-            "\n".join([f"# measured; {told}", *_lines(rows), ""]),
+            "\n".join([f"# measured; {told}", *_format_lines(rows), ""]),
         )
 
 
-def _lines(rows: pd.DataFrame) -> Iterator[str]:
-    points = {ranks: pd.DataFrame([*map(settings.measured, _runs(group))]) for ranks, group in rows.groupby("gpus")}
+def _format_lines(rows: pd.DataFrame) -> Iterator[str]:
+    points = {
+        ranks: pd.DataFrame([*map(settings.measure_run, _iterate_runs(group))]) for ranks, group in rows.groupby("gpus")
+    }
     yield "PARAMETER ranks"
     yield f"POINTS {' '.join(f'({ranks})' for ranks in points)}"
     for metric, quantities in METRICS.items():
@@ -46,5 +48,5 @@ def _lines(rows: pd.DataFrame) -> Iterator[str]:
                 yield f"DATA {' '.join(f'{value:.9g}' for value in found[name].dropna())}"
 
 
-def _runs(group: pd.DataFrame) -> Iterable[pd.Series]:
+def _iterate_runs(group: pd.DataFrame) -> Iterable[pd.Series]:
     return (run for _, run in group.iterrows())

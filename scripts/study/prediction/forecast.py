@@ -14,9 +14,10 @@ from study.core.wording import format_count, format_significant
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun
 from study.prediction import settings
-from study.prediction.answers import Answer, answers, series_key, workload_key
-from study.prediction.model import SEED, Prediction, interval, predict
+from study.prediction.answers import Answer, answer_workloads, get_series_key, get_workload_key
 from study.prediction.recommend import FARTHEST
+from study.prediction.runtime_model import Prediction, compute_interval, predict
+from study.prediction.scaling_model import SEED
 from study.records.tidy import name_training_code, runs_frame, split_ended_runs
 
 NEAR = 2  # times the largest measured count
@@ -31,69 +32,73 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     done, left = split_ended_runs(runs, folder)
     if not done or not left:
         return []
-    wanted = {workload_key(run) for run in left if is_observed(run, None)}
-    done = [run for run in done if workload_key(run) in wanted]
+    wanted = {get_workload_key(run) for run in left if is_observed(run, None)}
+    done = [run for run in done if get_workload_key(run) in wanted]
     try:
         frame = runs_frame(done, {name_training_code(run.parameters): "" for run in done}, folder)
-        found = list(answers(settings.select(frame).used, {}, machine))
-        return list(_lines(left, found, machine))
+        found = list(answer_workloads(settings.select_runs(frame).used, {}, machine))
+        return list(_format_lines(left, found, machine))
     except StudyError as error:
         return [f"  Expected: nothing can be predicted: {error}"]
 
 
-def _lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
+def _format_lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
     distance: Counter[str] = Counter()
     hours, energies = [], []
     drawn: dict[tuple[Any, ...], Prediction] = {}  # repeats share a point's prediction
     rng = np.random.default_rng(SEED)
     for run in left:
-        answer = _answer(run, found)
-        if answer is None or answer.model is None:
+        answer = _find_answer(run, found)
+        setting = _derive_setting(run, answer, machine) if answer and answer.model else pd.DataFrame()
+        if answer is None or answer.model is None or not answer.model.has_series(setting):
             distance["cannot be predicted"] += 1
             continue
         if any(each.quantity == "runtime_s" for wrong in answer.misfits.values() for each in wrong):
             distance["cannot be predicted, since the model does not fit what was measured"] += 1
             continue
-        ratio = run.gpus / answer.model.largest
-        distance[_words(ratio)] += 1
-        point = (*series_key(run), run.gpus)
+        point = (*get_series_key(run), run.gpus)
         if point not in drawn:
-            drawn[point] = predict(answer.model, _setting(run, answer, machine))
-        hours.append(-(-run.gpus // machine["ranks_per_node"]) * _single(drawn[point], "runtime_s", rng) / 3600)
+            drawn[point] = predict(answer.model, setting)
+        distance[_describe_ratio(run.gpus / drawn[point].largest)] += 1
+        hours.append(
+            -(-run.gpus // machine["ranks_per_node"]) * _draw_single_run(drawn[point], "runtime_s", rng) / 3600
+        )
         if "energy_job_j" in drawn[point].draws:
-            energies.append(_single(drawn[point], "energy_job_j", rng) / 3.6e6)
+            energies.append(_draw_single_run(drawn[point], "energy_job_j", rng) / 3.6e6)
     told = ", ".join(f"{number} {words}" for words, number in distance.items())
     runs = format_count(len(left), "run")
     yield f"  Expected for {runs} to do, predicted from {len(found)} of their workloads: {told}"
     if hours:
         part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
-        yield f"    {_interval(hours)} node-hours" + (f", {_interval(energies)} kWh{part}" if energies else "")
+        yield f"    {_format_interval(hours)} node-hours" + (
+            f", {_format_interval(energies)} kWh{part}" if energies else ""
+        )
 
 
-def _single(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
+def _draw_single_run(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
     """Draws of one run: what is uncertain about the mean is the same for all runs, their own noise is not."""
     mean = prediction.means[quantity][0]
     return mean + rng.permutation(prediction.draws[quantity][0] - mean)
 
 
-def _words(ratio: float) -> str:
+def _describe_ratio(ratio: float) -> str:
     if ratio <= NEAR:
         return f"within {NEAR} times the largest measured count"
     return f"within {FARTHEST} times" if ratio <= FARTHEST else f"beyond {FARTHEST} times (unreliable)"
 
 
-def _interval(draws: list[np.ndarray]) -> str:
-    low, median, high = (format_significant(float(value)) for value in interval(np.sum(draws, axis=0)))
+def _format_interval(draws: list[np.ndarray]) -> str:
+    low, median, high = (format_significant(float(value)) for value in compute_interval(np.sum(draws, axis=0)))
     return f"{median} ({low} to {high})"
 
 
-def _answer(run: PlannedRun, found: list[Answer]) -> Answer | None:
+def _find_answer(run: PlannedRun, found: list[Answer]) -> Answer | None:
     """The answer for a run's workload; None for one that was not measured, and for observed runs."""
     if not is_observed(run, None):
         return None
-    return next((each for each in found if workload_key(each.workload) == workload_key(run)), None)
+    return next((each for each in found if get_workload_key(each.workload) == get_workload_key(run)), None)
 
 
-def _setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:
+def _derive_setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:
     series = pd.Series({**answer.observations.iloc[0], **{name: run[name] for name in settings.SERIES}})
-    return settings.at(series, [run.gpus], machine["ranks_per_node"])
+    return settings.derive_settings_at_counts(series, [run.gpus], machine["ranks_per_node"])

@@ -42,7 +42,7 @@ class Goal:
     price: float | None = None
 
 
-def names() -> list[str]:
+def list_goals() -> list[str]:
     """All goals."""
     return list(configuration.list_files(KIND))
 

@@ -30,7 +30,7 @@ class Jobs:
     told: list[str]
 
 
-def jobs_of(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
+def name_jobs(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
     """Tell the jobs of runs apart.
 
     Args:
@@ -41,7 +41,7 @@ def jobs_of(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
     if settings.empty:
         return Jobs(None, [])
     texts = settings.map(lambda cell: NOTHING if pd.isna(cell) else str(cell))
-    apart = differing(texts, [ranks])
+    apart = list_differing_settings(texts, [ranks])
     names = pd.Series(name, texts.index)
     for each in apart:
         names = names + f" {each}=" + texts[each]
@@ -51,11 +51,11 @@ def jobs_of(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
         told.append(
             f"runs on the same ranks differ in {' and '.join(apart)}, so each of {whose} values is a series of its own"
         )
-    told += _changing(texts.drop(columns=apart), names, ranks)
+    told += _describe_changing(texts.drop(columns=apart), names, ranks)
     return Jobs(names if apart else None, told)
 
 
-def differing(texts: pd.DataFrame, keys: list[pd.Series]) -> list[str]:
+def list_differing_settings(texts: pd.DataFrame, keys: list[pd.Series]) -> list[str]:
     """The settings without which some runs that are alike in ``keys`` would have different ones.
 
     A setting that follows the keys, as a global batch follows the ranks, is none of them. Nor is one in which all runs
@@ -78,10 +78,10 @@ def is_setting(cells: pd.Series) -> bool:
 
 def is_of_repeats(name: str) -> bool:
     """Whether a column tells repeats apart by its name, such as ``config.seed``, or says where and when a run was."""
-    return _last_word(name) in OF_REPEATS
+    return _get_last_word(name) in OF_REPEATS
 
 
-def _changing(texts: pd.DataFrame, names: pd.Series, ranks: pd.Series) -> Iterator[str]:
+def _describe_changing(texts: pd.DataFrame, names: pd.Series, ranks: pd.Series) -> Iterator[str]:
     """Sentences on the settings that change within a job: those of words are asked about."""
     words, numbers = [], []
     for name in texts:
@@ -90,7 +90,7 @@ def _changing(texts: pd.DataFrame, names: pd.Series, ranks: pd.Series) -> Iterat
             continue
         has_words = _is_of_words(cells)
         follows = has_words and not _differs_within(cells, [names, ranks])  # as names of runs do, such as run-8
-        if cells.nunique() == len(cells) and (follows or _last_word(name) in NAMING):
+        if cells.nunique() == len(cells) and (follows or _get_last_word(name) in NAMING):
             continue
         if has_words:
             first, second = (value[:MOST_LETTERS] for value in sorted(cells.unique())[:2])
@@ -112,5 +112,5 @@ def _is_of_words(cells: pd.Series) -> bool:
     return bool(pd.to_numeric(cells, errors="coerce").isna().all())
 
 
-def _last_word(name: str) -> str:
+def _get_last_word(name: str) -> str:
     return re.split(r"[\W_]+", name.lower().strip())[-1]

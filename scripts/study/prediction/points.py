@@ -6,19 +6,23 @@ of all ranks together where these share a fixed work; without a batch size, or w
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from study.core import throughput_units
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, explain_unclear_marks, read_foreign_csv
-from study.core.statistics import MUCH_LARGER, pool_variance
 from study.core.wording import format_count
-from study.prediction import jobs, same_work, units
-from study.prediction.series_model import LEAST_COUNTS, SeriesModel, declared, fit_series
+from study.prediction import jobs, same_work
+from study.prediction.runtime_model import RunsOfSeries, estimate_variances
+from study.prediction.scaling_model import LEAST_COUNTS, ScalingModel, fit_scaling
 
 WORKS = ("fixed", "per_rank", "epochs")
 TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
@@ -31,6 +35,7 @@ COLUMNS = (*COUNTS, *NUMBERS, *TEXTS)
 REMEDY = "correct the file"
 LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still numbers
 MOST_RANKS = 10**9
+ASSUMED_UNIT = "samples/s"
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
 CONTRARY = 0.1  # relative difference of energy / time and power that is told
@@ -67,6 +72,9 @@ class Series:
         origin: ``measured`` or ``imported``.
         notes: what was assumed, in sentences.
         owner: whose the throughput is by its unit, ``all``, ``rank`` or ``node``; None for times.
+        unit: of the throughput, as it was written; None for times.
+        samples: see `study.prediction.same_work.SameWork`.
+        runs: where the points are runs of a study, of which more is known than their runtime.
     """
 
     name: str
@@ -77,6 +85,17 @@ class Series:
     origin: str = "imported"
     notes: list[str] = field(default_factory=list)
     owner: str | None = None
+    unit: str | None = None
+    samples: float = 1.0
+    runs: RunsOfSeries | None = None
+
+    def to_unit(self, times: Any, ranks: Any) -> Any:
+        """Times (s) at counts as throughputs in the unit that was measured; as they are where times were measured."""
+        if self.unit is None:
+            return times
+        unit = throughput_units.parse_throughput(self.unit)
+        work = 1.0 if unit.time_of else self.samples if self.is_fixed else self.samples * ranks
+        return np.asarray(unit.from_all_ranks(work / times, ranks, np.ceil(ranks / (self.per_node or 1))))
 
     @property
     def is_fixed(self) -> bool:
@@ -99,41 +118,26 @@ class Series:
             return np.zeros(len(counts))
         return np.interp(np.log(counts), np.log(known["ranks"].to_numpy(float)), known["load_s"].to_numpy(float))
 
-    @property
-    def scatter_of_a_run(self) -> float:
-        """Relative variance of single runs around their mean, pooled over all counts; 0 where none is known.
+    @functools.cached_property
+    def variances(self) -> tuple[np.ndarray, float]:
+        """Relative variance of a single run at each count, and the relative deviation of a further run.
 
-        It has also the counts that are apart (`study.core.statistics.pool_variance`): a run may be disturbed again.
+        See `study.prediction.runtime_model.estimate_variances`; a deviation that is given is the count's own.
         """
-        own, freedom = self._own_variances
-        return float(np.average(own, weights=freedom)) if freedom.any() else 0.0
-
-    @property
-    def _own_variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Relative variance of a single run at each count, and its degrees of freedom; 0 where nothing was repeated."""
         scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
-        return scatter * repeats, np.maximum(repeats - 1, scatter > 0)
+        own = scatter * repeats
+        variances, further = estimate_variances(own, np.maximum(repeats - 1, scatter > 0))
+        return np.where((repeats == 1) & (scatter > 0), own, variances), further
 
-    @property
-    def variances(self) -> np.ndarray:
-        """Relative variance of a single run at each count: pooled, or its own where that is given or much larger.
-
-        Few repeats may agree by chance, and a count without repeats is no surer than those that have some. One whose
-        repeats are apart, such as with a disturbed one, says nothing about the others.
-        """
-        own, freedom = self._own_variances
-        pooled, known = pool_variance(own, freedom, declared()["noise"] ** 2)
-        pooled = pooled if known else 0.0
-        is_given = ((self.points["repeats"] == 1) & (self.points["scatter"] > 0)).to_numpy()
-        return np.where(is_given | (own > MUCH_LARGER * pooled), own, pooled)
-
-    def model(self) -> SeriesModel | None:
-        """The fitted model; None with fewer than `LEAST_COUNTS` counts."""
+    def fit_model(self) -> ScalingModel | RunsOfSeries | None:
+        """The model of the times; None with fewer than `LEAST_COUNTS` counts."""
+        if self.runs is not None:
+            return self.runs
         if len(self.points) < LEAST_COUNTS:
             return None
         times, repeats = (self.points[name].to_numpy(float) for name in ("time", "repeats"))
-        scatter, single = self.variances / repeats, self.scatter_of_a_run
-        return fit_series(self.counts, times, self.is_fixed, self.per_node, scatter, single=single)
+        variances, scatter = self.variances
+        return fit_scaling(self.counts, times, self.is_fixed, variances, repeats, scatter)
 
 
 def read_points(
@@ -151,29 +155,29 @@ def read_points(
     Raises: `StudyError` with line and column for what is not as expected.
     """
     table = read_foreign_csv(path, REMEDY)
-    known = _known(table, path)
+    known = _find_known_columns(table, path)
     if "ranks" not in known:
         raise StudyError(
             f"{path}: line {table.header}: there is no column 'ranks'; the file has {', '.join(table.frame)}; {REMEDY}"
         )
-    frame = pd.DataFrame({ours: column_of(table, name, ours, path) for ours, name in known.items()})
-    found = series_of(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
+    frame = pd.DataFrame({ours: read_column(table, name, ours, path) for ours, name in known.items()})
+    found = build_series(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
     unread = table.frame[[name for name in table.frame if name not in known.values()]]
     keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
-    told = [*not_read(unread), *_apart(unread, keys)]
+    told = [*describe_not_read(unread), *_describe_differing(unread, keys)]
     return [replace(each, notes=[*each.notes, *told]) for each in found]
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The name of a column in lower case, with underscores."""
     return "_".join(name.lower().split())
 
 
-def _known(table: ForeignTable, path: Path) -> dict[str, str]:
+def _find_known_columns(table: ForeignTable, path: Path) -> dict[str, str]:
     """{our name: the file's name} of the columns that are ours; raises `StudyError` if two of them are one."""
     known: dict[str, str] = {}
     for name in table.frame:
-        ours = plain(name)
+        ours = normalize_name(name)
         if ours in known:
             raise StudyError(f"{path}: line {table.header}: {known[ours]!r} and {name!r} are one column; keep one")
         if ours in COLUMNS:
@@ -181,36 +185,37 @@ def _known(table: ForeignTable, path: Path) -> dict[str, str]:
     return known
 
 
-def not_read(names: Iterable[str]) -> Iterator[str]:
+def describe_not_read(names: Iterable[str]) -> Iterator[str]:
     """A sentence on the columns of a file that are not read; none without one."""
     if names := list(names):
-        yield f"columns that are not read: {first_of(names)}"
+        yield f"columns that are not read: {format_first_names(names)}"
 
 
-def first_of(names: Sequence[str]) -> str:
+def format_first_names(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(names[:MOST_NAMED])}{more}"
 
 
-def _apart(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
+def _describe_differing(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
     """A sentence on the columns that are not read in which rows that are alike in ``keys`` differ."""
     names = list(columns)
     texts = columns[[name for name in names if jobs.is_setting(columns[name])]].astype(str)
-    if apart := jobs.differing(texts, keys):
+    if apart := jobs.list_differing_settings(texts, keys):
         yield (
             f"rows of the same ranks differ in {' and '.join(apart[:MOST_NAMED])}, and were averaged: if they are of "
             "several jobs, name these in a column series"
         )
 
 
-def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
+def read_column(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
     """A column of a file as `COLUMNS` has it; raises `StudyError` with the line of a cell that is not of its kind."""
     if ours in TEXTS:
         return table.frame[name]
     values = table.convert_column(name)
     whole = ours in COUNTS
     wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values)
+    wrong |= whole & table.frame[name].astype(str).str.strip().str[-1:].str.isalpha().to_numpy()  # 1k: 1000 or 1024
     wrong |= whole & (np.mod(values, 1, where=np.isfinite(values), out=np.ones(len(values))) != 0)
     if wrong.any():
         place = int(wrong.argmax())
@@ -224,7 +229,7 @@ def column_of(table: ForeignTable, name: str, ours: str, path: object) -> pd.Ser
     return pd.Series(values, table.frame.index)
 
 
-def series_of(
+def build_series(
     frame: pd.DataFrame,
     path: object,
     work: str,
@@ -239,17 +244,17 @@ def series_of(
     if frame.empty:
         raise StudyError(f"{path}: there is no row; one per measured rank count is expected")
     where = where or Where(list(range(2, len(frame) + 2)))
-    quantity = _quantity(frame, path, where)
+    quantity = _find_quantity(frame, path, where)
     _check_numbers(frame, quantity, path, where)
-    names = _names(frame, path, where)
+    names = _name_series(frame, path, where)
     groups = [(str(name), rows) for name, rows in frame.assign(_line=where.lines).groupby(names, sort=True)]
     return [
-        _one(name, _in_plain_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
+        _build_one(name, _parse_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
         for name, rows in groups
     ]
 
 
-def _names(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
+def _name_series(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
     """The name of each row's series; the file's, where there is none. Raises `StudyError` if only some have one."""
     if "series" not in frame or frame["series"].isna().all():
         return pd.Series(Path(str(path)).stem, frame.index)
@@ -259,7 +264,7 @@ def _names(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
     return frame["series"]
 
 
-def _quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
+def _find_quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
     known = [name for name in (*TIMES, THROUGHPUT) if name in frame]
     if len(known) != 1:
         what = f"the columns {' and '.join(known)}" if known else "no column with times"
@@ -284,10 +289,12 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Wher
             value = frame[name].iloc[place]
             told = "is empty" if pd.isna(value) else f"{value:g}"
             column = where.names.get(name, name)
-            raise StudyError(f"{path}: line {where.lines[place]}, column {column!r}: {told}; {_expected(name)}")
+            raise StudyError(
+                f"{path}: line {where.lines[place]}, column {column!r}: {told}; {_describe_expected(name)}"
+            )
 
 
-def _expected(name: str) -> str:
+def _describe_expected(name: str) -> str:
     if name == "nodes":
         return "a whole number from 1 to the row's ranks is expected"
     if name == "ranks":
@@ -295,8 +302,8 @@ def _expected(name: str) -> str:
     return f"a number {'of at least' if name in MAY_BE_ZERO else 'above'} 0 is expected"
 
 
-def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str | None) -> pd.DataFrame:
-    """The rows of a series with the column ``_unit``: what `units.throughput` says of each, None for times.
+def _parse_units(rows: pd.DataFrame, quantity: str, path: object, unit: str | None) -> pd.DataFrame:
+    """The rows of a series with a column ``_unit`` of `throughput_units.Throughput`, None for times.
 
     Raises `StudyError` for a unit that is not known, for two kinds in a series, and for times in another unit.
     """
@@ -304,32 +311,39 @@ def _in_plain_units(rows: pd.DataFrame, quantity: str, path: object, unit: str |
     column = rows["unit"] if "unit" in rows else pd.Series(None, rows.index, dtype=object)
     named = column.dropna().unique()
     column = column.where(column.notna(), named[0] if len(named) == 1 else unit if unit is not None else np.nan)
-    found: list[units.Throughput | None] = []
+    found: list[throughput_units.Throughput | None] = []
     own = rows["unit"].notna() if "unit" in rows else [False] * len(rows)
     for text, line, is_own in zip(column, rows["_line"], own, strict=True):
         place = f"{path}: line {line}, column 'unit'" if is_own else "unit (--unit)"
         if pd.isna(text):
             found.append(None)
         elif quantity != THROUGHPUT:
-            if units.time_in_seconds(text) != 1 and not units.is_throughput(text):
+            if throughput_units.parse_time_unit(text) != 1 and not throughput_units.is_throughput(text):
                 raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
             found.append(None)
         else:
             try:
-                found.append(units.throughput(text))
+                found.append(throughput_units.parse_throughput(text))
             except ValueError as error:
                 raise StudyError(f"{place}: {error}") from None
     items = {each.item for each in found if each}
     if len(items) > 1 or (items and None in found):
         what = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
         raise StudyError(f"{path}: column 'unit': one series has {what}; one unit is expected (column series)")
-    return rows.assign(_unit=found)
+    rows = rows.assign(_unit=found)
+    if quantity == THROUGHPUT:
+        first = column.iloc[0]
+        rows.attrs["unit"] = ASSUMED_UNIT if pd.isna(first) else re.sub(r"\bgpu", "GPU", str(first).strip())
+    return rows
 
 
-def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node: int | None, origin: str) -> Series:
-    per_node, notes = _ranks_of_a_node(rows, ranks_per_node)
-    comparable = same_work.same_work(rows, quantity, work, per_node)
-    rows, left = _with_usable(rows, comparable.quantity)
+def _build_one(
+    name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node: int | None, origin: str
+) -> Series:
+    per_node, notes = _find_ranks_per_node(rows, ranks_per_node)
+    comparable = same_work.compare_same_work(rows, quantity, work, per_node)
+    attributes = rows.attrs
+    rows, left = _drop_unusable(rows, comparable.quantity)
     unknown = pd.Series(np.nan, rows.index)
     energy = rows.get("energy_j", unknown) * comparable.factor
     known = rows.assign(
@@ -339,19 +353,22 @@ def _one(name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node
         nodes=rows.get("nodes", unknown),
         load_s=rows.get("load_s", unknown),
     )
-    points = pd.DataFrame([_point(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
-    left += _without_effect(rows, comparable.quantity)
+    points = pd.DataFrame([_average_repeats(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
+    left += _describe_without_effect(rows, comparable.quantity)
     doubts = [
-        *_copies(rows),
-        *_scattered(points),
-        *_contrary_power(rows, comparable.times / comparable.factor),
-        *_doubtful_power(points),
+        *_describe_copies(rows),
+        *_describe_scatter(points),
+        *_describe_contrary_power(rows, comparable.times / comparable.factor),
+        *_describe_doubtful_power(points),
     ]
     notes = [*comparable.told, *left, *doubts, *notes]
-    return Series(name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner)
+    return Series(
+        name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner, attributes.get("unit"),
+        comparable.samples,
+    )  # fmt: skip
 
 
-def _with_usable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]]:
+def _drop_unusable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]]:
     """The rows without what is of an unknown time, and what is told about it."""
     given = [name for name in ("energy_j", "time_std") if name in rows and rows[name].notna().any()]
     if quantity != THROUGHPUT or not given:
@@ -360,7 +377,7 @@ def _with_usable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[
     return rows.drop(columns=given), [told]
 
 
-def _without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
+def _describe_without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
     """Sentences on columns that change nothing."""
     reasons = {"gradient_mb": "the model knows no gradients"}
     if quantity == "runtime_s":
@@ -368,7 +385,7 @@ def _without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
     return [f"not used: {name}, since {why}" for name, why in reasons.items() if name in rows and rows[name].any()]
 
 
-def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
+def _find_ranks_per_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
     """The ranks of a full node, None if unknown, and what is told about it."""
     if "nodes" not in rows or rows["nodes"].isna().all():
         return (float(given) if given else None), []
@@ -394,7 +411,7 @@ def _ranks_of_a_node(rows: pd.DataFrame, given: int | None) -> tuple[float | Non
     return full, notes
 
 
-def _contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
+def _describe_contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
     """A sentence on the first row whose energy and power are not those of one job; the energy is used.
 
     times: as measured, in s.
@@ -411,7 +428,7 @@ def _contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
         )
 
 
-def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
+def _describe_doubtful_power(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
     known = points[points["energy_j"].notna()]
     if known.empty:
@@ -433,7 +450,7 @@ def _doubtful_power(points: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _copies(rows: pd.DataFrame) -> Iterator[str]:
+def _describe_copies(rows: pd.DataFrame) -> Iterator[str]:
     """A sentence on rows that are the same as an earlier one in all that is read; they count as repeats."""
     read = [name for name in rows if not str(name).startswith("_")]
     if number := int(rows.duplicated(read).sum()):
@@ -444,7 +461,7 @@ def _copies(rows: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _scattered(points: pd.DataFrame) -> Iterator[str]:
+def _describe_scatter(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on the repeats that scatter most, if they scatter by more than `SCATTERED`."""
     spread = np.sqrt(points["scatter"] * points["repeats"])
     if spread.max() > SCATTERED:
@@ -455,7 +472,7 @@ def _scattered(points: pd.DataFrame) -> Iterator[str]:
         yield f"times on {format_count(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
 
 
-def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
+def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
     """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink."""
     time, number = float(rows["time"].mean()), len(rows)
     scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
@@ -469,11 +486,11 @@ def _point(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
         "scatter": min(scatter, MOST_SCATTER),
         "repeats": number,
         "load_s": float(rows["load_s"].mean()),
-        "energy_j": _power(rows) * time,
+        "energy_j": _compute_mean_power(rows) * time,
     }
 
 
-def _power(rows: pd.DataFrame) -> float:
+def _compute_mean_power(rows: pd.DataFrame) -> float:
     """Mean power of the rows of one count that have an energy, in W; NaN without one.
 
     The energy of the mean time follows from it: that of a few repeats is not of the mean time of all.

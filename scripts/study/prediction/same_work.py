@@ -25,6 +25,7 @@ class SameWork:
         quantity: what they are: the column of the times, or ``throughput`` where they are those of some samples.
         times: of the same work (of a rank, or of all ranks together), in s.
         factor: by which measured times became these.
+        samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         owner: whose the throughput is, ``all``, ``rank`` or ``node``; None where steps or times were measured.
         told: what was assumed, in sentences.
     """
@@ -33,52 +34,53 @@ class SameWork:
     times: pd.Series
     factor: pd.Series
     owner: str | None = None
+    samples: float = 1.0
     told: list[str] = field(default_factory=list)
 
 
-def same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | None) -> SameWork:
+def compare_same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | None) -> SameWork:
     """The times of a series.
 
     Args:
-        rows: with the columns ranks, that of ``quantity``, ``_unit`` (`study.prediction.units.Throughput`, or None)
-            and, if known, nodes and batch_size.
+        rows: with the columns ranks, that of ``quantity``, ``_unit`` (`throughput_units.Throughput`, or None) and, if
+            known, nodes and batch_size.
         quantity: which column was measured.
         work: as in `study.prediction.points`.
         per_node: ranks of a node; None if unknown.
     """
-    batch, told = _batch(rows, work)
+    batch, told = _read_batch(rows, work)
     if quantity != THROUGHPUT:
-        return _of_times(rows, quantity, rows[quantity].astype(float), batch, told)
+        return _scale_times(rows, quantity, rows[quantity].astype(float), batch, told)
     unit = rows["_unit"].iloc[0]
-    whole = _of_all_ranks(rows, per_node)
+    whole = _compute_throughput_of_all(rows, per_node)
     if unit is not None and unit.time_of:
         told = [*told, f"each {unit.item} is taken by all ranks together, so the throughput is read as {unit.time_of}"]
-        return _of_times(rows, unit.time_of, 1 / whole, batch, told)
+        return _scale_times(rows, unit.time_of, 1 / whole, batch, told)
     if unit is None:
         told = [*told, "the unit of the throughput is not given; samples/s of all ranks together is assumed"]
     is_known = bool(batch.notna().all() and batch.nunique() == 1)
     samples = float(batch.iloc[0]) if is_known else 1.0
     work_of_all = samples if work == "fixed" else samples * rows["ranks"]
-    what = format_count(_plain(samples), unit.item if unit else "sample")
-    told = [*told, *_changed(rows, batch, "so it is not used")]
+    what = format_count(_format_size(samples), unit.item if unit else "sample")
+    told = [*told, *_describe_changed_batch(rows, batch, "so it is not used")]
     told.append(f"times are those of {what}{'' if work == 'fixed' else ' of each rank'}")
     one = pd.Series(1.0, rows.index)
-    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", told)
+    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", samples, told)
 
 
-def _of_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, told: list[str]) -> SameWork:
+def _scale_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, told: list[str]) -> SameWork:
     """Times of steps are scaled to the batch of the smallest count; others are left as they are."""
     one = pd.Series(1.0, rows.index)
     if quantity != STEP:
         what = "and with it the number of steps, so times are not quite alike"
-        return SameWork(quantity, times, one, told=[*told, *_changed(rows, batch, what)])
+        return SameWork(quantity, times, one, told=[*told, *_describe_changed_batch(rows, batch, what)])
     first = batch[rows["ranks"].idxmin()]
     factor = first / batch if batch.notna().all() else one
-    what = f"so each time was divided by its batch and is that of a batch of {_plain(first)}"
-    return SameWork(quantity, times * factor, factor, told=[*told, *_changed(rows, batch, what)])
+    what = f"so each time was divided by its batch and is that of a batch of {_format_size(first)}"
+    return SameWork(quantity, times * factor, factor, told=[*told, *_describe_changed_batch(rows, batch, what)])
 
 
-def _batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
+def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
     """The batch whose size tells the work of a step, and what is told about it.
 
     It is that of a rank, or of all ranks where these share a fixed work. Batches of the other kind are noticed by their
@@ -93,30 +95,32 @@ def _batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
         return batch, []
     size = other[rows["ranks"].idxmin()]
     told = (
-        f"batch_size falls as the ranks grow, so it is read as that of one rank: {_plain(size)} of all together"
+        f"batch_size falls as the ranks grow, so it is read as that of one rank: {_format_size(size)} of all together"
         if work == "fixed"
-        else f"batch_size grows with the ranks, so it is read as that of all together: {_plain(size)} of each"
+        else f"batch_size grows with the ranks, so it is read as that of all together: {_format_size(size)} of each"
     )
     return pd.Series(size, rows.index), [told]
 
 
-def _changed(rows: pd.DataFrame, batch: pd.Series, what: str) -> Iterator[str]:
+def _describe_changed_batch(rows: pd.DataFrame, batch: pd.Series, what: str) -> Iterator[str]:
     """A sentence if the batch changes with the ranks, or if some rows have none."""
     if batch.isna().any() and batch.notna().any():
         yield "some rows have no batch_size, so it is not used"
     elif batch.nunique() > 1:
         sizes = batch.groupby(rows["ranks"]).unique()
-        shown = [f"{' and '.join(map(_plain, each))} on {ranks:.0f}" for ranks, each in sizes.items()][:MOST_NAMED]
+        shown = [f"{' and '.join(map(_format_size, each))} on {ranks:.0f}" for ranks, each in sizes.items()][
+            :MOST_NAMED
+        ]
         told = ", ".join(shown if len(shown) == len(sizes) else [*shown, "..."])
         yield f"the batch size changes ({told}), {what}"
 
 
-def _plain(size: float) -> str:
+def _format_size(size: float) -> str:
     """A batch as people write it: 1048576, not 1.04858e+06."""
     return f"{size:.10g}"
 
 
-def _of_all_ranks(rows: pd.DataFrame, per_node: float | None) -> pd.Series:
+def _compute_throughput_of_all(rows: pd.DataFrame, per_node: float | None) -> pd.Series:
     """The throughput of all ranks, in items/s; raises `StudyError` if it is one of a node and the nodes are unknown."""
     known = np.ceil(rows["ranks"] / (per_node or np.nan))
     nodes = rows["nodes"].fillna(known) if "nodes" in rows else known

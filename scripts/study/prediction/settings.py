@@ -1,7 +1,7 @@
-"""Settings: what the mechanisms need to know of a point. And observations: what finished runs measured there.
+"""Settings: what a prediction needs to know of a point. And observations: what finished runs measured there.
 
-A setting has the columns ranks, nodes, ranks_per_node, epochs_per_rank, steps (of an epoch), samples (of a rank in an
-epoch), batch (of a rank), gradient_mb (of a step), link_mbit_per_s and learning_rate (with the scaling rule).
+A setting has the columns ranks, nodes, epochs_per_rank, samples (of a rank in an epoch), batch (of a rank) and
+learning_rate (with the scaling rule).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quanti
 REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
 UNLIKE = "unlike the runs that are used"
 MISSED = "missed the target"  # the kind of failure of a run that does not reach the target quality of its dataset
-LEAST_POINTS = 3  # rank counts that a prediction needs
+LEAST_POINTS = 2  # rank counts that a prediction needs
+ENOUGH_POINTS = 3  # with which a newer version goes before an older one
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
 
@@ -59,38 +60,38 @@ class Selection:
     failed: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
-def select(runs: pd.DataFrame) -> Selection:
+def select_runs(runs: pd.DataFrame) -> Selection:
     """Choose the usable runs of a tidy table (`study.records.tidy`)."""
     left_out: dict[str, int] = {}
-    rest = _with_program_times(runs.assign(overlapped=overlap.mark_overlapping_runs(runs)))
-    for reason, is_out in _reasons():
+    rest = _fill_program_times(runs.assign(overlapped=overlap.mark_overlapping_runs(runs)))
+    for reason, is_out in _list_reasons():
         out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
         if out.any():
             left_out[reason] = int(out.sum())
         rest = rest[~out] if len(rest) else rest
     if rest.empty:
         return Selection(rest, left_out, [])
-    why_unlike = _unlike_the_used(rest)
+    why_unlike = _find_unlike(rest)
     left_out |= {why: int(number) for why, number in why_unlike.value_counts().items()}
     rest = rest[why_unlike.isna()]
     has_failed = rest["status"] != "ok"
     is_own = failed_runs.mark_failures_of_arm(rest)
     failed, lost, rest = rest[is_own], rest[has_failed & ~is_own], rest[~has_failed]
-    missed = rest[_missed_target(rest)] if len(rest) else rest
+    missed = rest[_has_missed_target(rest)] if len(rest) else rest
     if len(failed):
-        left_out[_failures_in_words(failed)] = len(failed)
+        left_out[_describe_failures(failed)] = len(failed)
     if len(lost):
-        left_out[_failures_in_words(lost, failed_runs.LOST)] = len(lost)
+        left_out[_describe_failures(lost, failed_runs.LOST)] = len(lost)
     if rest.empty:
         return Selection(rest, left_out, [], failed)
-    problems = rest.apply(_problem, axis=1)
+    problems = rest.apply(_find_problem, axis=1)
     good = rest[problems.isna()]
-    told = [*problems.dropna(), *_contradictory(good), *_crowded(good), *_disturbed(good)]
+    told = [*problems.dropna(), *_describe_contradictory(good), *_describe_crowded(good), *_describe_disturbed(good)]
     counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
     return Selection(good, left_out, told, counted_as_failed)
 
 
-def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
+def _fill_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs, where a command that told no epochs or no loading has the time of its program instead.
 
     The program's time is then that of its epochs, and its loading takes next to nothing: the model needs a number.
@@ -102,38 +103,38 @@ def _with_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     load_s = runs["load_s"].where(~of_command | runs["load_s"].notna(), ROUNDING * runs["runtime_s"])
     epoch_s = (runs["program_s"] - load_s) / runs["epochs_per_rank"]
     found = {"load_s": load_s, "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, epoch_s)}
-    numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate", "gradient_mb") if name in runs}
+    numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate",) if name in runs}
     return runs.assign(**found, **numbers)
 
 
-def _unlike_the_used(runs: pd.DataFrame) -> pd.Series:
+def _find_unlike(runs: pd.DataFrame) -> pd.Series:
     """Why runs are unlike those that their workload is predicted from, in words; None for those.
 
-    Runs are alike if nothing differs that must be alike in comparisons, such as code, libraries and data
-    (`_told_apart_by`); a value that is missing is taken to be alike. The newest version, by the start of its runs, with
-    `LEAST_POINTS` rank counts is used; if none has so many, the one with the most. Counts that were measured by
+    Runs are alike if nothing differs that must be alike in comparisons, such as code, libraries and data (see
+    `_list_differing_columns`); a value that is missing is taken to be alike. The newest version, by the start of its
+    runs, with `ENOUGH_POINTS` rank counts is used; if none has so many, the one with the most. Counts of
     different versions would be taken for an effect of the ranks.
     """
     why = pd.Series(None, index=runs.index, dtype=object)
     if "started_wall_ns" not in runs:
         return why
     for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False):
-        if names := _told_apart_by(group):
+        if names := _list_differing_columns(group):
             narrow = group[[*names, "status", "gpus", "started_wall_ns"]]  # hundreds of columns take long to divide
             versions = [version for _, version in narrow[names].drop_duplicates().iterrows()]
-            best = max(versions, key=lambda each: _rank(narrow[~_differs(narrow, each).any(axis=1)]))
+            best = max(versions, key=lambda each: _rank_version(narrow[~_differs(narrow, each).any(axis=1)]))
             differs = _differs(narrow, best)
             for place, row in differs[differs.any(axis=1)].iterrows():
                 why[place] = f"{UNLIKE} ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
     return why
 
 
-def _rank(runs: pd.DataFrame) -> tuple[float, ...]:
+def _rank_version(runs: pd.DataFrame) -> tuple[float, ...]:
     """By which the runs of a version go before those of another one."""
-    return _points(runs), runs["started_wall_ns"].max(), len(runs)
+    return _count_points(runs), runs["started_wall_ns"].max(), len(runs)
 
 
-def _told_apart_by(runs: pd.DataFrame) -> list[str]:
+def _list_differing_columns(runs: pd.DataFrame) -> list[str]:
     """The columns of `likeness.ALIKE` in which runs of a workload differ though no key does that may change them.
 
     The rank count changes the hardware, and other hosts may have another operating system.
@@ -153,12 +154,12 @@ def _differs(runs: pd.DataFrame, version: pd.Series) -> pd.DataFrame:
     return known.notna() & known.ne(version)
 
 
-def _points(runs: pd.DataFrame) -> int:
-    """The rank counts that runs were successful on, at most `LEAST_POINTS`: more are not needed."""
-    return min(int(runs.loc[runs["status"] == "ok", "gpus"].nunique()), LEAST_POINTS)
+def _count_points(runs: pd.DataFrame) -> int:
+    """The rank counts that runs were successful on, at most `ENOUGH_POINTS`: more are not needed."""
+    return min(int(runs.loc[runs["status"] == "ok", "gpus"].nunique()), ENOUGH_POINTS)
 
 
-def _missed_target(runs: pd.DataFrame) -> pd.Series:
+def _has_missed_target(runs: pd.DataFrame) -> pd.Series:
     """Which runs missed the target quality of their dataset, where others of their workload and series reached it."""
     if "target_reached" not in runs:
         return pd.Series(False, index=runs.index)
@@ -167,19 +168,19 @@ def _missed_target(runs: pd.DataFrame) -> pd.Series:
     return runs["target_reached"].eq(False) & others
 
 
-def _failures_in_words(failed: pd.DataFrame, how: str = "failed") -> str:
+def _describe_failures(failed: pd.DataFrame, how: str = "failed") -> str:
     """``failed (oom 3) on 24 ranks``."""
     counts = ", ".join(map(str, sorted(set(failed["gpus"].astype(int)))))
-    return f"{how} ({failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
+    return f"{how} ({count_failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
 
 
-def failure_kinds(failed: pd.DataFrame) -> str:
+def count_failure_kinds(failed: pd.DataFrame) -> str:
     """How often each kind of failure occurred in some failed runs: ``oom 3, timeout 1``."""
     kinds = failed["failure_kind"] if "failure_kind" in failed else pd.Series(None, failed.index, dtype=object)
     return ", ".join(f"{kind} {number}" for kind, number in kinds.fillna("unknown").value_counts().items())
 
 
-def _reasons() -> Iterator[tuple[str, Any]]:
+def _list_reasons() -> Iterator[tuple[str, Any]]:
     yield overlap.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "stopped at its target, before its last epoch", has_stopped_early
@@ -192,7 +193,7 @@ def _reasons() -> Iterator[tuple[str, Any]]:
     )
 
 
-def _problem(run: pd.Series) -> str | None:
+def _find_problem(run: pd.Series) -> str | None:
     """Why a finished run's times cannot be used, in a line; None if they can."""
     runtime, epoch = run["runtime_s"], run["time_per_epoch_s"]
     if not _is_time(runtime) or not _is_time(epoch):
@@ -208,7 +209,7 @@ def _problem(run: pd.Series) -> str | None:
             f"{run['record']}: left out, because an epoch of {steady:.4g} s (time_per_epoch_steady_s) is longer than "
             f"all {run['epochs_per_rank']} epochs, {run['epochs_per_rank'] * epoch:.4g} s; {AGAIN}"
         )
-    if _known_s(run) > (1 + ROUNDING) * runtime:
+    if _compute_known_seconds(run) > (1 + ROUNDING) * runtime:
         return (
             f"{run['record']}: left out, because {run['epochs_per_rank']} epochs x {epoch:.4g} s + {run['load_s']:.4g} "
             f"s of loading are longer than its runtime of {runtime:.4g} s; {AGAIN}"
@@ -216,7 +217,7 @@ def _problem(run: pd.Series) -> str | None:
     return None
 
 
-def _known_s(run: pd.Series) -> float:
+def _compute_known_seconds(run: pd.Series) -> float:
     """Seconds of the epochs and of loading."""
     return run["epochs_per_rank"] * run["time_per_epoch_s"] + run["load_s"]
 
@@ -225,7 +226,7 @@ def _is_time(value: Any) -> bool:
     return bool(np.isfinite(value) and value > 0)
 
 
-def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
+def _describe_contradictory(runs: pd.DataFrame) -> Iterator[str]:
     """A line for each point whose repeats differ by more than `MOST_DIFFERENT`; they are used nevertheless."""
     for _, group in runs.groupby([*WORKLOAD, *SERIES, "gpus"], dropna=False):
         times = group["runtime_s"]
@@ -238,7 +239,7 @@ def _contradictory(runs: pd.DataFrame) -> Iterator[str]:
             )
 
 
-def _crowded(runs: pd.DataFrame) -> Iterator[str]:
+def _describe_crowded(runs: pd.DataFrame) -> Iterator[str]:
     """A line if ranks had fewer cores than they should; the runs are used nevertheless."""
     crowded = runs[runs["oversubscribed"].astype(bool)] if "oversubscribed" in runs else runs.iloc[:0]
     if len(crowded):
@@ -249,13 +250,13 @@ def _crowded(runs: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _disturbed(runs: pd.DataFrame) -> list[str]:
+def _describe_disturbed(runs: pd.DataFrame) -> list[str]:
     """A sentence if other use of the hosts disturbed many of the runs; they are used nevertheless, as in findings."""
     number = int(runs["disturbed"].eq(True).sum()) if "disturbed" in runs else 0
     return disturbed.sentence(number, len(runs), "run")
 
 
-def observations(runs: pd.DataFrame) -> pd.DataFrame:
+def summarize_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per point: its setting, its series (`SERIES`), means over the repeats, repeats, records.
 
     Accuracies are the lowest of the repeats, and GPU memory is the highest, since each must meet a limit.
@@ -265,13 +266,13 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
-        repeats = pd.DataFrame([measured(run) for _, run in group.iterrows()])
+        repeats = pd.DataFrame([measure_run(run) for _, run in group.iterrows()])
         means, first = repeats.mean(), group.iloc[0]
         spread = ((repeats[list(REPEATED)] / means[list(REPEATED)] - 1) ** 2).sum()
         rows.append(
             {
                 **{name: first[name] for name in SERIES},
-                **_setting_of_run(first),
+                **_get_setting(first),
                 **means.to_dict(),
                 **repeats[list(ACCURACIES)].min().to_dict(),
                 GPU_MEMORY: repeats[GPU_MEMORY].max(),
@@ -285,28 +286,24 @@ def observations(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rounded_up(number: Any, parts: Any) -> Any:
+def divide_rounding_up(number: Any, parts: Any) -> Any:
     """Number / parts, rounded up: nodes of some ranks, steps of some samples. Integers, or columns of them."""
     return -(-number // parts)
 
 
-def _setting_of_run(run: pd.Series) -> dict[str, float]:
+def _get_setting(run: pd.Series) -> dict[str, float]:
     return {
         "ranks": run["gpus"],
         "nodes": run["nodes"],
-        "ranks_per_node": rounded_up(run["gpus"], run["nodes"]),
         "epochs_per_rank": run["epochs_per_rank"],
-        "steps": rounded_up(run["samples_per_rank"], run["batch_size_per_rank"]),
         "samples": run["samples_per_rank"],
         "batch": run["batch_size_per_rank"],
-        "gradient_mb": run.get("gradient_mb", np.nan),
-        "link_mbit_per_s": run["link_mbit_per_s"],
-        "learning_rate": _learning_rate(run["learning_rate"], run["learning_rate_scaling"], run["gpus"]),
+        "learning_rate": _scale_learning_rate(run["learning_rate"], run["learning_rate_scaling"], run["gpus"]),
         "base_rate": run["learning_rate"],
     }
 
 
-def measured(run: pd.Series) -> dict[str, float]:
+def measure_run(run: pd.Series) -> dict[str, float]:
     """The quantities of one run, seconds and joules: runtime = epochs x mean_epoch + load + other.
 
     ``epoch_s``: of the epochs after the first; NaN with one epoch.
@@ -317,15 +314,15 @@ def measured(run: pd.Series) -> dict[str, float]:
         "mean_epoch_s": run["time_per_epoch_s"],
         "epoch_s": steady if pd.notna(steady) else np.nan,
         "load_s": run["load_s"],
-        "other_s": max(run["runtime_s"] - _known_s(run), ROUNDING * run["runtime_s"]),
-        "energy_per_rank_j": _energy_per_rank(run),
+        "other_s": max(run["runtime_s"] - _compute_known_seconds(run), ROUNDING * run["runtime_s"]),
+        "energy_per_rank_j": _compute_energy_per_rank(run),
         "accuracy": run.get("accuracy", np.nan),
         "test_accuracy": run.get("test_accuracy", np.nan),
         GPU_MEMORY: run.get(GPU_MEMORY, np.nan),
     }
 
 
-def _energy_per_rank(run: pd.Series) -> float:
+def _compute_energy_per_rank(run: pd.Series) -> float:
     """Of the whole job where it is known, else of the GPUs; none if it is unknown because a part of it is doubtful.
 
     Of one workload `study.prediction.answers` leaves energies of one of the two kinds only.
@@ -336,29 +333,32 @@ def _energy_per_rank(run: pd.Series) -> float:
     return np.nan if pd.notna(run.get("doubtful_energy")) else run.get("energy_per_gpu_j", np.nan)
 
 
-def at(series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epochs: int = 1) -> pd.DataFrame:
-    """The settings of a series at other rank counts, one row per count that a study would accept.
+def derive_settings_at_counts(
+    series: pd.Series, counts: Iterable[int], ranks_per_node: int, least_epochs: int = 1, is_checked: bool = True
+) -> pd.DataFrame:
+    """Settings of a series at other rank counts, one row per count that a study would accept.
 
     Where strong scaling divides the epochs, a count must divide them and leave each rank ``least_epochs``; a batch must
     not be larger than a rank's samples (`study.experiment.feasibility`).
 
     Args:
-        series: a row of `observations`, for what does not depend on the ranks.
+        series: a row of `summarize_points`, for what does not depend on the ranks.
         counts: of ranks.
         ranks_per_node: of the machine.
         least_epochs: of a rank, ``minimum_per_rank`` of the benchmark.
+        is_checked: leave out counts that a study would not accept; else each rank has at least one epoch.
     """
     strong = series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS
     chosen = [
         count
         for count in counts
-        if not strong or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
+        if not (strong and is_checked) or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
     ]
-    found = [_setting_at(series, count, ranks_per_node) for count in chosen]
-    return pd.DataFrame([each for each in found if each["batch"] <= each["samples"]])
+    found = [_derive_setting(series, count, ranks_per_node) for count in chosen]
+    return pd.DataFrame([row for row in found if not is_checked or row["batch"] <= row["samples"]])
 
 
-def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
+def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
     total = int(series["epochs"])
     samples = series["samples"]
     if series.get("sharding", "none") != "none":
@@ -367,22 +367,19 @@ def _setting_at(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str,
     if work != command.EPOCHS:
         samples = command.count_rank_samples(int(series["train_samples"]), series["scaling"], work, ranks)
     batch = scale_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
-    nodes = rounded_up(ranks, ranks_per_node)
     return {
         **{name: series[name] for name in SERIES},
         "sharding": series.get("sharding", "none"),
+        "work": work,
         "ranks": ranks,
-        "nodes": nodes,
-        "ranks_per_node": rounded_up(ranks, nodes),
-        "epochs_per_rank": total // ranks if series["scaling"] == "strong" and work == command.EPOCHS else total,
+        "nodes": divide_rounding_up(ranks, ranks_per_node),
+        "epochs_per_rank": max(total / ranks, 1) if series["scaling"] == "strong" and work == command.EPOCHS else total,
         "batch": batch,
-        "steps": rounded_up(samples, batch),
         "samples": samples,
-        "gradient_mb": series["gradient_mb"],
-        "learning_rate": _learning_rate(series["base_rate"], series["learning_rate_scaling"], ranks),
+        "learning_rate": _scale_learning_rate(series["base_rate"], series["learning_rate_scaling"], ranks),
     }
 
 
-def _learning_rate(base: float, scaling: str, ranks: int) -> float:
+def _scale_learning_rate(base: float, scaling: str, ranks: int) -> float:
     """That of a rank count by the scaling rule, before its schedule, which is the same for all runs of a workload."""
     return base * (ranks if scaling == "linear" else 1)

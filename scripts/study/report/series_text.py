@@ -11,11 +11,13 @@ def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
     """The answer for each series in sentences, and a table of its predictions."""
     parts = []
     for answer in answers:
-        series, table = answer.series, answer.predictions.drop(columns="series").map(_format_cell)
+        series, shown = answer.series, answer.predictions_in_unit().drop(columns=["series", "unit"], errors="ignore")
+        table = shown.map(_format_cell)
         sentences = "\n".join(f"- {' '.join(line.split())}" for line in answer.sentences)
         is_predicted = answer.predictions["low"].notna().any()
         method = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
-        legend = f"time in s, {method}; from {series.quantity}, points {series.origin}"
+        quantity = "time in s" if series.unit is None else f"throughput in {series.unit}"
+        legend = f"{quantity}, {method}; from {series.quantity}, points {series.origin}"
         rows = table.to_markdown(index=False, disable_numparse=True, colalign=["right"] * len(table.columns))
         parts.append(f"## {' '.join(series.name.split())}\n\n{sentences}\n\n{legend}\n\n{rows}\n")
     return "\n".join(parts)

@@ -20,7 +20,7 @@ from study.experiment import conversions, expansion, finished_runs, inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.launch import run_directory
 from study.machines import queues, storage
-from study.prediction import mechanisms
+from study.prediction import scaling_model
 from study.records import attempts, read_tests, record, renewal, table_inputs
 from study.report import sources
 from study.workflow import snakemake_internals
@@ -49,7 +49,7 @@ class Plan(TimedPlan):
         sources.check_further(self.study)
         plan.check_files(self.study)
         plan.check_storage(self.study, self.machine)
-        mechanisms.declared()
+        scaling_model.load_calibration()
         plan.check_downloads(self.study, self.data)
         plan.check_references(self.study)
         self.again: list[attempts.Again] = []

@@ -28,12 +28,13 @@ from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, read_foreign_csv
 from study.core.wording import format_count
 from study.prediction import settings
-from study.prediction.points import REMEDY, THROUGHPUT, TIMES, Series, plain, read_points, series_of
+from study.prediction.answers import fit_series_of_runs
+from study.prediction.points import REMEDY, THROUGHPUT, TIMES, Series, build_series, normalize_name, read_points
 from study.records import own_keys
 from study.records.tidy import read_runs
 
 RANKS_PREFIX = re.compile(r"([0-9]{1,9}):(.+)", re.S)
-TABLES = (".csv", ".tsv")
+TABLES = (".csv", ".tsv", ".md")
 NAMING_COLUMNS = (
     "benchmark",
     "dataset",
@@ -83,7 +84,7 @@ def read_series_files(
         notes = [note for note in dict.fromkeys(notes_by_log[key]) if note]
         frame = pd.DataFrame([{"ranks": ranks, column: run_value.value} for ranks, run_value in runs])
         frame["series"] = kind
-        for each in series_of(frame, kind, work, ranks_per_node, own_unit or unit):
+        for each in build_series(frame, kind, work, ranks_per_node, own_unit or unit):
             series.append((own_unit or column, replace(each, notes=[*each.notes, *notes])))
     return _make_names_unique(series)
 
@@ -141,7 +142,7 @@ def _read_table(
     if ranks is not None:
         return read_history(path, table, columns, measured)
     table, columns = add_ranks(table, columns)
-    plain_names = {plain(name) for name in table.frame}
+    plain_names = {normalize_name(name) for name in table.frame}
     has_own_columns = "ranks" in plain_names and any(name in plain_names for name in (*TIMES, THROUGHPUT))
     if has_own_columns:
         return read_points(path, work, ranks_per_node, unit)
@@ -157,6 +158,10 @@ def _describe_missing_columns(table: ForeignTable, columns: dict[str, str], meas
     lacking = []
     if "ranks" not in columns:
         lacking.append("there is no column 'ranks' (or GPUs, world_size, num_nodes and gpus_per_node)")
+        if "nodes" in columns:
+            lacking.append(
+                f"{columns['nodes']!r} counts nodes: name it ranks, so that each node is a rank, or add the ranks"
+            )
     if measured is None:
         lacking.append(
             "no column with times or a throughput is known: name it time_per_step_s, time_per_epoch_s, runtime_s or "
@@ -167,12 +172,12 @@ def _describe_missing_columns(table: ForeignTable, columns: dict[str, str], meas
 
 
 def _read_runs_csv(path: Path, work: str) -> list[Series]:
-    """Read the runs of a `runs.csv` that a prediction uses (`study.prediction.settings.select`) as measured series.
+    """Read the runs of a `runs.csv` that a prediction uses (`settings.select_runs`) as measured series.
 
     A series has the runs that are alike in all grid keys but ranks and repeat; those that differ are in its name, of a
     command without the keys that it does not have.
     """
-    selection = settings.select(read_runs(path))
+    selection = settings.select_runs(read_runs(path))
     runs = selection.used.reset_index(drop=True)
     if runs.empty:
         raise StudyError(f"{path}: has no successful run with a runtime_s that a prediction can use")
@@ -195,4 +200,11 @@ def _read_runs_csv(path: Path, work: str) -> list[Series]:
     )
     left_out = [f"{format_count(number, 'run')} left out: {reason}" for reason, number in selection.left_out.items()]
     notes = [*left_out, *selection.problems]
-    return [replace(each, notes=[*each.notes, *notes]) for each in series_of(table, path, work, origin="measured")]
+    name_of = dict(
+        zip(runs[[*settings.WORKLOAD, *settings.SERIES]].itertuples(index=False, name=None), names, strict=True)
+    )
+    fitted = {name_of[key]: series for key, series in fit_series_of_runs(runs) if key in name_of}
+    return [
+        replace(each, notes=[*each.notes, *notes], runs=fitted.get(each.name))
+        for each in build_series(table, path, work, origin="measured")
+    ]

@@ -11,20 +11,21 @@ import numpy as np
 import pandas as pd
 
 from study.contrib.readers.logs import RunValue
+from study.core import throughput_units
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable
 from study.core.wording import format_count
-from study.prediction import jobs, units
+from study.prediction import jobs
 from study.prediction.points import (
     COLUMNS,
     THROUGHPUT,
     TIMES,
     Series,
     Where,
-    column_of,
-    first_of,
-    not_read,
-    series_of,
+    build_series,
+    describe_not_read,
+    format_first_names,
+    read_column,
 )
 
 # Units of names that do not tell them alone: of torchtitan, Lightning and Composer.
@@ -52,13 +53,14 @@ ALIASES = {
                  "train_tokens_per_second", "samples_per_s", "images_per_s", "tokens_per_s", "samples_per_sec",
                  "images_per_sec", "tokens_per_sec", "tokens_per_sec_per_gpu", "tokens_per_second_per_gpu",
                  "tokens_per_second_per_device", "samples/s", "images/s", "tokens/s", *UNITS),
-    "runtime_s": ("_runtime", "runtime", "train_runtime", "duration"),
+    "runtime_s": ("_runtime", "runtime", "train_runtime", "duration", "time_to_train", "time_to_solution", "total_time",
+                  "wall_time", "walltime", "elapsed_time"),
 }  # fmt: skip
 # Our names and other programs' for them, but those which may be a setting.
 KNOWN_NAMES = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*AMBIGUOUS}
 TITLES_OF_TIMES = {name for ours, names in ALIASES.items() if ours in TIMES for name in names}  # without a unit
 UNIT_SUFFIXES = {"_ms": 1e-3}
-NO_OWNER = rf"(?!/(?:{units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) is a title, and has no prefix
+NO_OWNER = rf"(?!/(?:{throughput_units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) has no prefix
 PREFIX = re.compile(
     rf"^(config|summary|params|metrics|tags|train|perf|system|throughput{NO_OWNER}|throughput_metrics|time_metrics)[./]"
 )
@@ -109,7 +111,7 @@ def read_export(
 ) -> list[Series]:
     """Read the series in a table of runs; rows of unfinished runs, or without a value, are left out and counted.
 
-    Without a column ``series``, runs whose configuration differs on the same ranks are of several series (`jobs_of`).
+    Without a column ``series``, runs whose configuration differs on the same ranks are of several series (`name_jobs`).
 
     Args:
         path: of the file.
@@ -136,7 +138,7 @@ def read_export(
         lines=[line for line, keep in zip(table.lines, is_kept, strict=True) if keep],
     )
     names = [name for name in (*COLUMNS, measured) if name in known and name not in (*TIMES, THROUGHPUT)]
-    columns = {name: column_of(kept_table, known[name], name, path) for name in dict.fromkeys(names)}
+    columns = {name: read_column(kept_table, known[name], name, path) for name in dict.fromkeys(names)}
     columns[measured] = _read_values(kept_table, known[measured], measured, path)
     _check_nodes(columns, known, path)
     if measured == THROUGHPUT:
@@ -144,7 +146,7 @@ def read_export(
         unit = _combine_units(columns, known[measured], unit, place)
     notes = _name_jobs(columns, kept_table, known, path)
     where = Where(kept_table.lines, kept_table.header, known)
-    all_series = series_of(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
+    all_series = build_series(pd.DataFrame(columns), path, work, ranks_per_node, unit, where=where)
     of_one_node = OF_ONE_NODE.format(known["ranks"]) if known["ranks"] == known.get("ranks_per_node") else ""
     read = ", ".join(f"{known[name]} as {name}" for name in columns if name in known)
     notes = [
@@ -175,8 +177,8 @@ def _describe_unused_columns(table: ForeignTable, read: Iterable[str], known: di
             "; a batch size is used if the columns have the names ranks, batch_size and that of a time or throughput"
         )
         is_batch = any("batch" in to_bare_name(name) for name in job_columns)
-        yield f"columns that only tell jobs apart: {first_of(job_columns)}{sizes if is_batch else ''}"
-    yield from not_read(name for name in unread if name not in job_columns)
+        yield f"columns that only tell jobs apart: {format_first_names(job_columns)}{sizes if is_batch else ''}"
+    yield from describe_not_read(name for name in unread if name not in job_columns)
 
 
 def add_ranks(table: ForeignTable, known: dict[str, str]) -> tuple[ForeignTable, dict[str, str]]:
@@ -212,7 +214,7 @@ def _name_jobs(columns: dict[str, pd.Series], table: ForeignTable, known: dict[s
     """Add a column ``series`` where there is none and the runs are of several jobs; returns notes on it."""
     if "series" in columns:
         return []
-    named_jobs = jobs.jobs_of(_select_settings(table, known.values()), columns["ranks"], path.stem)
+    named_jobs = jobs.name_jobs(_select_settings(table, known.values()), columns["ranks"], path.stem)
     if named_jobs.names is not None:
         columns["series"] = named_jobs.names
     return named_jobs.told
@@ -259,7 +261,7 @@ def read_history(path: Path, table: ForeignTable, known: dict[str, str], measure
         raise StudyError(f"{path}: line {table.header}: {', '.join(alike)} may each be {measured}; keep one")
     values = _read_values(table, name, measured, path)
     run_value = _summarize_steps(values.to_numpy(float), name, measured, f"{path}: column {name!r}")
-    unread = not_read(each for each in table.frame if each != name and not each.lower().endswith(SPANS))
+    unread = describe_not_read(each for each in table.frame if each != name and not each.lower().endswith(SPANS))
     return dataclasses.replace(run_value, note="; ".join([run_value.note, *unread]))
 
 
@@ -285,7 +287,7 @@ def to_bare_name(name: str) -> str:
     text = re.sub(r"[ -]", "_", name.rpartition(" - ")[2].strip().lower())
     while (shorter := PREFIX.sub("", text)) != text:
         text = shorter
-    titled = units.of_time_title(text)
+    titled = throughput_units.parse_time_title(text)
     if titled and titled[0] in TITLES_OF_TIMES:
         return titled[0]
     return re.sub(r"_?[(\[](ms|s)[)\]]$", r"_\1", text)
@@ -312,8 +314,8 @@ def match_columns(names: Iterable[str]) -> dict[str, str]:
 
 def _find_throughput_title(names: Iterable[str], has_times: bool) -> str | None:
     """Find the first bare name that has the unit of a throughput; an unknown unit counts only without times."""
-    titles = {name: unit for name in names if (unit := units.of_throughput_title(name)) is not None}
-    with_known_unit = [name for name, unit in titles.items() if units.is_throughput(unit)]
+    titles = {name: unit for name in names if (unit := throughput_units.parse_throughput_title(name)) is not None}
+    with_known_unit = [name for name, unit in titles.items() if throughput_units.is_throughput(unit)]
     return next(iter([*with_known_unit, *([] if has_times else titles)]), None)
 
 
@@ -323,13 +325,13 @@ def _find_unit(name: str, place: str) -> str | None:
     Raises `StudyError` with the ``place`` if the title of a throughput has a unit that is not known.
     """
     text = to_bare_name(name)
-    unit = UNITS.get(text) or units.of_throughput_title(text)
+    unit = UNITS.get(text) or throughput_units.parse_throughput_title(text)
     if unit is None:
-        return text if units.is_throughput(text) else None
+        return text if throughput_units.is_throughput(text) else None
     try:
-        units.throughput(unit)
+        throughput_units.parse_throughput(unit)
     except ValueError as error:
-        example = {"rank": "img/s/GPU", "node": "img/s/node"}.get(units.owner_in_title(text) or "", "img/s")
+        example = {"rank": "img/s/GPU", "node": "img/s/node"}.get(throughput_units.find_owner(text) or "", "img/s")
         raise StudyError(
             f"{place}: {error}; rename it throughput and give its unit, such as --unit {example}"
         ) from None
@@ -345,19 +347,21 @@ def _combine_units(columns: dict[str, pd.Series], name: str, unit: str | None, p
     """
     if unit is None and "unit" not in columns:
         return _find_unit(name, place)
-    owner = units.owner_in_title(to_bare_name(name))
+    owner = throughput_units.find_owner(to_bare_name(name))
     try:
         if "unit" in columns:
             row_units = columns["unit"]
-            columns["unit"] = row_units.map(lambda each: each if pd.isna(each) else units.with_owner(each, owner))
-        return None if unit is None else units.with_owner(unit, owner)
+            columns["unit"] = row_units.map(
+                lambda each: each if pd.isna(each) else throughput_units.add_owner(each, owner)
+            )
+        return None if unit is None else throughput_units.add_owner(unit, owner)
     except ValueError as error:
         raise StudyError(f"{place}: {error}") from None
 
 
 def _get_unit_seconds(name: str) -> float:
     """Get the seconds of the unit at the end of a time column's name."""
-    if titled := units.of_time_title(name):
+    if titled := throughput_units.parse_time_title(name):
         return titled[1]
     return next((seconds for end, seconds in UNIT_SUFFIXES.items() if name.strip().lower().endswith(end)), 1.0)
 
@@ -365,12 +369,12 @@ def _get_unit_seconds(name: str) -> float:
 def _read_values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Series:
     """Read a measured column, in seconds or in its unit of throughput. Durations may be such as 1.2min or 1h 2m."""
     if ours not in TIMES:
-        return column_of(table, name, ours, path)
+        return read_column(table, name, ours, path)
     cells = list(table.frame[name])
     durations = pd.Series([_parse_duration(str(cell)) for cell in cells], table.frame.index, dtype=float)
     plain_cells = [cell if np.isnan(duration) else np.nan for cell, duration in zip(cells, durations, strict=True)]
     others = table.frame.assign(**{name: pd.Series(plain_cells, table.frame.index, dtype=object)})
-    numbers = column_of(dataclasses.replace(table, frame=others), name, ours, path)
+    numbers = read_column(dataclasses.replace(table, frame=others), name, ours, path)
     return durations.fillna(_get_unit_seconds(name) * numbers)
 
 

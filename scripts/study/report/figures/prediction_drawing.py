@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from study.core.statistics import find_pareto_front
 from study.prediction.answers import Answer
-from study.prediction.model import Interval, Model
-from study.prediction.recommend import FARTHEST, changing_work
+from study.prediction.recommend import FARTHEST, describe_changing_work
+from study.prediction.runtime_model import Interval
 from study.prediction.settings import SERIES
 from study.report.figures import style
 from study.report.figures.style import set_gpu_axis, set_value_axis
@@ -74,7 +74,7 @@ def _make_curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
     prediction = answer.predictions[series]
     observations = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)]
     values = dict(zip(SERIES, series, strict=True))
-    has_energy = "energy_job_j" in prediction.draws and not changing_work(prediction.settings)
+    has_energy = "energy_job_j" in prediction.draws and not describe_changing_work(prediction.settings)
     rate = f", {values['link_mbit_per_s']:,} Mbit/s" if values["link_mbit_per_s"] else ""
     title = f"{answer.name}\n{values['scaling']} scaling, {values['epochs']} epochs, batch {values['batch_size']}{rate}"
     return Curve(
@@ -83,7 +83,7 @@ def _make_curve(answer: Answer, series: tuple[Any, ...]) -> Curve:
         prediction.interval("runtime_s"),
         prediction.interval("energy_job_j") if has_energy else None,
         observations,
-        cast(Model, answer.model).largest,
+        prediction.largest,
         "the GPUs" if answer.of_gpus else "the job",
         answer.energy_source or MEASURED,
     )

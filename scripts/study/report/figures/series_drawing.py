@@ -37,20 +37,22 @@ def write_series_figure(answers: Sequence[SeriesAnswer], paths: Sequence[Path]) 
 
 def _draw_series(axes: Axes, answer: SeriesAnswer) -> None:
     """Draw a series: measured points, and the predicted median with its interval."""
-    table, points = answer.predictions, answer.series.points
+    table, points = answer.predictions_in_unit(), answer.series.points
+    measured = answer.series.to_unit(points["time"].to_numpy(float), points["ranks"].to_numpy(float))
     ranks = table["ranks"].to_numpy(float)
     low, high = (table[name].fillna(table["median"]).to_numpy(float) for name in ("low", "high"))
     if table["low"].notna().any():
         axes.fill_between(ranks, low, high, color=style.COLOURS[0], alpha=0.25, linewidth=0, label="90 %, predicted")
         axes.plot(ranks, table["median"], color=style.COLOURS[0], label="median, predicted")
     axes.plot(
-        points["ranks"], points["time"], linestyle="none", marker="o", markersize=4.5, color=style.COLOURS[2],
+        points["ranks"], measured, linestyle="none", marker="o", markersize=4.5, color=style.COLOURS[2],
         label=answer.series.origin,
     )  # fmt: skip
-    set_value_axis(axes, "log", np.append(low, points["time"]), np.append(high, points["time"]))
+    set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")
-    axes.set_ylabel(f"time (s), {answer.series.quantity}")
+    unit = answer.series.unit
+    axes.set_ylabel(f"time (s), {answer.series.quantity}" if unit is None else f"throughput ({unit})")
     axes.set_title(answer.series.name.replace("$", r"\$"))  # no formula
     axes.legend(frameon=False)
     axes.grid(axis="y")

@@ -128,6 +128,21 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
         ends = (row["time_low_s"], row["time_high_s"])
         low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
+    if found.series.unit is not None and amount == 1:
+        at = np.array([float(pick)])
+        value = found.series.to_unit(np.array([row["time_s"]]), at)[0]
+        known = found.series.per_node is not None
+        asked = (
+            f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
+            if known
+            else format_count(pick, "rank")
+        )
+        return (
+            f"we ask for {asked}: {row['origin']} throughput {format_significant(value, digits=4)} "
+            f"{found.series.unit}, at {row['efficiency']:.0%} of the efficiency of "
+            f"{format_count(int(found.series.counts[0]), 'rank')}; give --amount, the size of the job, for its "
+            "time and node-hours"
+        )
     cost = f" ({format_significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
     known = found.series.per_node is not None
     asked = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,21 +14,21 @@ from study.core.wording import format_count
 from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.machines.host_capabilities import Capacity
-from study.prediction import published, versions
+from study.prediction import published
 from study.prediction.answers import Answer
-from study.prediction.check import check
-from study.prediction.evidence import excluded, excluded_in_words
+from study.prediction.check import check_held_out
+from study.prediction.evidence import describe_excluded, exclude_failing_counts
 from study.prediction.goals import Goal
-from study.prediction.model import Model, interval
 from study.prediction.recommend import (
     FARTHEST,
     LEAST_NARROWING,
     NOT_TRUSTED,
-    best_measured,
-    next_measurement,
-    quantities,
+    derive_quantities,
+    find_best_measured,
+    find_next_measurement,
     recommend,
 )
+from study.prediction.runtime_model import compute_interval
 from study.prediction.settings import SERIES
 from study.report.tables.layout import Table
 from study.workloads import command
@@ -62,19 +62,19 @@ def _labels(answer: Answer, series: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
-    prediction, largest = answer.predictions[series], cast(Model, answer.model).largest
-    known = quantities(prediction.settings, prediction.draws, None)
+    prediction = answer.predictions[series]
+    known = derive_quantities(prediction.settings, prediction.draws, None)
     draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **known}
     if "power_per_rank_w" in prediction.draws:
         draws["power_per_rank_w"] = prediction.draws["power_per_rank_w"]
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
     for place, ranks in enumerate(prediction.settings["ranks"].astype(int)):
         for name, values in draws.items():
-            low, median, high = interval(values[place])
+            low, median, high = compute_interval(values[place])
             yield {
                 **_labels(answer, series),
                 "ranks": ranks,
-                "ratio_to_largest": ranks / largest,
+                "ratio_to_largest": ranks / prediction.largest,
                 "quantity": name,
                 "predicted_low": low,
                 "predicted_median": median,
@@ -87,7 +87,7 @@ def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, An
 def check_table(found: Iterable[Answer]) -> Table:
     """One row per held-out point: measured runtime, its prediction without that count, and two naive fits."""
     frames = [
-        check(answer.observations).assign(**{name: answer.workload[name] for name in answer.workload})
+        check_held_out(answer.observations).assign(**{name: answer.workload[name] for name in answer.workload})
         for answer in found
         if answer.model
     ]
@@ -131,7 +131,7 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
             if len(prediction.settings) < 2:
                 continue
             doubts = [misfit for each in answer.misfits.values() for misfit in each]
-            result = recommend(cast(Model, answer.model), prediction, goal, answer.failures.get(series), doubts)
+            result = recommend(prediction, goal, answer.failures.get(series), doubts)
             frames.append(result.candidates.assign(**_labels(answer, series)))
             where = f"{answer.name}, {_series_words(answer, series)}"
             notes.append(f"{where}: {result.reason}{_not_carried(result.pick, answer.carried)}")
@@ -163,10 +163,10 @@ def _not_carried(pick: int | None, carried: Capacity | None) -> str:
 
 def _next(candidates: pd.DataFrame, minimised: str, carried: Capacity | None) -> Iterator[str]:
     """The measurement to make next, of those that the machine carries, or that none is worth it."""
-    best = next_measurement(candidates)
+    best = find_next_measurement(candidates)
     if best is None:
         return
-    here = next_measurement(candidates, carried.ranks if carried else None)
+    here = find_next_measurement(candidates, carried.ranks if carried else None)
     if here is not None and here["narrows_interval_by"] >= LEAST_NARROWING:
         yield (
             f"next, measure on {format_count(here['ranks'], 'rank')} ({here['predicted_node_hours']:.3g} node-hours "
@@ -195,13 +195,14 @@ def _series_words(answer: Answer, series: tuple[Any, ...]) -> str:
 def _without_model(answer: Answer) -> str:
     counts = ", ".join(map(str, sorted(answer.observations["ranks"].astype(int).unique())))
     advice = "; ".join(_counts_to_measure(answer)) or "the machine and the study allow no others"
-    return f"{answer.name}: no prediction, for which three rank counts are needed; measured on {counts}; {advice}"
+    return f"{answer.name}: no prediction, for which two rank counts are needed; measured on {counts}; {advice}"
 
 
 def _counts_to_measure(answer: Answer) -> Iterator[str]:
     """The counts that a prediction lacks, and those of them that need a larger machine."""
     if answer.to_measure:
-        yield f"measure on {' and '.join(map(str, answer.to_measure))} ranks too"
+        ranks = "rank" if answer.to_measure == (1,) else "ranks"
+        yield f"measure on {' and '.join(map(str, answer.to_measure))} {ranks} too"
     if answer.beyond and answer.carried:
         ranks = " and ".join(map(str, answer.beyond))
         yield f"this machine carries {answer.carried.words}, so measure on {ranks} ranks on a larger one"
@@ -211,12 +212,12 @@ def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
     """Of workloads without a prediction: which of the measured counts of each series suits the goal."""
     for series, rows in answer.observations.groupby(SERIES, sort=True):
         counts = [int(ranks) for ranks in rows["ranks"]]
-        bad = excluded(answer.failures.get(tuple(series), {}), set(counts), counts, goal.probability)
-        best = best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
+        bad = exclude_failing_counts(answer.failures.get(tuple(series), {}), set(counts), counts, goal.probability)
+        best = find_best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
         if best is not None:
             where = f"{answer.name}, {_series_words(answer, series)}"
             told = f"{where}: of the measured counts, {format_count(best, 'rank')} suits the goal"
-            yield ". ".join([f"{told}; nothing beyond them is predicted", *excluded_in_words(bad)])
+            yield ". ".join([f"{told}; nothing beyond them is predicted", *describe_excluded(bad)])
 
 
 def _misfits(answer: Answer) -> Iterable[str]:
@@ -228,12 +229,20 @@ def _misfits(answer: Answer) -> Iterable[str]:
         )
 
 
+def _single_counts(answer: Answer) -> Iterable[str]:
+    """A line for each series of a predicted workload whose time per epoch was measured on one rank count only."""
+    if answer.model is not None:
+        for series in sorted(answer.candidates.keys() - answer.predictions.keys(), key=str):
+            where = f"{answer.name}, {_series_words(answer, series)}"
+            yield f"{where}: measured on one rank count, so nothing is predicted; measure on another one too"
+
+
 def _notes(found: Iterable[Answer], goal: Goal | None = None) -> list[str]:
-    """Workloads without a prediction, modelled power, other library versions, and runs of older code."""
+    """Workloads without a prediction, modelled power, times that mix two things, and runs of older code."""
     notes = [_without_model(answer) for answer in found if answer.model is None]
     if goal:
         notes += [line for answer in found if answer.model is None for line in _of_measured(answer, goal)]
-    notes += [line for answer in found for line in _misfits(answer)]
+    notes += [line for answer in found for line in (*_misfits(answer), *_single_counts(answer))]
     if any(answer.energy_source == "modelled" for answer in found):
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
@@ -243,8 +252,13 @@ def _notes(found: Iterable[Answer], goal: Goal | None = None) -> list[str]:
             "energy_job_j, and all that is predicted from it, is the energy of the GPUs only: no run has the energy of "
             "its whole job"
         )
-    if told := versions.note({packages for answer in found for packages in answer.packages}):
-        notes.append(told)
+    notes += [
+        f"{answer.name}: times per epoch include an unknown part of the first epoch's overhead, as the epochs of a "
+        "rank change with the ranks and no run has a steady time per epoch: predictions take it for a cost of more "
+        "ranks; measure one of these counts with another number of epochs"
+        for answer in found
+        if answer.model and answer.model.is_mixed
+    ]
     if any(not answer.observations["code_is_current"].all() for answer in found):
         notes.append("some of the measured runs are of another version of the code")
     return notes
@@ -255,14 +269,15 @@ def _published_table(paper: str) -> kinds.Make:
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         """One row per published point and quantity, the fitted ones too."""
-        frame = published.predictions(paper)
+        frame = published.predict_paper(paper)
         shown = ["benchmark", "scaling", "batch_size", "loader", "learning_rate_scaling", "ranks", "quantity", "fitted",
                  "predicted_low", "predicted_median", "predicted_high", "published", "error",
                  "within_interval"]  # fmt: skip
         caption = (
             f"{paper}: published values at larger rank counts, beside predictions from the smaller ones (fitted); "
-            "median and 90 % interval. The points were known when the mechanisms and their priors were chosen, so this "
-            "is not an independent test. energy_per_gpu_given_runtime_j is predicted from the published runtime."
+            "median and 90 % interval. The model has no constant that was chosen on these points, but people who knew "
+            "them chose its form, so this is not an independent test. energy_per_gpu_given_runtime_j is predicted from "
+            "the published runtime."
         )
         return Table(f"{paper}_prediction", caption, frame, shown, ("loader", "learning_rate_scaling"), _errors(frame))
 
@@ -284,7 +299,7 @@ def _errors(frame: pd.DataFrame) -> list[str]:
     return notes
 
 
-for _paper in published.papers():
+for _paper in published.list_papers():
     kinds.table(
         f"{_paper}_prediction",
         title=f"Published points of {_paper}, predicted from its smaller rank counts",

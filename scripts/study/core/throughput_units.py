@@ -26,7 +26,7 @@ BRACKETS = re.compile(r"\s*\((.*?)\)")
 EXPECTED = "a throughput such as images/s (of all ranks) or tokens/s/GPU (of one) is expected"
 # What a title without the word throughput counts, such as img/s.
 ITEMS = ("image", "img", "sample", "token", "tok", "sequence", "seq", "frame", "sentence", "example", "record", "word",
-         "document", "query", *TOGETHER)  # fmt: skip
+         "document", "query", "ns", *TOGETHER)  # fmt: skip
 IN_BRACKETS = r"[(\[]([^()\[\]]*)[)\]]"
 TIME_TITLE = re.compile(rf"(.+?)[\s_]*{IN_BRACKETS}", re.S)
 MINIMUM = "min"  # in brackets: minutes or the least value
@@ -58,6 +58,12 @@ class Throughput:
         """Which time its inverse is, if it counts steps or epochs, which all ranks take together; else None."""
         return TOGETHER.get(self.item)
 
+    def from_all_ranks(self, value: Any, ranks: Any, nodes: Any) -> Any:
+        """Items/s of all ranks as values in this unit; the inverse of `of_all_ranks`."""
+        if self.time_of:
+            return value * self.seconds
+        return value / {"all": 1.0, "rank": ranks, "node": nodes}[self.per] * self.seconds
+
     def of_all_ranks(self, value: Any, ranks: Any, nodes: Any) -> Any:
         """Values in this unit as items/s of all ranks; numbers, or arrays of one shape. nodes: NaN if unknown."""
         if self.time_of:
@@ -65,43 +71,43 @@ class Throughput:
         return value * {"all": 1.0, "rank": ranks, "node": nodes}[self.per] / self.seconds
 
 
-def time_in_seconds(unit: str) -> float | None:
+def parse_time_unit(unit: str) -> float | None:
     """The seconds of a unit of time, such as ms or s/step; None if it is none, as GPU hours are."""
     head, *rest = re.split(r"/|\(|\bper\b", unit.strip().lower())
-    is_of_one = any(_owner(word) in ("rank", "node") for part in rest for word in re.findall("[a-z]+", part))
+    is_of_one = any(_classify_owner(word) in ("rank", "node") for part in rest for word in re.findall("[a-z]+", part))
     return None if is_of_one else SECONDS.get(head.strip())
 
 
-def throughput(unit: str) -> Throughput:
+def parse_throughput(unit: str) -> Throughput:
     """A unit of throughput; raises ValueError with what is expected."""
-    text = BRACKETS.sub(_remark, PRODUCT.sub(r"/\1/\2", unit.strip().lower()))
+    text = BRACKETS.sub(_read_remark, PRODUCT.sub(r"/\1/\2", unit.strip().lower()))
     text = re.sub(r"[-_ ]*\bper[-_ ]+|_per_", "/", text.replace("_per_", " per "))
     text = re.sub(r"[\[\]]", "", text).strip()
     item, *parts = [part.strip(" _.*,") for part in SHORT.get(text, text).split("/")]
     seconds, per = [], []
-    for part in (divisor for each in parts for divisor in _divisors(each)):
+    for part in (divisor for each in parts for divisor in _split_divisors(each)):
         if part in SECONDS:
             seconds.append(SECONDS[part])
         else:
-            per.append(_owner(part))
+            per.append(_classify_owner(part))
     if not item or len(seconds) != 1 or len(per) > 1 or None in per:
         raise ValueError(f"{unit!r} is not known; {EXPECTED}")
     if any(word in MULTIPLES or word.isdigit() or IN_ONE_WORD.match(word) for word in re.split(r"[^a-z0-9]+", item)):
         raise ValueError(f"{unit!r} counts many at once; convert the numbers: {EXPECTED}")
     words = re.split(r"[^a-z]+", item)
-    return Throughput(_singular(words[-1]), str(per[0]) if per else "all", seconds[0])
+    return Throughput(_make_singular(words[-1]), str(per[0]) if per else "all", seconds[0])
 
 
 def is_throughput(unit: str) -> bool:
     """Whether a unit is one of a throughput."""
     try:
-        throughput(unit)
+        parse_throughput(unit)
     except ValueError:
         return False
     return True
 
 
-def of_time_title(title: str) -> tuple[str, float] | None:
+def parse_time_title(title: str) -> tuple[str, float] | None:
     """The name and the seconds of the unit in a title such as ``epoch time (hours)``; None without a known unit.
 
     A title that ends with (min) has none, since that may be the least value.
@@ -109,18 +115,18 @@ def of_time_title(title: str) -> tuple[str, float] | None:
     match = TIME_TITLE.fullmatch(title.strip().lower())
     if match is None or match[2].strip() == MINIMUM:
         return None
-    seconds = time_in_seconds(match[2])
+    seconds = parse_time_unit(match[2])
     return None if seconds is None else (match[1], seconds)
 
 
-def of_throughput_title(title: str) -> str | None:
+def parse_throughput_title(title: str) -> str | None:
     """The unit in the title of a throughput: img/s of ``throughput (img/s)``, ``throughput_img_per_s`` or ``img/s``.
 
-    `throughput` may not know it if the title has the word throughput. None for other titles, and without a unit.
+    `parse_throughput` may not know it if the title has the word throughput. None for other titles, and without a unit.
     """
     text = title.strip().lower()
     counted = UNIT_TITLE.fullmatch(text)
-    if counted and _singular(counted[3]) in ITEMS and is_throughput(unit := _of_owner(counted[2], counted[1])):
+    if counted and _make_singular(counted[3]) in ITEMS and is_throughput(unit := _append_owner(counted[2], counted[1])):
         return unit
     named = THROUGHPUT_TITLE.fullmatch(text)
     if named is None:
@@ -131,25 +137,25 @@ def of_throughput_title(title: str) -> str | None:
     if found := next((each for each in brackets if is_throughput(each[1])), first):
         parts = (found[1], rest[: found.start()], rest[found.end() :])
         rest = " ".join(part.strip(" _") for part in parts).strip()
-    return _of_owner(rest, named[1]) or None
+    return _append_owner(rest, named[1]) or None
 
 
-def owner_in_title(title: str) -> str | None:
+def find_owner(title: str) -> str | None:
     """Whose a throughput is by its title: ``rank`` of throughput/GPU and img/s per device, ``node``; else None."""
-    unit = of_throughput_title(title)
+    unit = parse_throughput_title(title)
     if unit is not None and is_throughput(unit):
-        per = throughput(unit).per
+        per = parse_throughput(unit).per
         return None if per == "all" else per
     match = OWNER.search(title.lower())
-    return _owner(match[1] or match[2]) if match else None
+    return _classify_owner(match[1] or match[2]) if match else None
 
 
-def with_owner(unit: str, owner: str | None) -> str:
+def add_owner(unit: str, owner: str | None) -> str:
     """A unit that was given beside the title of a throughput, as that of the ``owner`` in this title.
 
     Raises ValueError for a unit that is not known, and for one of another owner.
     """
-    per = throughput(unit).per
+    per = parse_throughput(unit).per
     if owner in (None, per):
         return unit
     name = "GPU" if owner == "rank" else "node"
@@ -158,38 +164,38 @@ def with_owner(unit: str, owner: str | None) -> str:
     raise ValueError(f"{unit!r} is not that of one {name}, as the title of the column says; correct one of them")
 
 
-def _of_owner(unit: str, per: str | None) -> str:
+def _append_owner(unit: str, per: str | None) -> str:
     """The unit with the words before it, such as per_gpu_, behind it."""
     return f"{unit} {per.strip(' _-')}".strip() if per else unit
 
 
-def _divisors(part: str) -> list[str]:
+def _split_divisors(part: str) -> list[str]:
     """The two of a product such as gpu-second, else the part alone."""
     match = DIVISORS.fullmatch(part)
     parts = [match[1] or match[2], match[3]] if match else []
-    is_product = any(each in SECONDS for each in parts) and any(_owner(each) for each in parts)
+    is_product = any(each in SECONDS for each in parts) and any(_classify_owner(each) for each in parts)
     return parts if is_product else [part]
 
 
-def _remark(match: re.Match[str]) -> str:
+def _read_remark(match: re.Match[str]) -> str:
     """What a remark in brackets adds to a unit: ``/gpu`` of (per GPU), nothing of (total) or (mean).
 
     Raises ValueError for one that names an owner in another way, such as (8 GPUs).
     """
     words = re.findall(r"[a-z0-9]+", match[1])
-    if any(word in OF_ALL for word in words) or not any(_owner(word) for word in words):
+    if any(word in OF_ALL for word in words) or not any(_classify_owner(word) for word in words):
         return ""
     if len(words) == 1 or words[:-1] in (["per"], ["each"], ["a"], ["one"]):
         return f"/{words[-1]}"
     raise ValueError(f"the remark {match[0].strip()!r} in a unit is not known; {EXPECTED}")
 
 
-def _owner(part: str) -> str | None:
-    name = _singular(part)
+def _classify_owner(part: str) -> str | None:
+    name = _make_singular(part)
     return "rank" if name in OF_A_RANK else "node" if name in OF_A_NODE else "all" if name in OF_ALL else None
 
 
-def _singular(word: str) -> str:
+def _make_singular(word: str) -> str:
     if len(word) < 3 or not word.endswith("s") or word.endswith("ss"):
         return word
     if word.endswith(("ches", "shes", "xes", "sses")):

@@ -1,0 +1,387 @@
+"""Runtime and energy of a study's runs at other rank counts, from series that are predicted one by one.
+
+A run takes epochs x steady time per epoch + overhead of the first epoch + loading + everything else. Each is a series
+for `study.prediction.scaling_model`, with its own scatter. Energy is power while computing x compute time + power
+otherwise x the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.core.statistics import MUCH_LARGER, pool_variance
+from study.prediction import settings
+from study.prediction.scaling_model import (
+    DRAWS,
+    LEAST_COUNTS,
+    SEED,
+    ScalingModel,
+    fit_scaling,
+    load_calibration,
+)
+from study.prediction.settings import SERIES
+from study.workloads import command
+
+Interval = tuple[np.ndarray, np.ndarray, np.ndarray]  # low, median, high
+OF_EPOCHS = [name for name in SERIES if name not in ("scaling", "epochs")]  # what a time per epoch depends on
+PARTS = ("load_s", "other_s")
+STREAMS = {"epoch_s": 0, "load_s": 1, "other_s": 2, "first_epoch_s": 3, "energy": 4}  # of random numbers
+LEAST_PART = 1e-6  # of the runtime, as loading that takes no time
+
+
+@dataclass(frozen=True)
+class FirstEpochs:
+    """Overhead of a run's first epoch: that of the smallest count, and more for each further rank.
+
+    Args:
+        ranks: the smallest and the largest count it is known from.
+        at_smallest: seconds on the smallest count.
+        per_rank: seconds for each rank more.
+        error: relative standard error of ``per_rank``.
+    """
+
+    ranks: tuple[float, float]
+    at_smallest: float
+    per_rank: float
+    error: float
+
+    def predict(self, counts: np.ndarray) -> np.ndarray:
+        """Seconds at each count, shape (counts,)."""
+        return self.at_smallest + self.per_rank * np.maximum(counts - self.ranks[0], 0)
+
+    def draw(self, counts: np.ndarray, of_mean: bool) -> np.ndarray:
+        """Draws at each count, shape (counts, `DRAWS`): errors grow with the doublings, as those of other series."""
+        model = fit_scaling(np.array(self.ranks) * [1, 1 + (self.ranks[0] == self.ranks[1])], np.ones(2), False)
+        errors = np.log(model.draw(counts, STREAMS["first_epoch_s"], of_mean))
+        errors -= np.median(errors, axis=1, keepdims=True)
+        scales = model.compute_scales(counts)[:, None]
+        return self.predict(counts)[:, None] * np.exp(errors * (1 + self.error / scales))
+
+
+NO_OVERHEAD = FirstEpochs((1.0, 1.0), 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power of a rank in W while computing and otherwise. scatter: relative deviation of the measured energies."""
+
+    computing: float
+    waiting: float
+    scatter: float
+
+    def to_joules(self, computing_s: Any, runtime_s: Any) -> Any:
+        """Energy of a rank of a run."""
+        return self.computing * computing_s + self.waiting * (runtime_s - computing_s)
+
+
+@dataclass(frozen=True)
+class RuntimeModel:
+    """The fitted series of one workload.
+
+    Args:
+        measured: the observations (`study.prediction.settings.summarize_points`).
+        epochs: {what a time per epoch depends on: its series}; one that has a single count is missing.
+        first_epochs: overhead of the first epoch.
+        parts: the series of loading and of everything else.
+        power: None without energies.
+        is_mixed: whether times per epoch have an unknown share of the first epoch's overhead, which changes with ranks.
+    """
+
+    measured: pd.DataFrame
+    epochs: dict[Hashable, ScalingModel]
+    first_epochs: FirstEpochs
+    parts: dict[str, ScalingModel]
+    power: Power | None
+    is_mixed: bool = False
+
+    def has_series(self, rows: pd.DataFrame) -> bool:
+        """Whether the time per epoch of these rows, of one series, was measured on two counts at least."""
+        return len(rows) > 0 and get_epoch_key(rows.iloc[0]) in self.epochs
+
+    def get_epochs(self, rows: pd.DataFrame) -> ScalingModel:
+        """The series of times per epoch of rows that have one."""
+        return self.epochs[get_epoch_key(rows.iloc[0])]
+
+    def compute_seconds(self, rows: pd.DataFrame) -> np.ndarray:
+        """Seconds in which a rank computes in each run, (rows,): its epochs at the speed of the smallest count."""
+        seconds = np.empty(len(rows))
+        for place, (_, row) in enumerate(rows.iterrows()):
+            model = self.epochs[get_epoch_key(row)]
+            share = model.ranks[0] / row["ranks"] if model.is_fixed else 1.0
+            seconds[place] = row["epochs_per_rank"] * model.times[0] * share
+        return seconds
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Draws of each quantity at the settings of one series, each of shape (settings, draws).
+
+    Args:
+        settings: a row per rank count, ascending.
+        draws: of a single run. Quantities: mean_epoch_s, load_s, other_s, runtime_s and, with energies,
+            energy_per_rank_j, energy_job_j, power_per_rank_w.
+        means: of the mean of many runs.
+        measured: the observations of the workload.
+        largest: the largest rank count that the series is predicted from.
+    """
+
+    settings: pd.DataFrame
+    draws: dict[str, np.ndarray] = field(repr=False)
+    means: dict[str, np.ndarray] = field(repr=False)
+    measured: pd.DataFrame = field(repr=False)
+    largest: float
+
+    def interval(self, quantity: str) -> Interval:
+        """Low, median and high of a quantity, each of shape (settings,)."""
+        return compute_interval(self.draws[quantity])
+
+
+def compute_interval(draws: np.ndarray) -> Interval:
+    """Median and ends of the 90 % interval of draws along the last axis."""
+    low, median, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=-1)
+    return low, median, high
+
+
+def compare_with_measured(predicted: Interval, measured: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of a table: the prediction, its relative error, and whether the interval holds."""
+    low, median, high = predicted
+    return {
+        "predicted_low": low,
+        "predicted_median": median,
+        "predicted_high": high,
+        "error": median / measured - 1,
+        "within_interval": (low <= measured) & (measured <= high),
+    }
+
+
+def get_epoch_key(row: pd.Series) -> Hashable:
+    """What the time per epoch of a row's series depends on."""
+    shares = row.get("sharding", "none") != "none" or row.get("work", command.EPOCHS) != command.EPOCHS
+    values = (*(row.get(name) for name in OF_EPOCHS), row.get("scaling") if shares else None)
+    return tuple(None if pd.isna(value) else value for value in values)
+
+
+def fit_runtime_model(observations: pd.DataFrame) -> RuntimeModel:
+    """Fit the series of one workload to its observations, of at least one series with `LEAST_COUNTS` counts."""
+    keys = pd.Series([get_epoch_key(row) for _, row in observations.iterrows()], observations.index)
+    first_epochs, is_mixed = _separate_first_epochs(observations, keys)
+    steady = _subtract_first_epochs(observations, first_epochs)
+    epochs = {}
+    for key, rows in observations.assign(_steady=steady).groupby(keys, sort=True):
+        if (series := _fit_means(rows, "_steady", "mean_epoch_s", _is_shared(rows))) is not None:
+            epochs[key] = series
+    parts = {}
+    for name in PARTS:
+        if name in observations:
+            least = LEAST_PART * observations.get("runtime_s", 1.0)
+            rows = observations.assign(_part=observations[name].clip(lower=least))
+            if (series := _fit_means(rows, "_part", name, False, is_constant_enough=True)) is not None:
+                parts[name] = series
+    model = RuntimeModel(observations, epochs, first_epochs, parts, None, is_mixed)
+    power = _fit_power(model, observations[keys.isin(list(epochs))])
+    return RuntimeModel(observations, epochs, first_epochs, parts, power, is_mixed)
+
+
+def predict(model: RuntimeModel, rows: pd.DataFrame) -> Prediction:
+    """Predict a run, and the mean of many, at each setting of one series that has a model."""
+    draws, means = (_draw_quantities(model, rows, of_mean) for of_mean in (False, True))
+    return Prediction(rows, draws, means, model.measured, model.get_epochs(rows).largest)
+
+
+def _draw_quantities(model: RuntimeModel, rows: pd.DataFrame, of_mean: bool) -> dict[str, np.ndarray]:
+    counts = rows["ranks"].to_numpy(float)
+    epochs = rows["epochs_per_rank"].to_numpy(float)[:, None]
+    steady = model.get_epochs(rows).draw(counts, STREAMS["epoch_s"], of_mean)
+    mean_epoch = steady + model.first_epochs.draw(counts, of_mean) / epochs
+    parts = {name: part.draw(counts, STREAMS[name], of_mean) for name, part in model.parts.items()}
+    runtime = epochs * mean_epoch + sum(parts.values())  # without the parts that no run has measured
+    draws = {"mean_epoch_s": mean_epoch, **parts, "runtime_s": runtime}
+    if model.power is None:
+        return draws
+    computing = np.minimum(model.compute_seconds(rows)[:, None], runtime)
+    per_rank = model.power.to_joules(computing, runtime) * _draw_energy_errors(model.power, counts, of_mean)
+    job = counts[:, None] * per_rank
+    return draws | {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": per_rank / runtime}
+
+
+def _draw_energy_errors(power: Power, counts: np.ndarray, of_mean: bool) -> np.ndarray:
+    """Factors of single energies, or of means, around those of the model, shape (counts, `DRAWS`)."""
+    scatter = np.hypot(power.scatter, 0 if of_mean else load_calibration()["noise"])
+    errors = [np.random.default_rng([SEED, STREAMS["energy"], int(count)]).standard_normal(DRAWS) for count in counts]
+    return np.exp(scatter * np.array(errors))
+
+
+def _is_shared(rows: pd.DataFrame) -> bool:
+    """Whether ranks share the samples of an epoch."""
+    if "samples" not in rows:
+        return False
+    ends = rows.sort_values("ranks")["samples"].to_numpy(float)[[0, -1]]
+    return bool(ends[1] < ends[0])
+
+
+def _fit_means(
+    rows: pd.DataFrame, column: str, of_repeats: str, is_fixed: bool, is_constant_enough: bool = False
+) -> ScalingModel | None:
+    """Model of a column's mean at each count; None without two counts, unless a single one is enough for a constant."""
+    rows = rows[rows[column].notna()]
+    by_count = rows.groupby("ranks", sort=True)
+    means = by_count[column].mean()
+    if len(means) < LEAST_COUNTS:
+        if not is_constant_enough or means.empty:
+            return None
+        means = pd.concat([means, means.set_axis(2 * means.index)])  # the same on twice the ranks
+        return fit_scaling(means.index.to_numpy(float), means.to_numpy(float), is_fixed)
+    variances, scatter = None, 0.0
+    repeats = np.ones(len(means))
+    if f"{of_repeats}_spread" in rows:
+        repeats = by_count[f"{of_repeats}_repeats"].sum().to_numpy(float)
+        freedom = repeats - by_count.size().to_numpy(float)
+        own = by_count[f"{of_repeats}_spread"].sum().to_numpy(float) / np.maximum(freedom, 1)
+        variances, scatter = estimate_variances(own, freedom)
+    return fit_scaling(means.index.to_numpy(float), means.to_numpy(float), is_fixed, variances, repeats, scatter)
+
+
+def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, float]:
+    """Relative variance of a single run at each count, and the relative deviation of a further run.
+
+    The variance is pooled over the counts, or the count's own where that is much larger: few repeats may agree by
+    chance, and a count without repeats is no surer than those with some. A further run may be disturbed as one was.
+
+    Args:
+        own: variance of the repeats of each count, shape (counts,).
+        freedom: its degrees of freedom; 0 where nothing was repeated.
+    """
+    noise = load_calibration()["noise"]
+    pooled, known = pool_variance(own, freedom, noise**2)
+    variances = np.where(own > MUCH_LARGER * pooled, own, pooled) if known else np.full(len(own), noise**2)
+    scatter = float(np.sqrt(np.average(own, weights=freedom))) if freedom.any() else 0.0
+    return variances, scatter
+
+
+def _subtract_first_epochs(observations: pd.DataFrame, first_epochs: FirstEpochs) -> pd.Series:
+    """Steady time per epoch of each observation: as measured, or the mean time per epoch without that overhead."""
+    mean = observations["mean_epoch_s"]
+    overhead = first_epochs.predict(observations["ranks"].to_numpy(float)) / observations["epochs_per_rank"]
+    steady = (mean - overhead).clip(lower=0.5 * mean)
+    return observations["epoch_s"].fillna(steady) if "epoch_s" in observations else steady
+
+
+def _separate_first_epochs(observations: pd.DataFrame, keys: pd.Series) -> tuple[FirstEpochs, bool]:
+    """Overhead of first epochs, and whether it is an unknown share of times per epoch.
+
+    It is known where runs have a steady time per epoch, or where runs on the same ranks have different numbers of
+    epochs. Where the number of epochs per rank only changes with the ranks, nothing tells it from a cost of more ranks.
+    """
+    has_steady = observations["epoch_s"].notna() if "epoch_s" in observations else observations["ranks"] < 0
+    known = observations[has_steady & observations["mean_epoch_s"].notna()]
+    if len(known):
+        seconds = known["epochs_per_rank"] * (known["mean_epoch_s"] - known["epoch_s"])
+        return _fit_first_epochs(known["ranks"], seconds, known["epoch_s"] + seconds.abs()), False
+    known = observations[observations["mean_epoch_s"].notna()]
+    if known["epochs_per_rank"].nunique() < 2:
+        return NO_OVERHEAD, False
+    of_place = known.groupby([keys[known.index], known["ranks"]], sort=False)["epochs_per_rank"]
+    if (of_place.nunique() > 1).sum() < LEAST_COUNTS:
+        return NO_OVERHEAD, True
+    return _infer_first_epochs(known, keys[known.index]), False
+
+
+def _infer_first_epochs(known: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
+    """Overhead of first epochs with which the steady times per epoch of all series fit best, by relative errors."""
+    from scipy.optimize import minimize_scalar  # imported late: every start of Snakemake imports this module
+
+    counts, epochs, mean = (known[name].to_numpy(float) for name in ("ranks", "epochs_per_rank", "mean_epoch_s"))
+    smallest, largest = float(counts.min()), float(counts.max())
+    there = known.assign(_more=1 / epochs)[counts == smallest]
+    apart = there[["_more", "mean_epoch_s"]] - there.groupby(keys)[["_more", "mean_epoch_s"]].transform("mean")
+    squares = float((apart["_more"] ** 2).sum())
+    at_smallest = max(float(apart["_more"] @ apart["mean_epoch_s"]) / squares, 0.0) if squares else 0.0
+
+    def compute_misfit(per_rank: float) -> float:
+        overhead = FirstEpochs((smallest, largest), at_smallest, per_rank, 0.0).predict(counts) / epochs
+        rows = known.assign(_steady=mean - overhead)
+        squares = 0.0
+        for _, group in rows.groupby(keys, sort=False):
+            if (model := _fit_means(group, "_steady", "mean_epoch_s", False)) is not None:
+                fitted = model.fit_median(group["ranks"].to_numpy(float)) + (group["mean_epoch_s"] - group["_steady"])
+                squares += float(((fitted / group["mean_epoch_s"] - 1) ** 2).sum())
+        return squares
+
+    is_more = counts > smallest
+    most = float((0.5 * mean * epochs / np.maximum(counts - smallest, 1))[is_more].min())
+    per_rank = float(minimize_scalar(compute_misfit, bounds=(0, most), method="bounded").x)
+    step = 0.1 * most
+    curvature = (compute_misfit(per_rank + step) - compute_misfit(per_rank)) / step**2
+    variance = compute_misfit(per_rank) / max(len(known) - 1, 1) / max(curvature, 1e-12)
+    return FirstEpochs((smallest, largest), at_smallest, per_rank, min(float(np.sqrt(variance)) / per_rank, 1.0))
+
+
+def _fit_first_epochs(ranks: pd.Series, seconds: pd.Series, scale: pd.Series) -> FirstEpochs:
+    """Fit seconds at ranks, whose errors are relative to a scale, with a slope of at least 0."""
+    smallest, largest = float(ranks.min()), float(ranks.max())
+    is_smallest = ranks == smallest
+    at_smallest = max(float(seconds[is_smallest].mean()), 0.0)
+    more = (ranks - smallest).to_numpy(float)[~is_smallest.to_numpy()]
+    if len(more) == 0:
+        return FirstEpochs((smallest, largest), at_smallest, 0.0, 0.0)
+    weights = 1 / scale.to_numpy(float)[~is_smallest.to_numpy()] ** 2
+    rest = seconds.to_numpy(float)[~is_smallest.to_numpy()] - at_smallest
+    squares = float(weights @ more**2)
+    per_rank = max(float(weights @ (more * rest)) / squares, 0.0)
+    variance = float(weights @ (rest - per_rank * more) ** 2) / max(len(more) - 1, 1)
+    error = float(np.sqrt(variance / squares) / per_rank) if per_rank else 0.0
+    return FirstEpochs((smallest, largest), at_smallest, per_rank, min(error, 1.0))
+
+
+def _fit_power(model: RuntimeModel, observations: pd.DataFrame) -> Power | None:
+    """Power of a rank while computing and otherwise; None with fewer than two energies."""
+    from scipy.optimize import nnls  # imported late: every start of Snakemake imports this module
+
+    if "energy_per_rank_j" not in observations or observations["energy_per_rank_j"].notna().sum() < LEAST_COUNTS:
+        return None
+    known = observations[observations["energy_per_rank_j"].notna()]
+    joules, runtime = (known[name].to_numpy(float) for name in ("energy_per_rank_j", "runtime_s"))
+    computing = np.minimum(model.compute_seconds(known), runtime)
+    x = np.stack([computing, runtime - computing], axis=1)
+    (busy, waiting), _ = nnls(x / joules[:, None], np.ones(len(joules)))
+    errors = x @ np.array([busy, waiting]) / joules - 1
+    return Power(float(busy), float(waiting), float(np.sqrt((errors**2).mean())))
+
+
+@dataclass(frozen=True)
+class RunsOfSeries:
+    """One series of a study's runs, with the methods of a `ScalingModel` for its runtime.
+
+    Args:
+        model: of the workload.
+        series: a row of the observations, for what does not depend on the ranks.
+        ranks_per_node: of the machine.
+    """
+
+    model: RuntimeModel
+    series: pd.Series
+    ranks_per_node: int
+
+    @property
+    def largest(self) -> float:
+        """The largest rank count that the series is predicted from."""
+        return self.model.epochs[get_epoch_key(self.series)].largest
+
+    def predict_interval(self, counts: np.ndarray) -> Interval:
+        """Low, median and high of the runtime at each count; NaN at counts that no study would accept."""
+        return compute_interval(self.draw(counts))
+
+    def draw(self, counts: np.ndarray, stream: int = 0, of_mean: bool = False) -> np.ndarray:
+        """Draws of the runtime at each count, shape (counts, `DRAWS`)."""
+        whole = [int(count) for count in counts]
+        rows = settings.derive_settings_at_counts(self.series, whole, self.ranks_per_node, is_checked=False)
+        return _draw_quantities(self.model, rows, of_mean)["runtime_s"]
+
+    def find_misfit(self) -> tuple[float, int]:
+        """As `ScalingModel.find_misfit`, of the time per epoch."""
+        return self.model.epochs[get_epoch_key(self.series)].find_misfit()
