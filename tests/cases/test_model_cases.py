@@ -384,7 +384,7 @@ def test_the_chief_tells_of_sparse_gradients_for_its_workers():
     chief._run, chief._roles = define(planned), list_roles("parameter_server", 2, 1)
     chief.channel = SimpleNamespace(ask=lambda question: {number: {} for number in (1, 2, 3)}, lost=set())
     chief._place = SimpleNamespace(list_local_ranks=lambda processes: [0, 1])
-    chief._traffic = SimpleNamespace(mean=lambda number: {})
+    chief._traffic = SimpleNamespace(compute_means=lambda number: {})
     ranks, _ = chief.collect({"sparse_gradients": True})
     assert [(each["rank"], each["sparse_gradients"]) for each in ranks] == [(0, True), (1, True)]
 

@@ -77,8 +77,8 @@ class OfPoints(Reader):
     def read(self, path):
         found = series_files.read_series_files([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
         for each in found:
-            model = each.model()
-            low, median, high = model.interval(np.array([64.0])) if model else ([1.0], [1.0], [1.0])
+            model = each.fit_model()
+            low, median, high = model.predict_interval(np.array([64.0])) if model else ([1.0], [1.0], [1.0])
             assert 0 < low[0] <= median[0] <= high[0] < math.inf
         return found
 

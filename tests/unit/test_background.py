@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_nvml import FakeNvml
@@ -517,6 +518,30 @@ def test_a_standstill_disturbs_a_run_and_was_not_watched(tmp_path):
     assert disturbance.summarize(folder, edges(0, 5))["stood_still_s"] == 9.5, "its whole time counts"
     assert disturbance.summarize(folder, edges(0, 20), 12.0)["stood_still_s"] == 12, "that of the launch"
     assert disturbance.is_disturbed(disturbance.summarize(tmp_path / "none", [], 12.0)) is True
+
+
+@pytest.mark.parametrize(
+    ("shares", "limit_s", "busy_s"),
+    [([0.0], 120, None), ([0.9, 0.9, 0.01], 120, None), ([0.9], 10, 10), ([0.9, 0.0, 0.9], 20, 20), ([0.9], 0, 6),
+     ([None], 120, None)],
+)  # fmt: skip
+def test_a_block_waits_for_a_quiet_machine_and_no_longer_than_it_may(monkeypatch, shares, limit_s, busy_s):
+    """shares: of the cores that others use, in turns of two seconds; the last one stays."""
+    clock, left = [0.0], list(shares)
+    number = len(cores.list_allowed_cpus())
+
+    def read_changes():
+        share = left.pop(0) if len(left) > 1 else left[0]
+        return 2.0, {"others_cpu_s": None if share is None else 2.0 * share * number}, "burner 1.00"
+
+    monkeypatch.setattr(disturbance, "Background", lambda _: SimpleNamespace(read_changes=read_changes))
+    monkeypatch.setattr(disturbance.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(disturbance.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    if shares == [0.9, 0.0, 0.9]:
+        left.extend([0.0, 0.9])
+    answer = disturbance.wait_for_quiet(limit_s)
+    assert answer == (None if busy_s is None else "other processes use 90 % of its cores (burner 1.00)")
+    assert busy_s is None or clock[0] == busy_s
 
 
 BUSY = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\nprint(flush=True); input()"

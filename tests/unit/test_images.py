@@ -677,3 +677,30 @@ def test_a_dataset_of_images_has_its_own_name_for_what_it_gives():
     large = {"stored_width": 500, "stored_height": 375, "record_kb": 115}
     assert expanded(large)[0].dataset.id == f"{name}-stored_width500-stored_height375-record_kb115-v2"
     assert expanded({"resize": None})[0].spec["model"]["resize"] == 16, "an image size alone is both"
+
+
+def png_of_size(width, height):
+    """The begin of a PNG that tells this size."""
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0) + bytes(4)
+
+
+def jpeg_of_size(width, height):
+    """The begin of a JPEG that tells this size, after a segment of an application."""
+    return b"\xff\xd8\xff\xe0\x00\x04ab\xff\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + bytes(12)
+
+
+@pytest.mark.parametrize("encode", [png_of_size, jpeg_of_size])
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ((1, 12_000), "a.x: has 1 x 12000 pixels: scaled to the network's side, its longer one would be more than 100"),
+        ((20_000, 20_000), "a.x: has 20000 x 20000 pixels, more than 200,000,000; scale it down"),
+        ((600, 6), None), ((601, 6), "crop the image, or leave it out"), ((6, 601), "crop the image"),
+    ],
+)  # fmt: skip
+def test_an_image_that_would_fill_the_memory_is_refused_by_its_header(encode, size, told):
+    content = encode(*size)
+    assert image_damage.read_size(content) == size[::-1]
+    with pytest.raises(StudyError) as error:
+        conversion.decode_image(content, "a.x", 3, image_codec)
+    assert (told or "cannot be decoded") in str(error.value), "of a size that may be, the rest of the file is judged"

@@ -114,7 +114,7 @@ def test_every_published_cell_is_shown_without_runs(name, file, columns):
     for column in columns:
         found = table.frame[f"published_{column}"].dropna()
         assert sorted(found) == sorted(read_published(file)[column].dropna())
-        assert f"published_{column}" in table.shown
+        assert f"published_{column}" in table.shown_columns
 
 
 # The machine

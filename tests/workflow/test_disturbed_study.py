@@ -92,6 +92,7 @@ def beside(folder, group, ended):
         each.wait()
 
 
+@pytest.mark.timed  # while other tests run, the machine is not quiet, and no block is run again
 @pytest.mark.long
 def test_a_third_of_a_study_beside_a_busy_process(example, group):
     idle, _, without, _ = run(example, group, "idle")

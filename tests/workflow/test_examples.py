@@ -75,10 +75,14 @@ def test_a_program_is_measured_from_its_events_to_findings(example):
     assert not pd.read_csv(study / "runs.csv")["code_is_current"].any(), "its runs stay, as of older code"
 
 
-# Until block 1 is run again.
-BURNER = "until test -e results/noticing/attempts; do i=0; while test $i -lt 20000; do i=$((i + 1)); done; done"
+# Until the runs of block 1 have ended: before they run again, the machine must be quiet.
+BURNER = (
+    "until test $(ls results/noticing/runs/*/*/*/outcome.json 2>/dev/null | wc -l) -ge 2; "
+    "do i=0; while test $i -lt 20000; do i=$((i + 1)); done; done"
+)
 
 
+@pytest.mark.timed
 def test_a_disturbed_block_is_run_again_by_the_same_command(example):
     folder = example("shell_counter", gpus=[1, 2], repeats=1)
     path = folder / "config" / "studies" / "shell_counter.yaml"
@@ -102,6 +106,7 @@ def test_a_disturbed_block_is_run_again_by_the_same_command(example):
     attempts, runs = pd.read_csv(study / "attempts.csv"), pd.read_csv(study / "runs.csv")
     assert attempts["attempt"].tolist() == [1, 2, 1, 2] and attempts["counts"].tolist() == [False, True] * 2
     assert attempts[~attempts["counts"]]["disturbed"].any()
+    assert "waiting until other processes leave this machine alone" in said
     assert runs["attempt"].tolist() == [2, 2] and list(runs["record"]) == list(attempts[attempts["counts"]]["record"])
     assert runs["session"].nunique() == 1, "or they would not be compared"
     assert all((folder / "results" / "noticing" / record).is_file() for record in attempts["record"])

@@ -89,7 +89,7 @@ def performance(monkeypatch):
 def test_the_page_of_faults_is_current(performance):
     faults, _ = performance
     written = faults.PAGE.read_text()
-    assert written == faults_page.page(FAULTS, faults.read(faults.TABLE)), "make faults ONLY=NAME writes it anew"
+    assert written == faults_page.page(FAULTS, faults.read_rows(faults.TABLE)), "make faults ONLY=NAME writes it anew"
 
 
 def test_on_a_slowed_machine_processes_get_their_share():

@@ -38,7 +38,7 @@ def notes(*spans, ranks=1, job="7", run=RUN):
 
 
 def judged(soaks, rows, *trained):
-    return soaks.what_is_wrong([RECORD], pd.DataFrame(rows), [note for each in trained for note in each])
+    return soaks.list_problems([RECORD], pd.DataFrame(rows), [note for each in trained for note in each])
 
 
 def test_a_point_that_was_trained_and_recorded_once_is_right(soaks):
@@ -91,10 +91,10 @@ def test_two_jobs_that_trained_a_point_at_once_are_found(soaks):
 def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
     """Six points; Snakemake is killed as soon as jobs run. These take longer than its restart; it waits for them."""
     folder = Path(tempfile.mkdtemp(prefix="soak."))  # a short path: munge's socket is in it
-    soak = soaks.Soak(folder, 6, 1, soaks.options(["--training-s", "20"]))
+    soak = soaks.Soak(folder, 6, 1, soaks.parse_options(["--training-s", "20"]))
     try:
         soak.slurm.start()
-        project, runs = soak.study("disturbed")
+        project, runs = soak.make_study("disturbed")
         soak.start(project)
         wait_for(lambda: soak.trained.exists() or soak.snakemake.poll() is not None)
         assert soak.snakemake.poll() is None, (folder / "disturbed.log").read_text()[-3000:]
@@ -104,8 +104,8 @@ def test_a_killed_snakemake_s_jobs_are_taken_over(soaks):
         assert "Resuming incomplete job" in (folder / "disturbed.log").read_text()
         noted = [json.loads(line) for line in soak.trained.read_text().splitlines()]
         assert sum(note["kind"] == "begin" and not note["rank"] for note in noted) == len(runs)
-        table = pd.read_csv(soaks._made(project) / "runs.csv")
-        assert soaks.what_is_wrong(soaks.records(runs), table, noted) == []
+        table = pd.read_csv(soaks._get_study_folder(project) / "runs.csv")
+        assert soaks.list_problems(soaks.list_records(runs), table, noted) == []
     finally:
         soak.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,19 +24,20 @@ def judge_accuracies(observations: pd.DataFrame, candidates: pd.DataFrame, quant
     nothing is known of it. Both frames have the columns of `SERIES`, ranks, batch, learning_rate (by the scaling rule,
     as a schedule changes that of the last epoch) and epochs_per_rank, the observations also ``quantity``.
     """
-    known = observations[observations[quantity].notna()]
+    measured = observations[observations[quantity].notna()]
     return [
-        _judge_accuracy(row, known[known["batch"] == row["batch"]], quantity, least) for _, row in candidates.iterrows()
+        _judge_accuracy(row, measured[measured["batch"] == row["batch"]], quantity, least)
+        for _, row in candidates.iterrows()
     ]
 
 
-def _judge_accuracy(row: pd.Series, known: pd.DataFrame, quantity: str, least: float) -> str:
+def _judge_accuracy(row: pd.Series, measured: pd.DataFrame, quantity: str, least: float) -> str:
     rate, epochs = row["learning_rate"], row["epochs_per_rank"]
     same = ["ranks", "epochs_per_rank", *SERIES]
-    own = known[(known[same] == row[same]).all(axis=1)]
+    own = measured[(measured[same] == row[same]).all(axis=1)]
     if len(own):
         return MET if (own[quantity] >= least).all() else NOT_MET
-    good, bad = known[known[quantity] >= least], known[known[quantity] < least]
+    good, bad = measured[measured[quantity] >= least], measured[measured[quantity] < least]
     if ((bad["learning_rate"] <= rate) & (bad["epochs_per_rank"] >= epochs)).any():
         return NOT_MET
     if ((good["learning_rate"] >= rate) & (good["epochs_per_rank"] <= epochs)).any():
@@ -51,15 +52,15 @@ def judge_memory(observations: pd.DataFrame, candidates: pd.DataFrame, quantity:
     the limit if a measured point with at least its batch did, and does not if one with at most its batch did not. Its
     own measurement decides. Columns as for `judge_accuracies`.
     """
-    known = observations[observations[quantity].notna()]
-    return [_judge_memory_of_candidate(row, known, quantity, most) for _, row in candidates.iterrows()]
+    measured = observations[observations[quantity].notna()]
+    return [_judge_memory_of_candidate(row, measured, quantity, most) for _, row in candidates.iterrows()]
 
 
-def _judge_memory_of_candidate(row: pd.Series, known: pd.DataFrame, quantity: str, most: float) -> str:
-    own = known[(known["ranks"] == row["ranks"]) & (known["batch"] == row["batch"])]
+def _judge_memory_of_candidate(row: pd.Series, measured: pd.DataFrame, quantity: str, most: float) -> str:
+    own = measured[(measured["ranks"] == row["ranks"]) & (measured["batch"] == row["batch"])]
     if len(own):
         return MET if (own[quantity] <= most).all() else NOT_MET
-    fits = known[quantity] <= most
-    if (~fits & (known["batch"] <= row["batch"])).any():
+    fits = measured[quantity] <= most
+    if (~fits & (measured["batch"] <= row["batch"])).any():
         return NOT_MET
-    return MET if (fits & (known["batch"] >= row["batch"])).any() else UNKNOWN
+    return MET if (fits & (measured["batch"] >= row["batch"])).any() else UNKNOWN

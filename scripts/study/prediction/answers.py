@@ -69,8 +69,8 @@ class Answer:
     @functools.cached_property
     def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
         """Of each series the measurements that the model does not fit; series without any are left out."""
-        found = {series: list(find_misfits(prediction)) for series, prediction in self.predictions.items()}
-        return {series: misfits for series, misfits in found.items() if misfits}
+        misfits_by_series = {series: list(find_misfits(prediction)) for series, prediction in self.predictions.items()}
+        return {series: misfits for series, misfits in misfits_by_series.items() if misfits}
 
 
 def answer_workloads(
@@ -107,12 +107,12 @@ def answer_workloads(
         }
         model = fit_runtime_model(observations)
         enough = bool(model.epochs)
-        asked, beyond = ((), ()) if enough else _choose_counts_to_measure(observations, machine, least, carried)
+        to_measure, beyond = ((), ()) if enough else _choose_counts_to_measure(observations, machine, least, carried)
         failures_of = _group_failures(failed, workload, observations)
         packages = frozenset(group["packages"])
         yield Answer(
-            workload, observations, source, of_gpus, packages, model if enough else None, candidates, asked, beyond,
-            carried, failures_of,
+            workload, observations, source, of_gpus, packages, model if enough else None, candidates, to_measure,
+            beyond, carried, failures_of,
         )  # fmt: skip
 
 
@@ -148,11 +148,11 @@ def _group_failures(
 ) -> dict[tuple[Any, ...], dict[int, Failures]]:
     """{series: {rank count: its failed runs}} of a workload."""
     here = failed[[_has_same_values(row, workload, settings.WORKLOAD) for _, row in failed.iterrows()]]
-    found = {}
+    failures = {}
     for series, rows in observations.groupby(settings.SERIES, sort=True):
         of_series = here[[_has_same_values(row, rows.iloc[0], settings.SERIES) for _, row in here.iterrows()]]
-        found[tuple(series)] = count_failures(of_series, rows)
-    return found
+        failures[tuple(series)] = count_failures(of_series, rows)
+    return failures
 
 
 def _has_same_values(row: Any, other: Any, names: Sequence[str]) -> bool:
@@ -167,14 +167,14 @@ def _choose_counts_to_measure(
 
     Doublings of one go first; together they are as many as a model lacks.
     """
-    known = set(observations["ranks"].astype(int))
+    measured_counts = set(observations["ranks"].astype(int))
     most = min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
     possible = settings.derive_settings_at_counts(
         observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least
     )
-    counts = [int(count) for count in possible.get("ranks", ()) if count not in known]
+    counts = [int(count) for count in possible.get("ranks", ()) if count not in measured_counts]
     counts.sort(key=lambda count: (count & (count - 1) != 0, count))
-    lacks = LEAST_POINTS - len(known)
+    lacks = LEAST_POINTS - len(measured_counts)
     here = [count for count in counts if carried is None or count <= carried.ranks][:lacks]
     beyond = [count for count in counts if count not in here][: lacks - len(here)]
     return tuple(sorted(here)), tuple(sorted(beyond))
@@ -224,21 +224,21 @@ def _list_candidate_counts(
     most = min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest)
     between = [each for first in (1, per_node) for each in _list_doublings(first, largest) if each >= smallest]
     farther = _list_doublings(2 * largest, most)
-    asked = planned.get(get_series_key({**workload, **rows.iloc[0]}), [])
+    planned_counts = planned.get(get_series_key({**workload, **rows.iloc[0]}), [])
     return sorted(
         {
             *rows["ranks"].astype(int),
             *between,
             *farther,
-            *(each for each in asked if smallest <= each <= most),
+            *(each for each in planned_counts if smallest <= each <= most),
         }
     )
 
 
 def _list_doublings(first: int, last: int) -> list[int]:
     """First, 2 x first, 4 x first, ... up to ``last``."""
-    found = []
+    doublings = []
     while first <= last:
-        found.append(first)
+        doublings.append(first)
         first *= 2
-    return found
+    return doublings

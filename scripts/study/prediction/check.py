@@ -43,16 +43,16 @@ def _hold_out(observations: pd.DataFrame, how: str, out: float) -> Iterator[dict
 
 def _compare_with_fits(model: RuntimeModel, hidden: pd.DataFrame, how: str, out: float) -> Iterator[dict[str, object]]:
     """Rows of one series. model: of the observations without this rank count."""
-    kept = model.measured
+    remaining = model.measured
     low, median, high = predict(model, hidden).interval("runtime_s")
-    naive = {name: fit_naive_runtime(kept, hidden, shape) for name, shape in NAIVE.items()}
+    naive = {name: fit_naive_runtime(remaining, hidden, shape) for name, shape in NAIVE.items()}
     for place, (_, row) in enumerate(hidden.iterrows()):
         measured = row["runtime_s"]
         yield {
             **row[[name for name in row.index if name in ("scaling", "epochs", "batch_size", "link_mbit_per_s")]],
             "held_out": how,
             "ranks": out,
-            "ratio_to_largest": out / kept["ranks"].max(),
+            "ratio_to_largest": out / remaining["ranks"].max(),
             "measured_runtime_s": measured,
             "predicted_runtime_s": median[place],
             "predicted_low_s": low[place],
@@ -65,30 +65,30 @@ def _compare_with_fits(model: RuntimeModel, hidden: pd.DataFrame, how: str, out:
 
 
 def fit_naive_runtime(
-    kept: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
+    remaining: pd.DataFrame, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Runtime by fits of a + b f(N) to time per epoch, loading and the rest; relative least squares.
 
     Fitted to the same series where it has two counts left, else to all.
     """
-    found = []
+    runtimes = []
     for place in range(len(hidden)):
         one = hidden.iloc[[place]]
-        alike = kept[(kept[SERIES] == one[SERIES].iloc[0]).all(axis=1)]
-        seen = alike if alike["ranks"].nunique() > 1 else kept
-        values = {name: fit_naive(seen, seen[name], one, shape)[0] for name in PARTS}
-        found.append(one["epochs_per_rank"].iloc[0] * values["mean_epoch_s"] + values["load_s"] + values["other_s"])
-    return np.array(found)
+        alike = remaining[(remaining[SERIES] == one[SERIES].iloc[0]).all(axis=1)]
+        fitted = alike if alike["ranks"].nunique() > 1 else remaining
+        values = {name: fit_naive(fitted, fitted[name], one, shape)[0] for name in PARTS}
+        runtimes.append(one["epochs_per_rank"].iloc[0] * values["mean_epoch_s"] + values["load_s"] + values["other_s"])
+    return np.array(runtimes)
 
 
 def fit_naive(
-    kept: pd.DataFrame, measured: pd.Series, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
+    fitted: pd.DataFrame, measured: pd.Series, hidden: pd.DataFrame, shape: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """A + b f(N) at the hidden settings, fitted to ``measured`` by relative least squares.
 
     Fitted to the same series where it has two counts left, else to all.
     """
-    columns = [np.stack([np.ones(len(x)), shape(x["ranks"].to_numpy(float))], axis=1) for x in (kept, hidden)]
+    columns = [np.stack([np.ones(len(x)), shape(x["ranks"].to_numpy(float))], axis=1) for x in (fitted, hidden)]
     y = measured.to_numpy(float)
     solution, *_ = np.linalg.lstsq(columns[0] / y[:, None], np.ones(len(y)), rcond=None)
     return columns[1] @ solution

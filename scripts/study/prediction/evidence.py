@@ -181,7 +181,7 @@ def _count_finished(failed: pd.DataFrame, good: int) -> int:
 
 
 def exclude_failing_counts(
-    found: dict[int, Failures], succeeded: set[int], counts: list[int], probability: float
+    failures: dict[int, Failures], succeeded: set[int], counts: list[int], probability: float
 ) -> dict[int, str]:
     """{rank count: why its failures, or those of smaller counts, exclude it}.
 
@@ -190,7 +190,7 @@ def exclude_failing_counts(
 
     succeeded: counts with a successful run. counts: the candidates.
     """
-    bad = {ranks: each for ranks, each in found.items() if 1 - each.failed / each.finished < probability}
+    bad = {ranks: each for ranks, each in failures.items() if 1 - each.failed / each.finished < probability}
     largest = max(succeeded - set(bad), default=0)
     limit = min((ranks for ranks in bad if ranks > largest), default=None)
     reasons = {}

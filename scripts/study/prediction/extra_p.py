@@ -25,10 +25,10 @@ def write_texts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     labels = [*settings.WORKLOAD, *settings.SERIES]
     for number, (values, rows) in enumerate(runs.groupby(labels, sort=True, dropna=False), 1):
         named = dict(zip(labels, values, strict=True))
-        told = ", ".join(f"{name} {value}" for name, value in named.items())
+        description = ", ".join(f"{name} {value}" for name, value in named.items())
         yield (
             f"{number:03d}_{named['benchmark']}_{named['scaling']}.txt",
-            "\n".join([f"# measured; {told}", *_format_lines(rows), ""]),
+            "\n".join([f"# measured; {description}", *_format_lines(rows), ""]),
         )
 
 
@@ -39,13 +39,15 @@ def _format_lines(rows: pd.DataFrame) -> Iterator[str]:
     yield "PARAMETER ranks"
     yield f"POINTS {' '.join(f'({ranks})' for ranks in points)}"
     for metric, quantities in METRICS.items():
-        known = [name for name in quantities if all(found[name].notna().any() for found in points.values())]
-        if known:
+        common_quantities = [
+            name for name in quantities if all(measurements[name].notna().any() for measurements in points.values())
+        ]
+        if common_quantities:
             yield f"METRIC {metric}"
-        for name in known:
+        for name in common_quantities:
             yield f"REGION {name}"
-            for found in points.values():
-                yield f"DATA {' '.join(f'{value:.9g}' for value in found[name].dropna())}"
+            for measurements in points.values():
+                yield f"DATA {' '.join(f'{value:.9g}' for value in measurements[name].dropna())}"
 
 
 def _iterate_runs(group: pd.DataFrame) -> Iterable[pd.Series]:

@@ -29,26 +29,28 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
     Expected node-hours and energy of the runs to do, with 90 % intervals, and how far they are from measured counts.
     Only the workloads of these runs are read and fitted. folder: the machine's results folder.
     """
-    done, left = split_ended_runs(runs, folder)
-    if not done or not left:
+    ended_runs, remaining_runs = split_ended_runs(runs, folder)
+    if not ended_runs or not remaining_runs:
         return []
-    wanted = {get_workload_key(run) for run in left if is_observed(run, None)}
-    done = [run for run in done if get_workload_key(run) in wanted]
+    wanted = {get_workload_key(run) for run in remaining_runs if is_observed(run, None)}
+    ended_runs = [run for run in ended_runs if get_workload_key(run) in wanted]
     try:
-        frame = runs_frame(done, {name_training_code(run.parameters): "" for run in done}, folder)
-        found = list(answer_workloads(settings.select_runs(frame).used, {}, machine))
-        return list(_format_lines(left, found, machine))
+        frame = runs_frame(ended_runs, {name_training_code(run.parameters): "" for run in ended_runs}, folder)
+        answers = list(answer_workloads(settings.select_runs(frame).used, {}, machine))
+        return list(_format_lines(remaining_runs, answers, machine))
     except StudyError as error:
         return [f"  Expected: nothing can be predicted: {error}"]
 
 
-def _format_lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict[str, Any]) -> Iterator[str]:
+def _format_lines(
+    remaining_runs: Sequence[PlannedRun], answers: list[Answer], machine: dict[str, Any]
+) -> Iterator[str]:
     distance: Counter[str] = Counter()
     hours, energies = [], []
     drawn: dict[tuple[Any, ...], Prediction] = {}  # repeats share a point's prediction
     rng = np.random.default_rng(SEED)
-    for run in left:
-        answer = _find_answer(run, found)
+    for run in remaining_runs:
+        answer = _find_answer(run, answers)
         setting = _derive_setting(run, answer, machine) if answer and answer.model else pd.DataFrame()
         if answer is None or answer.model is None or not answer.model.has_series(setting):
             distance["cannot be predicted"] += 1
@@ -65,9 +67,9 @@ def _format_lines(left: Sequence[PlannedRun], found: list[Answer], machine: dict
         )
         if "energy_job_j" in drawn[point].draws:
             energies.append(_draw_single_run(drawn[point], "energy_job_j", rng) / 3.6e6)
-    told = ", ".join(f"{number} {words}" for words, number in distance.items())
-    runs = format_count(len(left), "run")
-    yield f"  Expected for {runs} to do, predicted from {len(found)} of their workloads: {told}"
+    distance_words = ", ".join(f"{number} {words}" for words, number in distance.items())
+    runs = format_count(len(remaining_runs), "run")
+    yield f"  Expected for {runs} to do, predicted from {len(answers)} of their workloads: {distance_words}"
     if hours:
         part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
         yield f"    {_format_interval(hours)} node-hours" + (
@@ -92,11 +94,11 @@ def _format_interval(draws: list[np.ndarray]) -> str:
     return f"{median} ({low} to {high})"
 
 
-def _find_answer(run: PlannedRun, found: list[Answer]) -> Answer | None:
+def _find_answer(run: PlannedRun, answers: list[Answer]) -> Answer | None:
     """The answer for a run's workload; None for one that was not measured, and for observed runs."""
     if not is_observed(run, None):
         return None
-    return next((each for each in found if get_workload_key(each.workload) == get_workload_key(run)), None)
+    return next((each for each in answers if get_workload_key(each.workload) == get_workload_key(run)), None)
 
 
 def _derive_setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:

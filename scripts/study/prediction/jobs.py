@@ -23,11 +23,11 @@ class Jobs:
 
     Args:
         names: of each run's job, to be that of its series; None if no two runs must be of different jobs.
-        told: what was found, in sentences.
+        notes: what was found, in sentences.
     """
 
     names: pd.Series | None
-    told: list[str]
+    notes: list[str]
 
 
 def name_jobs(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
@@ -45,14 +45,14 @@ def name_jobs(settings: pd.DataFrame, ranks: pd.Series, name: str) -> Jobs:
     names = pd.Series(name, texts.index)
     for each in apart:
         names = names + f" {each}=" + texts[each]
-    told = []
+    notes = []
     if apart:
         whose = "its" if len(apart) == 1 else "their"
-        told.append(
+        notes.append(
             f"runs on the same ranks differ in {' and '.join(apart)}, so each of {whose} values is a series of its own"
         )
-    told += _describe_changing(texts.drop(columns=apart), names, ranks)
-    return Jobs(names if apart else None, told)
+    notes += _describe_changing(texts.drop(columns=apart), names, ranks)
+    return Jobs(names if apart else None, notes)
 
 
 def list_differing_settings(texts: pd.DataFrame, keys: list[pd.Series]) -> list[str]:
@@ -63,11 +63,11 @@ def list_differing_settings(texts: pd.DataFrame, keys: list[pd.Series]) -> list[
     words before numbers.
     """
     candidates = [name for name in texts if 1 < texts[name].nunique() < len(texts) and not is_of_repeats(name)]
-    found: list[str] = []
+    differing: list[str] = []
     for name in sorted(candidates, key=lambda name: (texts[name].nunique(), not _is_of_words(texts[name]))):
-        if _differs_within(texts[name], [*keys, *(texts[each] for each in found)]):
-            found.append(name)
-    return found
+        if _differs_within(texts[name], [*keys, *(texts[each] for each in differing)]):
+            differing.append(name)
+    return differing
 
 
 def is_setting(cells: pd.Series) -> bool:
@@ -98,8 +98,10 @@ def _describe_changing(texts: pd.DataFrame, names: pd.Series, ranks: pd.Series) 
         else:
             numbers.append(name)
     if words:
-        shown = "; ".join(words[:MOST_NAMED])
-        yield f"runs differ in {shown}: if they are of several jobs, give these apart or name them in a column series"
+        examples = "; ".join(words[:MOST_NAMED])
+        yield (
+            f"runs differ in {examples}: if they are of several jobs, give these apart or name them in a column series"
+        )
     if numbers:
         yield f"runs also differ in {', '.join(numbers[:MOST_NAMED])}, which is taken for a part of scaling"
 

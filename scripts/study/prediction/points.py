@@ -113,10 +113,12 @@ class Series:
         Those of a count are its own, between counts that have some they are interpolated in the logarithm of the ranks,
         and beyond them they are those of the nearest one.
         """
-        known = self.points[self.points["load_s"].notna()]
-        if known.empty or self.quantity == "runtime_s":
+        with_load = self.points[self.points["load_s"].notna()]
+        if with_load.empty or self.quantity == "runtime_s":
             return np.zeros(len(counts))
-        return np.interp(np.log(counts), np.log(known["ranks"].to_numpy(float)), known["load_s"].to_numpy(float))
+        return np.interp(
+            np.log(counts), np.log(with_load["ranks"].to_numpy(float)), with_load["load_s"].to_numpy(float)
+        )
 
     @functools.cached_property
     def variances(self) -> tuple[np.ndarray, float]:
@@ -155,17 +157,19 @@ def read_points(
     Raises: `StudyError` with line and column for what is not as expected.
     """
     table = read_foreign_csv(path, REMEDY)
-    known = _find_known_columns(table, path)
-    if "ranks" not in known:
+    names_in_file = _find_known_columns(table, path)
+    if "ranks" not in names_in_file:
         raise StudyError(
             f"{path}: line {table.header}: there is no column 'ranks'; the file has {', '.join(table.frame)}; {REMEDY}"
         )
-    frame = pd.DataFrame({ours: read_column(table, name, ours, path) for ours, name in known.items()})
-    found = build_series(frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, known))
-    unread = table.frame[[name for name in table.frame if name not in known.values()]]
+    frame = pd.DataFrame({ours: read_column(table, name, ours, path) for ours, name in names_in_file.items()})
+    all_series = build_series(
+        frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, names_in_file)
+    )
+    unread = table.frame[[name for name in table.frame if name not in names_in_file.values()]]
     keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
-    told = [*describe_not_read(unread), *_describe_differing(unread, keys)]
-    return [replace(each, notes=[*each.notes, *told]) for each in found]
+    notes = [*describe_not_read(unread), *_describe_differing(unread, keys)]
+    return [replace(each, notes=[*each.notes, *notes]) for each in all_series]
 
 
 def normalize_name(name: str) -> str:
@@ -175,14 +179,16 @@ def normalize_name(name: str) -> str:
 
 def _find_known_columns(table: ForeignTable, path: Path) -> dict[str, str]:
     """{our name: the file's name} of the columns that are ours; raises `StudyError` if two of them are one."""
-    known: dict[str, str] = {}
+    names_in_file: dict[str, str] = {}
     for name in table.frame:
         ours = normalize_name(name)
-        if ours in known:
-            raise StudyError(f"{path}: line {table.header}: {known[ours]!r} and {name!r} are one column; keep one")
+        if ours in names_in_file:
+            raise StudyError(
+                f"{path}: line {table.header}: {names_in_file[ours]!r} and {name!r} are one column; keep one"
+            )
         if ours in COLUMNS:
-            known[ours] = name
-    return known
+            names_in_file[ours] = name
+    return names_in_file
 
 
 def describe_not_read(names: Iterable[str]) -> Iterator[str]:
@@ -220,11 +226,11 @@ def read_column(table: ForeignTable, name: str, ours: str, path: object) -> pd.S
     if wrong.any():
         place = int(wrong.argmax())
         cell = table.frame[name].iloc[place]
-        told = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
+        cell_text = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
         why = explain_unclear_marks(str(cell), table.decimal)
         raise StudyError(
-            f"{path}: line {table.lines[place]}, column {name!r}: {told} is not a {'whole' if whole else 'finite'} "
-            f"number{why}; {REMEDY}"
+            f"{path}: line {table.lines[place]}, column {name!r}: {cell_text} is not a "
+            f"{'whole' if whole else 'finite'} number{why}; {REMEDY}"
         )
     return pd.Series(values, table.frame.index)
 
@@ -265,12 +271,12 @@ def _name_series(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
 
 
 def _find_quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
-    known = [name for name in (*TIMES, THROUGHPUT) if name in frame]
-    if len(known) != 1:
-        what = f"the columns {' and '.join(known)}" if known else "no column with times"
+    quantities = [name for name in (*TIMES, THROUGHPUT) if name in frame]
+    if len(quantities) != 1:
+        problem = f"the columns {' and '.join(quantities)}" if quantities else "no column with times"
         expected = f"exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected"
-        raise StudyError(f"{path}: line {where.header}: {what}; {expected}")
-    return known[0]
+        raise StudyError(f"{path}: line {where.header}: {problem}; {expected}")
+    return quantities[0]
 
 
 def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Where) -> None:
@@ -287,10 +293,10 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Wher
         if wrong.any():
             place = int(wrong.argmax())
             value = frame[name].iloc[place]
-            told = "is empty" if pd.isna(value) else f"{value:g}"
+            value_text = "is empty" if pd.isna(value) else f"{value:g}"
             column = where.names.get(name, name)
             raise StudyError(
-                f"{path}: line {where.lines[place]}, column {column!r}: {told}; {_describe_expected(name)}"
+                f"{path}: line {where.lines[place]}, column {column!r}: {value_text}; {_describe_expected(name)}"
             )
 
 
@@ -311,26 +317,26 @@ def _parse_units(rows: pd.DataFrame, quantity: str, path: object, unit: str | No
     column = rows["unit"] if "unit" in rows else pd.Series(None, rows.index, dtype=object)
     named = column.dropna().unique()
     column = column.where(column.notna(), named[0] if len(named) == 1 else unit if unit is not None else np.nan)
-    found: list[throughput_units.Throughput | None] = []
+    units: list[throughput_units.Throughput | None] = []
     own = rows["unit"].notna() if "unit" in rows else [False] * len(rows)
     for text, line, is_own in zip(column, rows["_line"], own, strict=True):
         place = f"{path}: line {line}, column 'unit'" if is_own else "unit (--unit)"
         if pd.isna(text):
-            found.append(None)
+            units.append(None)
         elif quantity != THROUGHPUT:
             if throughput_units.parse_time_unit(text) != 1 and not throughput_units.is_throughput(text):
                 raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
-            found.append(None)
+            units.append(None)
         else:
             try:
-                found.append(throughput_units.parse_throughput(text))
+                units.append(throughput_units.parse_throughput(text))
             except ValueError as error:
                 raise StudyError(f"{place}: {error}") from None
-    items = {each.item for each in found if each}
-    if len(items) > 1 or (items and None in found):
-        what = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
-        raise StudyError(f"{path}: column 'unit': one series has {what}; one unit is expected (column series)")
-    rows = rows.assign(_unit=found)
+    items = {each.item for each in units if each}
+    if len(items) > 1 or (items and None in units):
+        problem = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
+        raise StudyError(f"{path}: column 'unit': one series has {problem}; one unit is expected (column series)")
+    rows = rows.assign(_unit=units)
     if quantity == THROUGHPUT:
         first = column.iloc[0]
         rows.attrs["unit"] = ASSUMED_UNIT if pd.isna(first) else re.sub(r"\bgpu", "GPU", str(first).strip())
@@ -343,25 +349,25 @@ def _build_one(
     per_node, notes = _find_ranks_per_node(rows, ranks_per_node)
     comparable = same_work.compare_same_work(rows, quantity, work, per_node)
     attributes = rows.attrs
-    rows, left = _drop_unusable(rows, comparable.quantity)
+    rows, unused_notes = _drop_unusable(rows, comparable.quantity)
     unknown = pd.Series(np.nan, rows.index)
     energy = rows.get("energy_j", unknown) * comparable.factor
-    known = rows.assign(
+    completed = rows.assign(
         time=comparable.times,
         energy_j=energy.fillna(rows.get("power_w", unknown) * comparable.times),
         time_std=rows.get("time_std", unknown) * comparable.factor,
         nodes=rows.get("nodes", unknown),
         load_s=rows.get("load_s", unknown),
     )
-    points = pd.DataFrame([_average_repeats(ranks, group) for ranks, group in known.groupby("ranks", sort=True)])
-    left += _describe_without_effect(rows, comparable.quantity)
+    points = pd.DataFrame([_average_repeats(ranks, group) for ranks, group in completed.groupby("ranks", sort=True)])
+    unused_notes += _describe_without_effect(rows, comparable.quantity)
     doubts = [
         *_describe_copies(rows),
         *_describe_scatter(points),
         *_describe_contrary_power(rows, comparable.times / comparable.factor),
         *_describe_doubtful_power(points),
     ]
-    notes = [*comparable.told, *left, *doubts, *notes]
+    notes = [*comparable.notes, *unused_notes, *doubts, *notes]
     return Series(
         name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner, attributes.get("unit"),
         comparable.samples,
@@ -370,11 +376,11 @@ def _build_one(
 
 def _drop_unusable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]]:
     """The rows without what is of an unknown time, and what is told about it."""
-    given = [name for name in ("energy_j", "time_std") if name in rows and rows[name].notna().any()]
-    if quantity != THROUGHPUT or not given:
+    unusable = [name for name in ("energy_j", "time_std") if name in rows and rows[name].notna().any()]
+    if quantity != THROUGHPUT or not unusable:
         return rows, []
-    told = f"not used: {' and '.join(given)}, since a throughput does not say of how many samples; power_w is used"
-    return rows.drop(columns=given), [told]
+    note = f"not used: {' and '.join(unusable)}, since a throughput does not say of how many samples; power_w is used"
+    return rows.drop(columns=unusable), [note]
 
 
 def _describe_without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
@@ -385,21 +391,21 @@ def _describe_without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
     return [f"not used: {name}, since {why}" for name, why in reasons.items() if name in rows and rows[name].any()]
 
 
-def _find_ranks_per_node(rows: pd.DataFrame, given: int | None) -> tuple[float | None, list[str]]:
+def _find_ranks_per_node(rows: pd.DataFrame, ranks_per_node: int | None) -> tuple[float | None, list[str]]:
     """The ranks of a full node, None if unknown, and what is told about it."""
     if "nodes" not in rows or rows["nodes"].isna().all():
-        return (float(given) if given else None), []
+        return (float(ranks_per_node) if ranks_per_node else None), []
     full = float(np.ceil((rows["ranks"] / rows["nodes"]).max()))
     if (rows["nodes"] == 1).all():
-        if given and given >= full:
-            return float(given), []
-        if not given:
+        if ranks_per_node and ranks_per_node >= full:
+            return float(ranks_per_node), []
+        if not ranks_per_node:
             ranks = format_count(int(full), "rank")
             return full, [f"all rows are of one node, so {ranks} are taken for a full one; else give --ranks-per-node"]
     sparse = rows[rows["nodes"] > np.ceil(rows["ranks"] / full)]
     notes = (
-        [f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {given} is not used"]
-        if given and given != full
+        [f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {ranks_per_node} is not used"]
+        if ranks_per_node and ranks_per_node != full
         else []
     )
     if len(sparse):
@@ -418,30 +424,30 @@ def _describe_contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[s
     """
     if not {"energy_j", "power_w"} <= {*rows}:
         return
-    watts, given = rows["energy_j"] / times, rows["power_w"]
-    odd = (watts / given - 1).abs() > CONTRARY
+    watts, power_w = rows["energy_j"] / times, rows["power_w"]
+    odd = (watts / power_w - 1).abs() > CONTRARY
     if odd.any():
         place = odd.idxmax()
         yield (
             f"energy_j and power_w differ: on {format_count(int(rows['ranks'][place]), 'rank')} energy_j is that of "
-            f"{watts[place]:.4g} W, and power_w is {given[place]:.4g} W; energy_j is used"
+            f"{watts[place]:.4g} W, and power_w is {power_w[place]:.4g} W; energy_j is used"
         )
 
 
 def _describe_doubtful_power(points: pd.DataFrame) -> Iterator[str]:
     """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
-    known = points[points["energy_j"].notna()]
-    if known.empty:
+    with_energy = points[points["energy_j"].notna()]
+    if with_energy.empty:
         return
-    watts = known["energy_j"] / known["time"]
-    of_rank = watts / known["ranks"]
-    odd = known[(of_rank < LEAST_WATTS) | (of_rank > MOST_WATTS)]
-    ranks, power = known["ranks"].iloc[[0, -1]], watts.iloc[[0, -1]]
+    watts = with_energy["energy_j"] / with_energy["time"]
+    of_rank = watts / with_energy["ranks"]
+    odd = with_energy[(of_rank < LEAST_WATTS) | (of_rank > MOST_WATTS)]
+    ranks, power = with_energy["ranks"].iloc[[0, -1]], watts.iloc[[0, -1]]
     if len(odd):
         place = odd.index[0]
         yield (
-            f"are energy_j in joules and power_w in watts? On {format_count(int(known['ranks'][place]), 'rank')} they "
-            f"are {of_rank[place]:.3g} W of a rank"
+            f"are energy_j in joules and power_w in watts? On {format_count(int(with_energy['ranks'][place]), 'rank')} "
+            f"they are {of_rank[place]:.3g} W of a rank"
         )
     elif ranks.iloc[1] >= 2 * ranks.iloc[0] and power.iloc[1] < 1.1 * power.iloc[0]:
         yield (
@@ -476,9 +482,9 @@ def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
     """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink."""
     time, number = float(rows["time"].mean()), len(rows)
     scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
-    given = float((rows["time_std"] ** 2).mean()) / time**2
-    if not np.isnan(given):
-        scatter = max(scatter, given / number)
+    stated_variance = float((rows["time_std"] ** 2).mean()) / time**2
+    if not np.isnan(stated_variance):
+        scatter = max(scatter, stated_variance / number)
     return {
         "ranks": float(ranks),
         "nodes": float(rows["nodes"].max()),
@@ -495,5 +501,5 @@ def _compute_mean_power(rows: pd.DataFrame) -> float:
 
     The energy of the mean time follows from it: that of a few repeats is not of the mean time of all.
     """
-    known = rows[rows["energy_j"].notna()]
-    return float(known["energy_j"].sum() / known["time"].sum()) if len(known) else np.nan
+    with_energy = rows[rows["energy_j"].notna()]
+    return float(with_energy["energy_j"].sum() / with_energy["time"].sum()) if len(with_energy) else np.nan

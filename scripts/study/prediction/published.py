@@ -40,10 +40,10 @@ def predict_paper(paper: str) -> pd.DataFrame:
     frames = [_predict_quantities(fit_runtime_model(points[fitted]), points, {"time_per_epoch_s": "mean_epoch_s"})]
     if "energy" in declared:
         frames += [_predict_energies(paper, declared, points, loader) for loader in declared["energy"]["loaders"]]
-    found = pd.concat(frames, ignore_index=True)
-    found.insert(0, "benchmark", declared["benchmark"])
-    found["fitted"] = found["ranks"] <= declared["fit_up_to"]
-    return found
+    comparison = pd.concat(frames, ignore_index=True)
+    comparison.insert(0, "benchmark", declared["benchmark"])
+    comparison["fitted"] = comparison["ranks"] <= declared["fit_up_to"]
+    return comparison
 
 
 def _read_points(paper: str, declared: dict[str, Any]) -> pd.DataFrame:
@@ -85,16 +85,16 @@ def _add_settings(points: pd.DataFrame, declared: dict[str, Any]) -> pd.DataFram
 
 def _predict_energies(paper: str, declared: dict[str, Any], points: pd.DataFrame, loader: str) -> pd.DataFrame:
     """Runtime, energy and power of one loader. The powers while computing and waiting are fitted to all loaders."""
-    known = {name: _add_energy(paper, declared, points, name) for name in declared["energy"]["loaders"]}
-    others = [rows.assign(mean_epoch_s=np.nan, load_s=np.nan) for name, rows in known.items() if name != loader]
-    mine = known[loader]
+    by_loader = {name: _add_energy(paper, declared, points, name) for name in declared["energy"]["loaders"]}
+    others = [rows.assign(mean_epoch_s=np.nan, load_s=np.nan) for name, rows in by_loader.items() if name != loader]
+    mine = by_loader[loader]
     rest = points[~points.index.isin(mine["point"])]
     fitted = pd.concat([rest, mine, *others], ignore_index=True)
     model = fit_runtime_model(fitted[fitted["ranks"] <= declared["fit_up_to"]])
     frames = [_predict_quantities(model, mine, ENERGIES)]
     if model.power is not None:
-        given = model.power.to_joules(model.compute_seconds(mine), mine["runtime_s"].to_numpy(float))
-        frames.append(_compare((given, given, given), mine, mine["energy_per_rank_j"], GIVEN))
+        energies = model.power.to_joules(model.compute_seconds(mine), mine["runtime_s"].to_numpy(float))
+        frames.append(_compare((energies, energies, energies), mine, mine["energy_per_rank_j"], GIVEN))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -125,15 +125,15 @@ def _add_energy(paper: str, declared: dict[str, Any], points: pd.DataFrame, load
     joules, watts = values[columns["energy_per_gpu_j"]], values[columns["power_w"]]
     measured = pd.DataFrame({"ranks": values["gpus"], "energy_per_rank_j": joules, "power_per_rank_w": watts})
     same = points["scaling"].eq(energy["scaling"]) & points["batch_size"].eq(energy["batch_size"])
-    known = points[same].rename_axis("point").reset_index().merge(measured, on="ranks")
-    runtime = known["energy_per_rank_j"] / known["power_per_rank_w"]
-    load = runtime - known["epochs_per_rank"] * known["mean_epoch_s"]
-    return known.assign(loader=loader, runtime_s=runtime, load_s=load)
+    matched = points[same].rename_axis("point").reset_index().merge(measured, on="ranks")
+    runtime = matched["energy_per_rank_j"] / matched["power_per_rank_w"]
+    load = runtime - matched["epochs_per_rank"] * matched["mean_epoch_s"]
+    return matched.assign(loader=loader, runtime_s=runtime, load_s=load)
 
 
 def _compare(predicted: Interval, points: pd.DataFrame, published: pd.Series, quantity: str) -> pd.DataFrame:
     labels = ("scaling", "batch_size", "loader", "learning_rate_scaling", "ranks")
-    found = compare_with_measured(predicted, published.to_numpy())
-    frame = pd.DataFrame({**{name: points[name].to_numpy() for name in labels}, "quantity": quantity, **found})
+    comparison = compare_with_measured(predicted, published.to_numpy())
+    frame = pd.DataFrame({**{name: points[name].to_numpy() for name in labels}, "quantity": quantity, **comparison})
     frame.insert(list(frame).index("error"), "published", published.to_numpy())
     return frame

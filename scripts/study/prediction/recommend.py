@@ -51,10 +51,13 @@ def derive_quantities(
     node_hours = settings["nodes"].to_numpy(float)[:, None] * runtime / 3600
     growth = ranks / ranks[:1]
     efficiency = runtime[:1] / runtime * _compute_growth_of_work(settings, growth) / growth
-    found = {"runtime_s": runtime, "node_hours": node_hours, "efficiency": efficiency}
+    quantities = {"runtime_s": runtime, "node_hours": node_hours, "efficiency": efficiency}
     if "energy_job_j" in draws:
-        found |= {"energy_job_j": draws["energy_job_j"], "energy_delay_product_js": draws["energy_job_j"] * runtime}
-    return found | ({"cost": node_hours * price} if price else {})
+        quantities |= {
+            "energy_job_j": draws["energy_job_j"],
+            "energy_delay_product_js": draws["energy_job_j"] * runtime,
+        }
+    return quantities | ({"cost": node_hours * price} if price else {})
 
 
 def _compute_growth_of_work(settings: pd.DataFrame, growth: Any) -> Any:
@@ -85,17 +88,17 @@ def find_best_measured(rows: pd.DataFrame, goal: Goal, bad: Collection[int] = ()
     values = {"runtime_s": rows["runtime_s"]}
     if rows["energy_per_rank_j"].notna().all():
         values["energy_job_j"] = rows["ranks"] * rows["energy_per_rank_j"]
-    known = derive_quantities(
+    quantities = derive_quantities(
         rows, {name: value.to_numpy(float)[:, None] for name, value in values.items()}, goal.price
     )
-    known |= {name: rows[name].to_numpy(float)[:, None] for name in NOT_EXTRAPOLATED if name in rows}
-    if any(name not in known for name in (goal.minimise, *(limit.quantity for limit in goal.limits))):
+    quantities |= {name: rows[name].to_numpy(float)[:, None] for name in NOT_EXTRAPOLATED if name in rows}
+    if any(name not in quantities for name in (goal.minimise, *(limit.quantity for limit in goal.limits))):
         return None
     good = np.all(
-        [np.ones((len(rows), 1)), *(_meets_limit(limit, known[limit.quantity]) for limit in goal.limits)], axis=0
+        [np.ones((len(rows), 1)), *(_meets_limit(limit, quantities[limit.quantity]) for limit in goal.limits)], axis=0
     )
     good &= ~rows["ranks"].isin(bad).to_numpy()[:, None]
-    cost = np.where(good, known[goal.minimise], np.inf)[:, 0]
+    cost = np.where(good, quantities[goal.minimise], np.inf)[:, 0]
     return int(rows["ranks"].iloc[int(cost.argmin())]) if np.isfinite(cost).any() else None
 
 
@@ -121,9 +124,9 @@ def recommend(
     """
     settings = prediction.settings
     judgement = _Judgement(prediction, goal, failed or {}, [each for each in misfits if _is_of_goal(each, goal)])
-    known = judgement.known
+    quantities = judgement.quantities
     wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
-    missing = [name for name in wanted if name not in known and not _is_measured(prediction, name)]
+    missing = [name for name in wanted if name not in quantities and not _is_measured(prediction, name)]
     candidates = _tabulate_candidates(judgement)
     if changing := describe_changing_work(settings):
         return Recommendation(candidates, None, f"no recommendation: {changing}")
@@ -131,7 +134,7 @@ def recommend(
         return Recommendation(candidates, None, f"no recommendation: {_explain_unknown(prediction, missing[0])}")
     eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
     among = eligible if eligible.any() else near
-    best = int(candidates.index[among][np.argmin(np.median(known[goal.minimise][among.to_numpy()], axis=1))])
+    best = int(candidates.index[among][np.argmin(np.median(quantities[goal.minimise][among.to_numpy()], axis=1))])
     candidates["narrows_interval_by"] = judgement.narrows(best, near)
     if not eligible.any():
         return Recommendation(candidates, None, f"no count meets the goal: {_describe_excluded(candidates)}")
@@ -150,7 +153,7 @@ def _is_of_goal(misfit: Misfit, goal: Goal) -> bool:
 
 
 class _Judgement:
-    """What is known of the candidates of one series. known: draws of all quantities, by which they are compared."""
+    """What is known of the candidates of one series. quantities: draws of each, by which they are compared."""
 
     def __init__(
         self, prediction: Prediction, goal: Goal, failed: dict[int, Failures], misfits: Sequence[Misfit]
@@ -159,7 +162,7 @@ class _Judgement:
         self.settings = prediction.settings
         self.counts = [int(ranks) for ranks in self.settings["ranks"]]
         draws, self.is_measured = draw_judged(prediction)
-        self.known = derive_quantities(self.settings, draws, goal.price)
+        self.quantities = derive_quantities(self.settings, draws, goal.price)
         self.predicted = derive_quantities(self.settings, prediction.draws, goal.price)
         measured = {count for count, has_runs in zip(self.counts, self.is_measured, strict=True) if has_runs}
         self.failed = exclude_failing_counts(failed, measured, self.counts, goal.probability)
@@ -199,7 +202,7 @@ def _explain_unknown(prediction: Prediction, quantity: str) -> str:
 
 def _tabulate_candidates(judgement: _Judgement) -> pd.DataFrame:
     prediction, settings = judgement.prediction, judgement.settings
-    goal, known = judgement.goal, judgement.known
+    goal, quantities = judgement.goal, judgement.quantities
     frame = pd.DataFrame({"ranks": settings["ranks"].astype(int), "nodes": settings["nodes"].astype(int)})
     frame["ratio_to_largest"] = frame["ranks"] / prediction.largest
     frame["decided_by"] = np.where(judgement.is_measured, "measurement", "prediction")
@@ -208,16 +211,21 @@ def _tabulate_candidates(judgement: _Judgement) -> pd.DataFrame:
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
     here = get_observations(prediction)
     frame["measured_runtime_s"] = [here["runtime_s"].get(count, np.nan) for count in judgement.counts]
-    held = {limit.words: _meets_limit(limit, known[limit.quantity]) for limit in goal.limits if limit.quantity in known}
-    held |= _judge_by_measured(prediction, goal)
-    unknown = [limit for limit in goal.limits if limit.quantity not in (*known, *NOT_EXTRAPOLATED)]
-    held |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
+    limits_met = {
+        limit.words: _meets_limit(limit, quantities[limit.quantity])
+        for limit in goal.limits
+        if limit.quantity in quantities
+    }
+    limits_met |= _judge_by_measured(prediction, goal)
+    unknown = [limit for limit in goal.limits if limit.quantity not in (*quantities, *NOT_EXTRAPOLATED)]
+    limits_met |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
     together = np.ones((len(frame), 1), dtype=bool)
-    for holds in held.values():  # of each draw, or of all draws at once
+    for holds in limits_met.values():  # of each draw, or of all draws at once
         together = together & holds
     frame["probability_of_limits"] = together.mean(axis=1)
     frame["excluded_by"] = [
-        judgement.excludes(place) or _find_exclusion(place, frame["probability_of_limits"].iloc[place], held, goal)
+        judgement.excludes(place)
+        or _find_exclusion(place, frame["probability_of_limits"].iloc[place], limits_met, goal)
         for place in range(len(frame))
     ]
     return frame.reset_index(drop=True)
@@ -225,25 +233,25 @@ def _tabulate_candidates(judgement: _Judgement) -> pd.DataFrame:
 
 def _judge_by_measured(prediction: Prediction, goal: Goal) -> dict[str, np.ndarray]:
     """{limit in words: whether each candidate meets it, (settings, 1)} of limits of accuracy and of GPU memory."""
-    found = {}
+    limits_met = {}
     for limit in goal.limits:
         if limit.quantity in NOT_EXTRAPOLATED:
             judge = judge_memory if limit.quantity == GPU_MEMORY else judge_accuracies
-            told = np.array(judge(prediction.measured, prediction.settings, limit.quantity, limit.bound))[:, None]
-            found[limit.words] = told == MET
-            found[f"{limit.words} (not known there)"] = told != UNKNOWN
-    return found
+            verdicts = np.array(judge(prediction.measured, prediction.settings, limit.quantity, limit.bound))[:, None]
+            limits_met[limit.words] = verdicts == MET
+            limits_met[f"{limit.words} (not known there)"] = verdicts != UNKNOWN
+    return limits_met
 
 
 def _meets_limit(limit: Limit, draws: np.ndarray) -> np.ndarray:
     return draws <= limit.bound if limit.at_most is not None else draws >= limit.bound
 
 
-def _find_exclusion(place: int, probability: float, held: dict[str, np.ndarray], goal: Goal) -> str | None:
+def _find_exclusion(place: int, probability: float, limits_met: dict[str, np.ndarray], goal: Goal) -> str | None:
     """The limit that a candidate is least likely to meet; None if it meets all of them."""
     if probability >= goal.probability:
         return None
-    return min(reversed(held), key=lambda words: held[words][place].mean())
+    return min(reversed(limits_met), key=lambda words: limits_met[words][place].mean())
 
 
 def _describe_excluded(candidates: pd.DataFrame) -> str:
@@ -283,32 +291,32 @@ def _explain_recommendation(
 ) -> str:
     """The recommendation in one sentence, among which counts it is the best, and why others were not considered."""
     goal, row = judgement.goal, candidates.iloc[best]
-    draws = judgement.known[goal.minimise]
+    draws = judgement.quantities[goal.minimise]
     low, median, high = (float(value) for value in compute_interval(draws[best]))
-    shown = [format_significant(value, digits=4) for value in (median, low, high)]
+    formatted = [format_significant(value, digits=4) for value in (median, low, high)]
     value = to_words(int(row["ranks"]), (low, median, high)) if to_words else "{} {} ({} to {})".format(
-        goal.minimise, *shown
+        goal.minimise, *formatted
     )  # fmt: skip
     how = "measured" if judgement.is_measured[best] else "predicted"
     limits = " and ".join(limit.words for limit in goal.limits)
-    kept = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
+    conditions = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
     number, extreme = int(eligible.sum()), "highest" if to_words else "lowest"
     sentence = f"recommended: {format_count(row['ranks'], 'rank')}; {how} {value}, "
     if number > 1:
         surest = float((draws[eligible.to_numpy()].argmin(axis=0) == int(eligible[: best + 1].sum()) - 1).mean())
         sentence += (
-            f"the {extreme} of {number} candidates{kept}; among these {number} it is the {extreme} with a probability "
-            f"of {format_sampled_share(surest)}"
+            f"the {extreme} of {number} candidates{conditions}; among these {number} it is the {extreme} with a "
+            f"probability of {format_sampled_share(surest)}"
         )
     else:
-        sentence += f"the only candidate{kept}"
+        sentence += f"the only candidate{conditions}"
     medians = np.median(draws, axis=1)
     better = candidates[~eligible & (medians < medians[best]) & (candidates["ratio_to_largest"] <= FARTHEST)]
     if len(better):
         by = better.groupby("excluded_by", sort=False)["ranks"].apply(lambda ranks: ", ".join(map(str, ranks)))
-        told = "; ".join(f"{ranks} by {words}" for words, ranks in by.items())
+        exclusions = "; ".join(f"{ranks} by {words}" for words, ranks in by.items())
         word = "higher" if to_words else "lower"
-        sentence += f". Counts with a {word} median do not compete, as they are excluded: {told}"
+        sentence += f". Counts with a {word} median do not compete, as they are excluded: {exclusions}"
     if judgement.misfits:
         words = "; ".join(misfit.words for misfit in judgement.misfits)
         sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"

@@ -257,8 +257,8 @@ def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray
         freedom: its degrees of freedom; 0 where nothing was repeated.
     """
     noise = load_calibration()["noise"]
-    pooled, known = pool_variance(own, freedom, noise**2)
-    variances = np.where(own > MUCH_LARGER * pooled, own, pooled) if known else np.full(len(own), noise**2)
+    pooled, pooled_freedom = pool_variance(own, freedom, noise**2)
+    variances = np.where(own > MUCH_LARGER * pooled, own, pooled) if pooled_freedom else np.full(len(own), noise**2)
     scatter = float(np.sqrt(np.average(own, weights=freedom))) if freedom.any() else 0.0
     return variances, scatter
 
@@ -278,33 +278,33 @@ def _separate_first_epochs(observations: pd.DataFrame, keys: pd.Series) -> tuple
     epochs. Where the number of epochs per rank only changes with the ranks, nothing tells it from a cost of more ranks.
     """
     has_steady = observations["epoch_s"].notna() if "epoch_s" in observations else observations["ranks"] < 0
-    known = observations[has_steady & observations["mean_epoch_s"].notna()]
-    if len(known):
-        seconds = known["epochs_per_rank"] * (known["mean_epoch_s"] - known["epoch_s"])
-        return _fit_first_epochs(known["ranks"], seconds, known["epoch_s"] + seconds.abs()), False
-    known = observations[observations["mean_epoch_s"].notna()]
-    if known["epochs_per_rank"].nunique() < 2:
+    timed = observations[has_steady & observations["mean_epoch_s"].notna()]
+    if len(timed):
+        seconds = timed["epochs_per_rank"] * (timed["mean_epoch_s"] - timed["epoch_s"])
+        return _fit_first_epochs(timed["ranks"], seconds, timed["epoch_s"] + seconds.abs()), False
+    timed = observations[observations["mean_epoch_s"].notna()]
+    if timed["epochs_per_rank"].nunique() < 2:
         return NO_OVERHEAD, False
-    of_place = known.groupby([keys[known.index], known["ranks"]], sort=False)["epochs_per_rank"]
+    of_place = timed.groupby([keys[timed.index], timed["ranks"]], sort=False)["epochs_per_rank"]
     if (of_place.nunique() > 1).sum() < LEAST_COUNTS:
         return NO_OVERHEAD, True
-    return _infer_first_epochs(known, keys[known.index]), False
+    return _infer_first_epochs(timed, keys[timed.index]), False
 
 
-def _infer_first_epochs(known: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
+def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
     """Overhead of first epochs with which the steady times per epoch of all series fit best, by relative errors."""
     from scipy.optimize import minimize_scalar  # imported late: every start of Snakemake imports this module
 
-    counts, epochs, mean = (known[name].to_numpy(float) for name in ("ranks", "epochs_per_rank", "mean_epoch_s"))
+    counts, epochs, mean = (timed[name].to_numpy(float) for name in ("ranks", "epochs_per_rank", "mean_epoch_s"))
     smallest, largest = float(counts.min()), float(counts.max())
-    there = known.assign(_more=1 / epochs)[counts == smallest]
+    there = timed.assign(_more=1 / epochs)[counts == smallest]
     apart = there[["_more", "mean_epoch_s"]] - there.groupby(keys)[["_more", "mean_epoch_s"]].transform("mean")
     squares = float((apart["_more"] ** 2).sum())
     at_smallest = max(float(apart["_more"] @ apart["mean_epoch_s"]) / squares, 0.0) if squares else 0.0
 
     def compute_misfit(per_rank: float) -> float:
         overhead = FirstEpochs((smallest, largest), at_smallest, per_rank, 0.0).predict(counts) / epochs
-        rows = known.assign(_steady=mean - overhead)
+        rows = timed.assign(_steady=mean - overhead)
         squares = 0.0
         for _, group in rows.groupby(keys, sort=False):
             if (model := _fit_means(group, "_steady", "mean_epoch_s", False)) is not None:
@@ -317,7 +317,7 @@ def _infer_first_epochs(known: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
     per_rank = float(minimize_scalar(compute_misfit, bounds=(0, most), method="bounded").x)
     step = 0.1 * most
     curvature = (compute_misfit(per_rank + step) - compute_misfit(per_rank)) / step**2
-    variance = compute_misfit(per_rank) / max(len(known) - 1, 1) / max(curvature, 1e-12)
+    variance = compute_misfit(per_rank) / max(len(timed) - 1, 1) / max(curvature, 1e-12)
     return FirstEpochs((smallest, largest), at_smallest, per_rank, min(float(np.sqrt(variance)) / per_rank, 1.0))
 
 
@@ -344,9 +344,9 @@ def _fit_power(model: RuntimeModel, observations: pd.DataFrame) -> Power | None:
 
     if "energy_per_rank_j" not in observations or observations["energy_per_rank_j"].notna().sum() < LEAST_COUNTS:
         return None
-    known = observations[observations["energy_per_rank_j"].notna()]
-    joules, runtime = (known[name].to_numpy(float) for name in ("energy_per_rank_j", "runtime_s"))
-    computing = np.minimum(model.compute_seconds(known), runtime)
+    with_energy = observations[observations["energy_per_rank_j"].notna()]
+    joules, runtime = (with_energy[name].to_numpy(float) for name in ("energy_per_rank_j", "runtime_s"))
+    computing = np.minimum(model.compute_seconds(with_energy), runtime)
     x = np.stack([computing, runtime - computing], axis=1)
     (busy, waiting), _ = nnls(x / joules[:, None], np.ones(len(joules)))
     errors = x @ np.array([busy, waiting]) / joules - 1

@@ -27,7 +27,7 @@ class SameWork:
         factor: by which measured times became these.
         samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         owner: whose the throughput is, ``all``, ``rank`` or ``node``; None where steps or times were measured.
-        told: what was assumed, in sentences.
+        notes: what was assumed, in sentences.
     """
 
     quantity: str
@@ -35,7 +35,7 @@ class SameWork:
     factor: pd.Series
     owner: str | None = None
     samples: float = 1.0
-    told: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def compare_same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | None) -> SameWork:
@@ -48,36 +48,41 @@ def compare_same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: fl
         work: as in `study.prediction.points`.
         per_node: ranks of a node; None if unknown.
     """
-    batch, told = _read_batch(rows, work)
+    batch, notes = _read_batch(rows, work)
     if quantity != THROUGHPUT:
-        return _scale_times(rows, quantity, rows[quantity].astype(float), batch, told)
+        return _scale_times(rows, quantity, rows[quantity].astype(float), batch, notes)
     unit = rows["_unit"].iloc[0]
     whole = _compute_throughput_of_all(rows, per_node)
     if unit is not None and unit.time_of:
-        told = [*told, f"each {unit.item} is taken by all ranks together, so the throughput is read as {unit.time_of}"]
-        return _scale_times(rows, unit.time_of, 1 / whole, batch, told)
+        notes = [
+            *notes,
+            f"each {unit.item} is taken by all ranks together, so the throughput is read as {unit.time_of}",
+        ]
+        return _scale_times(rows, unit.time_of, 1 / whole, batch, notes)
     if unit is None:
-        told = [*told, "the unit of the throughput is not given; samples/s of all ranks together is assumed"]
+        notes = [*notes, "the unit of the throughput is not given; samples/s of all ranks together is assumed"]
     is_known = bool(batch.notna().all() and batch.nunique() == 1)
     samples = float(batch.iloc[0]) if is_known else 1.0
     work_of_all = samples if work == "fixed" else samples * rows["ranks"]
-    what = format_count(_format_size(samples), unit.item if unit else "sample")
-    told = [*told, *_describe_changed_batch(rows, batch, "so it is not used")]
-    told.append(f"times are those of {what}{'' if work == 'fixed' else ' of each rank'}")
+    samples_text = format_count(_format_size(samples), unit.item if unit else "sample")
+    notes = [*notes, *_describe_changed_batch(rows, batch, "so it is not used")]
+    notes.append(f"times are those of {samples_text}{'' if work == 'fixed' else ' of each rank'}")
     one = pd.Series(1.0, rows.index)
-    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", samples, told)
+    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", samples, notes)
 
 
-def _scale_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, told: list[str]) -> SameWork:
+def _scale_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, notes: list[str]) -> SameWork:
     """Times of steps are scaled to the batch of the smallest count; others are left as they are."""
     one = pd.Series(1.0, rows.index)
     if quantity != STEP:
-        what = "and with it the number of steps, so times are not quite alike"
-        return SameWork(quantity, times, one, told=[*told, *_describe_changed_batch(rows, batch, what)])
+        consequence = "and with it the number of steps, so times are not quite alike"
+        return SameWork(quantity, times, one, notes=[*notes, *_describe_changed_batch(rows, batch, consequence)])
     first = batch[rows["ranks"].idxmin()]
     factor = first / batch if batch.notna().all() else one
-    what = f"so each time was divided by its batch and is that of a batch of {_format_size(first)}"
-    return SameWork(quantity, times * factor, factor, told=[*told, *_describe_changed_batch(rows, batch, what)])
+    consequence = f"so each time was divided by its batch and is that of a batch of {_format_size(first)}"
+    return SameWork(
+        quantity, times * factor, factor, notes=[*notes, *_describe_changed_batch(rows, batch, consequence)]
+    )
 
 
 def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
@@ -94,25 +99,25 @@ def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
     if other.max() > (1 + ROUNDED) * other.min():
         return batch, []
     size = other[rows["ranks"].idxmin()]
-    told = (
+    note = (
         f"batch_size falls as the ranks grow, so it is read as that of one rank: {_format_size(size)} of all together"
         if work == "fixed"
         else f"batch_size grows with the ranks, so it is read as that of all together: {_format_size(size)} of each"
     )
-    return pd.Series(size, rows.index), [told]
+    return pd.Series(size, rows.index), [note]
 
 
-def _describe_changed_batch(rows: pd.DataFrame, batch: pd.Series, what: str) -> Iterator[str]:
+def _describe_changed_batch(rows: pd.DataFrame, batch: pd.Series, consequence: str) -> Iterator[str]:
     """A sentence if the batch changes with the ranks, or if some rows have none."""
     if batch.isna().any() and batch.notna().any():
         yield "some rows have no batch_size, so it is not used"
     elif batch.nunique() > 1:
         sizes = batch.groupby(rows["ranks"]).unique()
-        shown = [f"{' and '.join(map(_format_size, each))} on {ranks:.0f}" for ranks, each in sizes.items()][
+        first_sizes = [f"{' and '.join(map(_format_size, each))} on {ranks:.0f}" for ranks, each in sizes.items()][
             :MOST_NAMED
         ]
-        told = ", ".join(shown if len(shown) == len(sizes) else [*shown, "..."])
-        yield f"the batch size changes ({told}), {what}"
+        sizes_text = ", ".join(first_sizes if len(first_sizes) == len(sizes) else [*first_sizes, "..."])
+        yield f"the batch size changes ({sizes_text}), {consequence}"
 
 
 def _format_size(size: float) -> str:
@@ -122,8 +127,8 @@ def _format_size(size: float) -> str:
 
 def _compute_throughput_of_all(rows: pd.DataFrame, per_node: float | None) -> pd.Series:
     """The throughput of all ranks, in items/s; raises `StudyError` if it is one of a node and the nodes are unknown."""
-    known = np.ceil(rows["ranks"] / (per_node or np.nan))
-    nodes = rows["nodes"].fillna(known) if "nodes" in rows else known
+    derived_nodes = np.ceil(rows["ranks"] / (per_node or np.nan))
+    nodes = rows["nodes"].fillna(derived_nodes) if "nodes" in rows else derived_nodes
     cells = zip(rows[THROUGHPUT], rows["_unit"], rows["ranks"], nodes, strict=True)
     values = [value if unit is None else unit.of_all_ranks(value, ranks, node) for value, unit, ranks, node in cells]
     whole = pd.Series(values, rows.index, dtype=float)

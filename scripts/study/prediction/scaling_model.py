@@ -164,9 +164,14 @@ class ScalingModel:
         """
         distances = [(0.0, 0)]
         for place in range(1, len(self.ranks) - 1):
-            kept = np.arange(len(self.ranks)) != place
+            is_other = np.arange(len(self.ranks)) != place
             model = ScalingModel(
-                self.ranks[kept], self.times[kept], self.is_fixed, self.weights[kept], self.scatter, self.calibration
+                self.ranks[is_other],
+                self.times[is_other],
+                self.is_fixed,
+                self.weights[is_other],
+                self.scatter,
+                self.calibration,
             )
             low, median, high = (values[0] for values in model.predict_interval(self.ranks[[place]]))
             if not low <= self.times[place] <= high and abs(median / self.times[place] - 1) > MISFIT:

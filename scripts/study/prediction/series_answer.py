@@ -70,13 +70,13 @@ class SeriesAnswer:
 
 
 def answer(
-    series: Series, asked: Sequence[int], goal: Goal, least_efficiency: float = 0.5, amount: float = 1.0
+    series: Series, counts_to_predict: Sequence[int], goal: Goal, least_efficiency: float = 0.5, amount: float = 1.0
 ) -> SeriesAnswer:
     """The answer for a series.
 
     Args:
         series: of `study.prediction.points`.
-        asked: counts to predict; by default doublings up to `FARTHEST_SHOWN` times the largest measured one.
+        counts_to_predict: by default doublings up to `FARTHEST_SHOWN` times the largest measured one.
         goal: by which a count is recommended.
         least_efficiency: of a doubling before the knee: its speedup less 1.
         amount: steps, epochs or runs of the whole job on the smallest measured count.
@@ -92,7 +92,7 @@ def answer(
         words = [*_ask_about_work(series), *_ask_about_amount(series, amount), *_describe_too_few(series, goal, best)]
         words += [*_describe_price(goal), *_describe_unknown_nodes(series, goal), *series.notes]
         return SeriesAnswer(series, _tabulate_measured(series), words, None, None, best)
-    counts = sorted({*(int(count) for count in series.counts), *(asked or _list_doublings(model))})
+    counts = sorted({*(int(count) for count in series.counts), *(counts_to_predict or _list_doublings(model))})
     if len(counts) > MOST_COUNTS:
         raise StudyError(
             f"series {series.name}: {len(counts)} rank counts, measured and to predict; at most {MOST_COUNTS} are "
@@ -106,14 +106,14 @@ def answer(
         amount,
     )
     is_throughput = series.unit is not None and goal.minimise == "runtime_s" and not job.load.any()
-    found = recommend(job.predict(model), goal, to_words=job.to_words if is_throughput else None)
+    recommendation = recommend(job.predict(model), goal, to_words=job.to_words if is_throughput else None)
     knee = _find_knee(series, model, least_efficiency, amount)
     farthest = FARTHEST_SHOWN * model.largest
     knee_words = _describe_knee(knee, least_efficiency, farthest if farthest <= most else np.inf)
     first = [*_ask_about_work(series), *_ask_about_amount(series, amount)]
     sentences = [
         *first,
-        _describe_recommendation(series, goal, found, amount, is_throughput),
+        _describe_recommendation(series, goal, recommendation, amount, is_throughput),
         knee_words,
         *_describe_shape(series),
     ]
@@ -124,7 +124,7 @@ def answer(
         )
     sentences += [
         *_describe_doubts(series, model, counts),
-        *_describe_next(series, found, "throughput" if is_throughput else goal.minimise),
+        *_describe_next(series, recommendation, "throughput" if is_throughput else goal.minimise),
     ]
     if series.runs is not None and series.runs.model.is_mixed:
         sentences.append(
@@ -132,7 +132,9 @@ def answer(
             "more ranks; measure one of these counts with another number of epochs"
         )
     sentences += [*_describe_noise(series), *_describe_price(goal), *_describe_unknown_nodes(series, goal)]
-    return SeriesAnswer(series, _tabulate_predicted(series, model, counts), [*sentences, *series.notes], found, knee)
+    return SeriesAnswer(
+        series, _tabulate_predicted(series, model, counts), [*sentences, *series.notes], recommendation, knee
+    )
 
 
 def _compute_most_ranks(series: Series, amount: float) -> float:
@@ -150,28 +152,28 @@ def _drop_too_many_ranks(series: Series, amount: float) -> Series:
 
 
 def _describe_recommendation(
-    series: Series, goal: Goal, found: Recommendation, amount: float, is_throughput: bool
+    series: Series, goal: Goal, recommendation: Recommendation, amount: float, is_throughput: bool
 ) -> str:
     """The recommendation, and what the job is whose runtime and cost it has, unless that is one measured run."""
-    told, smallest = f"goal {goal.name}: {found.reason}", int(series.counts[0])
+    sentence, smallest = f"goal {goal.name}: {recommendation.reason}", int(series.counts[0])
     if is_throughput:
-        return told
+        return sentence
     if series.is_fixed:
         if series.quantity == "runtime_s" and amount == 1:
-            return told
-        return f"{told}. The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
+            return sentence
+        return f"{sentence}. The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
     first = format_count(smallest, "rank")
-    told += (
+    sentence += (
         f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
         "which more ranks share"
     )
-    if found.pick is not None and found.pick in series.counts:
-        time = float(series.points["time"][series.counts == found.pick].iloc[0])
-        told += (
-            f" (in their {format_significant(time, digits=4)} s, {format_count(found.pick, 'rank')} do "
-            f"{found.pick / smallest:.4g} x the work of {first})"
+    if recommendation.pick is not None and recommendation.pick in series.counts:
+        time = float(series.points["time"][series.counts == recommendation.pick].iloc[0])
+        sentence += (
+            f" (in their {format_significant(time, digits=4)} s, {format_count(recommendation.pick, 'rank')} do "
+            f"{recommendation.pick / smallest:.4g} x the work of {first})"
         )
-    return told
+    return sentence
 
 
 def _describe_noise(series: Series) -> Iterator[str]:
@@ -254,9 +256,9 @@ def _ask_about_owner(owner: str, slope: float) -> Iterator[str]:
         )
 
 
-def _describe_next(series: Series, found: Recommendation, quantity: str) -> Iterator[str]:
+def _describe_next(series: Series, recommendation: Recommendation, quantity: str) -> Iterator[str]:
     """The measurement to make next: what narrows the answer, else what could show that another count is better."""
-    following, pick = find_next_measurement(found.candidates), found.pick
+    following, pick = find_next_measurement(recommendation.candidates), recommendation.pick
     if following is None:
         return
     if following["narrows_interval_by"] >= LEAST_NARROWING:
@@ -275,7 +277,7 @@ def _describe_next(series: Series, found: Recommendation, quantity: str) -> Iter
     if len(larger):
         yield _describe_between(pick, int(larger[0]), series.per_node)
         return
-    advised = found.candidates[found.candidates["narrows_interval_by"].notna()]["ranks"]
+    advised = recommendation.candidates[recommendation.candidates["narrows_interval_by"].notna()]["ranks"]
     above = advised[advised > pick]
     if len(above):
         yield (
@@ -327,17 +329,17 @@ def compute_efficiencies(series: Series) -> np.ndarray:
 def _describe_too_few(series: Series, goal: Goal, best: int | None) -> Iterator[str]:
     """With one or two counts: which of them suits the goal (``best``), and that nothing beyond is predicted."""
     counts = [int(count) for count in series.counts]
-    told = " and ".join(map(str, counts))
+    counts_text = " and ".join(map(str, counts))
     more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
     if len(counts) > 1:
         yield (
-            f"of the measured counts {told}, {format_count(best, 'rank')} suits the goal {goal.name}"
+            f"of the measured counts {counts_text}, {format_count(best, 'rank')} suits the goal {goal.name}"
             if best
-            else f"none of the measured counts {told} is known to meet the goal {goal.name}"
+            else f"none of the measured counts {counts_text} is known to meet the goal {goal.name}"
         )
         yield from _describe_shape(series)
     yield (
-        f"measured on {told}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
+        f"measured on {counts_text}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
         f"measure on {' and '.join(map(str, more))} too"
     )
 

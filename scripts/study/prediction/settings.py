@@ -86,9 +86,14 @@ def select_runs(runs: pd.DataFrame) -> Selection:
         return Selection(rest, left_out, [], failed)
     problems = rest.apply(_find_problem, axis=1)
     good = rest[problems.isna()]
-    told = [*problems.dropna(), *_describe_contradictory(good), *_describe_crowded(good), *_describe_disturbed(good)]
+    problem_lines = [
+        *problems.dropna(),
+        *_describe_contradictory(good),
+        *_describe_crowded(good),
+        *_describe_disturbed(good),
+    ]
     counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
-    return Selection(good, left_out, told, counted_as_failed)
+    return Selection(good, left_out, problem_lines, counted_as_failed)
 
 
 def _fill_program_times(runs: pd.DataFrame) -> pd.DataFrame:
@@ -102,9 +107,9 @@ def _fill_program_times(runs: pd.DataFrame) -> pd.DataFrame:
     no_epochs = of_command & runs["time_per_epoch_s"].isna()
     load_s = runs["load_s"].where(~of_command | runs["load_s"].notna(), ROUNDING * runs["runtime_s"])
     epoch_s = (runs["program_s"] - load_s) / runs["epochs_per_rank"]
-    found = {"load_s": load_s, "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, epoch_s)}
+    times = {"load_s": load_s, "time_per_epoch_s": runs["time_per_epoch_s"].where(~no_epochs, epoch_s)}
     numbers = {name: pd.to_numeric(runs[name]) for name in ("learning_rate",) if name in runs}
-    return runs.assign(**found, **numbers)
+    return runs.assign(**times, **numbers)
 
 
 def _find_unlike(runs: pd.DataFrame) -> pd.Series:
@@ -150,8 +155,8 @@ def _list_differing_columns(runs: pd.DataFrame) -> list[str]:
 
 def _differs(runs: pd.DataFrame, version: pd.Series) -> pd.DataFrame:
     """Which known values of the version's columns are not those of ``version``, by run."""
-    known = runs[list(version.index)]
-    return known.notna() & known.ne(version)
+    values = runs[list(version.index)]
+    return values.notna() & values.ne(version)
 
 
 def _count_points(runs: pd.DataFrame) -> int:
@@ -354,8 +359,8 @@ def derive_settings_at_counts(
         for count in counts
         if not (strong and is_checked) or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
     ]
-    found = [_derive_setting(series, count, ranks_per_node) for count in chosen]
-    return pd.DataFrame([row for row in found if not is_checked or row["batch"] <= row["samples"]])
+    rows = [_derive_setting(series, count, ranks_per_node) for count in chosen]
+    return pd.DataFrame([row for row in rows if not is_checked or row["batch"] <= row["samples"]])
 
 
 def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:

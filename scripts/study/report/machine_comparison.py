@@ -60,8 +60,8 @@ def make_tables(results: list[Results]) -> Iterator[Table]:
     tables = [TABLES[name].make(runs, loading) for name in _list_common_tables(results)]
     tables += [compare_machines(runs, results[0].name)] if len(runs) and len(results) > 1 else []
     for table in (with_own_keys(each, runs) for each in tables):
-        columns = table.shown if "machine" in table.shown else ["machine", *table.shown]
-        yield dataclasses.replace(table, caption=f"{names}: {table.caption}", shown=columns)
+        columns = table.shown_columns if "machine" in table.shown_columns else ["machine", *table.shown_columns]
+        yield dataclasses.replace(table, caption=f"{names}: {table.caption}", shown_columns=columns)
 
 
 def _refuse_twice(results: list[Results]) -> None:

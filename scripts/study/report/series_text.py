@@ -11,8 +11,9 @@ def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
     """The answer for each series in sentences, and a table of its predictions."""
     parts = []
     for answer in answers:
-        series, shown = answer.series, answer.predictions_in_unit().drop(columns=["series", "unit"], errors="ignore")
-        table = shown.map(_format_cell)
+        series = answer.series
+        predictions = answer.predictions_in_unit().drop(columns=["series", "unit"], errors="ignore")
+        table = predictions.map(_format_cell)
         sentences = "\n".join(f"- {' '.join(line.split())}" for line in answer.sentences)
         is_predicted = answer.predictions["low"].notna().any()
         method = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"

@@ -217,7 +217,7 @@ def _name_jobs(columns: dict[str, pd.Series], table: ForeignTable, known: dict[s
     named_jobs = jobs.name_jobs(_select_settings(table, known.values()), columns["ranks"], path.stem)
     if named_jobs.names is not None:
         columns["series"] = named_jobs.names
-    return named_jobs.told
+    return named_jobs.notes
 
 
 def _select_settings(table: ForeignTable, used: Iterable[str]) -> pd.DataFrame:

@@ -110,7 +110,7 @@ class MarkdownTexts:
     """Texts of a table's Markdown form: its caption, the columns shown, and notes."""
 
     caption: str
-    shown: list[str]
+    shown_columns: list[str]
     notes: list[str]
 
     @classmethod
@@ -131,7 +131,9 @@ def read_view(folder: Path, name: str, title: str, look_for: str, records: Recor
     """
     csv, texts = folder / f"{name}.csv", MarkdownTexts.read(folder / f"{name}.md")
     frame = read_csv(csv).convert_dtypes()
-    view = make_view(frame, key or f"table-{name}", title, records.make_cell_links, space, texts.shown, texts.caption)
+    view = make_view(
+        frame, key or f"table-{name}", title, records.make_cell_links, space, texts.shown_columns, texts.caption
+    )
     return View(view.key, title, texts.caption, view.columns, view.rows, view.same, view.cut, look_for, texts.notes,
                 space.make_link(csv), space.embed_csv(csv))  # fmt: skip
 
@@ -142,18 +144,18 @@ def make_view(
     title: str,
     links: Links,
     space: Embedding,
-    shown: Collection[str] = (),
+    shown_columns: Collection[str] = (),
     caption: str = "",
     keys: Iterable[str] = (),
 ) -> View:
     """Make the `View` of a data frame.
 
-    links: for a cell of a column of records. shown: the columns for people, all if there are none; those that are empty
-    or say the same in every row are not shown at first. keys: an id for each row.
+    links: for a cell of a column of records. shown_columns: those for people, all if there are none; those that are
+    empty or say the same in every row are not shown at first. keys: an id for each row.
     """
     in_others = {ci95_name(name) for name in frame}  # half-widths, which stand beside their means
     names = [name for name in frame if name not in RECORDS and name not in in_others]
-    wanted = [name for name in shown if name in names] or names
+    wanted = [name for name in shown_columns if name in names] or names
     distinguishing = [name for name in wanted if _is_distinguishing(frame[name])]
     first = [*wanted, *(name for name in names if name not in wanted)]
     embedded, rows = space.select_part(len(frame), len(distinguishing), first)

@@ -86,10 +86,10 @@ class Published:
             usual = {"benchmark": names["benchmark"]} if has_benchmark and names.get("benchmark") else {}
             return self.cell("text", column, measure=measure, **(usual | where))
 
-        def named(name: str) -> Any:
+        def resolve_name(name: str) -> Any:
             return names[name] if name in names else self.number(self.numbers[name], **names)
 
-        return formulas.evaluate_formula(formula, named, {**FUNCTIONS, "cell": self.cell, "text": text})
+        return formulas.evaluate_formula(formula, resolve_name, {**FUNCTIONS, "cell": self.cell, "text": text})
 
     def range(self, formula: str | None, **names: Any) -> Range:
         """The value of a formula with its range; all NaN without a formula."""

@@ -19,7 +19,7 @@ SHOWN = ["series", "ranks", "nodes", "origin", "time_s", "time_low_s", "time_hig
 
 
 def allocation_table(
-    found: Sequence[SeriesAnswer],
+    answers: Sequence[SeriesAnswer],
     price: float | None,
     amount: float = 1.0,
     grid: float | None = None,
@@ -29,34 +29,34 @@ def allocation_table(
     """One row per series and count: time, speedup, efficiency, node-hours of the job and what they cost.
 
     Args:
-        found: the answers.
+        answers: of the series.
         price: of a node-hour; None leaves cost empty.
         amount: steps, epochs or runs of the job on the smallest measured count.
         grid: g CO2e per kWh; None leaves emissions empty.
         pue: power usage effectiveness, by which the emissions are multiplied.
         figure: of the curves; see `Table`.
     """
-    parts = [_rows(each, price, amount, grid, pue) for each in found]
+    parts = [_rows(each, price, amount, grid, pue) for each in answers]
     frame = pd.concat(parts, ignore_index=True)
     caption = (
         "Scaling of the job. time_s: the mean of the measured times or, where origin is predicted, the median and its "
         "90 % interval (low, high). speedup, efficiency: of time_s for the same work, against the smallest measured "
         "count. node_hours: of the whole job"
     )
-    if any(each.series.loads(each.series.counts).any() for each in found):
+    if any(each.series.loads(each.series.counts).any() for each in answers):
         caption += ", with its loading, which time_s and energy_kwh are without"
     has_energy = bool(frame["energy_kwh"].notna().any())
     if has_energy:
         caption += "; energy_kwh of a predicted count is the power of a rank on the nearest measured counts x the time"
     is_modelled = grid and has_energy
     caption += f"; co2e_modelled_kg is modelled: energy x {grid:g} g/kWh x PUE {pue:g}." if is_modelled else "."
-    notes = [line for each, rows in zip(found, parts, strict=True) for line in _notes(each, rows, amount, grid)]
+    notes = [line for each, rows in zip(answers, parts, strict=True) for line in _notes(each, rows, amount, grid)]
     optional = ("time_low_s", "time_high_s", "cost", "energy_kwh", "co2e_modelled_kg", "chosen")
     return Table("allocation", caption, frame, SHOWN, optional, notes, figure=figure)
 
 
-def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float | None, pue: float) -> pd.DataFrame:
-    series, table = found.series, found.predictions
+def _rows(answer: SeriesAnswer, price: float | None, amount: float, grid: float | None, pue: float) -> pd.DataFrame:
+    series, table = answer.series, answer.predictions
     measured = series.points.set_index("ranks")
     ranks = table["ranks"].to_numpy(float)
     own = np.array([measured["time"].get(count, np.nan) for count in ranks])
@@ -83,7 +83,7 @@ def _rows(found: SeriesAnswer, price: float | None, amount: float, grid: float |
         "cost": nodes * hours * price if price else np.nan,
         "energy_kwh": energy,
         "co2e_modelled_kg": energy * grid / 1000 * pue if grid else np.nan,
-        "chosen": ranks == (found.pick or 0),
+        "chosen": ranks == (answer.pick or 0),
     }
     return pd.DataFrame(columns)
 
@@ -95,28 +95,28 @@ def _share(series: Series, ranks: np.ndarray, amount: float) -> np.ndarray:
 
 def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
     """Mean power of a rank: as measured, and that of the largest measured count beyond; NaN where none is known."""
-    known = points[points["energy_j"].notna()]
-    if known.empty:
+    with_energy = points[points["energy_j"].notna()]
+    if with_energy.empty:
         return np.full(len(ranks), np.nan)
-    power = (known["energy_j"] / known["time"] / known["ranks"]).to_numpy(float)
-    found = np.interp(np.log(ranks), np.log(known["ranks"].to_numpy(float)), power)
-    is_measured = np.isin(ranks, known["ranks"])
-    return np.where(is_measured | ~np.isin(ranks, points["ranks"]), found, np.nan)
+    power = (with_energy["energy_j"] / with_energy["time"] / with_energy["ranks"]).to_numpy(float)
+    interpolated = np.interp(np.log(ranks), np.log(with_energy["ranks"].to_numpy(float)), power)
+    is_measured = np.isin(ranks, with_energy["ranks"])
+    return np.where(is_measured | ~np.isin(ranks, points["ranks"]), interpolated, np.nan)
 
 
-def _notes(found: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float | None) -> list[str]:
+def _notes(answer: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float | None) -> list[str]:
     """The sentence for the proposal, what was assumed or is missing, then the answer's own; each in one line."""
-    lines = [_proposal(found, rows, amount)]
-    if found.series.per_node is None:
+    lines = [_proposal(answer, rows, amount)]
+    if answer.series.per_node is None:
         lines.append("each rank is counted as a node, since the ranks of a node are not known; give --ranks-per-node")
     if grid and rows["energy_kwh"].isna().all():
         lines.append("no emissions are modelled, since the points have neither power_w nor an energy_j that is used")
-    return [" ".join(f"{found.series.name}: {line}".split()) for line in (*lines, *found.sentences)]
+    return [" ".join(f"{answer.series.name}: {line}".split()) for line in (*lines, *answer.sentences)]
 
 
-def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
+def _proposal(answer: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     """What computing centres ask for: nodes, time and node-hours of a job, and how well it scales."""
-    pick = found.pick
+    pick = answer.pick
     if pick is None:
         return "no count is proposed, for the reason below"
     row = rows[rows["ranks"] == pick].iloc[0]
@@ -124,35 +124,36 @@ def _proposal(found: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     span = ""
     if pd.notna(row["time_low_s"]):
         at = np.array([float(pick)])
-        share, load = _share(found.series, at, amount)[0], found.series.loads(at)[0]
+        share, load = _share(answer.series, at, amount)[0], answer.series.loads(at)[0]
         ends = (row["time_low_s"], row["time_high_s"])
         low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
-    if found.series.unit is not None and amount == 1:
+    if answer.series.unit is not None and amount == 1:
         at = np.array([float(pick)])
-        value = found.series.to_unit(np.array([row["time_s"]]), at)[0]
-        known = found.series.per_node is not None
-        asked = (
+        value = answer.series.to_unit(np.array([row["time_s"]]), at)[0]
+        knows_nodes = answer.series.per_node is not None
+        request = (
             f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
-            if known
+            if knows_nodes
             else format_count(pick, "rank")
         )
         return (
-            f"we ask for {asked}: {row['origin']} throughput {format_significant(value, digits=4)} "
-            f"{found.series.unit}, at {row['efficiency']:.0%} of the efficiency of "
-            f"{format_count(int(found.series.counts[0]), 'rank')}; give --amount, the size of the job, for its "
+            f"we ask for {request}: {row['origin']} throughput {format_significant(value, digits=4)} "
+            f"{answer.series.unit}, at {row['efficiency']:.0%} of the efficiency of "
+            f"{format_count(int(answer.series.counts[0]), 'rank')}; give --amount, the size of the job, for its "
             "time and node-hours"
         )
     cost = f" ({format_significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
-    known = found.series.per_node is not None
-    asked = (
+    knows_nodes = answer.series.per_node is not None
+    request = (
         f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
-        if known
+        if knows_nodes
         else format_count(pick, "rank")
     )
     end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
-        f"we ask for {asked} and {format_significant(row['node_hours'], digits=4)} node-hours{cost} per job: "
+        f"we ask for {request} and {format_significant(row['node_hours'], digits=4)} node-hours{cost} per job: "
         f"{row['origin']} time {format_significant(hours)} h{span}, at {row['efficiency']:.0%} of the efficiency of "
-        f"{format_count(int(found.series.counts[0]), 'rank')}; of the counts in this table it serves the goal best{end}"
+        f"{format_count(int(answer.series.counts[0]), 'rank')}; of the counts in this table it serves the goal "
+        f"best{end}"
     )

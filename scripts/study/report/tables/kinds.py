@@ -115,7 +115,7 @@ def with_disturbed(made: Table, runs: pd.DataFrame) -> Table:
     counts = pd.array([int(each.sum()) if len(each) else pd.NA for each in of_row], dtype="Int64")
     notes = [*made.notes, DISTURBED] if any(each.any() for each in of_row) else made.notes
     return dataclasses.replace(
-        made, frame=made.frame.assign(runs_disturbed=counts), shown=[*made.shown, "runs_disturbed"],
+        made, frame=made.frame.assign(runs_disturbed=counts), shown_columns=[*made.shown_columns, "runs_disturbed"],
         optional=(*made.optional, "runs_disturbed"), notes=notes,
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ MOST_DECIMALS = 6  # unless a limit needs more
 
 @dataclass(frozen=True)
 class Table:
-    """``frame`` has every column, numbers as numbers; the formats for people have the columns ``shown``.
+    """``frame`` has every column, numbers as numbers; the formats for people have ``shown_columns``.
 
     Shown columns in ``optional`` are left out if they are empty. ``identity``: the columns that identify a row; those
     that are not shown are added if two rows would look the same, or if a grid key is not at its default. A column
@@ -34,7 +34,7 @@ class Table:
     name: str
     caption: str
     frame: pd.DataFrame
-    shown: list[str]
+    shown_columns: list[str]
     optional: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     identity: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Table:
         return pd.DataFrame(columns, index=self.frame.index)
 
     def _present(self) -> list[str]:
-        columns = [column for column in self.shown if column in self.frame]
+        columns = [column for column in self.shown_columns if column in self.frame]
         present = [column for column in columns if column not in self.optional or _tells(self.frame[column])]
         present = [column for column in present if not _is_of_commands(self.frame[column])]
         added = self._list_distinguishing(present)

@@ -38,19 +38,21 @@ IDENTITY = ("machine", *(name for name in PARAMETERS if name not in ("gpus", "re
 QUANTITIES = ("mean_epoch_s", "load_s", "other_s")
 
 
-def prediction_table(found: Iterable[Answer]) -> Table:
+def prediction_table(answers: Iterable[Answer]) -> Table:
     """One row per workload, rank count and quantity: predicted low, median and high, and the measured mean."""
-    rows = [row for answer in found for series in answer.predictions for row in _predicted(answer, series)]
-    shown = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median", "predicted_high",
-             "measured"]  # fmt: skip
+    rows = [row for answer in answers for series in answer.predictions for row in _list_predictions(answer, series)]
+    shown_columns = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median",
+                     "predicted_high", "measured"]  # fmt: skip
     caption = (
         "Predicted values, not measured ones, at measured rank counts, between them and beyond: median and 90 % "
         "interval of a single run. ratio_to_largest: the rank count divided by the largest measured one. measured: "
         "mean of the runs at that count, which the fit has seen. mean_epoch_s: time per epoch including the first. "
         "other_s: start-up, broadcast, evaluation and everything else."
     )
-    frame = pd.DataFrame(rows, columns=[*_columns(), *shown[7:], "records"])
-    return Table("prediction", caption, frame, shown, ("link_mbit_per_s", "measured"), _notes(found), IDENTITY)
+    frame = pd.DataFrame(rows, columns=[*_columns(), *shown_columns[7:], "records"])
+    return Table(
+        "prediction", caption, frame, shown_columns, ("link_mbit_per_s", "measured"), _notes(answers), IDENTITY
+    )
 
 
 def _columns() -> list[str]:
@@ -61,10 +63,10 @@ def _labels(answer: Answer, series: tuple[Any, ...]) -> dict[str, Any]:
     return {**answer.workload, **dict(zip(SERIES, series, strict=True))}
 
 
-def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
+def _list_predictions(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
     prediction = answer.predictions[series]
-    known = derive_quantities(prediction.settings, prediction.draws, None)
-    draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **known}
+    derived = derive_quantities(prediction.settings, prediction.draws, None)
+    draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **derived}
     if "power_per_rank_w" in prediction.draws:
         draws["power_per_rank_w"] = prediction.draws["power_per_rank_w"]
     here = answer.observations[(answer.observations[SERIES] == list(series)).all(axis=1)].set_index("ranks")
@@ -84,23 +86,23 @@ def _predicted(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, An
             }
 
 
-def check_table(found: Iterable[Answer]) -> Table:
+def check_table(answers: Iterable[Answer]) -> Table:
     """One row per held-out point: measured runtime, its prediction without that count, and two naive fits."""
     frames = [
         check_held_out(answer.observations).assign(**{name: answer.workload[name] for name in answer.workload})
-        for answer in found
+        for answer in answers
         if answer.model
     ]
     frame = stack_tables(frames) if frames else pd.DataFrame(columns=["held_out", "ranks"])
-    shown = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
-             "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
-             "naive_log_error"]  # fmt: skip
+    shown_columns = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
+                     "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
+                     "naive_log_error"]  # fmt: skip
     caption = (
         "Predicted runtime of points that the fit has not seen: the largest rank count, and each count in turn. "
         "error: predicted / measured - 1. naive: the fits a + b N and a + b log2 N of time per epoch, loading and "
         "the rest, on N ranks."
     )
-    return Table("prediction_check", caption, frame, shown, ("link_mbit_per_s",), _verdict(frame), IDENTITY)
+    return Table("prediction_check", caption, frame, shown_columns, ("link_mbit_per_s",), _verdict(frame), IDENTITY)
 
 
 def _verdict(frame: pd.DataFrame) -> list[str]:
@@ -115,18 +117,18 @@ def _verdict(frame: pd.DataFrame) -> list[str]:
             for name in ("error", "naive_linear_error", "naive_log_error")
         }
         best = min(rms, key=lambda name: rms[name])
-        told = "no naive fit is better" if best == "error" else f"{best.removesuffix('_error')} is better here"
+        naive_verdict = "no naive fit is better" if best == "error" else f"{best.removesuffix('_error')} is better here"
         notes.append(
             f"held out {how}: {inside} of {len(rows)} within the 90 % interval; RMS error {rms['error']:.1%}, "
-            f"naive_linear {rms['naive_linear_error']:.1%}, naive_log {rms['naive_log_error']:.1%}: {told}"
+            f"naive_linear {rms['naive_linear_error']:.1%}, naive_log {rms['naive_log_error']:.1%}: {naive_verdict}"
         )
     return notes
 
 
-def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
+def recommendation_table(answers: Iterable[Answer], goal: Goal) -> Table:
     """One row per workload, series and candidate count; the notes have the recommendations in sentences."""
     frames, notes = [], []
-    for answer in found:
+    for answer in answers:
         for series, prediction in answer.predictions.items():
             if len(prediction.settings) < 2:
                 continue
@@ -140,8 +142,8 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
     predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
-    shown = [*SHOWN, "ranks", "nodes", "ratio_to_largest", "decided_by", "measured_runtime_s", *predicted,
-             "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
+    shown_columns = [*SHOWN, "ranks", "nodes", "ratio_to_largest", "decided_by", "measured_runtime_s", *predicted,
+                     "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
     caption = (
         f"Candidates for the goal {goal.name}: {goal.description}. Predicted values have 90 % intervals (low, high). "
         "decided_by: a measured count is decided by its measurements, any other one by its prediction. excluded_by: "
@@ -150,8 +152,10 @@ def recommendation_table(found: Iterable[Answer], goal: Goal) -> Table:
         "not measured. narrows_interval_by: how much a run there is expected to narrow the interval of the minimised "
         "quantity."
     )
-    told = notes + _notes(found, goal)
-    return Table("recommendation", caption, frame, shown, ("link_mbit_per_s", "excluded_by"), told, IDENTITY)
+    all_notes = notes + _notes(answers, goal)
+    return Table(
+        "recommendation", caption, frame, shown_columns, ("link_mbit_per_s", "excluded_by"), all_notes, IDENTITY
+    )
 
 
 def _not_carried(pick: int | None, carried: Capacity | None) -> str:
@@ -186,13 +190,13 @@ def _next(candidates: pd.DataFrame, minimised: str, carried: Capacity | None) ->
 def _series_words(answer: Answer, series: tuple[Any, ...]) -> str:
     """A series in words, such as ``strong scaling, 384 epochs, batch size 20``; of a command only a batch it has."""
     values = dict(zip(SERIES, series, strict=True))
-    told = f"{values['scaling']} scaling, {format_count(values['epochs'], 'epoch')}"
+    words = f"{values['scaling']} scaling, {format_count(values['epochs'], 'epoch')}"
     if answer.workload["loader"] != programs.NOTHING or values["batch_size"] != command.ABSENT["batch_size"]:
-        told += f", batch size {values['batch_size']}"
-    return told + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
+        words += f", batch size {values['batch_size']}"
+    return words + (f", links of {values['link_mbit_per_s']} Mbit/s" if values["link_mbit_per_s"] else "")
 
 
-def _without_model(answer: Answer) -> str:
+def _describe_missing_model(answer: Answer) -> str:
     counts = ", ".join(map(str, sorted(answer.observations["ranks"].astype(int).unique())))
     advice = "; ".join(_counts_to_measure(answer)) or "the machine and the study allow no others"
     return f"{answer.name}: no prediction, for which two rank counts are needed; measured on {counts}; {advice}"
@@ -208,7 +212,7 @@ def _counts_to_measure(answer: Answer) -> Iterator[str]:
         yield f"this machine carries {answer.carried.words}, so measure on {ranks} ranks on a larger one"
 
 
-def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
+def _describe_best_measured(answer: Answer, goal: Goal) -> Iterable[str]:
     """Of workloads without a prediction: which of the measured counts of each series suits the goal."""
     for series, rows in answer.observations.groupby(SERIES, sort=True):
         counts = [int(ranks) for ranks in rows["ranks"]]
@@ -216,8 +220,8 @@ def _of_measured(answer: Answer, goal: Goal) -> Iterable[str]:
         best = find_best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
         if best is not None:
             where = f"{answer.name}, {_series_words(answer, series)}"
-            told = f"{where}: of the measured counts, {format_count(best, 'rank')} suits the goal"
-            yield ". ".join([f"{told}; nothing beyond them is predicted", *describe_excluded(bad)])
+            sentence = f"{where}: of the measured counts, {format_count(best, 'rank')} suits the goal"
+            yield ". ".join([f"{sentence}; nothing beyond them is predicted", *describe_excluded(bad)])
 
 
 def _misfits(answer: Answer) -> Iterable[str]:
@@ -237,17 +241,17 @@ def _single_counts(answer: Answer) -> Iterable[str]:
             yield f"{where}: measured on one rank count, so nothing is predicted; measure on another one too"
 
 
-def _notes(found: Iterable[Answer], goal: Goal | None = None) -> list[str]:
+def _notes(answers: Iterable[Answer], goal: Goal | None = None) -> list[str]:
     """Workloads without a prediction, modelled power, times that mix two things, and runs of older code."""
-    notes = [_without_model(answer) for answer in found if answer.model is None]
+    notes = [_describe_missing_model(answer) for answer in answers if answer.model is None]
     if goal:
-        notes += [line for answer in found if answer.model is None for line in _of_measured(answer, goal)]
-    notes += [line for answer in found for line in (*_misfits(answer), *_single_counts(answer))]
-    if any(answer.energy_source == "modelled" for answer in found):
+        notes += [line for answer in answers if answer.model is None for line in _describe_best_measured(answer, goal)]
+    notes += [line for answer in answers for line in (*_misfits(answer), *_single_counts(answer))]
+    if any(answer.energy_source == "modelled" for answer in answers):
         notes.append(
             "energy is predicted from power that was modelled from CPU utilisation (power_model), not measured"
         )
-    if any(answer.of_gpus for answer in found):
+    if any(answer.of_gpus for answer in answers):
         notes.append(
             "energy_job_j, and all that is predicted from it, is the energy of the GPUs only: no run has the energy of "
             "its whole job"
@@ -256,30 +260,32 @@ def _notes(found: Iterable[Answer], goal: Goal | None = None) -> list[str]:
         f"{answer.name}: times per epoch include an unknown part of the first epoch's overhead, as the epochs of a "
         "rank change with the ranks and no run has a steady time per epoch: predictions take it for a cost of more "
         "ranks; measure one of these counts with another number of epochs"
-        for answer in found
+        for answer in answers
         if answer.model and answer.model.is_mixed
     ]
-    if any(not answer.observations["code_is_current"].all() for answer in found):
+    if any(not answer.observations["code_is_current"].all() for answer in answers):
         notes.append("some of the measured runs are of another version of the code")
     return notes
 
 
-def _published_table(paper: str) -> kinds.Make:
+def _define_published_table(paper: str) -> kinds.Make:
     """A function that makes the table ``PAPER_prediction``; it needs no runs."""
 
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         """One row per published point and quantity, the fitted ones too."""
         frame = published.predict_paper(paper)
-        shown = ["benchmark", "scaling", "batch_size", "loader", "learning_rate_scaling", "ranks", "quantity", "fitted",
-                 "predicted_low", "predicted_median", "predicted_high", "published", "error",
-                 "within_interval"]  # fmt: skip
+        shown_columns = ["benchmark", "scaling", "batch_size", "loader", "learning_rate_scaling", "ranks", "quantity",
+                         "fitted", "predicted_low", "predicted_median", "predicted_high", "published", "error",
+                         "within_interval"]  # fmt: skip
         caption = (
             f"{paper}: published values at larger rank counts, beside predictions from the smaller ones (fitted); "
             "median and 90 % interval. The model has no constant that was chosen on these points, but people who knew "
             "them chose its form, so this is not an independent test. energy_per_gpu_given_runtime_j is predicted from "
             "the published runtime."
         )
-        return Table(f"{paper}_prediction", caption, frame, shown, ("loader", "learning_rate_scaling"), _errors(frame))
+        return Table(
+            f"{paper}_prediction", caption, frame, shown_columns, ("loader", "learning_rate_scaling"), _errors(frame)
+        )
 
     return make
 
@@ -289,13 +295,13 @@ def _errors(frame: pd.DataFrame) -> list[str]:
     notes = []
     for name, rows in frame[~frame["fitted"]].groupby("quantity", sort=False):
         worst = rows.loc[rows["error"].abs().idxmax()]
-        told = (
+        sentence = (
             f"{name} beyond the fit: RMS error {np.sqrt((rows['error'] ** 2).mean()):.1%}, worst {worst['error']:+.1%}"
         )
         if name != published.GIVEN:
-            told += f" on {format_count(worst['ranks'], 'rank')}, "
-            told += f"{int(rows['within_interval'].sum())} of {len(rows)} in the interval"
-        notes.append(told)
+            sentence += f" on {format_count(worst['ranks'], 'rank')}, "
+            sentence += f"{int(rows['within_interval'].sum())} of {len(rows)} in the interval"
+        notes.append(sentence)
     return notes
 
 
@@ -306,4 +312,4 @@ for _paper in published.list_papers():
         look_for="How far predictions from small counts can be trusted: the error and the interval at larger ones.",
         needs="nothing",
         is_there=lambda study: True,
-    )(_published_table(_paper))
+    )(_define_published_table(_paper))
