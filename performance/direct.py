@@ -1,5 +1,6 @@
 """Runs that are launched as the study launches them, but one by one in a folder and without Snakemake."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def make_files(run: PlannedRun, folder: Path) -> None:
 def launch_run(run: PlannedRun, folder: Path, calibrated: bool = False) -> dict[str, Any]:
     """Launch a run on this machine, with the files in ``folder``; returns its record, or exits if it fails."""
     definition = inputs.define_run(run, machine.load("local"), str(folder))
+    shutil.rmtree(folder / "run", ignore_errors=True)  # an outcome is never overwritten
     launch.launch(definition, folder / "run", time_limit_s=600, calibrated=calibrated)
     record = make_record(folder / "run")
     if record["status"] != "ok":

@@ -1,6 +1,7 @@
 """Runs of one epoch, launched as the study launches them: how long they take, and what they read."""
 
 import json
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -100,6 +101,7 @@ def plan_run(folder, datasets, point):
 
 def launch_run(run, folder):
     """Launch a run; returns runtime, rank 0's training time, the slowest load, and the MB that all ranks read."""
+    shutil.rmtree(folder, ignore_errors=True)  # an outcome is never overwritten
     launch.launch(run, folder, time_limit_s=600)
     outcome = json.loads((folder / "outcome.json").read_text())
     if outcome["status"] != "ok":
