@@ -113,6 +113,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "status": outcome["status"],
         "failure": outcome["failure"],
         "workers_lost": outcome["workers_lost"],
+        "unproven": None,
         "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
