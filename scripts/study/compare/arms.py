@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates, likeness
+from study.compare import estimates, failed_runs, likeness
 from study.core.errors import StudyError
 from study.core.files import parse_json
 from study.core.statistics import adjust_by_holm, compute_p_value, find_detectable_ratio
@@ -81,7 +81,7 @@ class ComparedArm:
 
         The difference is relative to the baseline's mean loss.
         """
-        usual = self.baseline.loc[self.baseline["status"] == "ok", LOSS].astype(float).abs().mean()
+        usual = failed_runs.keep_proven(self.baseline)[LOSS].astype(float).abs().mean()
         return bool(self.loss.find_side(0, 0) > 0 and self.loss.value > LEAST_LOSS * usual)
 
     @property

@@ -138,6 +138,8 @@ def estimate_ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: C
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Estimate()
     used, left_out = _select_blocks([_index_good_runs(one, measure), _index_good_runs(other, measure)], [measure], free)
+    for runs in (one, other):
+        left_out |= dict.fromkeys(runs.loc[failed_runs.mark_unproven(runs), "block"], failed_runs.IN_BLOCK)
     rest = Estimate(left_out=left_out, possible=len(set(one["block"]) & set(other["block"])))
     if used[0].empty:
         return rest
@@ -181,7 +183,7 @@ def estimate_difference(
         measure: a column.
         error: the probability with which the interval fails on each side.
     """
-    arms = [_narrow(runs[runs["status"] == "ok"], measure).dropna(subset=[measure]) for runs in (one, other)]
+    arms = [_narrow(failed_runs.keep_proven(runs), measure).dropna(subset=[measure]) for runs in (one, other)]
     used, left_out = _select_blocks([index_by_block(arm) for arm in arms], [measure], follows_seeds=measure in QUALITY)
     sample = summarize(statistics.subtract(*(arm[measure].astype(float) for arm in used)), error)
     low, high = sample.mean - sample.ci95, sample.mean + sample.ci95
@@ -213,7 +215,7 @@ def estimate_slope(arms: Sequence[pd.DataFrame], along: str, measure: str, place
         measure: a column.
         places: of each arm a number, in the order in which ``along`` rises or falls.
     """
-    good = [runs[runs["status"] == "ok"].dropna(subset=[along, measure]) for runs in arms]
+    good = [failed_runs.keep_proven(runs).dropna(subset=[along, measure]) for runs in arms]
     used, left_out = _select_blocks([index_by_block(runs) for runs in good])
     possible = len(set.intersection(*(set(runs["block"]) for runs in arms)))
     if used[0].empty:
@@ -289,13 +291,13 @@ def explain_survivors(
 
 
 def _index_good_runs(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """The successful runs with a positive value, by block."""
-    return index_by_block(runs[(runs["status"] == "ok") & (runs[measure] > 0)])
+    """The proven runs with a positive value, by block."""
+    return index_by_block(failed_runs.keep_proven(runs[runs[measure] > 0]))
 
 
 def _narrow(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """The columns that a comparison reads: the others, which are hundreds, would be copied several times."""
-    read = dict.fromkeys(("block", "status", "power_source", measure, *likeness.READ))
+    read = dict.fromkeys(("block", "status", "unproven", "power_source", measure, *likeness.READ))
     return runs[[name for name in read if name in runs]]
 
 

@@ -1,4 +1,7 @@
-"""Failed runs in comparisons: a failure is a result, and whoever leaves it out compares survivors."""
+"""Failed runs in comparisons: a failure is a result, and whoever leaves it out compares survivors.
+
+A run that ended well counts only if something shows that it did its work: exit status 0 is no evidence.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,10 +14,39 @@ from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
 
 LOST = "lost with a host or a batch job"  # what `is_failure_of_arm` is not
+UNPROVEN = "unproven, until its benchmark's file declares one `success` pattern"  # what `keep_proven` drops
+IN_BLOCK = f"its block has a run that is {UNPROVEN}"
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
 OF_FAILURES = ("block", "status", "failure_kind", "failure_phase", "failure_message", "target_reached")
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
 NO_UNIT = {"epochs_to_target": -1, "gpu_utilisation_pct": 1, "flop_utilisation": 1}  # 1: more is better
+
+
+def is_unproven(run: Mapping[Any, Any]) -> bool:
+    """Whether a run ended well although nothing shows that it did its work. run: a row of the tidy table."""
+    return isinstance(run.get("unproven"), str) and run["status"] == "ok"
+
+
+def mark_unproven(runs: pd.DataFrame) -> pd.Series:
+    """Which runs are unproven, see `is_unproven`."""
+    if "unproven" not in runs:
+        return pd.Series(False, runs.index)
+    return runs["status"].eq("ok") & runs["unproven"].notna()
+
+
+def keep_proven(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that enter estimates, means and models: they succeeded, and their work is shown."""
+    return runs[runs["status"].eq("ok") & ~mark_unproven(runs)]
+
+
+def describe_unproven(runs: pd.DataFrame) -> str | None:
+    """``3 of 6 runs are unproven, until ... (why)``, which every answer without them says; None if none is."""
+    unproven = runs[mark_unproven(runs)]
+    if unproven.empty:
+        return None
+    are = "is" if len(unproven) == 1 else "are"
+    reasons = "; ".join(unproven["unproven"].unique())
+    return f"{len(unproven)} of {format_count(len(runs), 'run')} {are} {UNPROVEN} ({reasons})"
 
 
 def describe_failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None:

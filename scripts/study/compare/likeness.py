@@ -286,6 +286,8 @@ def _explain_left_out_run(
     """Why a run by itself enters no estimate; None if it may."""
     if how := failed_runs.describe_failure(run, columns):
         return how
+    if failed_runs.is_unproven(run):
+        return f"{failed_runs.UNPROVEN}: {run['unproven']}"
     if run["overlapped"]:
         return overlap.OVERLAPPED
     if pd.notna(run["resumed_after_epoch"]):

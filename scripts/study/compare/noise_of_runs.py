@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.core import paths
 from study.core.wording import format_count
 from study.experiment import schemas
@@ -68,7 +68,7 @@ def estimate_noise(runs: pd.DataFrame, measure: str = "runtime_s") -> Noise:
 
 def _make_tables(runs: pd.DataFrame, measure: str) -> Iterator[np.ndarray]:
     """The logarithms of the measure: points in rows, blocks in columns."""
-    good = runs[(runs["status"] == "ok") & (runs[measure].astype(float) > 0)]
+    good = failed_runs.keep_proven(runs[runs[measure].astype(float) > 0])
     keys = [name for name in ("machine", *schemas.list_separating_keys()) if name in good]
     points = [
         np.log(estimates.index_by_block(rows)[measure].astype(float).sort_index())

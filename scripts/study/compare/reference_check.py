@@ -37,6 +37,7 @@ FAILING = (REGRESSION, FAILURES)
 VERDICTS = (REGRESSION, PASS, UNCERTAIN)
 ADDED_LATER = "repeats that were added after the first check are left out"
 NO_RUNS, NO_REFERENCE, NOT_ENOUGH = "no runs", "no reference", "not enough repeats"
+UNPROVEN = "unproven runs"
 NO_VALUE, NOT_POSITIVE = "no value", "no positive value"
 OWN = "the reference's own runs"
 LEFT_OUT = "the reference's own runs are left out"
@@ -65,6 +66,7 @@ class Series:
         besides: how many more repeats succeeded, whose values are left out, of those among which ``failed`` were.
         lost: how many repeats were lost with a host or a batch job, which is no failure of theirs.
         may_fail: whether the study expects failures of this point.
+        unproven: how many repeats are left out since nothing shows that they did their work, and why.
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
         reason: why the records have no value, as far as they say.
@@ -94,6 +96,7 @@ class Series:
     besides: int = 0
     lost: int = 0
     may_fail: bool = False
+    unproven: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -290,11 +293,13 @@ def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Serie
         failed_runs=_compute_digests(of_point[is_failed]),
         may_fail=bool("may_fail" in of_point and of_point["may_fail"].any()),
         records=join_records(of_point["record"]),
+        unproven=failed_runs.describe_unproven(of_point),
     )
-    finished = of_point[of_point["status"] == "ok"]
+    finished = failed_runs.keep_proven(of_point)
     if finished.empty:
-        return empty
-    finished = of_point[[how is None for how in hows]] if None in hows else finished
+        return dataclasses.replace(empty, problem=UNPROVEN) if empty.unproven else empty
+    reached = failed_runs.keep_proven(of_point[[how is None for how in hows]])
+    finished = finished if reached.empty else reached
     numbers = finished[quantity].astype(float)
     good = finished[numbers > 0]
     if good.empty:
@@ -306,10 +311,11 @@ def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Serie
         versions = good["calibration_version"].unique().tolist()
         values = references.make_relative(good["calibration_s"].astype(float), values, quantity)
     problem, reason = _find_problem(good, quantity, versions), None
-    if problem is None and not references.are_enough(len(good), len(finished)):
+    possible = len(finished) + int(failed_runs.mark_unproven(of_point).sum())
+    if problem is None and not references.are_enough(len(good), possible):
         problem = NOT_ENOUGH
         without = len(finished) - len(good)
-        if len(good) >= LEAST_REPEATS:
+        if len(good) >= LEAST_REPEATS and without:
             reason = f"{without} of {format_count(len(finished), 'finished run')} have no value"
     return dataclasses.replace(
         empty,
@@ -427,7 +433,7 @@ def _make_row(series: Series, own: Accepted | None, problem: str | None, error: 
         failed_runs.describe_lost_runs(series.lost, series.attempts + series.lost),
         series.reason,
     ]
-    row |= {"blocks_alike": measured.alike}
+    row |= {"blocks_alike": measured.alike, "unproven": series.unproven}
     row |= {"repeats_failed": len(series.failed) + series.lost, "reason": "; ".join(filter(None, reasons)) or None}
     if problem or own is None or not series.values:
         return row | _name_columns("ratio", Estimate()) | {"verdict": problem}

@@ -25,7 +25,7 @@ def compare_results(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> tu
         quantity: a column, of which less is better or nothing is.
     """
     arms = {"it": one, "the base": other}
-    used = [runs[(runs["status"] == "ok") & (runs[quantity] > 0)] for runs in arms.values()]
+    used = [failed_runs.keep_proven(runs[runs[quantity] > 0]) for runs in arms.values()]
     if any(runs.empty for runs in used):
         return Estimate(), used
     cold = likeness.find_blocks_read_unlike(used, quantity)

@@ -161,7 +161,7 @@ def _differs(runs: pd.DataFrame, version: pd.Series) -> pd.DataFrame:
 
 def _count_points(runs: pd.DataFrame) -> int:
     """The rank counts that runs were successful on, at most `ENOUGH_POINTS`: more are not needed."""
-    return min(int(runs.loc[runs["status"] == "ok", "gpus"].nunique()), ENOUGH_POINTS)
+    return min(int(failed_runs.keep_proven(runs)["gpus"].nunique()), ENOUGH_POINTS)
 
 
 def _has_missed_target(runs: pd.DataFrame) -> pd.Series:
@@ -186,6 +186,7 @@ def count_failure_kinds(failed: pd.DataFrame) -> str:
 
 
 def _list_reasons() -> Iterator[tuple[str, Any]]:
+    yield failed_runs.UNPROVEN, failed_runs.is_unproven
     yield overlap.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "stopped at its target, before its last epoch", has_stopped_early

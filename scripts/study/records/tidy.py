@@ -189,7 +189,10 @@ def _run_row(
         record["resumed_after_epoch"] is not None
     ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
-    return row | dict.fromkeys(name for name in checks.list_emptied_columns(record) if name in row)
+    emptied = checks.list_emptied_columns(record)
+    if record["unproven"]:  # how long it took is all that is known of it
+        emptied += [name for name in (*MEASURED, *(record["quality"] or {})) if name != "runtime_s"]
+    return row | dict.fromkeys(name for name in emptied if name in row)
 
 
 def _other_s(record: dict[str, Any]) -> float | None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.compare import failed_runs
 from study.contrib.exports import kinds
 from study.core import fields, validation
 from study.core.csv_columns import read_columns
@@ -170,13 +171,16 @@ def _make_run(row: Mapping[Any, Any], results: Path) -> StoredRun:
     end = None if begin is None or _is_missing(row.get("runtime_s")) else begin + round(row["runtime_s"] * 1e3)
     at = end or begin or 0
     metrics = {name: [(at, value, 0)] for name, value in values.items()}
-    metrics |= _read_epochs((results / record).with_name("history.csv"), at)
+    is_unproven = failed_runs.is_unproven(row)
+    metrics |= {} if is_unproven else _read_epochs((results / record).with_name("history.csv"), at)
     name = record.parent.as_posix().removeprefix("runs/")
     tags |= {RUN_NAME: name, OWNER_TAG: record.as_posix(), "mlflow.source.type": "LOCAL"}
     if "git_commit" in tags:
         tags[COMMIT] = tags["git_commit"]
     if "failure_message" in tags:
         tags[NOTE] = tags["failure_message"]
+    if is_unproven:
+        tags[NOTE] = f"{failed_runs.UNPROVEN}: {row['unproven']}"
     return StoredRun(name, FINISHED if row["status"] == "ok" else FAILED, (begin, end), params, metrics, tags)
 
 

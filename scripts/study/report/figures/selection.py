@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.compare import estimates, likeness
+from study.compare import estimates, failed_runs, likeness
 from study.core.errors import StudyError
 from study.core.statistics import summarize
 from study.experiment import programs
@@ -132,11 +132,13 @@ def _write_notes(rows: pd.DataFrame) -> tuple[str, ...]:
         ranks = ", ".join(map(str, sorted(survivors["gpus"].unique())))
         notes.append(f"failed repeats are in no mean: {len(survivors)} ({count_kinds(survivors['failure_kind'])}), "
                      f"{ranks} ranks")  # fmt: skip
+    if unproven := failed_runs.describe_unproven(rows):
+        notes.append(f"not shown: {unproven}")
     notes += note_modelled_power(rows["power_source"])
     if not rows["code_is_current"].astype(bool).all():
         notes.append("some runs are of another version of the code")
     if likeness.has_differences(rows):
-        of_points = rows[rows["status"] == "ok"].groupby([name for name in POINT if name in rows], dropna=False)
+        of_points = failed_runs.keep_proven(rows).groupby([name for name in POINT if name in rows], dropna=False)
         if reasons := dict.fromkeys(filter(None, (likeness.describe_difference(repeats) for _, repeats in of_points))):
             notes.append(f"some points are means over repeats that are not alike: {', '.join(reasons)}")
     return tuple(notes)
@@ -185,7 +187,7 @@ def _find_mixed_columns(
     rows: pd.DataFrame, by: list[str], panel: dict[str, Any], description: Description
 ) -> list[str]:
     """Find the columns of ``together`` in which measured runs at one place of a line differ: they split the line."""
-    ok = rows[rows["status"] == "ok"]
+    ok = failed_runs.keep_proven(rows)
     measured = ok[ok[[column for column in panel["quantities"] if column in ok]].notna().any(axis=1)]
     place = list(dict.fromkeys([description.x.column, *by]))
     at_place = measured.groupby(place, dropna=False)
@@ -262,7 +264,7 @@ def _compute_value(
 
     Measured and modelled power are never taken together.
     """
-    ok = point[point["status"] == "ok"]
+    ok = failed_runs.keep_proven(point)
     has_values = column in ok and not has_no_mean(ok, column)
     values = ok[column] if has_values else pd.Series(np.nan, index=ok.index)
     kind = panel.get("value", "mean")
@@ -287,7 +289,7 @@ def _compute_ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows:
     first = point.iloc[0]
     wanted = {name: first[name] for name in same} | base
     base_runs = rows[np.logical_and.reduce([rows[name] == value for name, value in wanted.items()])]
-    if has_no_mean(pd.concat([point, base_runs[base_runs["status"] == "ok"]]), column):
+    if has_no_mean(pd.concat([point, failed_runs.keep_proven(base_runs)]), column):
         return estimates.Estimate()
     if set(point.index) & set(base_runs.index):
         return estimates.Estimate(1.0, blocks=len(point))
@@ -295,10 +297,12 @@ def _compute_ratio(point: pd.DataFrame, column: str, base: dict[str, Any], rows:
 
 
 def _find_failed(number: int, group: pd.DataFrame, x: str, places: dict[Any, int]) -> Iterator[FailedPoint]:
-    """Yield each point of a series whose repeats all failed."""
+    """Yield each point of a series of which no repeat succeeded and is proven."""
     for value, repeats in group.groupby(x):
-        if not (repeats["status"] == "ok").any():
-            yield FailedPoint(number, places[value], tuple(sorted(repeats["failure_kind"].dropna().unique())))
+        if failed_runs.keep_proven(repeats).empty:
+            kinds = sorted(repeats["failure_kind"].dropna().unique())
+            kinds += ["unproven"] if failed_runs.mark_unproven(repeats).any() else []
+            yield FailedPoint(number, places[value], tuple(kinds))
 
 
 def _select_published(

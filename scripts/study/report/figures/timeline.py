@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from study.compare import failed_runs
 from study.core import validation
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
@@ -143,7 +144,7 @@ def select_timeline(
     all_runs = select_runs(runs, partial(is_drawn, description, traced=traced))
     if all_runs.empty:
         raise StudyError(f"figure {description.name} needs {kind}{describe_filters(description)}; the study has none")
-    successful = all_runs[(all_runs["status"] == "ok") & (all_runs["repeat"] == 1)]
+    successful = failed_runs.keep_proven(all_runs[all_runs["repeat"] == 1])
     order = ["gpus", "scaling", "straggler_loads", "loader"]
     successful = successful.sort_values(order, ascending=[True, True, True, False])
     drawn_quantity = QUANTITIES[quantity]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs
 from study.core import paths
 from study.core.errors import StudyError
 from study.experiment import applicability, schemas
@@ -101,7 +102,7 @@ def list_loads(loading: pd.DataFrame, records: RecordLinks) -> list[ListEntry]:
 
 def read_profiles(runs: pd.DataFrame, records: RecordLinks, folder: Path) -> list[Profile]:
     """Read the top of each profiled run's profile. folder: the machine's results folder."""
-    profiled = runs[runs["profile"].astype(bool) & (runs["status"] == "ok")] if len(runs) else runs
+    profiled = failed_runs.keep_proven(runs[runs["profile"].astype(bool)]) if len(runs) else runs
     return [_make_profile(run, records, folder) for run in profiled.to_dict("records")]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs
 from study.report.papers import formulas
 from study.report.papers.declaration import GROWTH, OF_LOADS, Claim, Declared
 from study.report.papers.points import benchmark as specification
@@ -137,7 +138,7 @@ def compare_rank_counts(claim: Claim, runs: pd.DataFrame) -> Claim:
     """A claim of growth as one of the claim's rank count and of ``fewest`` ranks, or of the fewest that were run."""
     if claim.form not in GROWTH or runs.empty:
         return claim
-    fewest = claim.fewest or runs.loc[runs["status"].eq("ok"), "gpus"].min()
+    fewest = claim.fewest or failed_runs.keep_proven(runs)["gpus"].min()
     return dataclasses.replace(claim, one={"gpus": claim.at["gpus"]}, other={"gpus": fewest})
 
 

@@ -107,7 +107,7 @@ def _estimate_failures(runs: pd.DataFrame, kind: str | None) -> Estimate:
 
 def _estimate_repeats(form: str, runs: pd.DataFrame, column: str) -> Estimate:
     """The mean over the successful repeats, or how far they are apart."""
-    values = runs.loc[runs["status"].eq("ok"), column]
+    values = failed_runs.keep_proven(runs)[column]
     sample = summarize(values)
     if form == "spread_pct":
         return Estimate(100 * float(values.max() / values.min() - 1), blocks=sample.n) if sample.n > 1 else Estimate()
@@ -137,7 +137,7 @@ def mixes_power(column: str, *arms: pd.DataFrame) -> bool:
 
 def _average_compared_blocks(arm: pd.DataFrame, other: pd.DataFrame, column: str, estimate: Estimate) -> float:
     """The mean of an arm over the blocks that an estimate is of."""
-    arm, other = (each[each["status"].eq("ok")].dropna(subset=[column]) for each in (arm, other))
+    arm, other = (failed_runs.keep_proven(each).dropna(subset=[column]) for each in (arm, other))
     compared = arm["block"].isin(other["block"]) & ~arm["block"].isin(list(estimate.left_out))
     return float(arm.loc[compared, column].astype(float).mean())
 

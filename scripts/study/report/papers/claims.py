@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.compare import failed_runs
 from study.compare.estimates import Estimate
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
@@ -129,7 +130,7 @@ def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) 
     if not answers:
         return {}
     runs = pd.concat([side for answer in answers for side in answer.arms.sides]).drop_duplicates("record")
-    good = runs[runs["status"].eq("ok")]
+    good = failed_runs.keep_proven(runs)
     points = good.drop_duplicates([name for name in POINT if name in good])
     if claim.form == OF_LOADS:
         difference = file_difference(good.iloc[0])
@@ -193,7 +194,7 @@ def _compute_share(claim: Claim, answers: Sequence[Answer]) -> float:
     others = [answer.arms.other for answer in answers if answer.arms.other is not None]
     if not claim.share or not others:
         return math.nan
-    means = [runs.loc[runs["status"].eq("ok"), [claim.share, "runtime_s"]].mean() for runs in others]
+    means = [failed_runs.keep_proven(runs)[[claim.share, "runtime_s"]].mean() for runs in others]
     return float(max(100 * mean[claim.share] / mean["runtime_s"] for mean in means))
 
 
@@ -205,7 +206,7 @@ def _is_modelled(claim: Claim, runs: pd.DataFrame) -> bool:
 def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
     runs, column = candidates.runs, claim.column
-    good = runs[runs["status"].eq("ok")] if len(runs) else runs
+    good = failed_runs.keep_proven(runs) if len(runs) else runs
     if len(runs) and good.empty and claim.form:
         return f"good runs: {count_kinds(runs['failure_kind'])}"
     examined = good if len(good) else candidates.paper_runs

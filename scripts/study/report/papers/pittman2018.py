@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.experiment.ensemble import list_members
 from study.experiment.study import Study
 from study.records.names import runs_of
@@ -112,7 +112,7 @@ def table4(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table["published_idle_share_pct"] = 100 * cells["idle_w"] / cells["highest_w"]
     table["published_idle_deviation_w"] = cells["idle_variance_w2"].map(math.sqrt)
     table["published_highest_over_16_bits"] = cells["highest_w"] / LARGEST_16_BIT
-    good = runs[runs["status"] == "ok"] if len(runs) else runs
+    good = failed_runs.keep_proven(runs) if len(runs) else runs
     ours = [
         {"machine": name, "highest_node_power_w": group["node_power_w"].max(), "runs": len(group)}
         for name, group in (good.groupby("machine") if len(good) else ())
@@ -184,7 +184,7 @@ def _steps(row: pd.Series) -> float:
 
 def _spread(repeats: pd.DataFrame) -> tuple[float, float, float]:
     """Standard deviation, least and most of the repeats' training times."""
-    times = repeats.loc[repeats["status"] == "ok", "training_s"]
+    times = failed_runs.keep_proven(repeats)["training_s"]
     return float(times.std()), float(times.min()), float(times.max())
 
 

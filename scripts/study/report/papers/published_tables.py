@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import failed_runs
 from study.records.power import WHOLE_RUN
 from study.report.papers import slim_networks
 from study.report.papers.declaration import load_paper
@@ -74,7 +75,7 @@ def _make_rows(
 def window_notes(runs: pd.DataFrame) -> list[str]:
     """What a reader needs to know of the windows of power, and why the whole run's is missing. runs: the tidy table."""
     reason = f"{WHOLE_RUN}power_reason"
-    reasons = runs.loc[runs["status"] == "ok", reason].dropna().unique() if reason in runs else ()
+    reasons = failed_runs.keep_proven(runs)[reason].dropna().unique() if reason in runs else ()
     return [WINDOW, *(f"no power of the whole run: {each}" for each in reasons)]
 
 

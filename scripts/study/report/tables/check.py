@@ -18,6 +18,7 @@ NOTES = {
     "and train all of them again, with --forcerun train",
     check.NOT_ENOUGH: f"a verdict needs {LEAST_REPEATS} repeats of a point: raise repeats in the study",
     check.NO_RUNS: "the point has no finished run or load: run the study",
+    check.UNPROVEN: "their values are neither compared nor accepted",
     check.NO_VALUE: "runs or loads have finished, but their records do not have this quantity",
     check.NOT_POSITIVE: "the values of the finished runs or loads are 0 or negative, and have no ratio: check another "
     "quantity",
@@ -61,6 +62,7 @@ def check_table(rows: pd.DataFrame, study: str, machine: str) -> Table:
         for verdict, meaning in NOTES.items()
         if verdict in counts
     ]
+    notes += [f"left out: {why}" for why in rows["unproven"].dropna().unique()] if "unproven" in rows else []
     if "blocks_alike" in rows and (alike := list(dict.fromkeys(rows["blocks_alike"].dropna()))):
         notes.append(f"intervals that count their repeats as fewer: {'; '.join(alike)}; see blocks_alike")
     old = int((~rows["code_is_current"].astype(bool)).sum()) if len(rows) else 0

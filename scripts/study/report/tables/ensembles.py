@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.compare.arms import FAMILY_ERROR
 from study.compare.references import LEAST_REPEATS
 from study.core.statistics import adjust_by_holm, compute_p_value, subtract, summarize
@@ -281,7 +281,7 @@ def _mean(runs: pd.DataFrame, column: str) -> float:
 
 def _select_timed_runs(row: pd.Series, runs: pd.DataFrame, measure: str, free: Collection[str]) -> pd.DataFrame:
     """The successful runs that measured a rate on a point's data. free: columns in which they may differ from it."""
-    return like(runs[(runs["status"] == "ok") & (runs["measure"] == measure)], row, (*free, *OF_TIMING))
+    return like(failed_runs.keep_proven(runs[runs["measure"] == measure]), row, (*free, *OF_TIMING))
 
 
 def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from study import workloads
+from study.compare import failed_runs
 from study.core import configuration
 from study.core.statistics import summarize
 from study.data.formats import FORMATS
@@ -35,7 +36,7 @@ def storage(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 def _spread(runs: pd.DataFrame) -> float | None:
     """Of the times in training; one run has none."""
-    times = runs.loc[runs["status"] == "ok", "train_s"].dropna()
+    times = failed_runs.keep_proven(runs)["train_s"].dropna()
     return float(100 * (times.max() / times.min() - 1)) if len(times) > 1 else None
 
 
@@ -75,7 +76,7 @@ def _make_rows(
 
 
 def _format_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     row["format"] = row.pop("loader")
     row["matrix_mb"] = row["rows"] * row["columns"] * 4 / 1e6
     for name in ("store", "load"):
@@ -119,7 +120,7 @@ def image_formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 
 def _image_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     row["images"], row["encoded_mb"], row["format"] = row.pop("rows"), row.pop("size_mb"), row.pop("loader")
     for name, column in (("read", "load_s"), ("decode", "decode_s")):
         sample = summarize(ok[column])

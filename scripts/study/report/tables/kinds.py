@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.compare import failed_runs
 from study.core.registry import Registry
 from study.experiment.parameters import PARAMETERS, is_observed
 from study.experiment.study import Study
 from study.records import own_keys
-from study.records.names import split_records
+from study.records.names import runs_of, split_records
 from study.report.tables.layout import Table
 
 Make = Callable[[pd.DataFrame, pd.DataFrame], Table]
@@ -97,7 +98,7 @@ def table(
     def register(make: Make) -> Make:
         @functools.wraps(make)
         def make_of_used(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
-            return with_disturbed(make(select_runs(runs, uses), loading), runs)
+            return with_unproven(with_disturbed(make(select_runs(runs, uses), loading), runs), runs)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
                               reads_further, reads_targets, reads_storage, verdicts, make_of_used))  # fmt: skip
@@ -117,6 +118,26 @@ def with_disturbed(made: Table, runs: pd.DataFrame) -> Table:
     return dataclasses.replace(
         made, frame=made.frame.assign(runs_disturbed=counts), shown_columns=[*made.shown_columns, "runs_disturbed"],
         optional=(*made.optional, "runs_disturbed"), notes=notes,
+    )  # fmt: skip
+
+
+def with_unproven(made: Table, runs: pd.DataFrame) -> Table:
+    """A table with the number of unproven runs behind each row, and the mean runtime of a row that has no others."""
+    if "records" not in made.frame or not failed_runs.mark_unproven(runs).any():
+        return made
+    of_row = [runs_of(runs, text) for text in made.frame["records"].fillna("")]
+    counts = pd.array([int(failed_runs.mark_unproven(each).sum()) for each in of_row], dtype="Int64")
+    frame = made.frame.assign(runs_unproven=counts)
+    if "runtime_s" in frame:
+        times = [each.loc[failed_runs.mark_unproven(each), "runtime_s"].mean() for each in of_row]
+        frame["runtime_s"] = frame["runtime_s"].astype(float).fillna(pd.Series(times, frame.index, dtype=float))
+    notes = made.notes
+    if counts.sum():
+        why = failed_runs.describe_unproven(pd.concat(of_row).drop_duplicates("record"))
+        notes = [*notes, f"{why}: in no mean but the runtime of a row without others"]
+    return dataclasses.replace(
+        made, frame=frame, shown_columns=[*made.shown_columns, "runs_unproven"],
+        optional=(*made.optional, "runs_unproven"), notes=notes,
     )  # fmt: skip
 
 

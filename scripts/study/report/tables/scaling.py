@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.core.wording import format_count
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study, compute_work_growth
@@ -46,7 +46,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 def _explain_missing_flop(runs: pd.DataFrame) -> list[str]:
     """Remarks on why successful runs have no FLOP utilisation."""
-    reasons = runs.loc[runs["status"] == "ok", "flop_reason"].dropna().unique()
+    reasons = failed_runs.keep_proven(runs)["flop_reason"].dropna().unique()
     return [f"no FLOP utilisation: {'; '.join(reasons)}"] if len(reasons) else []
 
 
@@ -109,7 +109,7 @@ def _convergence(group: pd.DataFrame) -> dict[str, Any]:
 
     A run that resumed from a checkpoint is counted, but has no times.
     """
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     reached, missed = (int(ok["target_reached"].eq(value).sum()) for value in (True, False))
     # One that resumed has no times; that it missed the target needs none.
     has_times = ok["target_reached"].notna() & ok["resumed_after_epoch"].isna()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.core.statistics import ERROR_PER_SIDE, summarize
 from study.experiment.study import Study
 from study.records.names import join_records, runs_of, split_records
@@ -202,7 +202,7 @@ def allreduce(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 
 def _bandwidth(group: pd.DataFrame, size: int, name: str) -> dict[str, object]:
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     sample = summarize(ok[name])
     return {
         "message_bytes": size,

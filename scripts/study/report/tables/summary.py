@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import likeness
+from study.compare import failed_runs, likeness
 from study.core.statistics import summarize
 from study.core.wording import format_count
 from study.experiment import schemas
@@ -41,7 +41,7 @@ def points(runs: pd.DataFrame, measures: list[str]) -> pd.DataFrame:
     rows = [_point(dict(zip(POINT, key, strict=True)), group, measures) for key, group in groups]
     if likeness.has_differences(runs):  # mostly not, and looking at each point takes long
         for row, (_, group) in zip(rows, groups, strict=True):
-            row["repeats_unlike"] = likeness.describe_difference(group[group["status"] == "ok"])
+            row["repeats_unlike"] = likeness.describe_difference(failed_runs.keep_proven(group))
     further = TOLD if set(measures) & set(OF_POWER) else [name for name in TOLD if not name.startswith("power_")]
     table = pd.DataFrame(rows, columns=[*POINT, *WORKLOAD, *_list_measured_columns(measures), *further])
     # Copied: `astype` leaves an array per column, and each column that a table adds then warns of it.
@@ -53,7 +53,7 @@ def _list_measured_columns(measures: list[str]) -> list[str]:
 
 
 def _point(point: dict[str, Any], group: pd.DataFrame, measures: list[str]) -> dict[str, Any]:
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     failed = group[group["status"] != "ok"]
     for name in WORKLOAD:
         point[name] = ok[name].iloc[0] if len(ok) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import arms, estimates, tuner
+from study.compare import arms, estimates, failed_runs, tuner
 from study.compare.arms import FASTER, SLOWER, ComparedArm
 from study.compare.estimates import UNPAIRED, Estimate, describe_fewer_blocks
 from study.compare.failed_runs import LOST
@@ -63,7 +63,7 @@ def row(compared: arms.ComparedArm) -> dict[str, Any]:
         "baseline_time_per_step_s": _mean(steady(compared.baseline), "time_per_step_s"),
         **{name: _mean(own, name) for name in SINGLE_STEPS},
         "pairing": speed.pairing,
-        "repeats_ok": int((compared.runs["status"] == "ok").sum()),
+        "repeats_ok": len(failed_runs.keep_proven(compared.runs)),
         "repeats_failed": len(failed),
         "baseline_failed": int((compared.baseline["status"] != "ok").sum()),
         "blocks_interrupted": compared.interrupted,
@@ -77,7 +77,7 @@ def row(compared: arms.ComparedArm) -> dict[str, Any]:
 
 
 def _mean(runs: pd.DataFrame, column: str) -> float:
-    return summarize(runs.loc[runs["status"] == "ok", column]).mean
+    return summarize(failed_runs.keep_proven(runs)[column]).mean
 
 
 SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",

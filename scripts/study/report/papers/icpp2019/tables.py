@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 from study.core.statistics import summarize
 from study.core.units import MIB_IN_MB
 from study.data.loaders import TRAINING_LOADERS
@@ -102,7 +102,7 @@ def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 
 
 def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -> dict[str, Any]:
-    ok = group[group["status"] == "ok"]
+    ok = failed_runs.keep_proven(group)
     failed = group[group["status"] != "ok"]
     times = ok.pivot(index="repeat", columns="loader", values="load_s").reindex(columns=loaders)
     for loader in loaders:
