@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-from pathlib import Path
 
 import damage
 import hypothesis.strategies as st
@@ -18,14 +17,13 @@ SHIPPED = configuration.CONFIG
 FAST_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def dumped(content):
+def dump(content):
     return yaml.dump(content, Dumper=FAST_DUMPER, allow_unicode=True, sort_keys=False)
 
 
-class OfConfiguration(Reader):
-    """A file of a copy of config/, which the code reads instead."""
-
-    file = ""
+@reader("a study", "yaml", file="studies/sharing_laptop.yaml")
+class Parsed(Reader):
+    """A file of a copy of config/, which the code reads instead: what is read is what PyYAML reads."""
 
     def prepare(self, folder):
         root = folder / "project"
@@ -35,34 +33,21 @@ class OfConfiguration(Reader):
         return root / "config" / self.file
 
     def damage(self, content):
-        return damage.yaml_files(content, dumped, yaml.safe_load)
+        return damage.yaml_files(content, dump)
 
     def names(self, path):
-        return (str(Path(self.file)),)
-
-
-class Parsed(OfConfiguration):
-    """What is read is what PyYAML reads."""
-
-    schema = {"type": "object"}
+        return (self.file,)
 
     def read(self, path):
-        return repr(validation.load_valid_yaml(path, self.schema))
+        return repr(validation.load_valid_yaml(path, {"type": "object"}))
 
     def expect(self, path):
         return repr(damage.yaml_content(path))
 
 
-@reader("values of YAML", "yaml")
+@reader("values of YAML", "yaml", file="values.yaml")
 class Values(Parsed):
     """Scalars that YAML 1.1 and 1.2 read alike, or of which YAML 1.1 makes a text and 1.2 a number."""
-
-    file = "values.yaml"
-
-    def prepare(self, folder):
-        path = super().prepare(folder)
-        path.write_text("".join(f"k{number}: {text}\n" for number, text in enumerate(self.good)))
-        return path
 
     good = ("1", "-2.5", "true", "~", "text", "1e-3", "0o17", "0x1F", ".inf", "'010'", '"no"')
     words = (*good, "010", "08", "1_000", "1:30", "0b11", "yes", "Off", "2024-01-01", "2024_11", "1e3", "+.5", "-.5e3",
@@ -70,38 +55,37 @@ class Values(Parsed):
              ".5_0", "truE", "=", "+12", "-0", "00", "0.", "1__0", "3.", "685_230.15",
              "2001-12-14t21:59:43.10-05:00")  # fmt: skip
 
+    def prepare(self, folder):
+        path = super().prepare(folder)
+        path.write_text("".join(f"k{number}: {text}\n" for number, text in enumerate(self.good)))
+        return path
+
     def damage(self, content):
         word = st.sampled_from(self.words) | st.text("0123456789.eE+-_:xob", max_size=6)
-        some = st.dictionaries(st.sampled_from("abcdef"), word, min_size=1, max_size=2)
-        lines = some.map(lambda found: "".join(f"{key}: {word}\n" for key, word in found.items()).encode())
-        return lines | damage.yaml_files(content, dumped, yaml.safe_load)
+        lines = st.dictionaries(st.sampled_from("abcdef"), word, min_size=1, max_size=2).map(
+            lambda words: "".join(f"{key}: {word}\n" for key, word in words.items()).encode()
+        )
+        return lines | super().damage(content)
 
     def expect(self, path):
-        told = damage.yaml_content(path)
+        content = damage.yaml_content(path)
         tree = yaml.compose(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         loader = yaml.SafeLoader("")
         if not all(isinstance(value, yaml.ScalarNode) for _, value in tree.value):
             return NOTHING_TO_COMPARE
         for key, value in tree.value:
             is_tagged = value.tag != loader.resolve(yaml.ScalarNode, value.value, (True, False))
-            is_text = not value.style and isinstance(told.get(key.value), str) and not is_tagged
+            is_text = not value.style and isinstance(content.get(key.value), str) and not is_tagged
             if is_text and re.fullmatch(r"0o[0-7]+", value.value):
-                told[key.value] = int(value.value, 8)
+                content[key.value] = int(value.value, 8)
             elif is_text and re.fullmatch(r"[-+.0-9eE]+", value.value) and value.tag.endswith(":str"):
                 with contextlib.suppress(ValueError):
-                    told[key.value] = float(value.value)
-        return repr(told)
+                    content[key.value] = float(value.value)
+        return repr(content)
 
 
-@reader("a study", "yaml")
-class Study(Parsed):
-    file = "studies/sharing_laptop.yaml"
-
-
-@reader("config.yaml", "yaml")
-class Settings(OfConfiguration):
-    file = "config.yaml"
-
+@reader("config.yaml", "yaml", file="config.yaml")
+class Settings(Parsed):
     def read(self, path):
         return configuration.load_settings()
 
@@ -109,10 +93,8 @@ class Settings(OfConfiguration):
         return damage.yaml_content(path)
 
 
-@reader("a machine", "yaml")
-class Machine(OfConfiguration):
-    file = "machines/local.yaml"
-
+@reader("a machine", "yaml", file="machines/local.yaml")
+class Machine(Parsed):
     def read(self, path):
         return machine.load("local")["cores_per_rank"]
 

@@ -1,14 +1,12 @@
-"""Images in the layouts of users."""
+"""Images in the layouts of users: what is read is what stands in the file, or the file is refused with its record."""
 
 import gzip
 import struct
-import tempfile
 
 import damage
 import hypothesis.strategies as st
 import numpy as np
-from readers import NOTHING_TO_COMPARE, reader
-from readers import Reader as Entry
+from readers import NOTHING_TO_COMPARE, Reader, reader
 
 from study.backends.tensorflow import image_codec
 from study.core.errors import StudyError
@@ -19,191 +17,134 @@ PIXELS = np.random.default_rng(7).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 LABELS = [2, 0, 1, 1, 0]
 
 
-def write_records(records):
-    """The bytes of a TFRecord file."""
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as folder:
-        with tf.io.TFRecordWriter(f"{folder}/x") as writer:
-            for each in records:
-                writer.write(each)
-        with open(f"{folder}/x", "rb") as handle:
-            return handle.read()
-
-
-def example(content, label, **more):
-    """A record of ImageNet's features; the label counts from 1."""
-    import tensorflow as tf
-
-    feature = {}
-    if content is not None:
-        feature["image/encoded"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=content))
-    if label is not None:
-        feature["image/class/label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=label))
-    return tf.train.Example(features=tf.train.Features(feature={**feature, **more})).SerializeToString()
-
-
-class Layout(Entry):
-    """A user's images: each is what stands in the file, or the file is refused with its record."""
+class Layout(Reader):
+    """A layout of images; ``layout`` is its name."""
 
     layout = ""
+    is_slow = True
 
     def read(self, path):
-        found = []
-        for image in Source(self.layout, str(self.source(path))).images(image_codec):
+        images = []
+        for image in Source(self.layout, str(self.locate_source(path))).images(image_codec):
             pixels = conversion.decode_image(image.content, image.where, 3, image_codec)
             if not 0 <= image.label < 10:
                 raise StudyError(f"{image.where}: its class is {image.label}")  # as a conversion says
-            found.append([image.label, image_codec.fit_square(pixels, 8).numpy().tobytes().hex()[:64]])
-        if not found:
-            raise StudyError(f"{self.source(path)}: has 0 images")  # likewise
-        return found
+            images.append([image.label, image_codec.fit_square(pixels, 8).numpy().tobytes().hex()])
+        if not images:
+            raise StudyError(f"{self.locate_source(path)}: has 0 images")  # likewise
+        return images
 
-    def source(self, path):
+    def locate_source(self, path):
         return path
 
 
-@reader("images in a user's TFRecords", "tfrecord", slow=True)
+@reader("images in a user's TFRecords", "tfrecord")
 class UserRecords(Layout):
     layout = "tfrecord"
 
     def prepare(self, folder):
-        path = folder / "user.tfrecord"
-        own = [
-            example([image_codec.encode_png(pixels)], [label + 1]) for pixels, label in zip(PIXELS, LABELS, strict=True)
-        ]
-        path.write_bytes(write_records(own))
-        return path
+        self.path = folder / "user.tfrecord"
+        self.pngs = [image_codec.encode_png(pixels) for pixels in PIXELS]
+        self.write([self.make_record([png], [label + 1]) for png, label in zip(self.pngs, LABELS, strict=True)])
+        return self.path
 
-    def damage(self, content):
+    def make_record(self, contents, labels):
+        """A record of ImageNet's features; labels count from 1."""
         import tensorflow as tf
 
-        png = image_codec.encode_png(PIXELS[0])
-        text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"7"]))
-        others = [
-            example([png], None),
-            example(None, [1]),
-            example([png, png], [1]),
-            example([png], [1, 2]),
-            example([png], [0]),
-            example([png], [-5]),
-            example([png], [2**62]),
-            example([b""], [1]),
-            example([png[:-20]], [1]),
-            example([image_codec.encode_jpeg(PIXELS[0], 90)[:-30]], [1]),
-            example([b"GIF89a"], [1]),
-            example([png], None, **{"image/class/label": text}),
-            example([], []),
-        ]
-        return damage.tfrecord_files(content, write_records, others)
+        words = [each for each in labels if isinstance(each, bytes)]
+        label = {"bytes_list": tf.train.BytesList(value=words)} if words else {
+            "int64_list": tf.train.Int64List(value=labels)}  # fmt: skip
+        feature = {"image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=contents)),
+                   "image/class/label": tf.train.Feature(**label)}  # fmt: skip
+        return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+    def write(self, records):
+        """Write the file, and return its bytes."""
+        import tensorflow as tf
+
+        with tf.io.TFRecordWriter(str(self.path)) as writer:
+            for each in records:
+                writer.write(each)
+        return self.path.read_bytes()
+
+    def damage(self, content):
+        good, png = self.make_record([self.pngs[0]], [1]), self.pngs[0]
+        odd = [([png], []), ([], [1]), ([png, png], [1]), ([png], [1, 2]), ([png], [0]), ([png], [-5]),
+               ([png], [2**62]), ([b""], [1]), ([png[:-20]], [1]), ([b"GIF89a"], [1]), ([png], [b"7"]),
+               ([image_codec.encode_jpeg(PIXELS[0], 90)[:-30]], [1])]  # fmt: skip
+        records = [*(self.make_record(*each) for each in odd), good[:-1], good + b"\0", b"", b"x" * 40]
+        return st.sampled_from(records).map(lambda each: self.write([good, each])) | damage.cut(content)
 
     def expect(self, path):
         import tensorflow as tf
 
-        found = []
-        for record in damage.records_of(path.read_bytes()):
-            feature = tf.train.Example.FromString(record).features.feature
-            (content,), (label,) = (
-                feature["image/encoded"].bytes_list.value,
-                feature["image/class/label"].int64_list.value,
-            )
-            found.append(
-                [
-                    label - 1,
-                    image_codec.fit_square(image_codec.decode_tensor(content, 3), 8).numpy().tobytes().hex()[:64],
-                ]
-            )
-        return found
+        return [
+            [
+                example["image/class/label"].int64_list.value[0] - 1,
+                image_codec.fit_square(
+                    image_codec.decode_tensor(example["image/encoded"].bytes_list.value[0], 3), 8
+                ).numpy().tobytes().hex(),
+            ]
+            for each in tf.data.TFRecordDataset(str(path))
+            for example in [tf.train.Example.FromString(each.numpy()).features.feature]
+        ]  # fmt: skip
 
 
-@reader("images in a user's TFRecords that gzip compressed", "tfrecord", slow=True)
+@reader("images in a user's TFRecords that gzip compressed", "tfrecord")
 class GzipRecords(UserRecords):
     def prepare(self, folder):
-        path = super().prepare(folder)
-        self.plain = path.read_bytes()
-        path.write_bytes(gzip.compress(self.plain))
-        return path
+        self.plain = super().prepare(folder).read_bytes()
+        self.path.write_bytes(gzip.compress(self.plain))
+        return self.path
 
     def damage(self, content):
-        inside = super().damage(self.plain).map(gzip.compress)
-        return st.one_of(inside, inside, damage.cut(content, (b"\0", b"\xff")), damage.gz_files(content))
+        return super().damage(self.plain).map(gzip.compress) | damage.gz_files(content)
 
     def expect(self, path):
-        content = path.read_bytes()
-        plain = path.with_name("plain.tfrecord")
-        plain.write_bytes(gzip.decompress(content) if content[:1] == b"\x1f" else content)
-        return super().expect(plain)
+        return NOTHING_TO_COMPARE
 
 
+@reader("MNIST's images", "gz", file="train-images-idx3-ubyte.gz")
+@reader("MNIST's labels", "gz", file="train-labels-idx1-ubyte.gz")
 class Idx(Layout):
-    """MNIST's files."""
-
     layout = "mnist"
-    file = "train-images-idx3-ubyte"
+    images = "train-images-idx3-ubyte.gz"
 
     def prepare(self, folder):
-        images = struct.pack(">IIII", IDX_IMAGES, 5, 8, 8) + PIXELS[..., 0].tobytes()
+        pixels = struct.pack(">IIII", IDX_IMAGES, 5, 8, 8) + PIXELS[..., 0].tobytes()
         labels = struct.pack(">II", IDX_LABELS, 5) + bytes(LABELS)
-        for name, content in (("images-idx3", images), ("labels-idx1", labels)):
-            (folder / f"train-{name}-ubyte.gz").write_bytes(gzip.compress(content))
-        return folder / f"{self.file}.gz"
+        for name, content in ((self.images, pixels), ("train-labels-idx1-ubyte.gz", labels)):
+            (folder / name).write_bytes(gzip.compress(content))
+        return folder / self.file
 
-    def source(self, path):
-        return path.with_name("train-images-idx3-ubyte.gz")
+    def locate_source(self, path):
+        return path.with_name(self.images)
 
     def damage(self, content):
-        return damage.gz_files(content, self.inside)
-
-    @staticmethod
-    def inside(plain):
-        numbers = st.sampled_from([0, 1, 4, 6, 2**16, 2**31, 2**32 - 1])
-
-        @st.composite
-        def shapes(draw):
-            at = draw(st.sampled_from([0, 4, 8, 12]))
-            return plain[:at] + struct.pack(">I", draw(numbers)) + plain[at + 4 :]
-
-        return st.one_of(shapes(), damage.cut(plain, (b"\0", b"\xff")))
+        sizes = [struct.pack(">I", size) for size in (0, 1, 4, 6, 2**16, 2**31, 2**32 - 1)]
+        return damage.gz_files(content, lambda plain: st.builds(
+            lambda place, size: plain[:place] + size + plain[place + 4 :], st.sampled_from([0, 4, 8, 12]),
+            st.sampled_from(sizes)) | damage.cut(plain))  # fmt: skip
 
     def names(self, path):
         return "train-images", "train-labels"
 
     def expect(self, path):
-        content = {}
-        for name in ("images-idx3", "labels-idx1"):
-            raw = path.with_name(f"train-{name}-ubyte.gz").read_bytes()
-            content[name] = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        number, height, width = struct.unpack(">III", content["images-idx3"][4:16])
-        pixels = (
-            np.frombuffer(content["images-idx3"][16:], np.uint8).reshape(number, height, width, 1).repeat(3, axis=-1)
-        )
-        labels = content["labels-idx1"][8:]
-        return [
-            [
-                labels[n],
-                image_codec.fit_square(_tensor(pixels[n]), 8).numpy().tobytes().hex()[:64],
-            ]
-            for n in range(number)
-        ]
+        import tensorflow as tf
+
+        raw = path.with_name(self.images).read_bytes()
+        plain = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        number, height, width = struct.unpack(">III", plain[4:16])
+        pixels = np.frombuffer(plain[16:], np.uint8).reshape(number, height, width, 1).repeat(3, axis=-1)
+        raw = path.with_name("train-labels-idx1-ubyte.gz").read_bytes()
+        labels = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)[8:]
+        shaped = [tf.ensure_shape(tf.convert_to_tensor(each), (None, None, 3)) for each in pixels]
+        squares = [image_codec.fit_square(each, 8).numpy().tobytes().hex() for each in shaped]
+        return [[labels[n], square] for n, square in enumerate(squares)]
 
 
-def _tensor(pixels):
-    import tensorflow as tf
-
-    return tf.ensure_shape(tf.convert_to_tensor(np.ascontiguousarray(pixels)), (None, None, 3))
-
-
-@reader("MNIST's images", "gz", slow=True)
-class IdxImages(Idx):
-    pass
-
-
-@reader("MNIST's labels", "gz", slow=True)
-class IdxLabels(Idx):
-    file = "train-labels-idx1-ubyte"
-
-
-@reader("CIFAR-10's file", "image", slow=True)
+@reader("CIFAR-10's file", "image")
 class Cifar(Layout):
     layout = "cifar10"
 
@@ -213,13 +154,10 @@ class Cifar(Layout):
         return path
 
     def damage(self, content):
-        return damage.cut(content, (b"\0", b"\xff", content[:3073]))
-
-    def expect(self, path):
-        return NOTHING_TO_COMPARE
+        return damage.cut(content, (*damage.BYTES, content[:3073]))
 
 
-@reader("an image in a folder", "image", slow=True)
+@reader("an image in a folder", "image")
 class FolderImage(Layout):
     layout = "folder"
 
@@ -229,22 +167,14 @@ class FolderImage(Layout):
             (folder / "images" / name / "1.jpg").write_bytes(image_codec.encode_jpeg(PIXELS[0], 90))
         return folder / "images" / "a" / "1.jpg"
 
-    def source(self, path):
+    def locate_source(self, path):
         return path.parents[1]
 
     def damage(self, content):
         png = image_codec.encode_png(PIXELS[1])
-        whole = [
-            png,
-            png[:-10],
-            b"",
-            b"GIF89a",
-            content + b"x" * 50,
-            png[:16] + struct.pack(">II", 2**30, 2**30) + png[24:],
-        ]
-        return st.one_of(
-            damage.cut(content, (b"\0", b"\xff\xd9", b"\xff")), damage.cut(png, (b"\0",)), st.sampled_from(whole)
-        )
+        whole = [png, png[:-10], b"", b"GIF89a", content + b"x" * 50,
+                 png[:16] + struct.pack(">II", 2**30, 2**30) + png[24:]]  # fmt: skip
+        return st.one_of(damage.cut(content), damage.cut(png), st.sampled_from(whole))
 
     def names(self, path):
         return "1.jpg", "images"

@@ -1,272 +1,179 @@
-"""Files of a run: its parts, its record, what its ranks leave.
+"""Files of a run: its parts, its record, what its ranks leave; the table of runs, and points of other programs.
 
 A part of a run is damaged together with its checksum: as a disk or a rank would leave it, before the checksum is taken.
 """
 
+import contextlib
 import csv
 import gzip
 import json
 import math
-import statistics
 
 import damage
+import numpy as np
+import pandas as pd
 import run_files
 import timelines
 import yaml
 from examples import expand
 from readers import NOTHING_TO_COMPARE, Reader, reader
 
-from study.core.files import sha256, write_json
-from study.data.images.formats import INDEX  # noqa: F401  imports the formats before the clock of a case runs
+from study.compare import arms, likeness
+from study.contrib.readers import series_files
+from study.core.files import read_json, sha256, write_json
 from study.experiment.definition import RunDefinition
-from study.experiment.target import Target
 from study.instruments import calibration, phases
 from study.instruments.power import summary
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.telemetry import read_series
 from study.instruments.timeline import read_communication, summarize_timeline
 from study.launch import failure
-from study.records import record, targets, tidy, versions
+from study.records import record, tidy, versions
+from study.report import terminal
+from study.report.page.links import RecordLinks
 from study.workloads.command import events
 
-EPOCHS = 3
 START = run_files.EPOCHS_NS
 
 
-def rows_of(path):
+def read_rows(path):
     """The rows of a CSV file, by Python's own reader."""
     with open(path, encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle))
 
 
-def number(text):
+def to_number(text):
     return float(text) if text else math.nan
 
 
-def readings(devices=2, ticks=40):
+def make_telemetry():
     """Lines of telemetry: 10 per second of host n1, from second 0 on."""
     lines = [",".join(COLUMNS)]
-    for tick in range(ticks):
-        for device in range(devices):
-            at = int(tick * 1e8)
-            values = [100 + device + tick / 7, "", 50.0 * tick / 3 + device, "", "", "", "", tick]
-            lines.append(
-                ",".join(map(str, [START + at, at, "n1", "rapl", "cpu" if device else "memory", f"d{device}", *values]))
-            )
+    for tick in range(40):
+        for device, kind in enumerate(["memory", "cpu"]):
+            measured = [100 + device + tick / 7, "", 50.0 * tick / 3 + device, "", "", "", "", tick]
+            at = tick * 10**8
+            lines.append(",".join(map(str, [START + at, at, "n1", "rapl", kind, f"d{device}", *measured])))
     return "\n".join(lines) + "\n"
 
 
+@reader("metrics.json", "json")
+@reader("provenance.json", "json")
 class PartOfARun(Reader):
-    """A file of a run, from which its record is made."""
-
-    file = ""
-    point = {"epochs": 2 * EPOCHS}
+    """A file of a run, named as the reader, from which its record is made."""
 
     def prepare(self, folder):
-        (run,) = expand(**self.point)
-        self.planned, self.root = run, folder / "results"
-        made = run_files.make_run(self.root, run, load=(1.0, 2.0), more_edges=[("evaluate", e, r, 3.0 + (e == "end"))
-                                  for r in (0, 1) for e in ("begin", "end")])  # fmt: skip
-        (made / "telemetry.csv").write_text(readings())
-        write_json(made / calibration.FILE, calibration.summarize([0.2, 0.3], [0.2, 0.4], 2))
-        facts = json.loads((made / "provenance.json").read_text())
+        (self.run,) = expand(epochs=6)
+        self.root = folder / "results"
+        edges = [("evaluate", edge, rank, 3.0 + (edge == "end")) for rank in (0, 1) for edge in ("begin", "end")]
+        self.folder = run_files.make_run(self.root, self.run, load=(1.0, 2.0), more_edges=edges)
+        (self.folder / "telemetry.csv").write_text(make_telemetry())
+        write_json(self.folder / calibration.FILE, calibration.summarize([0.2, 0.3], [0.2, 0.4], 2))
+        facts = read_json(self.folder / "provenance.json")
         host = facts["host"] | {"cpu": "cpu", "cores": 2, "memory_mb": 1000.0, "system": "Linux"}
         facts |= {"host": host, "gpus": {"found": [], "reason": "none"}, "python": "3.11", "job": None, "hosts": []}
-        write_json(made / "provenance.json", facts)
-        self.folder = made
-        outcome = json.loads((made / "outcome.json").read_text())
-        outcome["files"] = {path.name: sha256(path) for path in made.iterdir() if path.name != "outcome.json"}
-        write_json(made / "outcome.json", outcome)
-        return made / self.file
+        write_json(self.folder / "provenance.json", facts)
+        self.seal(*(path for path in self.folder.iterdir() if path.name != "outcome.json"))
+        return self.folder / self.name
 
-    def damage(self, content):
-        return damage.json_files(content)
+    def seal(self, *paths):
+        """Put the checksums of files into the outcome."""
+        outcome = read_json(self.folder / "outcome.json")
+        outcome["files"] |= {path.name: sha256(path) for path in paths}
+        (self.folder / "outcome.json").write_text(json.dumps(outcome))
 
-    def record(self, path):
-        if path.name != "outcome.json":
-            outcome = json.loads((self.folder / "outcome.json").read_text())
-            outcome["files"][path.name] = sha256(path)
-            (self.folder / "outcome.json").write_text(json.dumps(outcome))
-        found = record.make_record(self.folder)
-        write_json(self.folder.parent / "record.json", found)
-        record.read_record(self.folder.parent / "record.json")
-        return found
+    def make_record(self, path):
+        self.seal(path)
+        content = record.make_record(self.folder)
+        write_json(self.folder / "record.json", content)
+        record.read_record(self.folder / "record.json")
+        (self.folder / "record.json").unlink()
+        return content
+
+    def read(self, path):
+        self.make_record(path)
+        versions.version(path.parent)
+        read_communication(path.parent)
 
     def names(self, path):
         return path.name, str(self.folder)
 
 
-@reader("metrics.json", "json")
-class Metrics(PartOfARun):
-    file = "metrics.json"
-
-    def read(self, path):
-        found = self.record(path)
-        tested = {name: found["quality"].get(f"test_{name}") for name in ("loss", "accuracy")}
-        reads = {name: found["reading"][name] for name in ("shared", "storage")}
-        return ((found["memory"] or {}).get("peak_memory_mb"), tested, found["workload"], found["model"]["parameters"],
-                found["resumed_after_epoch"], reads)  # fmt: skip
-
-    def expect(self, path):
-        told = json.loads(path.read_text())
-        known = told.get("processes") or told["ranks"]
-        reads = {
-            name: None if None in (sizes := [each[f"{name}_read_mb"] for each in known if f"{name}_read_mb" in each])
-            else sum(sizes) for name in ("shared", "storage")
-        }  # fmt: skip
-        tested = {name: told["test"].get(name) for name in ("loss", "accuracy")}
-        peaks = [each["peak_memory_mb"] for each in known]
-        return (None if None in peaks else max(peaks), tested, told["workload"], told["parameters"],
-                told["resumed_after_epoch"], reads)  # fmt: skip
-
-
-@reader("provenance.json", "json")
-class Provenance(PartOfARun):
-    file = "provenance.json"
-
-    def read(self, path):
-        found = self.record(path)
-        versions.version(path.parent)
-        read_communication(path.parent)
-        return (
-            found["provenance"]["host"],
-            found["data_mb"],
-            found["provenance"]["packages"],
-            found["provenance"]["steering"],
-        )
-
-    def expect(self, path):
-        told = json.loads(path.read_text())
-        sizes = {name: told["data"][name]["source"]["bytes"] / 1e6 for name in ("train", "test")}
-        return told["host"]["name"], sizes, told["packages"], told["steering"]
-
-
 @reader("run.yaml", "yaml")
 class Definition(PartOfARun):
-    file = "run.yaml"
-
     def damage(self, content):
-        return damage.yaml_files(content, yaml.safe_dump, yaml.safe_load)
+        return damage.yaml_files(content, yaml.safe_dump)
 
     def read(self, path):
-        run = RunDefinition.read(path)
-        found = self.record(path)
-        return run.as_dict(), found["derived"], found["machine"]
+        self.make_record(path)
+        return RunDefinition.read(path).as_dict()
 
     def expect(self, path):
-        told = damage.yaml_content(path)
-        return told, told["derived"], told["machine"]["name"]
+        return damage.yaml_content(path)
 
 
 @reader("history.csv", "csv")
 class History(PartOfARun):
-    file = "history.csv"
-
-    def damage(self, content):
-        return damage.csv_files(content)
-
     def read(self, path):
-        found = self.record(path)
-        (self.folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-        read_communication(self.folder)
-        (self.folder / "timeline.json.gz").unlink()
-        target = targets.to_target(self.folder, found, Target("validation_accuracy", 0.8, True, "a test"))
-        quality, training = found["quality"], found["training"]
-        return (
-            [quality[name] for name in ("loss", "accuracy", "validation_loss", "validation_accuracy")],
-            training["learning_rate_used"],
-            math.isclose(training["time_per_epoch_s"], self._mean(path), rel_tol=1e-12),
-            target["epochs_to_target"],
-        )
-
-    @staticmethod
-    def _mean(path):
-        return statistics.fmean(float(row["time_s"]) for row in rows_of(path))
+        content = self.make_record(path)
+        return [content["quality"][name] for name in ("loss", "accuracy")], content["training"]["learning_rate_used"]
 
     def expect(self, path):
-        rows = rows_of(path)
-        values = [number(rows[-1][name]) for name in ("loss", "accuracy", "val_loss", "val_accuracy")]
-        reached = [int(row["epoch"]) for row in rows if number(row["val_accuracy"]) >= 0.8]
-        return ([value if math.isfinite(value) else None for value in values], number(rows[-1]["learning_rate"]), True,
-                reached[0] if reached else None)  # fmt: skip
+        last = {name: to_number(text) for name, text in read_rows(path)[-1].items() if name in (
+            "loss", "accuracy", "learning_rate")}  # fmt: skip
+        quality = [last[name] if math.isfinite(last[name]) else None for name in ("loss", "accuracy")]
+        return quality, last["learning_rate"]
 
 
 @reader("telemetry.csv", "csv")
 class Telemetry(PartOfARun):
-    file = "telemetry.csv"
-
-    def damage(self, content):
-        return damage.csv_files(content)
-
     def read(self, path):
         series = read_series(path)
-        found = self.record(path)
+        content = self.make_record(path)
         edges = phases.read_edges(self.folder / "phases.jsonl")
         machine = RunDefinition.read(self.folder / "run.yaml").machine
         summary.energy_until(self.folder, machine, edges, START + 10**9, ("n1", 10**9))
-        assert found["power"]["source"] in (None, "measured", "modelled")
+        assert content["power"]["source"] in (None, "measured", "modelled")
         return {
-            (one.host, one.sensor, one.kind, one.name): sorted(zip(one.seconds.tolist(), one.power_w.tolist(),
-                                                                   one.energy_j.tolist(), strict=True))
-            for one in series
-        }  # fmt: skip
-
-    def expect(self, path):
-        found = {}
-        for row in rows_of(path):
-            device = row["host"], row["sensor"], row["kind"], row["device"]
-            found.setdefault(device, []).append(
-                (int(row["monotonic_ns"]) / 1e9, number(row["power_w"]), number(row["energy_j"]))
+            (one.host, one.sensor, one.kind, one.name): sorted(
+                zip(one.seconds.tolist(), one.power_w.tolist(), one.energy_j.tolist(), strict=True)
             )
-        return {device: sorted(values) for device, values in found.items()}
-
-
-@reader("phases.jsonl", "json")
-class Phases(PartOfARun):
-    file = "phases.jsonl"
-
-    def damage(self, content):
-        return damage.jsonl_files(content)
-
-    def read(self, path):
-        found = self.record(path)
-        failure.describe_failure(self.folder, "hang", "a test")
-        return found["phases"].get("load", {}).get("rank_0_s")
+            for one in series
+        }
 
     def expect(self, path):
-        edges = [json.loads(line) for line in path.read_bytes().splitlines()]
-        mine = sorted((e["monotonic_ns"], e["edge"]) for e in edges if (e["phase"], e["rank"]) == ("load", 0))
-        total, begun, ended = 0.0, None, False
-        for at, edge in mine:
-            if edge == "begin":
-                begun = at
-            elif begun is not None:
-                total, begun, ended = total + (at - begun) / 1e9, None, True
-        if len({at for at, _ in mine}) < len(mine):
-            return NOTHING_TO_COMPARE
-        return total if ended else None
+        readings = {}
+        for row in read_rows(path):
+            values = int(row["monotonic_ns"]) / 1e9, to_number(row["power_w"]), to_number(row["energy_j"])
+            device = row["host"], row["sensor"], row["kind"], row["device"]
+            readings[device] = sorted([*readings.get(device, []), values])
+        return readings
+
+
+@reader("phases.jsonl", "jsonl")
+class Phases(PartOfARun):
+    def read(self, path):
+        self.make_record(path)
+        failure.describe_failure(self.folder, "hang", "a test")
 
 
 @reader("record.json", "json")
 class Record(PartOfARun):
-    file = "record.json"
-
     def prepare(self, folder):
         path = super().prepare(folder)
         write_json(path, record.make_record(self.folder))
         return path
 
     def read(self, path):
-        row = tidy.runs_frame([self.planned], {"nt3": "c0de"}, self.root / "local", reads_targets=True).iloc[0]
+        row = tidy.runs_frame([self.run], {"nt3": "c0de"}, self.root / "local", reads_targets=True).iloc[0]
         return [None if row[name] is None else float(row[name]) for name in ("runtime_s", "peak_memory_mb", "load_s")]
 
     def expect(self, path):
-        told = json.loads(path.read_text())
-        found = [told["runtime_s"], told["memory"] and told["memory"]["peak_memory_mb"],
-                 told["phases"].get("load", {}).get("slowest_s")]  # fmt: skip
-        if told["resumed_after_epoch"]:
+        content = json.loads(path.read_text())
+        if content["resumed_after_epoch"]:
             return NOTHING_TO_COMPARE
-        return [None if value is None else float(value) for value in found]
+        load_s = content["phases"].get("load", {}).get("slowest_s")
+        return content["runtime_s"], content["memory"] and content["memory"]["peak_memory_mb"], load_s
 
 
 @reader("timeline.json.gz", "gz")
@@ -274,37 +181,22 @@ class Timeline(Reader):
     def prepare(self, folder):
         path = folder / "timeline.json.gz"
         path.write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-        self.good = summarize_timeline(path, timelines.epoch_edges_ns()).summary
         return path
 
     def damage(self, content):
-        events = json.loads(gzip.decompress(content))
-        whole = damage.changed(events).map(lambda found: gzip.compress(json.dumps(found).encode()))
-        numbers = damage.json_texts(events[:12]).map(gzip.compress)
-        pieces = (b"},{", b"[", b'{"ph"', b"\xff", b'"ts": 1e400', b'"ts": Infinity', b"}")
-        return whole | numbers | damage.gz_files(content, lambda plain: damage.cut(plain, pieces))
+        return damage.gz_files(content, damage.jsonl_files)
 
     def read(self, path):
+        """The number of events of one that lost nothing."""
         found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
-        lost = found["lost_bytes"] + found["dropped_events"]
         assert all(math.isfinite(value) for value in found.values() if isinstance(value, float)), found
-        try:
-            told = json.loads(gzip.decompress(path.read_bytes()))
-        except (ValueError, OSError, EOFError, RecursionError, __import__("zlib").error):
-            told = None
-        if told is None and not lost:
-            assert found["events"] == self.good["events"], "a damaged timeline counts as whole"
-        return found["events"] if told is not None and not lost else -1
+        self.is_whole = not found["lost_bytes"] + found["dropped_events"]
+        return found["events"]
 
     def expect(self, path):
-        try:
-            told = json.loads(gzip.decompress(path.read_bytes()))
-        except Exception:  # noqa: BLE001  damaged, in whatever way
-            return NOTHING_TO_COMPARE
-        found = summarize_timeline(path, timelines.epoch_edges_ns()).summary
-        if found["lost_bytes"] + found["dropped_events"] or not isinstance(told, list):
-            return NOTHING_TO_COMPARE
-        return sum(isinstance(event, dict) for event in told)
+        with contextlib.suppress(ValueError):  # without its end, as a run leaves it that was ended
+            return len(json.loads(gzip.decompress(path.read_bytes()))) if self.is_whole else NOTHING_TO_COMPARE
+        return NOTHING_TO_COMPARE
 
 
 @reader("events of a program", "jsonl")
@@ -313,7 +205,7 @@ class EventsOfAProgram(Reader):
 
     def prepare(self, folder):
         path = folder / "events.jsonl"
-        keys = ["run_start", *["epoch_start", "tracked_stats", "eval_accuracy", "epoch_stop"] * EPOCHS, "run_stop"]
+        keys = ["run_start", *["epoch_start", "tracked_stats", "eval_accuracy", "epoch_stop"] * 3, "run_stop"]
         values = {"tracked_stats": {"loss": 0.5}, "eval_accuracy": 0.9}
         lines = [
             {"key": key, "value": values.get(key), "time_ns": START + at * 10**9, "monotonic_ns": at * 10**9, "rank": 0}
@@ -322,9 +214,6 @@ class EventsOfAProgram(Reader):
         path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
         return path
 
-    def damage(self, content):
-        return damage.jsonl_files(content)
-
     def read(self, path):
         log = phases.PhaseLog(path.with_name("phases.jsonl"), 0, "n1")
         log.edge("startup", "begin", (START, 0))
@@ -332,7 +221,56 @@ class EventsOfAProgram(Reader):
         for line in path.read_bytes().split(b"\n"):
             if (event := events.parse_event(line, is_marked=False)) and events.get_rank(event, 0) == 0:
                 progress.take(event, events.get_moment(event))
-        return
 
     def names(self, path):
         return ("event", "epoch")
+
+
+@reader("runs.csv", "csv")
+class Runs(PartOfARun):
+    """The table of a study's runs."""
+
+    def prepare(self, folder):
+        super().prepare(folder)
+        write_json(self.folder / "record.json", record.make_record(self.folder))
+        frame = tidy.runs_frame([self.run] * 2, {"nt3": "c0de"}, self.root / "local")
+        switches = json.dumps([["switch", "base", {"loader": ["npy", "read_csv"]}]])
+        frame.assign(arms=[switches, None]).to_csv(folder / "runs.csv", index=False)
+        return folder / "runs.csv"
+
+    def read(self, path):
+        frame = tidy.read_runs(path)
+        terminal.print_failures(path, "results")
+        RecordLinks(frame, pd.DataFrame())
+        for text in frame.get("arms", []):
+            arms.parse_arms(text)
+        if "steering" in frame:
+            likeness._differs_in_steering(frame)
+        return [[float(value) for value in frame.get(name, [])] for name in ("runtime_s", "load_s", "peak_memory_mb")]
+
+    def expect(self, path):
+        rows = read_rows(path)
+        return [
+            [to_number(row[name]) for row in rows if name in row] for name in ("runtime_s", "load_s", "peak_memory_mb")
+        ]
+
+    def names(self, path):
+        return path.name, str(path)
+
+
+@reader("points.csv", "csv", content="series,ranks,nodes,runtime_s,batch_size\n"
+        + "".join(f"a,{ranks},1,{10 + ranks}.5,8\n" for ranks in (1, 2, 4, 8)))  # fmt: skip
+@reader("MLPerf.log", "text", content=':::MLLOG {"key": "run_start", "time_ms": 5}\n'
+        ':::MLLOG {"key": "run_stop", "time_ms": 65000}\n')  # fmt: skip
+class Points(Reader):
+    """Measured points that others bring: each ends in an answer, or in one line that names the file."""
+
+    def prepare(self, folder):
+        (folder / self.name).write_text(self.content)
+        return folder / self.name
+
+    def read(self, path):
+        series = series_files.read_series_files([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
+        for model in filter(None, (each.fit_model() for each in series)):
+            low, median, high = model.predict_interval(np.array([64.0]))
+            assert 0 < low[0] <= median[0] <= high[0] < math.inf

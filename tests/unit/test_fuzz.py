@@ -61,13 +61,13 @@ def is_right(found, names):
 
 @pytest.mark.slow
 def test_damaged_files_are_refused_or_read_as_they_stand(tmp_path):
-    names = [name for name, entry in READERS.items() if not entry.slow]
+    names = [name for name, entry in READERS.items() if not entry.is_slow]
     is_right(fuzzed(names, tmp_path), names)
 
 
 @pytest.mark.slow
 def test_damaged_images_are_refused_or_read_as_they_stand(tmp_path):
-    names = [name for name, entry in READERS.items() if entry.slow]
+    names = [name for name, entry in READERS.items() if entry.is_slow]
     is_right(fuzzed(names, tmp_path), names)
 
 
