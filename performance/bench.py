@@ -225,10 +225,10 @@ PARTS = {
 
 
 def _make_csv(folder, benchmark, **smaller):
-    """Make a file of the paper's size, as in the study `formats`, or with fewer ``features``, if it is missing."""
+    """Make a file of the paper's size, as in the study `loading`, or with fewer ``features``, if it is missing."""
     path = folder / f"{'-'.join([benchmark, *map(str, smaller.values())])}.csv"
     if not path.exists():
-        datasets = {entry.dataset.benchmark: entry.dataset for entry in expansion.load_study("formats").loading}
+        datasets = {entry.dataset.benchmark: entry.dataset for entry in expansion.load_study("loading").loading}
         dataset = datasets[benchmark]
         generate_file(path, benchmark, dataset.spec, dataset.definition | {"seed": SEED} | smaller, FILES[benchmark])
     return path

@@ -12,7 +12,7 @@ from study.backends.tensorflow import image_codec
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data.conversion import convert
-from study.data.loaders import LOADERS, TRAINING_LOADERS, check_columns, load_matrix
+from study.data.loaders import LOADERS, check_columns, load_matrix
 from study.data.tabular import Form
 from study.workloads.base import Table
 
@@ -30,7 +30,7 @@ def converted(folder, content, spec=NT3, name="data.csv"):
 
 def differing(folder, matrix, spec=NT3, name="data.csv"):
     """The loaders that give other bits than the conversion."""
-    paths = {loader: folder / (name if LOADERS[loader].reads == "raw" else "m.npy") for loader in TRAINING_LOADERS}
+    paths = {loader: folder / (name if LOADERS[loader].reads == "raw" else "m.npy") for loader in LOADERS}
     return [
         loader
         for loader, path in paths.items()

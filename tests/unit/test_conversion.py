@@ -17,7 +17,7 @@ from study.core.errors import StudyError
 from study.core.files import sha256
 from study.data import conversion, file_changes, loaders, text_table
 from study.data.conversion import convert
-from study.data.loaders import LOADERS, TRAINING_LOADERS, load_matrix
+from study.data.loaders import LOADERS, load_matrix
 from study.data.tabular import Form
 
 SPEC = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
@@ -194,7 +194,7 @@ def test_names_categories_and_left_out_columns(tmp_path):
     assert sidecar["shape"] == [3, 3]
 
 
-@pytest.mark.parametrize("loader", TRAINING_LOADERS)
+@pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.parametrize(
     ("choice", "columns"), [({"drop": [1]}, [0, 2, 3]), ({"keep": [3, 2]}, [0, 3, 2])], ids=["drop", "keep"]
 )
@@ -250,7 +250,7 @@ def test_faults_in_named_files(tmp_path, text, words):
         converted(tmp_path, text, NAMED)
 
 
-@pytest.mark.parametrize("loader", TRAINING_LOADERS)
+@pytest.mark.parametrize("loader", LOADERS)
 def test_loaders_read_named_files_alike(tmp_path, loader):
     matrix, _ = converted(tmp_path, NAMED_TEXT, NAMED)
     path = tmp_path / ("m.npy" if LOADERS[loader].reads != "raw" else "data.csv")
@@ -326,7 +326,7 @@ def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
         return
     matrix, _ = converted(folder, content)
     assert matrix[:, 1:].tobytes() == right.tobytes()
-    for name in TRAINING_LOADERS:
+    for name in LOADERS:
         loaded = load_matrix(
             name, folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv"), folder / "m.json", SPEC
         )
@@ -373,7 +373,7 @@ def test_any_text_has_one_value_in_all_loaders_or_is_refused(tmp_path_factory, d
     matrix, _ = converted(folder, text, Form.from_spec(spec))
     assert np.array_equal(matrix, np.array(right, np.float32), equal_nan=True)
     assert np.array_equal(np.signbit(matrix[matrix == 0]), np.signbit(np.array(right, np.float32)[matrix == 0]))
-    for name in TRAINING_LOADERS:
+    for name in LOADERS:
         path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
         assert load_matrix(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
 
@@ -445,7 +445,7 @@ def test_all_loaders_give_the_same_categories(tmp_path_factory, names, header):
     text = ("type,a\n" if header else "") + "".join(f"{name},{index}\n" for index, name in enumerate(names))
     matrix, sidecar = converted(folder, text, Form.from_spec(spec))
     assert [sidecar["codes"][0]["values"][int(code)] for code in matrix[:, 0]] == names
-    for name in TRAINING_LOADERS:
+    for name in LOADERS:
         path = folder / ("m.npy" if LOADERS[name].reads != "raw" else "data.csv")
         assert load_matrix(name, path, folder / "m.json", spec).tobytes() == matrix.tobytes(), name
 
@@ -529,7 +529,7 @@ def test_train_and_test_files_have_the_same_columns(tmp_path):
         loaders.check_columns(files, forms)
 
 
-@pytest.mark.parametrize("loader", [name for name in TRAINING_LOADERS if LOADERS[name].reads != "scaled"])
+@pytest.mark.parametrize("loader", [name for name in LOADERS if LOADERS[name].reads != "scaled"])
 def test_kept_columns_stand_in_the_order_of_the_list(tmp_path, loader):
     """Also where the list names every column of the file."""
     spec = {"header": True, "keep": ["b", "a"]}

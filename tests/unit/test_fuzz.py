@@ -276,6 +276,6 @@ def test_a_file_of_another_size_is_not_the_one_that_was_converted(tmp_path):
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5\n")
     convert(tmp_path / "x.csv", tmp_path / "x.npy", tmp_path / "x.json", Form.from_spec({"header": False}))
     (tmp_path / "x.csv").write_text("1,2.5\n3,4.5,\n")
-    for name in (name for name in loaders.TRAINING_LOADERS if loaders.LOADERS[name].reads == "raw"):
+    for name in (name for name in loaders.LOADERS if loaders.LOADERS[name].reads == "raw"):
         with pytest.raises(StudyError, match="x.csv: has 13 bytes, 12 were converted"):
             loaders.load_matrix(name, tmp_path / "x.csv", tmp_path / "x.json", {"header": False})

@@ -82,7 +82,7 @@ def loaded(run, ranks=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loader", loaders.TRAINING_LOADERS)
+@pytest.mark.parametrize("loader", loaders.LOADERS)
 def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_path, loader):
     loaders.import_modules(loader)  # or that would be counted
     first, reads, _, _ = loaded(run("none", loader))

@@ -26,7 +26,7 @@ def test_files_are_generated_where_there_are_none(tmp_path):
 import sys
 from pathlib import Path
 import bench
-study = bench.expansion.load_study("formats")
+study = bench.expansion.load_study("loading")
 for entry in study.loading:
     entry.dataset.definition.update(train_samples=400, test_samples=100, features=30)
 bench.expansion.load_study = lambda name: study

@@ -63,29 +63,3 @@ def test_the_same_weights_whichever_loader(loaded, benchmark):
         assert metrics["initial_weights_crc32"] == found[0]["initial_weights_crc32"]
         assert metrics["test"] == found[0]["test"]
         assert len({rank["final_weights_crc32"] for rank in [*metrics["ranks"], *found[0]["ranks"]]}) == 1
-
-
-FORMATS = """
-description: a test
-datasets:
-  nt3: {source: synthetic, train_samples: 40, test_samples: 20, features: 60, seed: 1}
-runs: []
-loading:
-  - {benchmark: nt3, loader: [read_csv, npy, mapped, hdf5, parquet, tfrecord], repeats: 1}
-tables: [formats, icpp2019_table3]
-figures: [formats]
-"""
-
-
-def test_formats_are_compared_beside_loaders(fresh):
-    fresh.add_study("formats_small", FORMATS)
-    fresh.snakemake(study="formats_small")
-    loads = pd.read_csv(fresh.made / "loading.csv")
-    assert set(loads.status) == {"ok"}, loads.message.dropna().tolist()
-    formats = pd.read_csv(fresh.made / "tables" / "formats.csv")
-    assert set(formats.format) == {"npy", "hdf5", "parquet", "tfrecord"}
-    assert (formats.load_s > 0).all()
-    assert "<svg" in (fresh.made / "figures" / "formats.svg").read_text()
-    table3 = pd.read_csv(fresh.made / "tables" / "icpp2019_table3.csv")
-    assert {"read_csv_s", "npy_s", "mapped_s"} <= set(table3)
-    assert not {"hdf5_s", "parquet_s", "tfrecord_s"} & set(table3)

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,15 @@ from study.core import code_version, environment, isolation, provenance, validat
 from study.core.files import AnyPath, write_sealed
 from study.core.paths import ROOT
 from study.data import page_cache
-from study.data.formats import FORMATS
 from study.data.loaders import LOADERS, describe_source, read_sidecar
 from study.data.tabular import find_paper_size
 
 LOAD_FILE = ROOT / "scripts" / "load_file.py"
 LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
-STORE_MATRIX = ROOT / "scripts" / "store_matrix.py"
 SCHEMA_VERSION = 2
-LIMIT_S = 3600  # of one load, or of storing one matrix
-NOT_STORED: dict[str, Any] = {"store_s": None, "stored_mb": None, "decode_s": None, "decoder_s": None}
-FAILED = {"status": "failed", **NOT_STORED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
+LIMIT_S = 3600  # of one load
+NOT_DECODED: dict[str, Any] = {"decode_s": None, "decoder_s": None}
+FAILED = {"status": "failed", **NOT_DECODED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
           "crc32": None}  # fmt: skip
 
 
@@ -56,10 +53,10 @@ def measure_loading(
         for loader in loaders
     ]
     samples = []
-    with tempfile.TemporaryDirectory(dir=Path(output).parent) as scratch, tqdm(points, unit="load") as progress:
+    with tqdm(points, unit="load") as progress:
         for repeat, file, cache, loader in progress:
             progress.set_description(f"{loader}, {file}, {cache}")
-            sample = _time_load(loader, files[file], cache, Path(scratch))
+            sample = _time_load(loader, files[file], cache)
             samples.append({"repeat": repeat, "file": file, "page_cache": cache, "loader": loader, **sample})
     variables = environment.build_measuring_environment(os.environ)
     result = {
@@ -90,30 +87,21 @@ def _find_cold_obstacle(files: Mapping[str, Mapping[str, Any]]) -> str | None:
     return next((reason for path in first if (reason := page_cache.drop_file(path))), None)
 
 
-def _time_load(loader: str, paths: Mapping[str, Any], cache: str, scratch: Path) -> dict[str, Any]:
-    """One sample of a loader; for a format, the matrix is stored in ``scratch`` first."""
+def _time_load(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
+    """One sample of a loader."""
     if "folders" in paths:
         return _time_image_load(loader, paths, cache)
-    path, stored = paths["npy" if LOADERS[loader].is_mapped else "raw"], NOT_STORED
-    try:
-        if loader in FORMATS:
-            path = scratch / f"matrix.{loader}"
-            stored = _run_in_new_process(STORE_MATRIX, loader, paths["npy"], path)
-            if stored["status"] != "ok":
-                return {**FAILED, "message": stored["message"]}
-        if cache == "warm":
-            page_cache.warm_file(path)
-        elif (reason := page_cache.drop_file(path)) is not None:
-            return {**FAILED, "message": reason}
-        return {**stored, **load_in_new_process(loader, path, paths["sidecar"], paths["form"])}
-    finally:
-        (scratch / f"matrix.{loader}").unlink(missing_ok=True)
+    path = paths["npy" if LOADERS[loader].reads in ("converted", "scaled") else "raw"]
+    if cache == "warm":
+        page_cache.warm_file(path)
+    elif (reason := page_cache.drop_file(path)) is not None:
+        return {**FAILED, "message": reason}
+    return {**NOT_DECODED, **load_in_new_process(loader, path, paths["sidecar"], paths["form"])}
 
 
 def _time_image_load(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
     """One sample of an image format: all images are read, then read and decoded."""
-    sample = _run_in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
-    return {**NOT_STORED, **sample}
+    return _run_in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
 
 
 def _describe_file(paths: Mapping[str, Any]) -> dict[str, Any]:

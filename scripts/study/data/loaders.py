@@ -18,8 +18,7 @@ from study.core.errors import StudyError
 from study.core.files import read_json
 from study.core.lazy import pandas as pd
 from study.core.registry import Registry
-from study.data import formats, matrix_file, text_file, text_table
-from study.data.formats import FORMATS
+from study.data import matrix_file, text_file, text_table
 from study.data.tabular import Form
 
 CHUNK_ROWS = 2_000_000  # ``csize`` in the paper's listing: rows, although its text says 16 MB
@@ -37,7 +36,7 @@ class Loader:
 
     Args:
         reads: its input: ``raw``, the dataset's text file; ``converted``, the converted matrix; ``scaled``, in training
-            the scaled numbers, mapped; ``format``, the matrix stored in another format, for measurements only.
+            the scaled numbers, mapped.
         load: from (path, `Form`, the values of each code column) to a matrix, or to a data frame of the file.
         modules: to import beforehand, since imports belong to start-up and not to loading.
         most_columns: files with more columns are refused; None if the width does not matter.
@@ -52,11 +51,6 @@ class Loader:
     def is_mapped(self) -> bool:
         """True if it maps the file, so that pages are loaded when they are used."""
         return self.reads == "scaled"
-
-    @property
-    def can_train(self) -> bool:
-        """True if a run can use it."""
-        return self.reads != "format"
 
     def explain_width(self, columns: int) -> str | None:
         """Why it refuses a file with this number of columns; None if it loads it."""
@@ -220,14 +214,6 @@ def map_matrix(path: str | Path) -> np.ndarray:
 def touch_pages(matrix: np.ndarray) -> float:
     """Load a mapped ``matrix`` by reading one value of each page; returns their sum."""
     return float(matrix.ravel()[:: PAGE_BYTES // matrix.itemsize].sum())
-
-
-for _name, _format in FORMATS.items():
-    if _name not in LOADERS:
-        LOADERS.add(
-            _name, Loader("format", lambda path, *_, name=_name: formats.read_matrix(name, path), (_format.module,))
-        )
-TRAINING_LOADERS = tuple(name for name, loader in LOADERS.items() if loader.can_train)
 
 
 def import_modules(loader: str) -> None:

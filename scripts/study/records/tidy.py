@@ -375,11 +375,17 @@ def loading_frame(loading_files: Iterable[str | Path], loading_code: str, folder
 
 @functools.cache
 def _loading_schema() -> dict[str, Any]:
-    """The schema of ``loading.json``, with the declared fields of a load; one that may be empty may be missing."""
+    """The schema of ``loading.json``, with the declared fields of a load; one that may be empty may be missing.
+
+    Others, which an earlier version measured, are left out of the table.
+    """
     schema = copy.deepcopy(validation.read_schema("loading"))
     load = [each for section in fields.load_sections(fields.LOAD_FILES) for each in section.in_record]
     always = [each.name for each in load if not each.empty]
-    schema["properties"]["samples"]["items"] = fields.build_group_schema(tuple(load)) | {"required": always}
+    schema["properties"]["samples"]["items"] = fields.build_group_schema(tuple(load)) | {
+        "required": always,
+        "additionalProperties": True,
+    }
     return schema
 
 

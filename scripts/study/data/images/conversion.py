@@ -135,7 +135,7 @@ def decode_image(content: bytes, where: str, channels: int, codec: Codec) -> Any
         kind = recognize_bytes(content)
         raise StudyError(
             f"{where}: is neither JPEG nor PNG: "
-            f"{kind.to_sentence(of_images=True) if kind else describe_beginning(content)}"
+            f"{kind.to_sentence(of_images=True) if kind else describe_beginning(content)}; give JPEG or PNG files"
         )
     if has_16_bits(content):
         raise StudyError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from study.data.images.augmentation import LIGHT, NONE, OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
-from study.data.loaders import TRAINING_LOADERS
+from study.data.loaders import LOADERS
 from study.data.samples import Can
 from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter, Refusal
 from study.experiment.parameters.registry import declare, is_at_default
@@ -30,7 +30,7 @@ def _refuse_loader(run: PlannedRun) -> str | None:
     if run.kind == command.KIND:
         return None
     if is_image_loader != (run.kind == "images"):
-        fitting = IMAGE_LOADERS if run.kind == "images" else TRAINING_LOADERS
+        fitting = IMAGE_LOADERS if run.kind == "images" else LOADERS
         return f"{run['loader']}: {name} trains on {run.kind}; use {_join_with_or(list(fitting))}"
     too_wide = run.dataset.explain_too_wide(run["loader"])
     return f"{run['loader']}: {too_wide}" if too_wide else None
@@ -127,7 +127,7 @@ def _join_with_or(names: list[str]) -> str:
 declare(
     Parameter(
         "loader",
-        Choice((*TRAINING_LOADERS, *IMAGE_LOADERS, NO_LOADER)),
+        Choice((*LOADERS, *IMAGE_LOADERS, NO_LOADER)),
         "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
         "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
         default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),

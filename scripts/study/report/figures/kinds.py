@@ -102,16 +102,6 @@ class FromTables(Kind):
         return all(TABLES[name].is_there(study) for name in self._tables)
 
 
-class FromLoads(FromTables):
-    """The rows of a table of loading measurements, drawn."""
-
-    uses_loading = True
-
-    def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """Select the data that are drawn from the loads."""
-        return module.select(description, inputs.loading, inputs.study)
-
-
 class Tuning(FromTables):
     """A forest plot: the ratio of each arm to its baseline, with its interval."""
 
@@ -154,7 +144,6 @@ KINDS.add(POINTS, Points("drawing"))
 KINDS.add("energy_time", Kind("energy_time_drawing"))
 KINDS.add("network", FromTables("network_drawing", "network", "allreduce"))
 KINDS.add("operations", FromTables("operations_drawing", "operations"))
-KINDS.add("formats", FromLoads("formats_drawing", "formats"))
 KINDS.add("tuning", Tuning("tuning_drawing", "tuning"))
 KINDS.add("timeline", OverTime("power", traced=True))
 for quantity in ("power", "queue_fill", "cores_used"):

@@ -11,7 +11,6 @@ from study import workloads
 from study.compare import failed_runs
 from study.core import configuration
 from study.core.statistics import summarize
-from study.data.formats import FORMATS
 from study.experiment.study import Study
 from study.records import read_tests
 from study.records.names import join_records, runs_of
@@ -40,25 +39,6 @@ def _spread(runs: pd.DataFrame) -> float | None:
     return float(100 * (times.max() / times.min() - 1)) if len(times) > 1 else None
 
 
-KEYS = ["machine", "benchmark", "dataset", "file", "rows", "columns", "page_cache", "loader"]
-
-
-def measures_formats(study: Study) -> bool:
-    """Whether a study measures a format beside the plain array."""
-    return any(
-        set(entry.loaders) & set(FORMATS) - {"npy"}
-        for entry in study.loading
-        if not any(form.get("kind") == "images" for form in entry.dataset.spec["files"].values())
-    )
-
-
-@table_rows("formats", is_there=measures_formats)
-def formats(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """One row per file and format: seconds to write and to load, size, additional memory while loading."""
-    chosen = loading[loading["loader"].isin(FORMATS) & ~is_of_images(loading)]
-    return _make_rows("formats", chosen, KEYS, _format_row, ["store_ci95_s", "load_ci95_s"])
-
-
 def _make_rows(
     table: str,
     loading: pd.DataFrame,
@@ -73,18 +53,6 @@ def _make_rows(
     ]
     declared = load_declarations()[table]["columns"]
     return Rows(pd.DataFrame(rows, columns=[*declared, "dataset", *further, "code_is_current", "records"]))
-
-
-def _format_row(row: dict[str, Any], group: pd.DataFrame) -> dict[str, Any]:
-    ok = failed_runs.keep_proven(group)
-    row["format"] = row.pop("loader")
-    row["matrix_mb"] = row["rows"] * row["columns"] * 4 / 1e6
-    for name in ("store", "load"):
-        sample = summarize(ok[f"{name}_s"])
-        row[f"{name}_s"], row[f"{name}_ci95_s"] = sample.mean, sample.ci95
-    row["stored_mb"] = ok["stored_mb"].median()
-    row["added_memory_mb"] = (ok["peak_memory_mb"] - ok["imported_memory_mb"]).max()
-    return row | summarize_loads(group)
 
 
 IMAGE_KEYS = ["machine", "benchmark", "dataset", "file", "rows", "size_mb", "page_cache", "loader"]

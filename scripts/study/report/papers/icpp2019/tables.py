@@ -9,7 +9,7 @@ import study.report.tables.kinds as kinds
 from study.compare import estimates, failed_runs
 from study.core.statistics import summarize
 from study.core.units import MIB_IN_MB
-from study.data.loaders import TRAINING_LOADERS
+from study.data.loaders import LOADERS
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
 from study.records.power import WHOLE_RUN
@@ -61,7 +61,7 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 3 and 4: time to load each file by loader, and the speedup over ``read_csv``."""
     keys = ["machine", "benchmark", "dataset", "file", "split", "rows", "columns", "size_mb", "page_cache"]
-    loading = loading[loading["loader"].isin(TRAINING_LOADERS)]  # other formats have their own table
+    loading = loading[loading["loader"].isin(list(LOADERS))]  # images have their own table
     loaders = list(loading["loader"].unique())
     rows = [
         _loading_row(dict(zip(keys, key, strict=True)), group, loaders)
