@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from study.core.foreign_csv import UNCLEAR, explain_unclear_marks, parse_number, read_foreign_csv
+from study.core.foreign_csv import explain_unclear_marks, read_foreign_csv
+from study.core.quantities import UNCLEAR, parse_number
 
 
 @pytest.mark.parametrize(

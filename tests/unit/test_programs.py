@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import math
 import os
-import re
 import shutil
 import signal
 import socket
@@ -50,7 +49,7 @@ from study.report import answer
 from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
 from study.workloads import command
-from study.workloads.command import code_files, content, events, own_parameters, patterns, placeholders
+from study.workloads.command import code_files, content, events, own_parameters, placeholders
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, OutputCopier
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
@@ -469,32 +468,6 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     )
     assert 200 < record["memory"]["peak_memory_mb"] < 300 and record["program"]["cpu_time_s"] > 0
     assert record["phases"].keys() == {"program"}
-
-
-@pytest.mark.parametrize(
-    ("pattern", "line", "number", "why"),
-    [
-        ("img/s: ([0-9.]+)", "img/s: 1234.5 now", 1234.5, None),
-        ("img/s: ([0-9.]+)", "img/s: 12. Done", 12.0, None),
-        ("img/s: ([0-9.]+)", "img/s: 1,234.5", None, "its pattern takes '1' of '1,234.5'"),
-        ("img/s: ([0-9.]+)", "img/s: 1.2e+04", None, "its pattern takes '1.2' of '1.2e+04'"),
-        ("img/s: ([0-9]+)", "img/s: 12.5", None, "its pattern takes '12' of '12.5'"),
-        ("img/s:.*([0-9.]+)", "img/s: 1234", None, "its pattern takes '4' of '1234'"),
-        ("([0-9.]+) img/s", "1,234.5 img/s", None, "its pattern takes '234.5' of '1,234.5'"),
-        ("img/s: ([0-9.]+)", "img/s: 1'234'567", None, "its pattern takes '1' of \"1'234'567\""),
-        ("loss ([0-9.]+)", "loss 0,5.", None, "its pattern takes '0' of '0,5.'"),  # a decimal comma
-        ("lr .*([-+][0-9]+)", "lr 1e-05", None, "its pattern takes '-05' of '1e-05'"),
-        ("img/s: ([0-9.,]+)", "img/s: 1,234", None, "its pattern found '1,234', which is not a finite number"),
-        ("loss (.*)", "loss nan", None, "its pattern found 'nan', which is not a finite number"),
-        ("(x)?ok", "ok", None, "its pattern found '', which is not a finite number"),
-        ("^[0-9]+,([0-9.]+)", "3,12.5,0.25", 12.5, None),  # a line of a CSV file
-        ("([0-9]+) done", "1,2,3 done", 3.0, None),
-        ("ranks ([0-9]+)x", "ranks 2x4", 2.0, None),
-    ],
-)
-def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
-    found = re.compile(pattern.encode()).search(line.encode())
-    assert patterns.read_number(found) == (number, why)
 
 
 def test_metrics_of_the_test_set_are_of_the_rank_whose_epochs_count():

@@ -11,18 +11,12 @@ import pandas as pd
 
 from study.core.csv_files import check_column_names, parse_rows
 from study.core.errors import StudyError
+from study.core.quantities import DECIMAL_COMMA, DECIMAL_POINT, POINTS, THOUSANDS, UNCLEAR, parse_number
 
 DELIMITERS = ",;\t"
 OF_MARKDOWN = "|"
 RULE = re.compile(r":?-+:?")  # below the names of a Markdown table
-MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
-WITH_MULTIPLE = re.compile(rf"([-+]?[0-9]+(?:\.[0-9]+)?)[ ]?([{''.join(MULTIPLES)}])")  # 1.09M
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?[ ]*(?=\r|\n)', re.I)  # the first line of files that Excel writes
-THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
-DECIMAL_COMMA = re.compile(r"[-+]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][-+]?[0-9]+)?")
-DECIMAL_POINT = re.compile(r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)\.[0-9]+([eE][-+]?[0-9]+)?")
-POINTS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")  # thousands, or three digits behind a decimal point
-UNCLEAR = "?"  # a decimal mark: commas or points that may be decimal ones or divide thousands
 
 
 @dataclass(frozen=True)
@@ -44,25 +38,6 @@ class ForeignTable:
     def convert_column(self, name: str) -> np.ndarray:
         """A column as numbers; NaN where a cell is empty or not a number."""
         return np.array([parse_number(str(cell), self.decimal) for cell in self.frame[name]], dtype=float)
-
-
-def parse_number(text: str, decimal: str = ".") -> float:
-    """The number in a cell, without thousands separators; NaN if it is none or ambiguous."""
-    text = text.strip()
-    if decimal == ",":
-        if "." in text and not DECIMAL_COMMA.fullmatch(text):  # thousands, or a decimal point
-            return float("nan")
-        text = text.replace(".", "").replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
-    elif decimal == "." and THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
-    elif decimal == UNCLEAR and POINTS.fullmatch(text):
-        return float("nan")
-    if decimal == "." and (match := WITH_MULTIPLE.fullmatch(text)):
-        return float(match[1]) * MULTIPLES[match[2]]
-    try:
-        return float(text) if re.fullmatch(r"[-+.0-9eE]+|[-+]?inf", text) else float("nan")
-    except ValueError:
-        return float("nan")
 
 
 def explain_unclear_marks(text: str, decimal: str) -> str:

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import math
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -127,11 +126,9 @@ class Program:
         self._fault: StudyError | None = None
         self._progress: dict[int, events.Progress] = {}
         self._phases: dict[int, PhaseLog] = {}
-        self._patterns = {name: re.compile(each.encode()) for name, each in self._benchmark.get("metrics", {}).items()}
-        self._values_by_pattern: dict[
-            str, tuple[float | None, str | None]
-        ] = {}  # of each pattern, or why it is no number
-        self._single_matches: set[str] = set()  # patterns that have matched once in some line
+        metrics = [patterns.parse_metric(*each) for each in self._benchmark.get("metrics", {}).items()]
+        is_shared = len(self._place.ranks) > 1
+        self._patterns = patterns.PatternReader(metrics, run.ranks, run.derived.nodes, is_shared)
         self._earlier_attempts: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -328,14 +325,7 @@ class Program:
         """Take the events and the values of patterns in a line of the program's output."""
         for event in events.find_marked_events(line):
             self._take_event(event)
-        is_shared = len(self._place.ranks) > 1
-        for name, pattern in self._patterns.items():
-            if match := pattern.search(line):
-                # Two ranks that print at once may print into one line, and digits of one follow those of the other.
-                is_single = not (is_shared and pattern.search(line, max(match.end(), match.start() + 1)))
-                if is_single or name not in self._single_matches:
-                    self._values_by_pattern[name] = patterns.read_number(match)
-                self._single_matches |= {name} if is_single else set()
+        self._patterns.take(line)
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take the events written since the last read. is_over: take a last line without an end, too."""
@@ -398,6 +388,8 @@ class Program:
         if self._stop is not None:
             sys.exit(128 + self._stop)
         if code == 0:
+            if losses := self._patterns.list_divergences():
+                raise StudyError(f"{divergence.MESSAGE} in the last lines of the output ({', '.join(losses)})")
             return
         killed = process_tree.count_memory_kills() - self._killed_before
         memory = f"out of memory: the kernel ended {killed} processes of this host meanwhile; " if killed else ""
@@ -451,6 +443,7 @@ class Program:
     ) -> None:
         """Write the measures of this process, for `study.training.program_results`."""
         host, rank_gpus = socket.gethostname(), find_gpus(self._place, self._run.machine, {**os.environ, **variables})
+        values = self._patterns.read_values()
         reports = {
             rank: {
                 "epochs": _replace_non_finite([asdict(each) for each in progress.epochs]),
@@ -469,8 +462,8 @@ class Program:
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": cpu_s,
                 "told": reports,
-                "patterns": {name: self._values_by_pattern.get(name, (None, None))[0] for name in self._patterns},
-                "pattern_faults": {name: why for name, (_, why) in self._values_by_pattern.items() if why},
+                "patterns": {name: value for name, (value, _) in values.items()},
+                "pattern_faults": {name: why for name, (_, why) in values.items() if why},
                 "words": words,
                 "variables": variables,
                 "output_bytes": sum(each.bytes for each in streams),

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from study.core.errors import StudyError
+from study.core.quantities import parse_number, remove_colours
 from study.core.registry import Registry
 from study.core.wording import format_count
 from study.prediction.points import THROUGHPUT
 
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 LEAST_STEPS = 2
 LARGEST_RATIO = 48  # of two numbers with three digits, whose nearest whole number is sure
 OVERLAPPING_DIMENSIONS = ("ep", "etp")  # dimensions of torchtitan's mesh that divide ranks of the others once more
@@ -69,18 +68,12 @@ def read_log_text(path: Path) -> str:
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror}") from None
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return ANSI.sub("", raw.decode(encoding, errors="replace"))
-
-
-def parse_number(text: str) -> float:
-    """Parse a number as logs print it: ``1,234``, ``2.6K``; NaN for others."""
-    match = re.fullmatch(r"([0-9][0-9,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)([KMBGT]?)", text.strip())
-    return float(match[1].replace(",", "")) * SUFFIXES[match[2]] if match else float("nan")
+    return remove_colours(raw.decode(encoding, errors="replace"))
 
 
 def _compute_median(values: Iterable[str]) -> float:
     """Compute the median of the later half of the steps, at least one: the first ones warm up."""
-    numbers = [parse_number(each) for each in values]
+    numbers = [parse_number(each.rstrip(",.")) for each in values]
     return float(np.nanmedian(numbers[len(numbers) // 2 :]))
 
 

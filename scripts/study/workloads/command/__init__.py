@@ -12,7 +12,8 @@ from typing import Any
 
 from study.core import validation
 from study.core.errors import StudyError
-from study.workloads.command import code_files, placeholders
+from study.workloads.command import code_files, patterns, placeholders
+from study.workloads.command.patterns import OF_TRAINING as OF_TRAINING
 
 KIND = "command"
 EPOCHS, STEPS, SAMPLES, FIXED = WORK = ("epochs", "steps", "samples", "fixed")
@@ -26,8 +27,6 @@ ABSENT: Mapping[str, Any] = {
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Placeholders by which a program gets its batch size, or what follows from it.
 OF_BATCH = ("batch_size", "batch_size_per_rank", "steps_per_rank")
-# Columns that a pattern may fill, besides names of its own, which are columns of quality.
-OF_TRAINING = ("throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s")
 
 
 def is_command(spec: Mapping[str, Any]) -> bool:
@@ -95,9 +94,11 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
         yield f"command: {why}"
     if why := _find_environment_fault(spec, folder):
         yield f"environment: {why}"
-    for name, pattern in spec["metrics"].items():
-        if why := _find_pattern_fault(pattern):
-            yield f"metrics.{name}: {why}"
+    for name, declared in spec["metrics"].items():
+        try:
+            patterns.parse_metric(name, declared)
+        except ValueError as error:
+            yield f"metrics.{name}: {error}"
     for name, declared in spec["parameters"].items():
         if not is_valid_value(declared, declared["default"]):
             yield f"parameters.{name}: default: {declared['default']} is no {declared['type']}"
@@ -121,17 +122,6 @@ def _find_environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None
             return f"python: {program} does not exist; give a virtual environment or a conda prefix"
     if (image := environment.get("image")) and not (folder / image).exists():
         return f"image: {folder / image} does not exist; give a container image for apptainer"
-    return None
-
-
-def _find_pattern_fault(pattern: str) -> str | None:
-    """Why a metric's pattern is no regular expression with one group; None if it is one."""
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        return f"{pattern!r} is no regular expression: {error}"
-    if groups != 1:
-        return f"{pattern!r} has {groups} groups; give one, around the number: 'images/s: ([0-9.]+)'"
     return None
 
 

@@ -1,0 +1,111 @@
+"""Units of single numbers in a program's output, and conversions: ms to s, s/it to it/s, img/s/GPU to img/s of all."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+from study.core.quantities import MULTIPLES
+from study.core.throughput_units import ITEMS, MINIMUM, TOGETHER, Throughput, parse_throughput, parse_time_unit
+
+TOKENS = ("token", "tok", "word", "ns")  # are not samples
+SAMPLES = {*ITEMS, "ex", "doc", "item", "row"}.difference(TOKENS, TOGETHER)
+WORD = r"[A-Za-z\u00b5\u03bc]+"
+UNIT = rf"{WORD}(?:/{WORD})*(?: per {WORD})*"
+BEHIND = re.compile(rf"(?P<space>[ \t]*)(?P<unit>{UNIT})")
+# The unit in a title before a number: img/s: 12, time (ms): 12, step_time_ms=12, ms/step 12.
+BEFORE = re.compile(rf"(?:(?P<bracket>[(\[]{UNIT}[)\]])|(?P<word>{UNIT}))[\"']?[ \t]*[:=]?[ \t]*$")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of a number.
+
+    Args:
+        text: as it was written.
+        seconds: of a unit of time, else None.
+        item: of which the time is, such as ``it`` of s/it; empty if not given.
+        rate: of a throughput, else None.
+        factor: by which the number is to be multiplied: 1000 of k img/s.
+    """
+
+    text: str
+    seconds: float | None = None
+    item: str = ""
+    rate: Throughput | None = None
+    factor: float = 1.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a unit of time or of throughput, which can be converted; others are labels."""
+        return self.seconds is not None or self.rate is not None
+
+
+def parse_unit(text: str) -> Unit:
+    """The unit in a text: a time, a throughput, or a label."""
+    text = text.strip().replace("\u03bc", "\u00b5")
+    if (seconds := parse_time_unit(text)) is not None:
+        _, *rest = re.split(r"/| per ", text.lower())
+        return Unit(text, seconds, item=rest[0].strip().removesuffix("s") if rest else "")
+    for factor, name in ((1.0, text), (MULTIPLES.get(text[:1], 0.0), text[1:].strip())):
+        try:
+            return Unit(text, rate=parse_throughput(name), factor=factor) if factor and name else Unit(text)
+        except ValueError:
+            continue
+    return Unit(text)
+
+
+def find_unit_behind(text: str) -> tuple[Unit | None, str]:
+    """(The unit or multiple at the start of a text, the letters that touch the number before it)."""
+    match = BEHIND.match(text)
+    if not match:
+        return None, ""
+    word, touching = match["unit"], "" if match["space"] else match["unit"]
+    if word in MULTIPLES and touching:
+        further = BEHIND.match(text, match.end())
+        unit = parse_unit(further["unit"]) if further else Unit("")
+        return replace(unit if unit.is_known else Unit(""), factor=MULTIPLES[word]), word
+    spaced_multiple = re.match(rf"([{''.join(MULTIPLES)}]) ({UNIT})", text[match.start("unit") :])
+    unit = parse_unit("".join(spaced_multiple.groups()) if spaced_multiple else word)
+    return (unit if unit.is_known else None), touching
+
+
+def find_unit_before(text: str) -> Unit | None:
+    """The unit in the title at the end of a text, such as ms of ``time (ms): ``; None without a known one."""
+    match = BEFORE.search(text)
+    if not match:
+        return None
+    name = match["bracket"][1:-1] if match["bracket"] else match["word"]
+    title = text[: match.start()]
+    if name in ("s", "d", "h", MINIMUM) and (title[-1:].isalpha() if match["bracket"] else not title.endswith("_")):
+        return None  # GPU(s), min: 12
+    unit = parse_unit(name)
+    return unit if unit.is_known else None
+
+
+def convert_number(value: float, stated: Unit, wanted: Unit, ranks: int, nodes: int) -> float:
+    """A number in another unit; a throughput of a rank or a node becomes that of all, or the other way round.
+
+    Raises:
+        ValueError: the units are not of one quantity.
+    """
+    value = value * stated.factor / wanted.factor
+    if stated.seconds is not None and wanted.seconds is not None and _is_of_same(stated.item, wanted.item):
+        return value * stated.seconds / wanted.seconds
+    if stated.rate and wanted.rate and _is_of_same(stated.rate.item, wanted.rate.item):
+        return float(wanted.rate.from_all_ranks(stated.rate.of_all_ranks(value, ranks, nodes), ranks, nodes))
+    pair = (stated.rate, wanted) if stated.rate else (wanted.rate, stated)
+    rate, time = pair
+    if rate and time.seconds is not None and time.item and _is_of_same(time.item, rate.item):
+        return rate.seconds / time.seconds / value if value else math.inf
+    raise ValueError(f"is in {stated.text}, not in {wanted.text}")
+
+
+def _is_of_same(item: str, other: str) -> bool:
+    """Whether two items are one: it and step, image and sample; an item that is not given is that of the other."""
+    if not item or not other or item == other or {item, other} == {"tok", "token"}:
+        return True
+    if item in TOGETHER or other in TOGETHER:
+        return TOGETHER.get(item) == TOGETHER.get(other)
+    return item in SAMPLES and other in SAMPLES
