@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 from examples import STUDY, expand
 
 from study.commands.results import export, trace
-from study.contrib.exports import EXPORTS, mlflow, study_exports
+from study.contrib.exports import study_exports
 from study.core import archive
 from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion
-from study.records.tidy import read_runs, runs_frame
+from study.records.tidy import runs_frame
 
 FINDING = {"name": "scaling", "title": "It scales", "verdict": "yes", "sentence": "By 1.8.", "quantity": "speedup",
            "unit": "", "estimate": 1.8, "low": 1.7, "high": 1.9, "blocks": 3, "blocks_disturbed": 0,
@@ -56,46 +55,6 @@ def study(make_recorded, tmp_path):
     return folder
 
 
-def files_of(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_mlflow_has_each_run_once_with_its_measured_numbers(study, tmp_path):
-    store, results = tmp_path / "mlruns", tmp_path / "local"
-    experiment, number = mlflow.write_experiment(study, results, store)
-    before = files_of(store)
-    assert mlflow.write_experiment(study, results, store) == (experiment, number) and files_of(store) == before
-    meta = yaml.safe_load((experiment / "meta.yaml").read_text())
-    assert (meta["name"], meta["experiment_id"]) == ("local/one", experiment.name)
-    runs = {
-        each["run_name"]: each for path in experiment.glob("*/meta.yaml") for each in [yaml.safe_load(path.read_text())]
-    }
-    assert len(runs) == number == 4
-    assert sorted(each["status"] for each in runs.values()) == [mlflow.FINISHED] * 3 + [mlflow.FAILED]
-    assert all(each["start_time"] % 10**5 == 0 for name, each in runs.items() if name != "findings")
-    by_ranks = {
-        (path / "params" / "gpus").read_text(): path for path in experiment.iterdir() if (path / "params/gpus").exists()
-    }
-    steps_s = [float((by_ranks[ranks] / "metrics/time_per_step_s").read_text().split()[1]) for ranks in ("1", "2")]
-    assert steps_s == read_runs(study / "runs.csv")["time_per_step_s"].tolist()[:2]
-    losses = (by_ranks["2"] / "metrics/epoch/loss").read_text().split("\n")
-    assert [line.split()[1:] for line in losses if line] == [["0.5", "1"], ["0.5", "2"]]
-    assert not (by_ranks["4"] / "metrics/time_per_epoch_s").exists()
-    assert (by_ranks["4"] / "tags/failure_kind").read_text() == "oom"
-    findings = experiment / runs["findings"]["run_id"]
-    assert (findings / "metrics/finding/scaling/estimate").read_text().split()[1] == "1.8"
-    assert (findings / "tags/mlflow.note.content").read_text() == "- It scales: By 1.8."
-
-
-def test_mlflow_forgets_runs_that_the_study_no_longer_has_and_no_others(study, tmp_path):
-    store = tmp_path / "mlruns"
-    experiment, _ = mlflow.write_experiment(study, tmp_path / "local", store)
-    (experiment / "own" / "tags").mkdir(parents=True)
-    read_runs(study / "runs.csv").iloc[:1].to_csv(study / "runs.csv", index=False)
-    assert mlflow.write_experiment(study, tmp_path / "local", store) == (experiment, 2)
-    assert len(list(experiment.iterdir())) == 2 + len(["own", "meta.yaml"])
-
-
 def test_an_export_of_runs_has_a_file_for_each_and_says_why_not(make_run, tmp_path):
     """A run that failed before its first phase has none; of one that succeeded, a damaged file is an error."""
     planned = expansion.expand_study("one", {**STUDY, "runs": [GRID]}, "one.yaml")
@@ -121,11 +80,6 @@ def test_exports_that_cannot_be_made_are_refused():
     ):
         with pytest.raises(StudyError, match=message):
             study_exports.check_exports(expansion.expand_study("one", {**STUDY, **changed}, "one.yaml"))
-
-
-def test_the_command_offers_exports_that_there_are():
-    (offered,) = [set(each.type.choices) for each in export.params if "--format" in each.opts]
-    assert offered <= set(EXPORTS)
 
 
 def exported(study, tmp_path, monkeypatch, *more):
@@ -171,7 +125,6 @@ def put_path(place, target):
     frame.to_csv(place, index=False)
 
 
-@pytest.mark.parametrize("form", ["archive", "mlflow"])
 @pytest.mark.parametrize(
     ("place", "put"),
     [
@@ -185,7 +138,7 @@ def put_path(place, target):
         ("{run}", put_link),
     ],
 )
-def test_what_leaves_a_received_folder_is_not_exported(study, tmp_path, monkeypatch, form, place, put):
+def test_what_leaves_a_received_folder_is_not_exported(study, tmp_path, monkeypatch, place, put):
     results, secret = tmp_path / "local", tmp_path / "home"
     run = Path(pd.read_csv(study / "runs.csv")["record"][0]).parent
     secret.mkdir()
@@ -195,19 +148,18 @@ def test_what_leaves_a_received_folder_is_not_exported(study, tmp_path, monkeypa
         place.rename(secret / "run")
     put(place, secret)
     with pytest.raises(StudyError, match=rf"^{re.escape(str(tmp_path))}\S+: (leads to .* not in|is neither a file)"):
-        exported(study, tmp_path, monkeypatch, "--format", form, "--output", str(tmp_path / "out"))
+        exported(study, tmp_path, monkeypatch, "--output", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("form", ["archive", "mlflow"])
 @pytest.mark.parametrize("begin", ["runs/../", "../local/", "{results}/"])
-def test_a_name_in_an_export_leads_nowhere_else_where_it_is_unpacked(study, tmp_path, monkeypatch, form, begin):
+def test_a_name_in_an_export_leads_nowhere_else_where_it_is_unpacked(study, tmp_path, monkeypatch, begin):
     monkeypatch.chdir(tmp_path)
     frame = pd.read_csv(study / "runs.csv")
     frame.loc[0, "record"] = begin.format(results=tmp_path / "local") + frame["record"][0]
     frame.to_csv(study / "runs.csv", index=False)
     assert (tmp_path / "local" / frame["record"][0]).is_file()
-    monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", ".", "--format", form])
+    monkeypatch.setattr(sys, "argv", ["export", "one", "--machine", "local", "--results-dir", "."])
     with pytest.raises(StudyError, match="which is no path below local"):
         export(standalone_mode=False)
 
@@ -227,8 +179,3 @@ def test_what_leaves_a_run_s_folder_is_in_no_trace(trained, tmp_path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["trace", str(trained), "--output", str(tmp_path / "trace.json")])
     with pytest.raises(StudyError, match=words):
         trace(standalone_mode=False)
-
-
-def test_a_file_is_no_store(study, tmp_path, monkeypatch):
-    with pytest.raises(StudyError, match="--output: .* is a file; a folder is expected"):
-        exported(study, tmp_path, monkeypatch, "--format", "mlflow", "--output", str(study / "runs.csv"))

@@ -95,7 +95,7 @@ def test_exports_without_contrib_are_refused_in_one_line(monkeypatch):
     for name in [each for each in sys.modules if each.startswith("study.contrib")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "study.contrib", None)
-    asked = dataclasses.replace(load_study("smoke"), exports=("mlflow",))
+    asked = dataclasses.replace(load_study("smoke"), exports=("archive",))
     with pytest.raises(StudyError, match=r"^config/studies/smoke.yaml: exports: .*contrib, .* is not there; .*$"):
         plan.check_results(asked)
 

@@ -6,8 +6,7 @@ import tarfile
 import pytest
 
 from study.commands.results import findings as show_findings
-from study.contrib.exports import archive, mlflow
-from study.contrib.exports.kinds import Results
+from study.contrib.exports import archive
 from study.core import configuration
 from study.core.files import write_json
 from study.experiment.undeclared_results import list_undeclared_results
@@ -76,10 +75,8 @@ def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monke
 
 def test_exports_have_what_the_study_declares(study, tmp_path):
     folder = study("tables: [scaling]\nfigures: [network]\n")
-    archive.export(Results("mine", tmp_path / "local"), tmp_path / "mine.tar.gz")
+    archive.export(archive.Results("mine", tmp_path / "local"), tmp_path / "mine.tar.gz")
     with tarfile.open(tmp_path / "mine.tar.gz") as file:
         packed = {each.name.partition("/studies/mine/")[2] for each in file.getmembers()} - {""}
     assert packed == {"tables/scaling.csv", "figures/network.svg", "runs.csv", "loading.csv", "attempts.csv"}
-    _, runs = mlflow.write_experiment(folder, tmp_path / "local", tmp_path / "mlruns")
-    assert runs == 0
     assert json.loads((folder / "findings.json").read_text()) == OLD_FORM, "nothing is deleted"

@@ -106,33 +106,23 @@ def compare(results: tuple[str, ...], output: Path) -> None:
         print(output / f"{table.name}.md")
 
 
-@verb("export", "Pack a study's results into an archive, or for MLflow.", page="docs/results.md")
+@verb("export", "Pack a study's results into an archive.", page="docs/results.md")
 @study_options
 @click.option(
-    "--format", "kind_name", type=click.Choice(["archive", "mlflow"]), default="archive", metavar="FORMAT",
-    help="archive, or mlflow for a file store of MLflow",
-)  # fmt: skip
-@click.option(
-    "--output", type=PATH, metavar="PATH",
-    help="a file; by default STUDY.tar.gz, in the folder of the studies; of mlflow a folder, by default mlruns",
-)  # fmt: skip
-def export(study: str, machine: str, results_dir: str, kind_name: str, output: Path | None) -> None:
+    "--output", type=PATH, metavar="PATH", help="a file; by default STUDY.tar.gz, in the folder of the studies"
+)
+def export(study: str, machine: str, results_dir: str, output: Path | None) -> None:
     """Pack a study's results into one archive: report, tables, figures, findings, and the records of its runs.
 
-    The archive has each file's checksum (SHA256SUMS). Archives of the same results are the same, bit by bit. With
-    --format mlflow the runs and findings are written into a file store of MLflow instead. Starts no run.
+    The archive has each file's checksum (SHA256SUMS). Archives of the same results are the same, bit by bit. Starts no
+    run.
     """
-    exports, kinds = load_contrib("exports"), load_contrib("exports.kinds")
-    results = kinds.Results(study, Path(results_dir, machine))
+    archive = load_contrib("exports.archive")
+    results = archive.Results(study, Path(results_dir, machine))
     require_result_file(results.folder / "runs.csv", study, machine, results_dir)
-    kind = exports.EXPORTS[kind_name]
-    name = kind.name(study)
-    output = output or (Path(name) if kind.is_folder else results.folder.with_name(name))
-    if kind.is_folder and output.exists() and not output.is_dir():
-        raise StudyError(f"--output: {output} is a file; a folder is expected")
-    if not kind.is_folder:
-        _refuse_folder(output)
-    print(kind.write(results, output))
+    output = output or results.folder.with_name(f"{study}.tar.gz")
+    _refuse_folder(output)
+    print(archive.export(results, output))
 
 
 @verb("trace", "Where did a run's time go, in Perfetto?", page="docs/telemetry.md", reads_workflow=False)
@@ -146,13 +136,15 @@ def trace(run: Path, output: Path | None) -> None:
     RUN is the directory of a run, such as results/local/runs/nt3/DATASET/POINT. Open the file in
     https://ui.perfetto.dev or chrome://tracing. The run may have failed, or go on. Starts no run.
     """
+    from study.core.wording import format_count
+
     if not run.is_dir():
         raise StudyError(f"{run} is no folder; give the directory of a run, which has run.yaml")
-    kind = load_contrib("exports").EXPORTS["perfetto"]
-    output = output or Path(kind.file)
+    perfetto = load_contrib("exports.perfetto")
+    output = output or Path(perfetto.FILE)
     _refuse_folder(output)
-    written = kind.write(run, output)
-    print(f"{output}: {written.size}")
+    written = perfetto.write_trace(run, output)
+    print(f"{output}: {format_count(written.events, 'event')}, {output.stat().st_size / 1e6:.1f} MB")
     for part, reason in written.absent.items():
         print(f"without {part}: {reason}")
 

@@ -1,12 +1,5 @@
-"""A run or a study in the formats of other tools, Perfetto and MLflow, or as one file.
+"""A study's results as one file, and its runs as traces for Perfetto. What was not measured is absent."""
 
-Each is registered where it is defined. None needs a package of the tool. What was not measured is absent.
-"""
-
-from study.contrib.exports.kinds import EXPORTS
-from study.contrib.exports.study_exports import check_exports, is_run_export
-from study.core.registry import import_submodules
+from study.contrib.exports.study_exports import EXPORTS, check_exports, is_run_export
 
 __all__ = ["EXPORTS", "check_exports", "is_run_export"]
-
-import_submodules(__name__)

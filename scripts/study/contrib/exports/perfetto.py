@@ -16,16 +16,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from study.contrib.exports import kinds
 from study.core import validation
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
-from study.core.files import AnyPath, write_aside
-from study.core.wording import format_count
+from study.core.files import AnyPath, check_links_inside, write_aside
 from study.instruments import operations, phases, timeline
 from study.instruments.power import telemetry
 from study.instruments.timeline_events import Events
 
+FILE = "trace.json.gz"
 Event = dict[str, Any]
 Edges = list[dict[str, Any]]
 COMMUNICATION, POWER = 1_000_000, 2_000_000  # processes of the trace; ranks are 0, 1, 2, ...
@@ -43,13 +42,6 @@ class Trace:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-@kinds.register_run_export("perfetto", "each run on one time axis, for Perfetto and chrome://tracing", "trace.json.gz")
-def export(folder: Path, path: Path) -> kinds.Written:
-    """Write the trace of a run; compressed if ``path`` ends with ``.gz``."""
-    trace = write_trace(folder, path)
-    return kinds.Written(f"{format_count(trace.events, 'event')}, {path.stat().st_size / 1e6:.1f} MB", trace.absent)
-
-
 def write_trace(folder: AnyPath, path: AnyPath) -> Trace:
     """Write the trace of a run's directory, finished or not; compressed if ``path`` ends with ``.gz``.
 
@@ -57,6 +49,7 @@ def write_trace(folder: AnyPath, path: AnyPath) -> Trace:
         StudyError: the folder is no run's, or a file of the run is damaged.
     """
     folder, trace = Path(folder), Trace()
+    check_links_inside(folder, folder)
     edges = read_run_edges(folder)
     if not edges:
         raise StudyError(f"{folder}: no rank has begun a phase, or this is no run's directory; give one with run.yaml")

@@ -6,14 +6,15 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from study.contrib.exports.kinds import EXPORTS, Results, RunExport, StudyExport
+from study.contrib.exports import archive, perfetto
 from study.core import paths, validation
 from study.core.errors import StudyError
 from study.core.files import write_aside
 from study.core.wording import format_count
 from study.experiment.study import Study
 
-INDEX = "index.csv"  # in the folder of an export of runs
+EXPORTS = ("archive", "perfetto")
+INDEX = "index.csv"  # of the traces
 COLUMNS = ("record", "file", "absent")
 
 
@@ -25,13 +26,13 @@ def check_exports(study: Study) -> None:
             raise StudyError(
                 f"{where}: {name!r} is not one of {', '.join(EXPORTS)}{validation.suggest_nearest(name, EXPORTS)}"
             )
-        if isinstance(EXPORTS[name], RunExport) and not study.runs:
+        if is_run_export(name) and not study.runs:
             raise StudyError(f"{where}: {name} needs runs; the study has none")
 
 
 def is_run_export(name: str) -> bool:
     """True if an export is made from the runs alone, without tables, figures and findings."""
-    return isinstance(EXPORTS[name], RunExport)
+    return name == "perfetto"
 
 
 def write_export(name: str, study: Study, of_machine: Path, folder: Path) -> Iterator[str]:
@@ -46,12 +47,11 @@ def write_export(name: str, study: Study, of_machine: Path, folder: Path) -> Ite
     Raises:
         StudyError: a file of the results is damaged.
     """
-    kind = EXPORTS[name]
-    if isinstance(kind, StudyExport):
+    if not is_run_export(name):
         folder.mkdir(parents=True, exist_ok=True)
-        yield kind.write(Results(study.name, of_machine), folder / kind.name(study.name))
+        yield archive.export(archive.Results(study.name, of_machine), folder / f"{study.name}.tar.gz")
         return
-    rows = [_write_run(kind, run.directory, of_machine, folder) for run in study.runs]
+    rows = [_write_run(run.directory, of_machine, folder) for run in study.runs]
     with write_aside(folder / INDEX) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
     for record, written, absent in rows:
@@ -60,12 +60,12 @@ def write_export(name: str, study: Study, of_machine: Path, folder: Path) -> Ite
     yield f"{folder}: {format_count(sum(bool(written) for _, written, _ in rows), 'file')}, and {INDEX}"
 
 
-def _write_run(kind: RunExport, directory: str, of_machine: Path, folder: Path) -> tuple[str, str, str]:
-    """Write the export of a run; returns its row of the index, `COLUMNS`, without a file if there was nothing."""
-    run, file = Path(paths.locate_run(of_machine, directory)), f"{directory}/{kind.file}"
+def _write_run(directory: str, of_machine: Path, folder: Path) -> tuple[str, str, str]:
+    """Write the trace of a run; returns its row of the index, `COLUMNS`, without a file if there was nothing."""
+    run, file = Path(paths.locate_run(of_machine, directory)), f"{directory}/{perfetto.FILE}"
     record = Path(paths.locate_record(of_machine, directory)).relative_to(of_machine).as_posix()
     try:
-        absent = kind.write(run, folder / file).absent
+        absent = perfetto.write_trace(run, folder / file).absent
     except StudyError as error:
         if validation.load_valid_json(run / "outcome.json", "outcome")["status"] == "ok":
             raise
