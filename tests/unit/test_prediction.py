@@ -13,9 +13,9 @@ from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.machines.host_capabilities import Capacity
-from study.prediction import extra_p, goals, published, settings
 from study.prediction import forecast as forecasts
-from study.prediction.accuracy import judge_memory
+from study.prediction import goals, published, settings
+from study.prediction.accuracy import judge_limit
 from study.prediction.answers import answer_workloads, get_series_key
 from study.prediction.check import check_held_out
 from study.prediction.forecast import forecast
@@ -234,7 +234,7 @@ def test_modelled_energy_is_not_mixed_with_measured():
 def test_too_few_counts_are_not_predicted():
     (answer,) = answered(runs((2,)))
     assert answer.model is None
-    assert answer.to_measure == (1,)
+    assert answer.to_measure == 1
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
     assert "measured on 2; measure on 1 rank too" in table.notes[0]
@@ -434,7 +434,7 @@ def test_a_limit_of_gpu_memory_is_judged_by_the_batch_of_a_rank():
 def test_gpu_memory_grows_with_the_batch_of_a_rank(batch, verdict):
     known = pd.DataFrame({"ranks": [1, 1], "batch": [20, 40], "gpu_memory_mb": [9_000.0, 17_000.0]})
     candidate = pd.DataFrame({"ranks": [2], "batch": [batch]})
-    assert judge_memory(known, candidate, "gpu_memory_mb", 16_000) == [verdict]
+    assert judge_limit(known, candidate, Limit("gpu_memory_mb", 16_000, None)) == [verdict]
 
 
 ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.95),))
@@ -602,7 +602,7 @@ def test_counts_that_a_study_refuses_are_no_candidates():
     series = answered(runs())[0].observations.iloc[0]
     assert settings.derive_settings_at_counts(series, [1, 96, 128, 192], 6, least_epochs=4)["ranks"].tolist() == [1, 96]
     (answer,) = answered(runs((1,)).assign(epochs=9, epochs_per_rank=9))
-    assert answer.to_measure == (3,)
+    assert answer.to_measure == 3
 
 
 @pytest.mark.parametrize(
@@ -633,8 +633,8 @@ def test_measured_runtimes_that_the_model_does_not_fit_are_named():
 @pytest.mark.slow
 def test_held_out_points_are_compared_with_naive_fits():
     (answer,) = answered(runs())
-    found = check_held_out(answer.observations)
-    assert found["held_out"].tolist() == ["largest"] + ["each"] * 5
+    found = check_held_out(answer.held_out)
+    assert found["ranks"].tolist() == [1, 2, 6, 12, 24]
     assert found["within_interval"].mean() > 0.5
     assert found["error"].abs().max() < 0.2
     assert {"naive_linear_error", "naive_log_error"} <= set(found)
@@ -693,26 +693,6 @@ def test_a_count_that_is_not_drawn_beats_none_of_the_front():
     _, axes = prediction_drawing.draw(prediction_drawing.PredictionData("p", "t", "c", [curve])).axes
     (front,) = (line for line in axes.lines if line.get_label() == "Pareto front, predicted")
     assert front.get_xydata().tolist() == [[10, 5], [6, 8]]
-
-
-def test_points_are_exported_for_extra_p():
-    frame = with_energy(runs((1, 2)))
-    other = runs((1, 2, 4), loader="chunked")
-    other = other.drop(index=other.index[-1])
-    texts = dict(extra_p.write_texts(settings.select_runs(pd.concat([frame, other], ignore_index=True)).used))
-    assert sorted(texts) == ["001_nt3_strong.txt", "002_nt3_strong.txt"]
-    (with_joules,) = [text for text in texts.values() if "energy_per_rank_j" in text]
-    (without,) = [text for text in texts.values() if text != with_joules]
-    comment, parameter, points, metric, *rest = without.splitlines()
-    assert comment.startswith("# measured; ")
-    assert "loader chunked" in comment
-    assert [parameter, points, metric] == ["PARAMETER ranks", "POINTS (1) (2) (4)", "METRIC time_s"]
-    assert rest[::4] == [f"REGION {name}" for name in ("runtime_s", "mean_epoch_s", "load_s", "other_s")]
-    values = [[float(value) for value in line.removeprefix("DATA ").split(" ")] for line in rest[1:4]]
-    assert [len(each) for each in values] == [2, 2, 1]
-    assert values[1] == pytest.approx(other.loc[other["gpus"] == 2, "runtime_s"].tolist(), abs=1e-6)
-    joules = with_joules.partition("METRIC energy_j\nREGION energy_per_rank_j\nDATA ")[2].splitlines()[0]
-    assert [float(value) for value in joules.split(" ")] == pytest.approx(frame["energy_job_j"].iloc[:2].tolist())
 
 
 def test_a_wrong_goal_is_one_line():

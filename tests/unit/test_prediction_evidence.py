@@ -9,8 +9,8 @@ import pytest
 from test_prediction import FASTEST, failed, recommended, run, runs, with_energy
 
 from study.prediction import settings
-from study.prediction.accuracy import judge_accuracies
-from study.prediction.evidence import _estimate_deviation
+from study.prediction.accuracy import judge_limit
+from study.prediction.evidence import estimate_deviations
 from study.prediction.goals import Goal, Limit
 
 LEAST_ENERGY = Goal("g", "", "energy_job_j")
@@ -39,8 +39,8 @@ def test_energies_scatter_as_often_as_there_are_some(joules, deviation, freedom)
     known = sum(not math.isnan(value) for value in joules)
     assert found["energy_per_rank_j_repeats"].tolist() == [known] * 3
     assert found["runtime_s_repeats"].tolist() == [3] * 3
-    of_first = _estimate_deviation(found, "energy_per_rank_j", found.iloc[0])
-    assert of_first == (pytest.approx(deviation, nan_ok=True), freedom)
+    of_first = estimate_deviations(found, "energy_per_rank_j").iloc[0]
+    assert of_first.tolist() == [pytest.approx(deviation, nan_ok=True), freedom]
 
 
 def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
@@ -49,8 +49,9 @@ def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
     frame.loc[(frame["gpus"] == 2) & (frame["repeat"] == 3), "energy_job_j"] = 2 * 1000.0
     found = settings.summarize_points(frame)
     own = np.std([99, 100, 1000], ddof=1) / np.mean([99, 100, 1000])
-    told = [_estimate_deviation(found, "energy_per_rank_j", row) for _, row in found.iterrows()]
-    assert told == [(pytest.approx(0.01), 4), (pytest.approx(own), 2), (pytest.approx(0.01), 4)]
+    told = estimate_deviations(found, "energy_per_rank_j")
+    assert told["deviation"].tolist() == pytest.approx([0.01, own, 0.01])
+    assert told["freedom"].tolist() == [4, 2, 4]
 
 
 def test_an_energy_of_one_repeat_is_not_taken_for_certain():
@@ -88,7 +89,7 @@ def judged(frame, ranks, series=0):
         sharding="none", learning_rate_scaling="linear", train_samples=1120
     )
     first = points.drop_duplicates(settings.SERIES).iloc[series]
-    return judge_accuracies(points, settings.derive_settings_at_counts(first, ranks, 6), "test_accuracy", 0.9)
+    return judge_limit(points, settings.derive_settings_at_counts(first, ranks, 6), ACCURATE.limits[0])
 
 
 def test_rates_of_other_counts_are_compared_before_their_decay():

@@ -58,10 +58,8 @@ def recommend(project, goal, *options):
 
 
 def test_the_command_prints_the_recommendation(measured):
-    done = recommend(measured, "least_energy", "--extra-p")
+    done = recommend(measured, "least_energy")
     assert "no recommendation: no run has energy" in done.stdout
-    exported = next((measured.root / GOAL).parent.glob("least_energy/extra-p/*_strong.txt")).read_text()
-    assert "POINTS (1) (2) (4)\n" in exported
 
 
 def test_a_wrong_goal_or_study_is_one_line(measured):

@@ -31,8 +31,7 @@ MEANINGS = "fixed (strong scaling), per_rank (weak scaling, as a fixed batch per
 @study_options
 @goal_option
 @click.option("--output", metavar="PATH", help="a folder; by default in the study's results")
-@click.option("--extra-p", is_flag=True, help="also write the measured points as input for Extra-P")
-def recommend(study: str, machine: str, results_dir: str, goal: str, output: str | None, extra_p: bool) -> None:
+def recommend(study: str, machine: str, results_dir: str, goal: str, output: str | None) -> None:
     """Predict runtime and energy at rank counts that were not measured, and recommend a count for a goal.
 
     Reads the run records that exist; starts nothing. Missing runs are counted.
@@ -40,12 +39,10 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     import dataclasses
 
     from study.core import configuration
-    from study.core.files import write_text
     from study.core.wording import format_count
     from study.machines import host_capabilities
     from study.prediction import goals
     from study.prediction.answers import answer_workloads, get_series_key
-    from study.prediction.extra_p import write_texts
     from study.prediction.settings import select_runs
     from study.records.tidy import current_code, runs_frame, split_ended_runs
     from study.report.figures import prediction_drawing
@@ -79,11 +76,8 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
         dataclasses.replace(whole, caption=f"study {planned.name}: {whole.caption}").write_to(folder)
     data = prediction_drawing.select(answered, planned.name, settings["name"])
     write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
-    if extra_p:
-        for name, text in write_texts(selection.used):
-            write_text(folder / "extra-p" / name, text)
     print(f"Goal {aim.name}: {aim.description}. Study {planned.name} on {settings['name']}.")
-    nothing = [] if answered else ["no usable run: measure at least three rank counts of a workload"]
+    nothing = [] if answered else ["no usable run: measure at least two rank counts of a workload"]
     for line in (*nothing, *tables[0].notes, *notes):
         print(f"- {line}")
     print(f"Tables and figure: {folder}")

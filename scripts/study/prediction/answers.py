@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from study.core import configuration
@@ -14,8 +15,14 @@ from study.experiment import programs
 from study.machines.host_capabilities import Capacity
 from study.prediction import settings
 from study.prediction.evidence import Failures, Misfit, count_failures, find_misfits
-from study.prediction.runtime_model import Prediction, RunsOfSeries, RuntimeModel, fit_runtime_model, predict
-from study.prediction.settings import LEAST_POINTS
+from study.prediction.runtime_model import (
+    Prediction,
+    RunsOfSeries,
+    RuntimeModel,
+    fit_runtime_model,
+    predict,
+    predict_held_out,
+)
 
 FARTHEST_SHOWN = 32  # times the largest measured count
 MOST_ASKED = 128  # ranks that a user is asked to measure first
@@ -32,10 +39,9 @@ class Answer:
             modelled ones are not used.
         of_gpus: whether the energies are of the GPUs only, since no run has the energy of its whole job.
         packages: the library versions of its runs, each as in the column ``packages``.
-        model: None if no series has `LEAST_POINTS` rank counts.
+        model: None if every series has a single rank count.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
-        to_measure: without a model, rank counts whose runs would make one possible, as far as the machine carries them.
-        beyond: the same of a larger machine.
+        to_measure: without a model, a rank count whose runs would make one possible; None if there is none.
         carried: how many ranks the machine carries; None where that was not asked.
         failures: {series: {rank count: its failed runs}}.
     """
@@ -47,15 +53,15 @@ class Answer:
     packages: frozenset[str]
     model: RuntimeModel | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
-    to_measure: tuple[int, ...] = ()
-    beyond: tuple[int, ...] = ()
+    to_measure: int | None = None
     carried: Capacity | None = None
     failures: dict[tuple[Any, ...], dict[int, Failures]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """For messages: benchmark, dataset and loader."""
-        return _format_name(self.workload)
+        """For messages: benchmark, dataset and loader; a command has neither of the last two."""
+        values = programs.list_given_values(self.workload[name] for name in programs.WITHOUT)
+        return " ".join([self.workload["benchmark"], *values])
 
     @functools.cached_property
     def predictions(self) -> dict[tuple[Any, ...], Prediction]:
@@ -67,9 +73,17 @@ class Answer:
         }
 
     @functools.cached_property
+    def held_out(self) -> list[Prediction]:
+        """Of each measured point, from the other rank counts."""
+        return list(predict_held_out(self.observations)) if self.model else []
+
+    @functools.cached_property
     def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
         """Of each series the measurements that the model does not fit; series without any are left out."""
-        misfits_by_series = {series: list(find_misfits(prediction)) for series, prediction in self.predictions.items()}
+        misfits_by_series = {
+            series: list(find_misfits(prediction, [each for each in self.held_out if each.series == series]))
+            for series, prediction in self.predictions.items()
+        }
         return {series: misfits for series, misfits in misfits_by_series.items() if misfits}
 
 
@@ -89,37 +103,47 @@ def answer_workloads(
         failed: the ``failed`` runs of the same selection, by which counts are excluded from a recommendation.
         carried: how many ranks the machine carries, which limits the measurements that are advised; None for no limit.
     """
-    if runs.empty:
-        return
     failed = runs.iloc[:0] if failed is None or failed.empty else failed
-    per_node = machine["ranks_per_node"]
-    for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
+    for workload, group, source, observations, model in _fit_workloads(runs):
+        least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"].get("minimum_per_rank", 1)
+        labels = (*settings.WORKLOAD, *settings.SERIES)
+        keys = [_get_key(row, labels) for _, row in failed.iterrows()]
+        candidates, failures = {}, {}
+        for values, rows in observations.groupby(settings.SERIES, sort=True):
+            series, of_series = tuple(values), {**workload, **rows.iloc[0]}
+            planned_counts = planned.get(get_series_key(of_series), [])
+            counts = _list_candidate_counts(rows, observations, planned_counts, machine)
+            candidates[series] = settings.derive_settings_at_counts(
+                rows.iloc[0], counts, machine["ranks_per_node"], least
+            )
+            is_own = np.array([key == _get_key(of_series, labels) for key in keys], dtype=bool)
+            failures[series] = count_failures(failed[is_own], rows)
+        yield Answer(
+            workload,
+            observations,
+            source,
+            bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all()),
+            frozenset(group["packages"]),
+            model if model.epochs else None,
+            candidates,
+            None if model.epochs else _choose_count_to_measure(observations, machine, least, carried),
+            carried,
+            failures,
+        )
+
+
+def _fit_workloads(
+    runs: pd.DataFrame,
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame, str | None, pd.DataFrame, RuntimeModel]]:
+    """(workload, its runs with energies of one source, this source, its observations, their model) of each workload."""
+    for key, group in [] if runs.empty else runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _keep_one_energy_source(group)
-        of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
-        observations = observe_workload(group, workload)
-        least = configuration.load_named("benchmarks", workload["benchmark"])["epochs"].get("minimum_per_rank", 1)
-        candidates = {
-            tuple(series): settings.derive_settings_at_counts(
-                rows.iloc[0], _list_candidate_counts(rows, observations, planned, workload, machine), per_node, least
-            )
-            for series, rows in observations.groupby(settings.SERIES, sort=True)
-        }
-        model = fit_runtime_model(observations)
-        enough = bool(model.epochs)
-        to_measure, beyond = ((), ()) if enough else _choose_counts_to_measure(observations, machine, least, carried)
-        failures_of = _group_failures(failed, workload, observations)
-        packages = frozenset(group["packages"])
-        yield Answer(
-            workload, observations, source, of_gpus, packages, model if enough else None, candidates, to_measure,
-            beyond, carried, failures_of,
-        )  # fmt: skip
-
-
-def observe_workload(runs: pd.DataFrame, workload: dict[str, Any]) -> pd.DataFrame:
-    """The observations of a workload's runs, with what all of them have in common."""
-    in_common = {name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")}
-    return settings.summarize_points(runs).assign(**in_common, train_samples=runs["train_samples"].iloc[0])
+        in_common = {name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")}
+        observations = settings.summarize_points(group).assign(
+            **in_common, train_samples=group["train_samples"].iloc[0]
+        )
+        yield workload, group, source, observations, fit_runtime_model(observations)
 
 
 def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], RunsOfSeries]]:
@@ -128,56 +152,28 @@ def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], Ru
     runs: the ``used`` of `study.prediction.settings.select_runs`. They are predicted as in `answer_workloads`.
     """
     per_node = int(settings.divide_rounding_up(runs["gpus"], runs["nodes"]).max())
-    for key, group in runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
-        observations = observe_workload(
-            _keep_one_energy_source(group)[0], dict(zip(settings.WORKLOAD, key, strict=True))
-        )
-        model = fit_runtime_model(observations)
+    for workload, _, _, observations, model in _fit_workloads(runs):
         for series, rows in observations.groupby(settings.SERIES, sort=True):
             if model.has_series(rows):
-                yield (*key, *series), RunsOfSeries(model, rows.iloc[0], per_node)
+                yield (*workload.values(), *series), RunsOfSeries(model, rows.iloc[0], per_node)
 
 
-def _format_name(workload: Mapping[str, Any]) -> str:
-    """Benchmark, dataset and loader; a command has neither of the last two."""
-    return " ".join([workload["benchmark"], *programs.list_given_values(workload[name] for name in programs.WITHOUT)])
+def _get_key(values: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    """Values of a run or row, None where one is missing: two that are missing are the same."""
+    return tuple(None if pd.isna(values[name]) else values[name] for name in names)
 
 
-def _group_failures(
-    failed: pd.DataFrame, workload: dict[str, Any], observations: pd.DataFrame
-) -> dict[tuple[Any, ...], dict[int, Failures]]:
-    """{series: {rank count: its failed runs}} of a workload."""
-    here = failed[[_has_same_values(row, workload, settings.WORKLOAD) for _, row in failed.iterrows()]]
-    failures = {}
-    for series, rows in observations.groupby(settings.SERIES, sort=True):
-        of_series = here[[_has_same_values(row, rows.iloc[0], settings.SERIES) for _, row in here.iterrows()]]
-        failures[tuple(series)] = count_failures(of_series, rows)
-    return failures
-
-
-def _has_same_values(row: Any, other: Any, names: Sequence[str]) -> bool:
-    """Whether two rows have the same values; two that are missing are the same."""
-    return all(row[name] == other[name] or (pd.isna(row[name]) and pd.isna(other[name])) for name in names)
-
-
-def _choose_counts_to_measure(
+def _choose_count_to_measure(
     observations: pd.DataFrame, machine: dict[str, Any], least: int, carried: Capacity | None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(counts that the study would accept and the machine carries, those of a larger machine).
-
-    Doublings of one go first; together they are as many as a model lacks.
-    """
-    measured_counts = set(observations["ranks"].astype(int))
-    most = min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
+) -> int | None:
+    """A count that the study would accept: one that the machine carries goes first, then a doubling of one."""
+    measured, most = set(observations["ranks"]), min(MOST_ASKED, machine["nodes"] * machine["ranks_per_node"])
+    limit = carried.ranks if carried else most
     possible = settings.derive_settings_at_counts(
         observations.iloc[0], range(1, most + 1), machine["ranks_per_node"], least
     )
-    counts = [int(count) for count in possible.get("ranks", ()) if count not in measured_counts]
-    counts.sort(key=lambda count: (count & (count - 1) != 0, count))
-    lacks = LEAST_POINTS - len(measured_counts)
-    here = [count for count in counts if carried is None or count <= carried.ranks][:lacks]
-    beyond = [count for count in counts if count not in here][: lacks - len(here)]
-    return tuple(sorted(here)), tuple(sorted(beyond))
+    counts = [int(count) for count in possible.get("ranks", ()) if count not in measured]
+    return min(counts, key=lambda count: (count > limit, count & (count - 1) != 0, count), default=None)
 
 
 def _keep_one_energy_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
@@ -207,35 +203,26 @@ def get_series_key(values: Any) -> tuple[Any, ...]:
 
 
 def _list_candidate_counts(
-    rows: pd.DataFrame,
-    observations: pd.DataFrame,
-    planned: dict[tuple[Any, ...], list[int]],
-    workload: dict[str, Any],
-    machine: dict[str, Any],
+    rows: pd.DataFrame, observations: pd.DataFrame, planned: Sequence[int], machine: dict[str, Any]
 ) -> list[int]:
     """The measured and planned counts, those in between, and doublings of the largest one measured.
 
     In between are the doublings of one rank and of one full node. None is larger than the machine, or smaller than the
     smallest measured count, which is also the base of efficiency.
     """
-    smallest = int(rows["ranks"].min())
-    largest = int(observations["ranks"].max())
+    smallest, largest = int(rows["ranks"].min()), int(observations["ranks"].max())
     per_node = machine["ranks_per_node"]
     most = min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest)
-    between = [each for first in (1, per_node) for each in _list_doublings(first, largest) if each >= smallest]
-    farther = _list_doublings(2 * largest, most)
-    planned_counts = planned.get(get_series_key({**workload, **rows.iloc[0]}), [])
-    return sorted(
-        {
-            *rows["ranks"].astype(int),
-            *between,
-            *farther,
-            *(each for each in planned_counts if smallest <= each <= most),
-        }
-    )
+    between = [
+        *list_doublings(1, largest),
+        *list_doublings(per_node, largest),
+        *(each for each in planned if each <= most),
+    ]
+    counts = {*rows["ranks"].astype(int), *between, *list_doublings(2 * largest, most)}
+    return sorted(count for count in counts if count >= smallest)
 
 
-def _list_doublings(first: int, last: int) -> list[int]:
+def list_doublings(first: int, last: float) -> list[int]:
     """First, 2 x first, 4 x first, ... up to ``last``."""
     doublings = []
     while first <= last:

@@ -7,19 +7,17 @@ where the measured ones agree with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from study.core.statistics import MUCH_LARGER, pool_variance
 from study.core.wording import format_count, format_significant
-from study.prediction.runtime_model import Prediction, fit_runtime_model, predict
-from study.prediction.scaling_model import LEAST_COUNTS, MISFIT
-from study.prediction.settings import SERIES, count_failure_kinds
+from study.prediction.runtime_model import Prediction, estimate_variances
+from study.prediction.scaling_model import MISFIT, SEED
+from study.prediction.settings import count_failure_kinds
 
-SEED = 2021
 SUPERLINEAR = 1.25  # efficiency that no scaling explains: the smallest count is slow for another reason
 OUTSIDE = (0.005, 0.5, 0.995)  # shares between which a measured value is no misfit
 
@@ -38,9 +36,8 @@ class Misfit:
     def words(self) -> str:
         """``7695 s on 8 ranks (the other counts give 474 to 1271)``."""
         unit = {"s": "s", "j": "J"}[self.quantity.rsplit("_", 1)[1]]
-        ranks = format_count(self.ranks, "rank")
         measured, low, high = (format_significant(value, digits=4) for value in (self.measured, self.low, self.high))
-        return f"{measured} {unit} on {ranks} (the other counts give {low} to {high})"
+        return f"{measured} {unit} on {format_count(self.ranks, 'rank')} (the other counts give {low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,6 @@ class Failures:
         return f"{self.failed} of {runs} on {format_count(self.ranks, 'rank')} failed ({self.kinds})"
 
 
-def get_observations(prediction: Prediction) -> pd.DataFrame:
-    """The observations of the predicted series, by rank count."""
-    rows = prediction.measured
-    return rows[(rows[SERIES] == prediction.settings[SERIES].iloc[0]).all(axis=1)].set_index("ranks")
-
-
 def draw_judged(prediction: Prediction) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draws by which counts are compared, and whether the runtime of each is measured.
 
@@ -72,99 +63,84 @@ def draw_judged(prediction: Prediction) -> tuple[dict[str, np.ndarray], np.ndarr
     repeats: the deviation is that of the repeats of all points, or that of the fit where nothing was repeated. A
     quantity that the runs of a count do not have keeps its prediction.
     """
-    here, rng = get_observations(prediction), np.random.default_rng(SEED)
+    here, rng = prediction.observations, np.random.default_rng(SEED)
     draws = {name: values.copy() for name, values in prediction.draws.items()}
     ranks = prediction.settings["ranks"].to_numpy(float)
-    is_measured = np.array([count in here.index for count in ranks])
-    for place in np.flatnonzero(is_measured):
-        row = here.loc[ranks[place]]
-        draws["runtime_s"][place] = row["runtime_s"] * _draw_scatter(prediction, "runtime_s", row, place, rng)
-        if "energy_job_j" in draws and pd.notna(row["energy_per_rank_j"]):
-            factor = _draw_scatter(prediction, "energy_per_rank_j", row, place, rng)
-            draws["energy_per_rank_j"][place] = row["energy_per_rank_j"] * factor
-            draws["energy_job_j"][place] = ranks[place] * draws["energy_per_rank_j"][place]
-            draws["power_per_rank_w"][place] = draws["energy_per_rank_j"][place] / draws["runtime_s"][place]
-    return draws, is_measured
+    for quantity in ("runtime_s", "energy_per_rank_j"):
+        if quantity not in draws:
+            continue
+        scatter = estimate_deviations(prediction.measured, quantity)
+        for place, count in enumerate(ranks):
+            if pd.isna(measured := here[quantity].get(count, np.nan)):
+                continue
+            deviation, freedom = scatter.loc[here["row"][count]]
+            factors = draws[quantity][place] / prediction.means[quantity][place]
+            if freedom:  # Student's t, since the mean of the repeats is uncertain too
+                further = math.sqrt(1 + 1 / here[f"{quantity}_repeats"][count])
+                factors = np.maximum(1 + deviation * further * rng.standard_t(freedom, len(factors)), 0.01)
+            draws[quantity][place] = measured * factors / np.median(factors)
+    if "energy_per_rank_j" in draws:
+        draws["energy_job_j"] = ranks[:, None] * draws["energy_per_rank_j"]
+    return draws, np.isin(ranks, here.index)
 
 
-def _draw_scatter(
-    prediction: Prediction, quantity: str, row: pd.Series, place: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Factors of a single run around the mean of the repeats, which is itself uncertain; shape (draws,). Median: 1."""
-    deviation, freedom = _estimate_deviation(prediction.measured, quantity, row)
-    factors = prediction.draws[quantity][place] / prediction.means[quantity][place]
-    if freedom:
-        further = math.sqrt(1 + 1 / row[f"{quantity}_repeats"])
-        factors = np.maximum(1 + deviation * further * rng.standard_t(freedom, len(factors)), 0.01)
-    return factors / np.median(factors)
-
-
-def _estimate_deviation(rows: pd.DataFrame, quantity: str, row: pd.Series) -> tuple[float, int]:
-    """Relative standard deviation of single runs at a point, and its degrees of freedom; (NaN, 0) without repeats.
+def estimate_deviations(observations: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Relative standard deviation of single runs at each point, and its degrees of freedom; (NaN, 0) without repeats.
 
     Pooled over the repeats of all points without those apart, or of the point's own repeats where they scatter more.
     """
-    if f"{quantity}_spread" not in rows:
-        return math.nan, 0
-    rows = rows[rows[quantity].notna()]
-    of_each = rows[f"{quantity}_repeats"].to_numpy(float) - 1
-    pooled, freedom = pool_variance(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(of_each, 1), of_each)
-    if not freedom:
-        return math.nan, 0
-    of_point = int(row[f"{quantity}_repeats"]) - 1
-    own = float(row[f"{quantity}_spread"]) / max(of_point, 1)
-    return (math.sqrt(own), of_point) if own > MUCH_LARGER * pooled else (math.sqrt(pooled), int(freedom))
+    scatter = pd.DataFrame({"deviation": np.nan, "freedom": 0.0}, observations.index)
+    if f"{quantity}_spread" not in observations:
+        return scatter
+    rows = observations[observations[quantity].notna()]
+    own = rows[f"{quantity}_repeats"].to_numpy(float) - 1
+    variances, freedom, _ = estimate_variances(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(own, 1), own)
+    scatter.loc[rows.index, "deviation"] = np.where(freedom > 0, np.sqrt(variances), np.nan)
+    scatter.loc[rows.index, "freedom"] = freedom
+    return scatter
 
 
-def find_misfits(prediction: Prediction) -> Iterator[Misfit]:
+def find_misfits(prediction: Prediction, held_out: Iterable[Prediction]) -> Iterator[Misfit]:
     """The measured runtime, and the energy, of a series that the other rank counts contradict most.
 
     A value contradicts them if it is outside the 99 % interval that the model predicts for it without its rank count,
     and differs from the median by more than `MISFIT`. It makes others look wrong too, so the worst one alone is told.
     So does that of the smallest count if more ranks do an epoch's work in less than their share of its time.
+
+    held_out: of each count of the series, see `study.prediction.runtime_model.predict_held_out`.
     """
-    here, rows = get_observations(prediction), prediction.measured
+    here = prediction.observations
     worst: dict[str, tuple[float, Misfit]] = {}
-    if len(here) <= LEAST_COUNTS:
-        return
     per_sample = here["runtime_s"] / here["epochs_per_rank"] / here["samples"]
     is_superlinear = bool(per_sample.min() < per_sample.loc[here.index.min()] / SUPERLINEAR)
-    for place, ranks in enumerate(prediction.settings["ranks"]):
-        if ranks not in here.index:
-            continue
-        setting = prediction.settings.iloc[[place]]
-        model = fit_runtime_model(rows[rows["ranks"] != ranks])
-        if not model.has_series(setting):
-            continue
-        draws = predict(model, setting).draws
+    for each in held_out:
+        ranks = int(each.settings["ranks"].iloc[0])
         for quantity in ("runtime_s", "energy_per_rank_j"):
-            measured = here[quantity].get(ranks, np.nan) if quantity in draws and quantity in here else np.nan
+            measured = here[quantity].get(ranks, np.nan) if quantity in each.draws else np.nan
             if np.isnan(measured):
                 continue
-            low, median, high = np.quantile(draws[quantity][0], OUTSIDE)
+            low, median, high = np.quantile(each.draws[quantity][0], OUTSIDE)
             distance = abs(math.log(median / measured))
             is_slow = is_superlinear and ranks == here.index.min() and quantity == "runtime_s"
-            if (is_slow or not low <= measured <= high) and distance > max(
-                math.log1p(MISFIT), worst.get(quantity, (0,))[0]
-            ):
-                worst[quantity] = distance, Misfit(int(ranks), quantity, float(measured), float(low), float(high))
+            least = max(math.log1p(MISFIT), worst[quantity][0] if quantity in worst else 0.0)
+            if (is_slow or not low <= measured <= high) and distance > least:
+                worst[quantity] = distance, Misfit(ranks, quantity, float(measured), float(low), float(high))
     yield from (misfit for _, misfit in worst.values())
 
 
 def count_failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int, Failures]:
     """{rank count: its failures} of one series.
 
+    A run that missed the target is among the good ones too: its time is as good.
+
     failed: the failed runs of the series. observations: its measured points, with ``repeats``.
     """
-    good = dict(zip(observations["ranks"].astype(int), observations["repeats"].astype(int), strict=True))
-    if failed.empty:
-        return {}
-    return {
-        int(ranks): Failures(
-            int(ranks), len(rows), _count_finished(rows, good.get(int(ranks), 0)), count_failure_kinds(rows)
-        )
-        for ranks, rows in failed.groupby("gpus")
-    }
+    good = observations.set_index("ranks")["repeats"]
+    failures = {}
+    for ranks, rows in failed.groupby("gpus"):
+        finished = int(good.get(ranks, 0)) + int((rows["status"] != "ok").sum())
+        failures[int(ranks)] = Failures(int(ranks), len(rows), finished, count_failure_kinds(rows))
+    return failures
 
 
 def describe_excluded(reasons: Mapping[int, str]) -> list[str]:
@@ -173,11 +149,6 @@ def describe_excluded(reasons: Mapping[int, str]) -> list[str]:
     for count, why in reasons.items():
         by_reason.setdefault(why, []).append(str(count))
     return [f"Excluded: {', '.join(counts)}, as {why}" for why, counts in by_reason.items()]
-
-
-def _count_finished(failed: pd.DataFrame, good: int) -> int:
-    """All runs at a count. A run that missed the target is among the good ones too: its time is as good."""
-    return good + int((failed["status"] != "ok").sum())
 
 
 def exclude_failing_counts(

@@ -29,6 +29,10 @@ class Limit:
         """The number."""
         return cast(float, self.at_most if self.at_most is not None else self.at_least)
 
+    def is_met(self, values: Any) -> Any:
+        """Which values, of an array or a column, are within the limit."""
+        return values <= self.bound if self.at_most is not None else values >= self.bound
+
 
 @dataclass(frozen=True)
 class Goal:

@@ -1,4 +1,4 @@
-"""Points that anybody has: time, or throughput, against ranks in a CSV file. One series is one job at several counts.
+"""Points that anybody has: time, or throughput, against ranks. One series is one job at several counts.
 
 Times are those of a step, an epoch or a run. A throughput becomes the time of ``batch_size`` samples of each rank, or
 of all ranks together where these share a fixed work; without a batch size, or where it changes, of one sample.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,24 @@ import pandas as pd
 
 from study.core import throughput_units
 from study.core.errors import StudyError
-from study.core.foreign_csv import ForeignTable, explain_unclear_marks, read_foreign_csv
 from study.core.wording import format_count
-from study.prediction import jobs, same_work
+from study.prediction import same_work
 from study.prediction.runtime_model import RunsOfSeries, estimate_variances
 from study.prediction.scaling_model import LEAST_COUNTS, ScalingModel, fit_scaling
 
 WORKS = ("fixed", "per_rank", "epochs")
 TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
 THROUGHPUT = same_work.THROUGHPUT
-NUMBERS = (*TIMES, THROUGHPUT, "batch_size", "gradient_mb", "load_s", "energy_j", "power_w", "time_std", "repeat")
+NUMBERS = (*TIMES, THROUGHPUT, "batch_size", "load_s", "energy_j", "power_w", "time_std", "repeat")
 MAY_BE_ZERO = ("load_s", "time_std", "repeat")
 COUNTS = ("ranks", "nodes")
 TEXTS = ("series", "unit")
 COLUMNS = (*COUNTS, *NUMBERS, *TEXTS)
-REMEDY = "correct the file"
 LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still numbers
 MOST_RANKS = 10**9
 ASSUMED_UNIT = "samples/s"
 SCATTERED = 0.2  # relative standard deviation of repeats that is told
 LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
-CONTRARY = 0.1  # relative difference of energy / time and power that is told
-MOST_NAMED = 8  # columns that are not read
 MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
 
 
@@ -107,18 +103,31 @@ class Series:
         """The counts, ascending."""
         return self.points["ranks"].to_numpy(float)
 
+    @property
+    def times(self) -> np.ndarray:
+        """The mean time at each count, in s."""
+        return self.points["time"].to_numpy(float)
+
+    def get_job_shares(self, counts: np.ndarray, amount: float) -> np.ndarray:
+        """How often a count's time is in a job of ``amount`` times that of the smallest one, which more ranks share."""
+        return np.full(len(counts), amount) if self.is_fixed else amount * self.counts[0] / counts
+
     def loads(self, counts: np.ndarray) -> np.ndarray:
         """Seconds of loading beside the times at each count, (counts,); 0 where no row has any or the times include it.
 
         Those of a count are its own, between counts that have some they are interpolated in the logarithm of the ranks,
         and beyond them they are those of the nearest one.
         """
-        with_load = self.points[self.points["load_s"].notna()]
-        if with_load.empty or self.quantity == "runtime_s":
-            return np.zeros(len(counts))
-        return np.interp(
-            np.log(counts), np.log(with_load["ranks"].to_numpy(float)), with_load["load_s"].to_numpy(float)
-        )
+        loads = None if self.quantity == "runtime_s" else self._interpolate(self.points["load_s"], counts)
+        return np.zeros(len(counts)) if loads is None else loads
+
+    def watts_per_rank(self, counts: np.ndarray) -> np.ndarray | None:
+        """Mean power of a rank at each count in W, interpolated as the loads; None if no row tells it."""
+        return self._interpolate(self.points["energy_j"] / self.points["time"] / self.points["ranks"], counts)
+
+    def _interpolate(self, values: pd.Series, counts: np.ndarray) -> np.ndarray | None:
+        values = values.set_axis(np.log(self.counts)).dropna()
+        return np.interp(np.log(counts), values.index, values) if len(values) else None
 
     @functools.cached_property
     def variances(self) -> tuple[np.ndarray, float]:
@@ -128,7 +137,7 @@ class Series:
         """
         scatter, repeats = (self.points[name].to_numpy(float) for name in ("scatter", "repeats"))
         own = scatter * repeats
-        variances, further = estimate_variances(own, np.maximum(repeats - 1, scatter > 0))
+        variances, _, further = estimate_variances(own, np.maximum(repeats - 1, scatter > 0))
         return np.where((repeats == 1) & (scatter > 0), own, variances), further
 
     def fit_model(self) -> ScalingModel | RunsOfSeries | None:
@@ -137,102 +146,9 @@ class Series:
             return self.runs
         if len(self.points) < LEAST_COUNTS:
             return None
-        times, repeats = (self.points[name].to_numpy(float) for name in ("time", "repeats"))
-        variances, scatter = self.variances
-        return fit_scaling(self.counts, times, self.is_fixed, variances, repeats, scatter)
-
-
-def read_points(
-    path: Path, work: str, ranks_per_node: int | None = None, unit: str | None = None, origin: str = "imported"
-) -> list[Series]:
-    """The series in a CSV file.
-
-    Args:
-        path: with the columns of `docs/prediction.md`, "Points from a CSV file".
-        work: what scaling keeps fixed, one of `WORKS`.
-        ranks_per_node: of the machine, where there is no column ``nodes``.
-        unit: of the throughput, where there is no column ``unit``; with ``/GPU`` it is that of one rank.
-        origin: of the points.
-
-    Raises: `StudyError` with line and column for what is not as expected.
-    """
-    table = read_foreign_csv(path, REMEDY)
-    names_in_file = _find_known_columns(table, path)
-    if "ranks" not in names_in_file:
-        raise StudyError(
-            f"{path}: line {table.header}: there is no column 'ranks'; the file has {', '.join(table.frame)}; {REMEDY}"
-        )
-    frame = pd.DataFrame({ours: read_column(table, name, ours, path) for ours, name in names_in_file.items()})
-    all_series = build_series(
-        frame, path, work, ranks_per_node, unit, origin, Where(table.lines, table.header, names_in_file)
-    )
-    unread = table.frame[[name for name in table.frame if name not in names_in_file.values()]]
-    keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
-    notes = [*describe_not_read(unread), *_describe_differing(unread, keys)]
-    return [replace(each, notes=[*each.notes, *notes]) for each in all_series]
-
-
-def normalize_name(name: str) -> str:
-    """The name of a column in lower case, with underscores."""
-    return "_".join(name.lower().split())
-
-
-def _find_known_columns(table: ForeignTable, path: Path) -> dict[str, str]:
-    """{our name: the file's name} of the columns that are ours; raises `StudyError` if two of them are one."""
-    names_in_file: dict[str, str] = {}
-    for name in table.frame:
-        ours = normalize_name(name)
-        if ours in names_in_file:
-            raise StudyError(
-                f"{path}: line {table.header}: {names_in_file[ours]!r} and {name!r} are one column; keep one"
-            )
-        if ours in COLUMNS:
-            names_in_file[ours] = name
-    return names_in_file
-
-
-def describe_not_read(names: Iterable[str]) -> Iterator[str]:
-    """A sentence on the columns of a file that are not read; none without one."""
-    if names := list(names):
-        yield f"columns that are not read: {format_first_names(names)}"
-
-
-def format_first_names(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
-
-
-def _describe_differing(columns: pd.DataFrame, keys: list[pd.Series]) -> Iterator[str]:
-    """A sentence on the columns that are not read in which rows that are alike in ``keys`` differ."""
-    names = list(columns)
-    texts = columns[[name for name in names if jobs.is_setting(columns[name])]].astype(str)
-    if apart := jobs.list_differing_settings(texts, keys):
-        yield (
-            f"rows of the same ranks differ in {' and '.join(apart[:MOST_NAMED])}, and were averaged: if they are of "
-            "several jobs, name these in a column series"
-        )
-
-
-def read_column(table: ForeignTable, name: str, ours: str, path: object) -> pd.Series:
-    """A column of a file as `COLUMNS` has it; raises `StudyError` with the line of a cell that is not of its kind."""
-    if ours in TEXTS:
-        return table.frame[name]
-    values = table.convert_column(name)
-    whole = ours in COUNTS
-    wrong = table.frame[name].notna().to_numpy() & ~np.isfinite(values)
-    wrong |= whole & table.frame[name].astype(str).str.strip().str[-1:].str.isalpha().to_numpy()  # 1k: 1000 or 1024
-    wrong |= whole & (np.mod(values, 1, where=np.isfinite(values), out=np.ones(len(values))) != 0)
-    if wrong.any():
-        place = int(wrong.argmax())
-        cell = table.frame[name].iloc[place]
-        cell_text = "an empty cell" if pd.isna(cell) else repr(str(cell)[:40])
-        why = explain_unclear_marks(str(cell), table.decimal)
-        raise StudyError(
-            f"{path}: line {table.lines[place]}, column {name!r}: {cell_text} is not a "
-            f"{'whole' if whole else 'finite'} number{why}; {REMEDY}"
-        )
-    return pd.Series(values, table.frame.index)
+        variances, further = self.variances
+        repeats = self.points["repeats"].to_numpy(float)
+        return fit_scaling(self.counts, self.times, self.is_fixed, variances, repeats, further)
 
 
 def build_series(
@@ -244,7 +160,19 @@ def build_series(
     origin: str = "imported",
     where: Where | None = None,
 ) -> list[Series]:
-    """The series of a table in memory; see `read_points`. path: for messages. where: if it is from a file."""
+    """The series of a table.
+
+    Args:
+        frame: with the columns of `docs/prediction.md`, "Points from a CSV file".
+        path: for messages; its name is that of the series where there is no column ``series``.
+        work: what scaling keeps fixed, one of `WORKS`.
+        ranks_per_node: of the machine, where there is no column ``nodes``.
+        unit: of the throughput, where there is no column ``unit``; with ``/GPU`` it is that of one rank.
+        origin: of the points.
+        where: if the table is from a file.
+
+    Raises: `StudyError` with line and column for what is not as expected.
+    """
     if work not in WORKS:
         raise StudyError(f"work: {work!r} is none of {', '.join(WORKS)}")
     if frame.empty:
@@ -253,9 +181,9 @@ def build_series(
     quantity = _find_quantity(frame, path, where)
     _check_numbers(frame, quantity, path, where)
     names = _name_series(frame, path, where)
-    groups = [(str(name), rows) for name, rows in frame.assign(_line=where.lines).groupby(names, sort=True)]
+    groups = frame.assign(_line=where.lines).groupby(names, sort=True)
     return [
-        _build_one(name, _parse_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
+        _build_one(str(name), *_parse_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
         for name, rows in groups
     ]
 
@@ -288,7 +216,11 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Wher
         wrong |= values > (MOST_RANKS if name in COUNTS else MOST)
         if name in (quantity, *COUNTS):
             wrong |= ~is_given
+        expected = f"a number {'of at least' if name in MAY_BE_ZERO else 'above'} 0"
+        if name == "ranks":
+            expected = f"a whole number from 1 to {MOST_RANKS}"
         if name == "nodes":
+            expected = "a whole number from 1 to the row's ranks"
             wrong |= values > frame["ranks"].to_numpy(float)
         if wrong.any():
             place = int(wrong.argmax())
@@ -296,60 +228,61 @@ def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Wher
             value_text = "is empty" if pd.isna(value) else f"{value:g}"
             column = where.names.get(name, name)
             raise StudyError(
-                f"{path}: line {where.lines[place]}, column {column!r}: {value_text}; {_describe_expected(name)}"
+                f"{path}: line {where.lines[place]}, column {column!r}: {value_text}; {expected} is expected"
             )
 
 
-def _describe_expected(name: str) -> str:
-    if name == "nodes":
-        return "a whole number from 1 to the row's ranks is expected"
-    if name == "ranks":
-        return f"a whole number from 1 to {MOST_RANKS} is expected"
-    return f"a number {'of at least' if name in MAY_BE_ZERO else 'above'} 0 is expected"
+def _parse_units(
+    rows: pd.DataFrame, quantity: str, path: object, option: str | None
+) -> tuple[pd.DataFrame, str | None]:
+    """(rows of a series with a column ``_unit`` of `throughput_units.Throughput` or None, unit of the throughput).
 
-
-def _parse_units(rows: pd.DataFrame, quantity: str, path: object, unit: str | None) -> pd.DataFrame:
-    """The rows of a series with a column ``_unit`` of `throughput_units.Throughput`, None for times.
-
-    Raises `StudyError` for a unit that is not known, for two kinds in a series, and for times in another unit.
+    A cell without a unit has that of the others, or the option's. Raises `StudyError` for a unit that is not known, for
+    two kinds in a series, and for times in another unit.
     """
     rows = rows.reset_index(drop=True)
-    column = rows["unit"] if "unit" in rows else pd.Series(None, rows.index, dtype=object)
-    named = column.dropna().unique()
-    column = column.where(column.notna(), named[0] if len(named) == 1 else unit if unit is not None else np.nan)
+    own = rows["unit"] if "unit" in rows else pd.Series(None, rows.index, dtype=object)
+    named = own.dropna().unique()
+    texts = own.where(own.notna(), named[0] if len(named) == 1 else option if option is not None else np.nan)
     units: list[throughput_units.Throughput | None] = []
-    own = rows["unit"].notna() if "unit" in rows else [False] * len(rows)
-    for text, line, is_own in zip(column, rows["_line"], own, strict=True):
+    for text, line, is_own in zip(texts, rows["_line"], own.notna(), strict=True):
         place = f"{path}: line {line}, column 'unit'" if is_own else "unit (--unit)"
-        if pd.isna(text):
-            units.append(None)
-        elif quantity != THROUGHPUT:
-            if throughput_units.parse_time_unit(text) != 1 and not throughput_units.is_throughput(text):
-                raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
-            units.append(None)
-        else:
-            try:
-                units.append(throughput_units.parse_throughput(text))
-            except ValueError as error:
-                raise StudyError(f"{place}: {error}") from None
+        try:
+            units.append(None if pd.isna(text) or quantity != THROUGHPUT else throughput_units.parse_throughput(text))
+        except ValueError as error:
+            raise StudyError(f"{place}: {error}") from None
+        is_of_times = pd.isna(text) or throughput_units.is_throughput(text)
+        if quantity != THROUGHPUT and not is_of_times and throughput_units.parse_time_unit(text) != 1:
+            raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
     items = {each.item for each in units if each}
     if len(items) > 1 or (items and None in units):
         problem = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
         raise StudyError(f"{path}: column 'unit': one series has {problem}; one unit is expected (column series)")
-    rows = rows.assign(_unit=units)
-    if quantity == THROUGHPUT:
-        first = column.iloc[0]
-        rows.attrs["unit"] = ASSUMED_UNIT if pd.isna(first) else re.sub(r"\bgpu", "GPU", str(first).strip())
-    return rows
+    first = texts.iloc[0]
+    unit = ASSUMED_UNIT if pd.isna(first) else re.sub(r"\bgpu", "GPU", str(first).strip())
+    return rows.assign(_unit=units), unit if quantity == THROUGHPUT else None
 
 
 def _build_one(
-    name: str, rows: pd.DataFrame, quantity: str, work: str, ranks_per_node: int | None, origin: str
+    name: str,
+    rows: pd.DataFrame,
+    unit: str | None,
+    quantity: str,
+    work: str,
+    ranks_per_node: int | None,
+    origin: str,
 ) -> Series:
-    per_node, notes = _find_ranks_per_node(rows, ranks_per_node)
+    per_node, notes_on_nodes = _find_ranks_per_node(rows, ranks_per_node)
     comparable = same_work.compare_same_work(rows, quantity, work, per_node)
-    attributes = rows.attrs
-    rows, unused_notes = _drop_unusable(rows, comparable.quantity)
+    notes = list(comparable.notes)
+    unusable = [each for each in ("energy_j", "time_std") if each in rows and rows[each].notna().any()]
+    if comparable.quantity == THROUGHPUT and unusable:
+        notes.append(
+            f"not used: {' and '.join(unusable)}, since a throughput does not say of how many samples; power_w is used"
+        )
+        rows = rows.drop(columns=unusable)
+    if comparable.quantity == "runtime_s" and "load_s" in rows and rows["load_s"].any():
+        notes.append("not used: load_s, since runtime_s includes loading")
     unknown = pd.Series(np.nan, rows.index)
     energy = rows.get("energy_j", unknown) * comparable.factor
     completed = rows.assign(
@@ -360,35 +293,10 @@ def _build_one(
         load_s=rows.get("load_s", unknown),
     )
     points = pd.DataFrame([_average_repeats(ranks, group) for ranks, group in completed.groupby("ranks", sort=True)])
-    unused_notes += _describe_without_effect(rows, comparable.quantity)
-    doubts = [
-        *_describe_copies(rows),
-        *_describe_scatter(points),
-        *_describe_contrary_power(rows, comparable.times / comparable.factor),
-        *_describe_doubtful_power(points),
-    ]
-    notes = [*comparable.notes, *unused_notes, *doubts, *notes]
+    notes += [*_describe_copies(rows), *_describe_scatter(points), *_describe_doubtful_power(points), *notes_on_nodes]
     return Series(
-        name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner, attributes.get("unit"),
-        comparable.samples,
-    )  # fmt: skip
-
-
-def _drop_unusable(rows: pd.DataFrame, quantity: str) -> tuple[pd.DataFrame, list[str]]:
-    """The rows without what is of an unknown time, and what is told about it."""
-    unusable = [name for name in ("energy_j", "time_std") if name in rows and rows[name].notna().any()]
-    if quantity != THROUGHPUT or not unusable:
-        return rows, []
-    note = f"not used: {' and '.join(unusable)}, since a throughput does not say of how many samples; power_w is used"
-    return rows.drop(columns=unusable), [note]
-
-
-def _describe_without_effect(rows: pd.DataFrame, quantity: str) -> list[str]:
-    """Sentences on columns that change nothing."""
-    reasons = {"gradient_mb": "the model knows no gradients"}
-    if quantity == "runtime_s":
-        reasons["load_s"] = "runtime_s includes loading"
-    return [f"not used: {name}, since {why}" for name, why in reasons.items() if name in rows and rows[name].any()]
+        name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner, unit, comparable.samples
+    )
 
 
 def _find_ranks_per_node(rows: pd.DataFrame, ranks_per_node: int | None) -> tuple[float | None, list[str]]:
@@ -402,12 +310,12 @@ def _find_ranks_per_node(rows: pd.DataFrame, ranks_per_node: int | None) -> tupl
         if not ranks_per_node:
             ranks = format_count(int(full), "rank")
             return full, [f"all rows are of one node, so {ranks} are taken for a full one; else give --ranks-per-node"]
+    notes = []
+    if ranks_per_node and ranks_per_node != full:
+        notes.append(
+            f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {ranks_per_node} is not used"
+        )
     sparse = rows[rows["nodes"] > np.ceil(rows["ranks"] / full)]
-    notes = (
-        [f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {ranks_per_node} is not used"]
-        if ranks_per_node and ranks_per_node != full
-        else []
-    )
     if len(sparse):
         first = sparse.iloc[0]
         notes.append(
@@ -415,23 +323,6 @@ def _find_ranks_per_node(rows: pd.DataFrame, ranks_per_node: int | None) -> tupl
             "as on full nodes"
         )
     return full, notes
-
-
-def _describe_contrary_power(rows: pd.DataFrame, times: pd.Series) -> Iterator[str]:
-    """A sentence on the first row whose energy and power are not those of one job; the energy is used.
-
-    times: as measured, in s.
-    """
-    if not {"energy_j", "power_w"} <= {*rows}:
-        return
-    watts, power_w = rows["energy_j"] / times, rows["power_w"]
-    odd = (watts / power_w - 1).abs() > CONTRARY
-    if odd.any():
-        place = odd.idxmax()
-        yield (
-            f"energy_j and power_w differ: on {format_count(int(rows['ranks'][place]), 'rank')} energy_j is that of "
-            f"{watts[place]:.4g} W, and power_w is {power_w[place]:.4g} W; energy_j is used"
-        )
 
 
 def _describe_doubtful_power(points: pd.DataFrame) -> Iterator[str]:
@@ -479,12 +370,17 @@ def _describe_scatter(points: pd.DataFrame) -> Iterator[str]:
 
 
 def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
-    """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink."""
+    """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink.
+
+    The energy is that of the mean power of the rows that have one: a few repeats' energy is not of the mean time of all.
+    """
     time, number = float(rows["time"].mean()), len(rows)
     scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
     stated_variance = float((rows["time_std"] ** 2).mean()) / time**2
     if not np.isnan(stated_variance):
         scatter = max(scatter, stated_variance / number)
+    with_energy = rows[rows["energy_j"].notna()]
+    watts = float(with_energy["energy_j"].sum() / with_energy["time"].sum()) if len(with_energy) else np.nan
     return {
         "ranks": float(ranks),
         "nodes": float(rows["nodes"].max()),
@@ -492,14 +388,5 @@ def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
         "scatter": min(scatter, MOST_SCATTER),
         "repeats": number,
         "load_s": float(rows["load_s"].mean()),
-        "energy_j": _compute_mean_power(rows) * time,
+        "energy_j": watts * time,
     }
-
-
-def _compute_mean_power(rows: pd.DataFrame) -> float:
-    """Mean power of the rows of one count that have an energy, in W; NaN without one.
-
-    The energy of the mean time follows from it: that of a few repeats is not of the mean time of all.
-    """
-    with_energy = rows[rows["energy_j"].notna()]
-    return float(with_energy["energy_j"].sum() / with_energy["time"].sum()) if len(with_energy) else np.nan

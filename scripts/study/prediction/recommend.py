@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +11,18 @@ import pandas as pd
 
 from study.core.wording import format_count, format_sampled_share, format_significant
 from study.experiment.study import compute_work_growth
-from study.prediction.accuracy import MET, UNKNOWN, judge_accuracies, judge_memory
+from study.prediction.accuracy import MET, UNKNOWN, judge_limit
 from study.prediction.evidence import (
     Failures,
     Misfit,
     describe_excluded,
     draw_judged,
     exclude_failing_counts,
-    get_observations,
 )
-from study.prediction.goals import Goal, Limit
+from study.prediction.goals import Goal
 from study.prediction.runtime_model import Prediction, compute_interval
 from study.prediction.scaling_model import load_calibration
-from study.prediction.settings import GPU_MEMORY, NOT_EXTRAPOLATED
+from study.prediction.settings import NOT_EXTRAPOLATED
 
 NOT_TRUSTED = "the model does not fit what was measured"
 ToWords = Callable[[int, tuple[float, float, float]], str]
@@ -72,34 +71,6 @@ def describe_changing_work(settings: pd.DataFrame) -> str | None:
         return None
     changes = "grows with the ranks" if work > 1 else "falls with the ranks, as they share epochs and samples"
     return f"under {settings['scaling'].iloc[0]} scaling the work {changes}"
-
-
-def find_best_measured(rows: pd.DataFrame, goal: Goal, bad: Collection[int] = ()) -> int | None:
-    """Of the measured counts of one series, the one that suits a goal; None if none is known to.
-
-    Args:
-        rows: settings with runtime_s (s) and energy_per_rank_j (J), ascending counts; the first is the base of
-            efficiency.
-        goal: what the count must achieve.
-        bad: counts that their failures exclude (`study.prediction.evidence.exclude_failing_counts`).
-    """
-    if describe_changing_work(rows):
-        return None
-    values = {"runtime_s": rows["runtime_s"]}
-    if rows["energy_per_rank_j"].notna().all():
-        values["energy_job_j"] = rows["ranks"] * rows["energy_per_rank_j"]
-    quantities = derive_quantities(
-        rows, {name: value.to_numpy(float)[:, None] for name, value in values.items()}, goal.price
-    )
-    quantities |= {name: rows[name].to_numpy(float)[:, None] for name in NOT_EXTRAPOLATED if name in rows}
-    if any(name not in quantities for name in (goal.minimise, *(limit.quantity for limit in goal.limits))):
-        return None
-    good = np.all(
-        [np.ones((len(rows), 1)), *(_meets_limit(limit, quantities[limit.quantity]) for limit in goal.limits)], axis=0
-    )
-    good &= ~rows["ranks"].isin(bad).to_numpy()[:, None]
-    cost = np.where(good, quantities[goal.minimise], np.inf)[:, 0]
-    return int(rows["ranks"].iloc[int(cost.argmin())]) if np.isfinite(cost).any() else None
 
 
 def recommend(
@@ -209,12 +180,10 @@ def _tabulate_candidates(judgement: _Judgement) -> pd.DataFrame:
     for name, draws in judgement.predicted.items():
         low, median, high = compute_interval(draws)
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
-    here = get_observations(prediction)
+    here = prediction.observations
     frame["measured_runtime_s"] = [here["runtime_s"].get(count, np.nan) for count in judgement.counts]
     limits_met = {
-        limit.words: _meets_limit(limit, quantities[limit.quantity])
-        for limit in goal.limits
-        if limit.quantity in quantities
+        limit.words: limit.is_met(quantities[limit.quantity]) for limit in goal.limits if limit.quantity in quantities
     }
     limits_met |= _judge_by_measured(prediction, goal)
     unknown = [limit for limit in goal.limits if limit.quantity not in (*quantities, *NOT_EXTRAPOLATED)]
@@ -236,15 +205,10 @@ def _judge_by_measured(prediction: Prediction, goal: Goal) -> dict[str, np.ndarr
     limits_met = {}
     for limit in goal.limits:
         if limit.quantity in NOT_EXTRAPOLATED:
-            judge = judge_memory if limit.quantity == GPU_MEMORY else judge_accuracies
-            verdicts = np.array(judge(prediction.measured, prediction.settings, limit.quantity, limit.bound))[:, None]
+            verdicts = np.array(judge_limit(prediction.measured, prediction.settings, limit))[:, None]
             limits_met[limit.words] = verdicts == MET
             limits_met[f"{limit.words} (not known there)"] = verdicts != UNKNOWN
     return limits_met
-
-
-def _meets_limit(limit: Limit, draws: np.ndarray) -> np.ndarray:
-    return draws <= limit.bound if limit.at_most is not None else draws >= limit.bound
 
 
 def _find_exclusion(place: int, probability: float, limits_met: dict[str, np.ndarray], goal: Goal) -> str | None:

@@ -7,7 +7,8 @@ otherwise x the rest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import functools
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +137,17 @@ class Prediction:
     measured: pd.DataFrame = field(repr=False)
     largest: float
 
+    @property
+    def series(self) -> tuple[Any, ...]:
+        """Its values of `SERIES`."""
+        return tuple(self.settings[SERIES].iloc[0])
+
+    @functools.cached_property
+    def observations(self) -> pd.DataFrame:
+        """The observations of this series by rank count, with their index in ``measured`` as ``row``."""
+        rows = self.measured[(self.measured[SERIES] == self.settings[SERIES].iloc[0]).all(axis=1)]
+        return rows.assign(row=rows.index).set_index("ranks")
+
     def interval(self, quantity: str) -> Interval:
         """Low, median and high of a quantity, each of shape (settings,)."""
         return compute_interval(self.draws[quantity])
@@ -193,6 +205,17 @@ def predict(model: RuntimeModel, rows: pd.DataFrame) -> Prediction:
     return Prediction(rows, draws, means, model.measured, model.get_epochs(rows).largest)
 
 
+def predict_held_out(observations: pd.DataFrame) -> Iterator[Prediction]:
+    """Predictions of each measured point of a workload from its other rank counts, one per series and count."""
+    counts = observations["ranks"].unique()
+    for count in sorted(counts) if len(counts) > LEAST_COUNTS else ():
+        is_out = observations["ranks"] == count
+        model = fit_runtime_model(observations[~is_out])
+        for _, rows in observations[is_out].groupby(SERIES, sort=True):
+            if model.has_series(rows):
+                yield predict(model, rows)
+
+
 def _draw_quantities(model: RuntimeModel, rows: pd.DataFrame, of_mean: bool) -> dict[str, np.ndarray]:
     counts = rows["ranks"].to_numpy(float)
     epochs = rows["epochs_per_rank"].to_numpy(float)[:, None]
@@ -242,15 +265,16 @@ def _fit_means(
         repeats = by_count[f"{of_repeats}_repeats"].sum().to_numpy(float)
         freedom = repeats - by_count.size().to_numpy(float)
         own = by_count[f"{of_repeats}_spread"].sum().to_numpy(float) / np.maximum(freedom, 1)
-        variances, scatter = estimate_variances(own, freedom)
+        variances, _, scatter = estimate_variances(own, freedom)
     return fit_scaling(means.index.to_numpy(float), means.to_numpy(float), is_fixed, variances, repeats, scatter)
 
 
-def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, float]:
-    """Relative variance of a single run at each count, and the relative deviation of a further run.
+def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Relative variance of a single run at each count, its degrees of freedom, and the deviation of a further run.
 
     The variance is pooled over the counts, or the count's own where that is much larger: few repeats may agree by
-    chance, and a count without repeats is no surer than those with some. A further run may be disturbed as one was.
+    chance, and a count without repeats is no surer than those with some. Without any repeats it is that of the
+    calibration, with 0 degrees of freedom. A further run may be disturbed as one was.
 
     Args:
         own: variance of the repeats of each count, shape (counts,).
@@ -258,9 +282,11 @@ def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray
     """
     noise = load_calibration()["noise"]
     pooled, pooled_freedom = pool_variance(own, freedom, noise**2)
-    variances = np.where(own > MUCH_LARGER * pooled, own, pooled) if pooled_freedom else np.full(len(own), noise**2)
-    scatter = float(np.sqrt(np.average(own, weights=freedom))) if freedom.any() else 0.0
-    return variances, scatter
+    if not pooled_freedom:
+        return np.full(len(own), noise**2), np.zeros(len(own)), 0.0
+    is_apart = own > MUCH_LARGER * pooled
+    further = float(np.sqrt(np.average(own, weights=freedom)))
+    return np.where(is_apart, own, pooled), np.where(is_apart, freedom, pooled_freedom), further
 
 
 def _subtract_first_epochs(observations: pd.DataFrame, first_epochs: FirstEpochs) -> pd.Series:

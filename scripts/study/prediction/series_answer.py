@@ -10,15 +10,10 @@ import pandas as pd
 
 from study.core.errors import StudyError
 from study.core.wording import format_count, format_sampled_share, format_significant
+from study.prediction.answers import list_doublings
 from study.prediction.goals import Goal
 from study.prediction.points import Series
-from study.prediction.recommend import (
-    LEAST_NARROWING,
-    Recommendation,
-    find_best_measured,
-    find_next_measurement,
-    recommend,
-)
+from study.prediction.recommend import LEAST_NARROWING, Recommendation, find_next_measurement, recommend
 from study.prediction.runtime_model import Prediction, RunsOfSeries
 from study.prediction.scaling_model import LEAST_COUNTS, ScalingModel, load_calibration
 from study.prediction.settings import NOT_EXTRAPOLATED
@@ -30,7 +25,6 @@ SLOWER = 1.02  # a time that counts as longer than another
 MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
 LIKELY = 0.7  # probability of a knee: with 0.5, 6 of 71 knees of public series were too large, with 0.7 3
 MOST_COUNTS = 300  # of a series, measured and to predict: covariances of all of them are kept
-COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
 NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0,
           "batch": 1, "learning_rate": 1.0, "epochs_per_rank": 1}  # fmt: skip
 
@@ -41,11 +35,11 @@ class SeriesAnswer:
 
     Args:
         series: its points.
-        predictions: a row per count: `COLUMNS`; low and high are empty where nothing is predicted.
+        predictions: a row per count: series, ranks, fitted, low, median, high; low and high are empty where nothing is
+            predicted.
         sentences: the answer in words, the most important first.
         recommendation: None with fewer than `LEAST_COUNTS` counts.
         knee: (count, probability) or None.
-        of_measured: without a recommendation, the measured count that suits the goal, or None.
     """
 
     series: Series
@@ -53,7 +47,6 @@ class SeriesAnswer:
     sentences: list[str]
     recommendation: Recommendation | None
     knee: tuple[int, float] | None
-    of_measured: int | None = None
 
     def predictions_in_unit(self) -> pd.DataFrame:
         """The predictions in the unit that was measured: times in s or throughputs, these with a column ``unit``."""
@@ -65,8 +58,8 @@ class SeriesAnswer:
 
     @property
     def pick(self) -> int | None:
-        """The count that is recommended or, of too few for a prediction, the measured one that suits the goal."""
-        return self.recommendation.pick if self.recommendation else self.of_measured
+        """The count that is recommended; None if none is."""
+        return self.recommendation.pick if self.recommendation else None
 
 
 def answer(
@@ -83,58 +76,51 @@ def answer(
 
     Raises: `StudyError` for more than `MOST_COUNTS` counts.
     """
+    questions = [*_ask_about_work(series), *_ask_about_amount(series, amount)]
+    notes = [*_describe_costs(series, goal), *series.notes]
     model = series.fit_model()
     if model is None:
-        shared = _drop_too_many_ranks(series, amount)
-        best = (
-            find_best_measured(_Job(shared, shared.counts, amount).measured(), goal) if len(series.points) > 1 else None
+        first = int(series.counts[0])
+        words = (
+            f"measured on {first}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
+            f"measure on {2 * first} too"
         )
-        words = [*_ask_about_work(series), *_ask_about_amount(series, amount), *_describe_too_few(series, goal, best)]
-        words += [*_describe_price(goal), *_describe_unknown_nodes(series, goal), *series.notes]
-        return SeriesAnswer(series, _tabulate_measured(series), words, None, None, best)
-    counts = sorted({*(int(count) for count in series.counts), *(counts_to_predict or _list_doublings(model))})
+        table = _tabulate(series, [first], (np.nan, series.times, np.nan)).assign(fitted=False)
+        return SeriesAnswer(series, table, [*questions, words, *notes], None, None)
+    farthest = int(FARTHEST_SHOWN * model.largest)
+    asked = counts_to_predict or list_doublings(2 * int(model.largest), farthest)
+    counts = sorted({*series.counts.astype(int), *map(int, asked)})
     if len(counts) > MOST_COUNTS:
         raise StudyError(
             f"series {series.name}: {len(counts)} rank counts, measured and to predict; at most {MOST_COUNTS} are "
             "expected"
         )
-    smallest = int(series.counts[0])  # the base of efficiency, below which nothing is recommended
-    most = _compute_most_ranks(series, amount)
-    job = _Job(
-        _drop_too_many_ranks(series, amount),
-        np.array([count for count in counts if smallest <= count <= most], dtype=float),
-        amount,
-    )
+    smallest, most = int(series.counts[0]), _compute_most_ranks(series, amount)
+    judged = [count for count in counts if smallest <= count <= most]  # the smallest is the base of efficiency
+    job = _Job(replace(series, points=series.points[series.points["ranks"] <= most]), judged, amount)
     is_throughput = series.unit is not None and goal.minimise == "runtime_s" and not job.load.any()
     recommendation = recommend(job.predict(model), goal, to_words=job.to_words if is_throughput else None)
-    knee = _find_knee(series, model, least_efficiency, amount)
-    farthest = FARTHEST_SHOWN * model.largest
-    knee_words = _describe_knee(knee, least_efficiency, farthest if farthest <= most else np.inf)
-    first = [*_ask_about_work(series), *_ask_about_amount(series, amount)]
+    knee = _find_knee(series, model, least_efficiency, min(farthest, most), amount)
     sentences = [
-        *first,
-        _describe_recommendation(series, goal, recommendation, amount, is_throughput),
-        knee_words,
+        *questions,
+        f"goal {goal.name}: {recommendation.reason}",
+        _describe_knee(knee, least_efficiency, farthest if farthest <= most else np.inf),
         *_describe_shape(series),
-    ]
-    if counts[-1] > most:
-        sentences.append(
-            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on "
-            f"{format_count(smallest, 'rank')}, each of their ranks would have less than one epoch"
-        )
-    sentences += [
-        *_describe_doubts(series, model, counts),
+        *_describe_limits(series, model, counts, most, amount),
         *_describe_next(series, recommendation, "throughput" if is_throughput else goal.minimise),
+        *_describe_noise(series),
     ]
-    if series.runs is not None and series.runs.model.is_mixed:
-        sentences.append(
-            "the times per epoch include an unknown part of the first epoch's overhead, which is taken for a cost of "
-            "more ranks; measure one of these counts with another number of epochs"
-        )
-    sentences += [*_describe_noise(series), *_describe_price(goal), *_describe_unknown_nodes(series, goal)]
-    return SeriesAnswer(
-        series, _tabulate_predicted(series, model, counts), [*sentences, *series.notes], recommendation, knee
-    )
+    if not is_throughput:
+        sentences[len(questions)] += _describe_job(series, recommendation, amount)
+    table = _tabulate(series, counts, model.predict_interval(np.array(counts, dtype=float)))
+    return SeriesAnswer(series, table, [*sentences, *notes], recommendation, knee)
+
+
+def _tabulate(series: Series, counts: list[int], interval: tuple[object, object, object]) -> pd.DataFrame:
+    low, median, high = interval
+    fitted = np.isin(counts, series.counts)
+    columns = {"series": series.name, "ranks": counts, "fitted": fitted, "low": low, "median": median, "high": high}
+    return pd.DataFrame(columns)
 
 
 def _compute_most_ranks(series: Series, amount: float) -> float:
@@ -146,38 +132,32 @@ def _compute_most_ranks(series: Series, amount: float) -> float:
     return amount * float(series.counts[0]) if is_divided else np.inf
 
 
-def _drop_too_many_ranks(series: Series, amount: float) -> Series:
-    """The series without the counts that are too many for the job, see `_compute_most_ranks`."""
-    return replace(series, points=series.points[series.points["ranks"] <= _compute_most_ranks(series, amount)])
-
-
-def _describe_recommendation(
-    series: Series, goal: Goal, recommendation: Recommendation, amount: float, is_throughput: bool
-) -> str:
-    """The recommendation, and what the job is whose runtime and cost it has, unless that is one measured run."""
-    sentence, smallest = f"goal {goal.name}: {recommendation.reason}", int(series.counts[0])
-    if is_throughput:
-        return sentence
+def _describe_job(series: Series, recommendation: Recommendation, amount: float) -> str:
+    """Sentences on the job whose runtime and cost a recommendation has, unless that is one measured run."""
     if series.is_fixed:
         if series.quantity == "runtime_s" and amount == 1:
-            return sentence
-        return f"{sentence}. The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
+            return ""
+        return f". The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
+    smallest, pick = int(series.counts[0]), recommendation.pick
     first = format_count(smallest, "rank")
-    sentence += (
+    sentence = (
         f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
         "which more ranks share"
     )
-    if recommendation.pick is not None and recommendation.pick in series.counts:
-        time = float(series.points["time"][series.counts == recommendation.pick].iloc[0])
-        sentence += (
-            f" (in their {format_significant(time, digits=4)} s, {format_count(recommendation.pick, 'rank')} do "
-            f"{recommendation.pick / smallest:.4g} x the work of {first})"
-        )
+    if pick is not None and pick in series.counts:
+        time = format_significant(float(series.times[series.counts == pick][0]), digits=4)
+        does = f"{format_count(pick, 'rank')} do {pick / smallest:.4g} x the work of {first}"
+        sentence += f" (in their {time} s, {does})"
     return sentence
 
 
 def _describe_noise(series: Series) -> Iterator[str]:
-    """Where the interval of a measured count comes from, if no count has repeats that differ, or a deviation."""
+    """Where the interval comes from if it is not that of repeats, and what the times of runs include."""
+    if series.runs is not None and series.runs.model.is_mixed:
+        yield (
+            "the times per epoch include an unknown part of the first epoch's overhead, which is taken for a cost of "
+            "more ranks; measure one of these counts with another number of epochs"
+        )
     if (series.points["scatter"] == 0).all():
         is_once = (series.points["repeats"] == 1).all()
         why = "each count has one value, so its scatter is not known" if is_once else "repeats do not differ"
@@ -187,14 +167,10 @@ def _describe_noise(series: Series) -> Iterator[str]:
         )
 
 
-def _describe_price(goal: Goal) -> Iterator[str]:
-    """What the price is of, where there is one."""
+def _describe_costs(series: Series, goal: Goal) -> Iterator[str]:
+    """What the price is of, where there is one, and what a node is taken to be where nobody says."""
     if goal.price:
         yield f"costs are at {goal.price:g} per node-hour, in the currency of that price"
-
-
-def _describe_unknown_nodes(series: Series, goal: Goal) -> Iterator[str]:
-    """What a node is taken to be, where the goal depends on it and nobody says."""
     depends = {"cost", "node_hours"} & {goal.minimise, *(limit.quantity for limit in goal.limits)}
     if series.per_node is None and (depends or goal.price):
         yield (
@@ -205,7 +181,7 @@ def _describe_unknown_nodes(series: Series, goal: Goal) -> Iterator[str]:
 
 def _ask_about_amount(series: Series, amount: float) -> Iterator[str]:
     """A sentence where loading takes longer than the rest of the job on its smallest count, as of a job of one step."""
-    load, rest = series.loads(series.counts)[0], series.points["time"].iloc[0] * amount
+    load, rest = series.loads(series.counts)[0], series.times[0] * amount
     if load > rest:
         yield (
             f"is --amount {amount:.10g} meant? On {format_count(int(series.counts[0]), 'rank')} this job loads for "
@@ -215,18 +191,27 @@ def _ask_about_amount(series: Series, amount: float) -> Iterator[str]:
 
 
 def _ask_about_work(series: Series) -> Iterator[str]:
-    """A sentence where the times scale as those of another kind of work."""
+    """Sentences where the times scale as those of another kind of work, or of another owner of a throughput."""
     if len(series.points) < 2:
         return
-    slope = float(np.polyfit(np.log(series.counts), np.log(series.points["time"].to_numpy(float)), 1)[0])
-    if series.owner:
-        yield from _ask_about_owner(series.owner, slope if series.is_fixed else slope - 1)
-    elif not series.is_fixed and slope < -MISTAKEN:
+    slope = float(np.polyfit(np.log(series.counts), np.log(series.times), 1)[0])
+    of_one_unit = slope if series.is_fixed else slope - 1  # of the time in which all ranks do one unit of work
+    if series.owner == "all" and of_one_unit > -FLAT_SLOPE:
+        yield (
+            "is the throughput that of one rank? It hardly grows with the ranks; then its unit is such as images/s/GPU "
+            "(--unit)"
+        )
+    elif series.owner in ("rank", "node") and of_one_unit < -1 - MISTAKEN:
+        yield (
+            f"is the throughput that of all ranks? That of one {series.owner} would not grow so with the ranks; then "
+            "its unit is such as images/s (--unit)"
+        )
+    elif not series.owner and not series.is_fixed and slope < -MISTAKEN:
         yield (
             f"is --work {series.work} meant? {series.quantity} falls with the ranks as where they share the work "
             "(--work fixed); if each rank's work were the same, it could not"
         )
-    elif series.is_fixed and slope > -FLAT_SLOPE:
+    elif not series.owner and series.is_fixed and slope > -FLAT_SLOPE:
         yield (
             f"is --work {series.work} meant? {series.quantity} hardly falls with the ranks, as where each rank's work "
             "is the same (--work per_rank)"
@@ -239,62 +224,34 @@ def _ask_about_work(series: Series) -> Iterator[str]:
         )
 
 
-def _ask_about_owner(owner: str, slope: float) -> Iterator[str]:
-    """A sentence where a throughput grows as that of one rank does, or as that of all.
-
-    owner: as its unit says. slope: of the logarithm of the time in which all ranks do one unit of work.
-    """
-    if owner == "all" and slope > -FLAT_SLOPE:
-        yield (
-            "is the throughput that of one rank? It hardly grows with the ranks; then its unit is such as images/s/GPU "
-            "(--unit)"
-        )
-    elif owner != "all" and slope < -1 - MISTAKEN:
-        yield (
-            f"is the throughput that of all ranks? That of one {owner} would not grow so with the ranks; then its unit "
-            "is such as images/s (--unit)"
-        )
-
-
 def _describe_next(series: Series, recommendation: Recommendation, quantity: str) -> Iterator[str]:
     """The measurement to make next: what narrows the answer, else what could show that another count is better."""
     following, pick = find_next_measurement(recommendation.candidates), recommendation.pick
     if following is None:
         return
-    if following["narrows_interval_by"] >= LEAST_NARROWING:
-        yield (
-            f"next, measure on {format_count(int(following['ranks']), 'rank')}: it is expected to narrow the interval "
-            f"of {quantity} by {following['narrows_interval_by']:.0%}"
-        )
-        return
-    if pick is None:
-        yield (
-            f"next, measure on {format_count(int(following['ranks']), 'rank')}: no count is recommended, and that "
-            "shows whether another one meets the goal"
-        )
-        return
-    larger = series.counts[series.counts > pick]
-    if len(larger):
-        yield _describe_between(pick, int(larger[0]), series.per_node)
-        return
+    larger = series.counts[series.counts > (pick or 0)]
     advised = recommendation.candidates[recommendation.candidates["narrows_interval_by"].notna()]["ranks"]
-    above = advised[advised > pick]
-    if len(above):
-        yield (
-            f"next, measure on {format_count(int(above.min()), 'rank')}: the recommended count is measured, and that "
-            "shows whether more ranks pay"
-        )
-
-
-def _describe_between(pick: int, larger: int, per_node: float | None) -> str:
-    """What to measure between the recommended count and the next larger one; whole nodes where there are some."""
-    nodes = int(per_node or 1)
-    middle = (pick + larger) // 2
-    middle = middle // nodes * nodes if middle // nodes * nodes > pick else middle
-    why = f"the recommended count and {larger} ranks, which is worse, are measured"
-    if middle == pick:
-        return f"no further measurement is advised: {why}"
-    return f"next, measure on {format_count(middle, 'rank')}: {why}, and the best one may lie between"
+    above = advised[advised > (pick or 0)]
+    count = int(following["ranks"])
+    if following["narrows_interval_by"] >= LEAST_NARROWING:
+        share = following["narrows_interval_by"]
+        why = f"it is expected to narrow the interval of {quantity} by {share:.0%}"
+    elif pick is None:
+        why = "no count is recommended, and that shows whether another one meets the goal"
+    elif len(larger):
+        nodes = int(series.per_node or 1)
+        middle = (pick + int(larger[0])) // 2
+        count = middle // nodes * nodes if middle // nodes * nodes > pick else middle  # whole nodes
+        why = f"the recommended count and {larger[0]:.0f} ranks, which is worse, are measured"
+        if count == pick:
+            yield f"no further measurement is advised: {why}"
+            return
+        why += ", and the best one may lie between"
+    elif len(above):
+        count, why = int(above.min()), "the recommended count is measured, and that shows whether more ranks pay"
+    else:
+        return
+    yield f"next, measure on {format_count(count, 'rank')}: {why}"
 
 
 def _name_time(series: Series) -> str:
@@ -302,54 +259,12 @@ def _name_time(series: Series) -> str:
     return names.get(series.quantity, "one step")
 
 
-def _tabulate_measured(series: Series) -> pd.DataFrame:
-    times = series.points["time"]
-    columns = {"series": series.name, "ranks": series.counts.astype(int), "fitted": False, "low": np.nan}
-    return pd.DataFrame({**columns, "median": times, "high": np.nan})[COLUMNS]
-
-
-def _tabulate_predicted(series: Series, model: ScalingModel | RunsOfSeries, counts: list[int]) -> pd.DataFrame:
-    low, median, high = model.predict_interval(np.array(counts, dtype=float))
-    fitted = np.isin(counts, series.counts)
-    columns = {"series": series.name, "ranks": counts, "fitted": fitted, "low": low, "median": median, "high": high}
-    return pd.DataFrame(columns)
-
-
-def _list_doublings(model: ScalingModel | RunsOfSeries) -> list[int]:
-    return [int(model.largest) * 2**power for power in range(1, int(np.log2(FARTHEST_SHOWN)) + 1)]
-
-
-def compute_efficiencies(series: Series) -> np.ndarray:
-    """Scaling efficiency of each measured count against the smallest."""
-    times = series.points["time"].to_numpy(float)
-    work = times * series.counts if series.is_fixed else times
-    return work[0] / work
-
-
-def _describe_too_few(series: Series, goal: Goal, best: int | None) -> Iterator[str]:
-    """With one or two counts: which of them suits the goal (``best``), and that nothing beyond is predicted."""
-    counts = [int(count) for count in series.counts]
-    counts_text = " and ".join(map(str, counts))
-    more = [counts[-1] * 2**power for power in range(1, LEAST_COUNTS - len(counts) + 1)]
-    if len(counts) > 1:
-        yield (
-            f"of the measured counts {counts_text}, {format_count(best, 'rank')} suits the goal {goal.name}"
-            if best
-            else f"none of the measured counts {counts_text} is known to meet the goal {goal.name}"
-        )
-        yield from _describe_shape(series)
-    yield (
-        f"measured on {counts_text}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
-        f"measure on {' and '.join(map(str, more))} too"
-    )
-
-
 def _describe_shape(series: Series) -> Iterator[str]:
-    """How the measured counts scale, in words."""
-    efficiency, counts = compute_efficiencies(series), series.counts
+    """How the measured counts, of which there are two at least, scale, in words."""
+    counts = series.counts
+    job = series.times * series.get_job_shares(counts, 1.0)
+    efficiency = job[0] * counts[0] / (job * counts)
     first, last = int(counts[0]), int(counts[-1])
-    if len(counts) < 2:
-        return
     if (efficiency >= SUPERLINEAR).any():
         at = int(counts[efficiency.argmax()])
         yield (
@@ -360,29 +275,37 @@ def _describe_shape(series: Series) -> Iterator[str]:
         yield f"perfect scaling from {first} to {last} ranks: efficiency {efficiency[-1]:.0%}, within the noise"
     else:
         yield f"efficiency {efficiency[-1]:.0%} on {last} ranks against {first}"
-    job = series.points["time"].to_numpy(float) * (1.0 if series.is_fixed else counts[0] / counts)
     slower = np.flatnonzero(job[1:] > SLOWER * job[:-1])
+    half = np.flatnonzero(counts <= counts[-1] / 2)
     if len(slower):
         place = int(slower[0])
         yield (
             f"the same work takes longer on {counts[place + 1]:.0f} ranks than on {counts[place]:.0f}: if repeats "
             "confirm it, a limit lies between them"
         )
-    half = np.flatnonzero(counts <= counts[-1] / 2)
-    if not len(slower) and len(job) > 2 and len(half) and job[-1] > job[half[-1]] / 1.1:
+    elif len(job) > 2 and len(half) and job[-1] > job[half[-1]] / 1.1:
         gain = 1 - job[-1] / job[half[-1]]
-        yield f"saturated: from {counts[half[-1]]:.0f} to {counts[-1]:.0f} ranks the same work gains {gain:.0%}"
+        yield f"saturated: from {counts[half[-1]]:.0f} to {last} ranks the same work gains {gain:.0%}"
 
 
-def _describe_doubts(series: Series, model: ScalingModel | RunsOfSeries, counts: Sequence[int]) -> Iterator[str]:
+def _describe_limits(
+    series: Series, model: ScalingModel | RunsOfSeries, counts: Sequence[int], most: float, amount: float
+) -> Iterator[str]:
+    """Sentences on counts that are not recommended, and on a point that the others do not predict."""
+    first = int(series.counts[0])
+    if counts[-1] > most:
+        yield (
+            f"counts above {int(most)} are not recommended: of --amount {amount:.10g} on "
+            f"{format_count(first, 'rank')}, each of their ranks would have less than one epoch"
+        )
     misfit, count = model.find_misfit()
     if misfit:
         yield (
             f"the time on {format_count(count, 'rank')} is {misfit:.0%} from what the other counts predict "
             "there: the points are noisy, or a limit begins at it"
         )
-    if counts[0] < series.counts[0]:
-        yield f"counts below {series.counts[0]:.0f}, the smallest measured one, are shown, and not recommended"
+    if counts[0] < first:
+        yield f"counts below {first}, the smallest measured one, are shown, and not recommended"
     if counts[-1] > FARTHEST_SHOWN * model.largest:
         yield (
             f"counts above {FARTHEST_SHOWN * model.largest:.0f} are more than {FARTHEST_SHOWN} times the largest "
@@ -391,21 +314,16 @@ def _describe_doubts(series: Series, model: ScalingModel | RunsOfSeries, counts:
 
 
 def _find_knee(
-    series: Series, model: ScalingModel | RunsOfSeries, least: float, amount: float
+    series: Series, model: ScalingModel | RunsOfSeries, least: float, most: float, amount: float
 ) -> tuple[int, float] | None:
     """The largest count up to which every doubling is efficient with a probability of `LIKELY`, and the probability.
 
     The efficiency of a doubling is the speedup of the job, with its loading, less 1: the share of a rank's work that
     each added rank does.
     """
-    smallest = int(series.counts[0])
-    counts = [smallest]
-    while counts[-1] * 2 <= min(FARTHEST_SHOWN * model.largest, _compute_most_ranks(series, amount)):
-        counts.append(counts[-1] * 2)
-    job = _Job(series, np.array(counts, dtype=float), amount)
-    runtime = job.draw_runtime(model)
-    gain = runtime[:-1] / runtime[1:] - 1
-    holds = (np.cumprod(gain >= least, axis=0)).mean(axis=1)
+    counts = list_doublings(int(series.counts[0]), most)
+    runtime = _Job(series, counts, amount).draw_runtime(model)
+    holds = np.cumprod(runtime[:-1] / runtime[1:] - 1 >= least, axis=0).mean(axis=1)
     likely = np.flatnonzero(holds >= LIKELY)
     return (counts[int(likely[-1]) + 1], float(holds[likely[-1]])) if len(likely) else None
 
@@ -423,11 +341,9 @@ def _describe_knee(knee: tuple[int, float] | None, least: float, farthest: float
 class _Job:
     """A series as a job of fixed work, in the words of `study.prediction.recommend`."""
 
-    def __init__(self, series: Series, counts: np.ndarray, amount: float) -> None:
-        self.series, self.counts = series, counts
-        first = series.counts[0]
-        self.share = np.full(len(counts), amount) if series.is_fixed else amount * first / counts
-        self.load = series.loads(counts)
+    def __init__(self, series: Series, counts: Sequence[int], amount: float) -> None:
+        self.series, self.counts, self.amount = series, np.array(counts, dtype=float), amount
+        self.share, self.load = series.get_job_shares(self.counts, amount), series.loads(self.counts)
 
     def _settings(self, counts: np.ndarray) -> pd.DataFrame:
         nodes = np.ceil(counts / (self.series.per_node or 1))
@@ -435,26 +351,23 @@ class _Job:
 
     def measured(self) -> pd.DataFrame:
         """The measured counts, with the columns of `settings.summarize_points` that `recommend` reads."""
-        place = np.searchsorted(self.counts, self.series.counts)
-        points = self.series.points
-        noise = load_calibration()["noise"] ** 2
+        series, points, counts = self.series, self.series.points, self.series.counts
+        share, noise = series.get_job_shares(counts, self.amount), load_calibration()["noise"] ** 2
         is_repeated = (points["repeats"] > 1) | (points["scatter"] > 0)
-        variances = np.where(is_repeated, self.series.variances[0], noise)
         repeats = np.maximum(points["repeats"].to_numpy(), 2)  # of one point the noise is known too
-        return self._settings(self.series.counts).assign(
-            runtime_s=points["time"].to_numpy(float) * self.share[place] + self.load[place],
-            energy_per_rank_j=points["energy_j"].to_numpy(float) * self.share[place] / self.series.counts,
+        return self._settings(counts).assign(
+            runtime_s=series.times * share + series.loads(counts),
+            energy_per_rank_j=points["energy_j"].to_numpy(float) * share / counts,
             runtime_s_repeats=repeats,
             energy_per_rank_j_repeats=repeats,
-            runtime_s_spread=(repeats - 1) * variances,
+            runtime_s_spread=(repeats - 1) * np.where(is_repeated, series.variances[0], noise),
             energy_per_rank_j_spread=(repeats - 1) * noise,
             **dict.fromkeys(NOT_EXTRAPOLATED, np.nan),
         )
 
     def to_words(self, ranks: int, runtime: tuple[float, float, float]) -> str:
         """``throughput 1234 images/s (1200 to 1260)`` of low, median and high runtimes of the job."""
-        place = int(np.searchsorted(self.counts, ranks))
-        times = np.array(runtime)[::-1] / self.share[place]
+        times = np.array(runtime)[::-1] / self.series.get_job_shares(np.array([ranks]), self.amount)
         low, median, high = (
             format_significant(float(value), digits=4) for value in self.series.to_unit(times, float(ranks))
         )
@@ -466,18 +379,10 @@ class _Job:
 
     def predict(self, model: ScalingModel | RunsOfSeries) -> Prediction:
         """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
-        draws = {"runtime_s": self.draw_runtime(model)}
-        means = {"runtime_s": self.draw_runtime(model, of_mean=True)}
-        points = self.series.points[self.series.points["energy_j"].notna()]
-        if len(points) >= 2:
-            power = (points["energy_j"] / points["time"] / points["ranks"]).to_numpy(float)
-            watts = np.interp(np.log(self.counts), np.log(points["ranks"].to_numpy(float)), power)[:, None]
-            for quantities in (draws, means):
-                runtime = quantities["runtime_s"]
-                per_rank = watts * (runtime - self.load[:, None])  # as the measured energy, which is without loading
-                quantities |= {
-                    "energy_per_rank_j": per_rank,
-                    "energy_job_j": self.counts[:, None] * per_rank,
-                    "power_per_rank_w": watts + 0 * runtime,
-                }
+        draws, means = ({"runtime_s": self.draw_runtime(model, of_mean)} for of_mean in (False, True))
+        watts = self.series.watts_per_rank(self.counts)
+        if watts is not None and self.series.points["energy_j"].notna().sum() >= LEAST_COUNTS:
+            for quantities in (draws, means):  # the measured energy is without loading
+                per_rank = watts[:, None] * (quantities["runtime_s"] - self.load[:, None])
+                quantities |= {"energy_per_rank_j": per_rank, "energy_job_j": self.counts[:, None] * per_rank}
         return Prediction(self._settings(self.counts), draws, means, self.measured(), model.largest)

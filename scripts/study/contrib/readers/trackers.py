@@ -10,23 +10,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.contrib.readers import jobs
 from study.contrib.readers.logs import RunValue
+from study.contrib.readers.own_tables import describe_not_read, format_first_names, read_column
 from study.core import throughput_units
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable
 from study.core.wording import format_count
-from study.prediction import jobs
-from study.prediction.points import (
-    COLUMNS,
-    THROUGHPUT,
-    TIMES,
-    Series,
-    Where,
-    build_series,
-    describe_not_read,
-    format_first_names,
-    read_column,
-)
+from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, build_series
 
 # Units of names that do not tell them alone: of torchtitan, Lightning and Composer.
 UNITS = {
@@ -35,7 +26,7 @@ UNITS = {
     "device/samples_per_sec": "samples/s/GPU",
     "device/tokens_per_sec": "tokens/s/GPU",
 }
-AMBIGUOUS = ("batch_size", "gradient_mb")  # of a rank or of all: configurations of programs do not say it
+AMBIGUOUS = ("batch_size",)  # of a rank or of all: configurations of programs do not say it
 # What exports call the columns, in lower case with underscores, without prefixes such as config., summary. and metrics.
 ALIASES = {
     "ranks": ("world_size", "num_gpus", "n_gpus", "ngpus", "ngpu", "gpus", "num_processes", "num_ranks", "n_ranks",

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from study.core.wording import format_count, format_significant
-from study.prediction.points import Series
 from study.prediction.series_answer import SeriesAnswer
 from study.report.tables.layout import Table
 
@@ -62,13 +61,14 @@ def _rows(answer: SeriesAnswer, price: float | None, amount: float, grid: float 
     own = np.array([measured["time"].get(count, np.nan) for count in ranks])
     is_measured = ~np.isnan(own)
     time = np.where(is_measured, own, table["median"])
-    first, first_time = series.counts[0], float(series.points["time"].iloc[0])  # a predicted count may be smaller
+    first, first_time = series.counts[0], series.times[0]  # a predicted count may be smaller
     speedup = first_time / time * (1.0 if series.is_fixed else ranks / first)
     nodes = np.ceil(ranks / (series.per_node or 1.0))
-    job_s = time * _share(series, ranks, amount)
+    job_s = time * series.get_job_shares(ranks, amount)
     hours = (job_s + series.loads(ranks)) / 3600
-    watts = _watts_per_rank(series.points, ranks)
-    energy = watts * ranks * job_s / JOULES_PER_KWH
+    watts = series.watts_per_rank(ranks)
+    is_told = ~np.isin(ranks, series.points["ranks"][series.points["energy_j"].isna()])
+    energy = np.nan if watts is None else np.where(is_told, watts * ranks * job_s / JOULES_PER_KWH, np.nan)
     columns: dict[str, Any] = {
         "series": series.name,
         "ranks": ranks.astype(int),
@@ -86,22 +86,6 @@ def _rows(answer: SeriesAnswer, price: float | None, amount: float, grid: float 
         "chosen": ranks == (answer.pick or 0),
     }
     return pd.DataFrame(columns)
-
-
-def _share(series: Series, ranks: np.ndarray, amount: float) -> np.ndarray:
-    """How often a count's time is in the job: ``amount`` times, or less where more ranks share that work."""
-    return np.full(len(ranks), amount) if series.is_fixed else amount * series.counts[0] / ranks
-
-
-def _watts_per_rank(points: pd.DataFrame, ranks: np.ndarray) -> np.ndarray:
-    """Mean power of a rank: as measured, and that of the largest measured count beyond; NaN where none is known."""
-    with_energy = points[points["energy_j"].notna()]
-    if with_energy.empty:
-        return np.full(len(ranks), np.nan)
-    power = (with_energy["energy_j"] / with_energy["time"] / with_energy["ranks"]).to_numpy(float)
-    interpolated = np.interp(np.log(ranks), np.log(with_energy["ranks"].to_numpy(float)), power)
-    is_measured = np.isin(ranks, with_energy["ranks"])
-    return np.where(is_measured | ~np.isin(ranks, points["ranks"]), interpolated, np.nan)
 
 
 def _notes(answer: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float | None) -> list[str]:
@@ -124,7 +108,7 @@ def _proposal(answer: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     span = ""
     if pd.notna(row["time_low_s"]):
         at = np.array([float(pick)])
-        share, load = _share(answer.series, at, amount)[0], answer.series.loads(at)[0]
+        share, load = answer.series.get_job_shares(at, amount)[0], answer.series.loads(at)[0]
         ends = (row["time_low_s"], row["time_high_s"])
         low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"

@@ -17,14 +17,12 @@ from study.machines.host_capabilities import Capacity
 from study.prediction import published
 from study.prediction.answers import Answer
 from study.prediction.check import check_held_out
-from study.prediction.evidence import describe_excluded, exclude_failing_counts
 from study.prediction.goals import Goal
 from study.prediction.recommend import (
     FARTHEST,
     LEAST_NARROWING,
     NOT_TRUSTED,
     derive_quantities,
-    find_best_measured,
     find_next_measurement,
     recommend,
 )
@@ -88,17 +86,13 @@ def _list_predictions(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[
 
 def check_table(answers: Iterable[Answer]) -> Table:
     """One row per held-out point: measured runtime, its prediction without that count, and two naive fits."""
-    frames = [
-        check_held_out(answer.observations).assign(**{name: answer.workload[name] for name in answer.workload})
-        for answer in answers
-        if answer.model
-    ]
-    frame = stack_tables(frames) if frames else pd.DataFrame(columns=["held_out", "ranks"])
-    shown_columns = [*SHOWN, "held_out", "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
+    frames = [check_held_out(answer.held_out).assign(**answer.workload) for answer in answers if answer.held_out]
+    frame = stack_tables(frames) if frames else pd.DataFrame(columns=["ranks"])
+    shown_columns = [*SHOWN, "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
                      "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
                      "naive_log_error"]  # fmt: skip
     caption = (
-        "Predicted runtime of points that the fit has not seen: the largest rank count, and each count in turn. "
+        "Predicted runtime of points that the fit has not seen: each rank count is held out in turn. "
         "error: predicted / measured - 1. naive: the fits a + b N and a + b log2 N of time per epoch, loading and "
         "the rest, on N ranks."
     )
@@ -110,7 +104,9 @@ def _verdict(frame: pd.DataFrame) -> list[str]:
     if "error" not in frame or frame.empty:
         return ["too few rank counts to hold one out"]
     notes = []
-    for how, rows in frame.groupby("held_out", sort=False):
+    for how, rows in (("largest", frame[frame["ratio_to_largest"] > 1]), ("each", frame)):
+        if rows.empty:
+            continue
         inside = int(rows["within_interval"].sum())
         rms = {
             name: float(np.sqrt((rows[name] ** 2).mean()))
@@ -152,7 +148,7 @@ def recommendation_table(answers: Iterable[Answer], goal: Goal) -> Table:
         "not measured. narrows_interval_by: how much a run there is expected to narrow the interval of the minimised "
         "quantity."
     )
-    all_notes = notes + _notes(answers, goal)
+    all_notes = notes + _notes(answers)
     return Table(
         "recommendation", caption, frame, shown_columns, ("link_mbit_per_s", "excluded_by"), all_notes, IDENTITY
     )
@@ -198,30 +194,13 @@ def _series_words(answer: Answer, series: tuple[Any, ...]) -> str:
 
 def _describe_missing_model(answer: Answer) -> str:
     counts = ", ".join(map(str, sorted(answer.observations["ranks"].astype(int).unique())))
-    advice = "; ".join(_counts_to_measure(answer)) or "the machine and the study allow no others"
+    count, carried = answer.to_measure, answer.carried
+    advice = "the machine and the study allow no others"
+    if count is not None and carried and count > carried.ranks:
+        advice = f"this machine carries {carried.words}, so measure on {count} ranks on a larger one"
+    elif count is not None:
+        advice = f"measure on {format_count(count, 'rank')} too"
     return f"{answer.name}: no prediction, for which two rank counts are needed; measured on {counts}; {advice}"
-
-
-def _counts_to_measure(answer: Answer) -> Iterator[str]:
-    """The counts that a prediction lacks, and those of them that need a larger machine."""
-    if answer.to_measure:
-        ranks = "rank" if answer.to_measure == (1,) else "ranks"
-        yield f"measure on {' and '.join(map(str, answer.to_measure))} {ranks} too"
-    if answer.beyond and answer.carried:
-        ranks = " and ".join(map(str, answer.beyond))
-        yield f"this machine carries {answer.carried.words}, so measure on {ranks} ranks on a larger one"
-
-
-def _describe_best_measured(answer: Answer, goal: Goal) -> Iterable[str]:
-    """Of workloads without a prediction: which of the measured counts of each series suits the goal."""
-    for series, rows in answer.observations.groupby(SERIES, sort=True):
-        counts = [int(ranks) for ranks in rows["ranks"]]
-        bad = exclude_failing_counts(answer.failures.get(tuple(series), {}), set(counts), counts, goal.probability)
-        best = find_best_measured(rows.sort_values("ranks"), goal, bad) if len(rows) > 1 else None
-        if best is not None:
-            where = f"{answer.name}, {_series_words(answer, series)}"
-            sentence = f"{where}: of the measured counts, {format_count(best, 'rank')} suits the goal"
-            yield ". ".join([f"{sentence}; nothing beyond them is predicted", *describe_excluded(bad)])
 
 
 def _misfits(answer: Answer) -> Iterable[str]:
@@ -241,11 +220,9 @@ def _single_counts(answer: Answer) -> Iterable[str]:
             yield f"{where}: measured on one rank count, so nothing is predicted; measure on another one too"
 
 
-def _notes(answers: Iterable[Answer], goal: Goal | None = None) -> list[str]:
+def _notes(answers: Iterable[Answer]) -> list[str]:
     """Workloads without a prediction, modelled power, times that mix two things, and runs of older code."""
     notes = [_describe_missing_model(answer) for answer in answers if answer.model is None]
-    if goal:
-        notes += [line for answer in answers if answer.model is None for line in _describe_best_measured(answer, goal)]
     notes += [line for answer in answers for line in (*_misfits(answer), *_single_counts(answer))]
     if any(answer.energy_source == "modelled" for answer in answers):
         notes.append(
