@@ -372,7 +372,7 @@ def _describe_scatter(points: pd.DataFrame) -> Iterator[str]:
 def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
     """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink.
 
-    The energy is that of the mean power of the rows that have one: a few repeats' energy is not of the mean time of all.
+    The energy is that of the mean power of the rows that have one: it may be known of some repeats only.
     """
     time, number = float(rows["time"].mean()), len(rows)
     scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
