@@ -134,7 +134,7 @@ def test_a_site_s_wrapper_whose_child_hangs_is_not_waited_for():
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
         commands.run_program(["sh", "-c", "sleep 60; echo late"], 0.2)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_program_reads_the_text_that_it_is_given_and_nothing_without():
@@ -158,7 +158,7 @@ def test_what_a_model_starts_does_not_outlive_the_check_of_models(tmp_path, monk
     began = time.monotonic()
     found = model_checks._run_checks([{"definition": {}, "shape": {}}], {})
     assert found == ([], "building them took over 0.5 s")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert ends_by_number(tmp_path / "pid")
 
 

@@ -410,7 +410,7 @@ BEATING = "for i in 1 2 3 4 5 6; do touch $FOLDER/ranks/heartbeat-00000; sleep 0
 def test_a_run_without_heartbeats_is_ended(run, tmp_path, monkeypatch, script, kind):
     outcome = outcome_of(run, tmp_path, monkeypatch, script, stall_limit_s=2)
     assert (outcome["failure"] or {}).get("kind") == kind
-    assert outcome["runtime_s"] < 15
+    assert outcome["runtime_s"] < 40, "not the minute that it would have slept"
     if kind:
         message = "no rank sent a heartbeat for 2 s (stall_limit_s), and the run was ended"
         assert outcome["failure"]["message"] == message

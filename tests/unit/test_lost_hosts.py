@@ -93,7 +93,7 @@ def test_a_guard_that_thaws_without_a_byte_does_not_wait_for_its_limit_once_more
     time.sleep(silence_s)
     assert not has_ended(child)
     it.process.send_signal(signal.SIGCONT)
-    assert it.process.wait(silence_s / 2) == -signal.SIGKILL
+    assert it.process.wait(0.75 * silence_s) == -signal.SIGKILL
     assert ends(child)
 
 

@@ -164,7 +164,7 @@ import os, signal, sys
 from study.experiment import inputs
 from study.core.files import read_json
 from study.launch import launch
-launch.launch(inputs.from_param(read_json("definition.json")), "run", 4.0, None, 3.5)
+launch.launch(inputs.from_param(read_json("definition.json")), "run", float(sys.argv[1]), None, float(sys.argv[1]))
 """
 
 
@@ -174,21 +174,24 @@ def test_a_standstill_is_told_and_counts_for_no_limit(project, who):
     """As by Ctrl-Z, `docker pause` or `scontrol suspend`. It lasts longer than the run's limits."""
     (run,) = project("import study_events as events\nwith events.phase('run'):\n    time.sleep(2)")
     Path("definition.json").write_text(json.dumps(inputs.to_param(inputs.define_run(run, machine.load(ON), "data"))))
-    with subprocess.Popen([sys.executable, "-c", STOPPED], start_new_session=True) as launching:
+    limit_s = 2 * launched(run, "undisturbed")["runtime_s"]
+    with subprocess.Popen([sys.executable, "-c", STOPPED, str(limit_s)], start_new_session=True) as launching:
         wait_for(lambda: list(Path("run").glob("ranks/events*")), seconds=60)
         stopped = [launching.pid, *(process_tree.list_descendants(launching.pid) if who == "all" else ())]
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            for pid in stopped:
-                os.kill(pid, number)
-            if number == signal.SIGSTOP:
-                time.sleep(5)
+        begun = time.monotonic()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(limit_s + 1)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        still_s = time.monotonic() - begun
         assert launching.wait(60) == 0
     record = make_record("run")
     assert record["status"] == "ok", record["failure"]
-    assert record["background"]["stood_still_s"] == pytest.approx(5, abs=1.5)
+    assert record["background"]["stood_still_s"] == pytest.approx(still_s, abs=1.5)
     assert disturbance.is_disturbed(record["background"]) is True
     if who == "launch":
-        assert record["runtime_s"] < 4.5, "the end of its last process, not when the launch went on"
+        assert record["runtime_s"] < limit_s, "the end of its last process, not when the launch went on"
 
 
 @pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])
@@ -390,10 +393,16 @@ def test_containers_that_fail(project, container, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_empty_command_costs_little_beyond_its_own(project):
-    """Of the runtime that is recorded, which begins with the launcher; the best of three. 0.6 s on an idle core."""
+    """Of the runtime that is recorded, which begins with the launcher; the best of three, beside a start of Python."""
     (run,) = project(command=["true"])
     records = [launched(run, f"run{number}") for number in range(3)]
-    assert min(each["runtime_s"] - each["phases"]["program"]["slowest_s"] for each in records) < 1.5
+    starts = []
+    for _ in range(3):
+        begun = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import numpy"], check=True)
+        starts.append(time.monotonic() - begun)
+    own_s = min(each["runtime_s"] - each["phases"]["program"]["slowest_s"] for each in records)
+    assert own_s < 10 * min(starts), (own_s, starts)
 
 
 # What is read
@@ -441,7 +450,7 @@ def test_events_become_phases_epochs_and_metrics(project, where):
     assert record["quality"] == {"loss": 0.5, "validation_loss": None, "test_loss": None, "accuracy": None,
                                  "validation_accuracy": 0.6, "test_accuracy": 0.9}  # fmt: skip
     training = record["training"]
-    assert training["time_per_epoch_s"] == pytest.approx(0.02, abs=0.3) and training["learning_rate_used"] == 0.1
+    assert 0.02 <= training["time_per_epoch_s"] < record["runtime_s"] / 2 and training["learning_rate_used"] == 0.1
     assert 0 < training["epoch_steps_s"] < training["time_per_epoch_s"], "without validation"
     assert record["program"]["reason"].startswith("steps_per_epoch, time_per_step_s: the batch size is not known; give")
     assert record["program"]["events"] == 17
@@ -530,11 +539,9 @@ def test_a_progress_bar_has_its_last_state(tmp_path):
 @pytest.mark.slow
 def test_failures(project, source, kind, told):
     (run,) = project(source)
-    begun = time.monotonic()
     failure = launched(run)["failure"]
     assert (failure["kind"], failure["rank"]) == (kind, 0), failure
     assert told in failure["message"], failure["message"]
-    assert time.monotonic() - begun < 40
     assert not at_work()
 
 
@@ -646,8 +653,7 @@ def test_what_a_program_leaves_behind_is_ended(project):
         "if sys.argv[1:] == ['child']: time.sleep(100)\n"
         "subprocess.Popen([sys.executable, 'program.py', 'child'], start_new_session=True)"
     )
-    begun = time.monotonic()
-    assert launched(run)["status"] == "ok" and time.monotonic() - begun < 30
+    assert launched(run)["status"] == "ok", "it would reach its limit of a minute"
     assert not at_work()
 
 
@@ -694,11 +700,13 @@ LEAVES_WORKERS = """
 
 @pytest.mark.slow
 def test_the_processor_time_of_what_a_program_does_not_wait_for_counts(project):
-    """Two processes of 0.5 s each, less than 0.4 s for Python itself; what follows the last sample of each is lost."""
+    """Two processes of 0.5 s each, and Python itself; what follows the last sample of each is lost."""
     (run,) = project(LEAVES_WORKERS)
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
-    assert 0.85 <= record["program"]["cpu_time_s"] < 1.4
+    (run,) = project()
+    python_s = launched(run, "empty")["program"]["cpu_time_s"]
+    assert 0.85 <= record["program"]["cpu_time_s"] < 1.4 + 2 * python_s
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_a_second_signal_ends_the_job():
     process.terminate()
     told, _ = process.communicate(timeout=60)
     assert told in (f"ended {-signal.SIGTERM} SIGTERM\n", f"ended {-signal.SIGTERM} SIGINT SIGTERM\n")
-    assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - begun < 30
+    assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - begun < 50
 
 
 def test_snakemake_ends_in_order_where_the_process_that_waits_is_killed():

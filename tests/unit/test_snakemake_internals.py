@@ -4,7 +4,6 @@ import builtins
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -376,10 +375,8 @@ def test_a_signal_does_not_wait_for_the_lock_of_the_code_below_it(number):
 
     snakemake_internals.end_in_order_at_hangup(SimpleNamespace(scheduler=SimpleNamespace(exit_gracefully=end)))
     with lock:
-        begun = time.monotonic()
         os.kill(os.getpid(), number)
-        assert time.monotonic() - begun < 5
-    assert has_ended.wait(10)
+    assert has_ended.wait(60), "if the signal waited, the lock would not have been there in time"
 
 
 def test_the_executor_and_unlock_of_the_line_and_of_a_profile(tmp_path, monkeypatch, capsys):

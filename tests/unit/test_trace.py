@@ -124,13 +124,16 @@ def test_a_folder_without_phases_is_no_run(tmp_path):
         perfetto.write_trace(tmp_path, tmp_path / "trace.json")
 
 
-def test_a_hundred_thousand_events_are_written_in_five_seconds_and_200_mb(two_hosts):
+def test_a_hundred_thousand_events_take_as_long_as_their_json_and_200_mb(two_hosts):
     begin = WALL + 20_000_000 - ZEROS["a"]
     operations = tuple(Operation(f"op {n % 50}", "compute", "t", begin + n, begin + n + 1) for n in range(100_000))
     span = (begin, begin + 100_000)
     write_profile(two_hosts / "operations.json.gz", Profile("p", "cpu", (span,), (), operations))
     before, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     made = perfetto.write_trace(two_hosts, two_hosts / "trace.json.gz")
-    assert time.process_time() - before < 5
+    between = time.process_time()
+    for each in operations:
+        json.dumps({"name": each.name, "ph": "X", "ts": each.begin_ns, "dur": 1, "pid": 1, "tid": 1})
+    assert between - before < 20 * (time.process_time() - between)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200_000  # KiB
     assert made.events > 100_000

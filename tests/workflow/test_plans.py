@@ -309,14 +309,16 @@ def test_the_plan_of_the_paper_s_study(project):
 
 
 def test_the_paper_s_study_plans_on_summit_within_ten_seconds(project):
-    """Ten seconds of one core: processor time, which does not depend on what else the machine does."""
-    line = [BIN / "snakemake", "--config", "study=icpp2019", "machine=summit", "-n"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    """Ten seconds of a core on which Snakemake and pandas are imported in 1.1 s."""
+    plan = [BIN / "snakemake", "--config", "study=icpp2019", "machine=summit", "-n"]
+    seconds = []
+    for line in ([BIN / "python", "-c", "import snakemake.api, pandas"], plan):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert "Study icpp2019 on machine summit: 588 runs" in done.stderr
-    assert seconds < 10, f"{seconds:.1f} s"
+    assert seconds[1] < 9 * seconds[0], seconds
 
 
 def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):

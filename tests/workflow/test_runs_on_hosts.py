@@ -141,7 +141,7 @@ def test_the_record_knows_its_hosts(place, three):
     ]  # fmt: skip
     assert len({host["boot_id"] for host in provenance["hosts"]}) == 1
     assert {host["congestion_control"] for host in provenance["hosts"]} == {"reno"}
-    assert all(abs(host["clock_offset_s"]) < 0.05 for host in provenance["hosts"])
+    assert all(abs(host["clock_offset_s"]) < 1 for host in provenance["hosts"])
 
 
 @pytest.mark.long
