@@ -28,7 +28,7 @@ FAST_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # A study of each benchmark, in each mode of the paper's study, which has hundreds of runs.
 MODES = {"nt3": ["strong", "weak"], "p1b1": ["strong", "weak"], "p1b2": ["strong", "weak"],
          "p1b3": ["batch, batch_scaling: [linear, square_root, cubic_root]"]}  # fmt: skip
-EXAMPLES = {"studies": 170, "machines": 85, "benchmarks": 105}  # of each
+EXAMPLES = {"studies": 80, "machines": 45, "benchmarks": 50}  # of each
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from project import ROOT, WAIT_S
 
 PERFORMANCE = ROOT / "performance"
@@ -21,6 +22,7 @@ assert (ratio.ratio, ratio.low, ratio.high) == (1, 1, 4), ratio
     subprocess.run([sys.executable, "-c", program], cwd=PERFORMANCE, check=True)
 
 
+@pytest.mark.long
 def test_files_are_generated_where_there_are_none(tmp_path):
     program = """
 import sys

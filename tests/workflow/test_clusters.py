@@ -175,7 +175,8 @@ def program_site(fresh, tmp_path):
 
 @pytest.mark.parametrize(
     ("scheduler", "submit", "launcher"),
-    [("lsf", "bsub", "jsrun"), ("cobalt", "qsub", "aprun"), ("pbs", "qsub", "mpiexec"),
+    [("lsf", "bsub", "jsrun"), ("cobalt", "qsub", "aprun"),
+     pytest.param("pbs", "qsub", "mpiexec", marks=pytest.mark.long),
      pytest.param("flux", "flux-batch", "flux-run", marks=pytest.mark.long)],
 )  # fmt: skip
 def test_a_study_from_end_to_end(fresh, tmp_path, scheduler, submit, launcher):

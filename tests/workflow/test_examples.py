@@ -83,6 +83,7 @@ BURNER = (
 
 
 @pytest.mark.timed
+@pytest.mark.long
 def test_a_disturbed_block_is_run_again_by_the_same_command(example):
     folder = example("shell_counter", gpus=[1, 2], repeats=1)
     path = folder / "config" / "studies" / "shell_counter.yaml"

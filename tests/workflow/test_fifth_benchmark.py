@@ -1,6 +1,7 @@
 """A fifth benchmark is two new files and no edit elsewhere: it plans, trains and is in the tables."""
 
 import pandas as pd
+import pytest
 
 SPEC = """
 title: Wave (a made-up regression)
@@ -69,6 +70,7 @@ tables: [scaling, icpp2019_table1, icpp2019_table3, icpp2019_table6, icpp2019_cl
 """
 
 
+@pytest.mark.long
 def test_a_fifth_benchmark_is_two_files(fresh):
     (fresh.root / "config" / "benchmarks" / "wave.yaml").write_text(SPEC)
     (fresh.root / "scripts" / "study" / "workloads" / "wave.py").write_text(CODE)

@@ -35,6 +35,7 @@ def held(fresh):
     process.wait()
 
 
+@pytest.mark.long
 def test_snakemake_does_nothing_while_a_run_trains(held):
     project, process = held
 

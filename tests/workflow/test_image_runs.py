@@ -30,6 +30,7 @@ tables: [scaling]
 """
 
 
+@pytest.mark.long
 def test_lenet_on_two_ranks(fresh):
     """From a shared storage and from one on each node."""
     for name in ("first", "second"):

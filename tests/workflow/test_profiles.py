@@ -38,6 +38,7 @@ def test_summit_plans_its_paper(plan):
     assert re.search(r"^train +588$", told, re.M)
 
 
+@pytest.mark.long
 def test_summitdev_plans_all_runs_of_its_paper(plan):
     """Only the storages and the batch command, which are not here, are named; no run."""
     told = plan("--profile", "summitdev")

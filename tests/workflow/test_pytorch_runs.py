@@ -212,6 +212,7 @@ def test_tensorflow_and_pytorch_begin_with_the_same_weights_and_have_a_ratio(tra
     assert row["tcp_sent_mb_per_step"] == pytest.approx(row["gradient_mb"], rel=0.02)
 
 
+@pytest.mark.long
 def test_the_tutorial_s_two_files_train_and_are_in_the_tables(trained):
     """The files of the page as they are there."""
     project, _ = trained

@@ -106,6 +106,7 @@ def test_a_launch_that_cannot_be_meant_is_refused(project, arguments, words):
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+@pytest.mark.long
 def test_mpirun(project, monkeypatch):
     """A traced run, whose timeline has the same kinds of intervals as one with Gloo."""
     if not has_mpi():

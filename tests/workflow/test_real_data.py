@@ -30,6 +30,7 @@ tables: [icpp2019_table3]
 """
 
 
+@pytest.mark.long
 def test_the_chain_on_real_files(fresh):
     fresh.add_study("real", STUDY)
     fresh.make("runs.csv", "tables/icpp2019_table3.csv", study="real")

@@ -263,6 +263,7 @@ def test_the_first_tab_skips_to_the_content(report):
     assert report.style(":focus", "outlineStyle") != "none"
 
 
+@pytest.mark.long
 def test_snakemake_s_own_report_is_still_possible(reported):
     reported.snakemake("--report", reported.root / "snakemake.html")
     text = (reported.root / "snakemake.html").read_text(encoding="utf-8")

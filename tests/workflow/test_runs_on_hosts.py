@@ -216,7 +216,7 @@ def test_the_launching_host_may_have_ranks(place, lab):
         lab.on("h1", "umount", "/etc/hosts")
 
 
-@pytest.mark.parametrize("starts", ["rank", "node"])
+@pytest.mark.parametrize("starts", ["rank", pytest.param("node", marks=pytest.mark.long)])
 def test_a_program_of_one_s_own_has_its_ranks_on_the_hosts(lab, data, tmp_path, monkeypatch, starts):
     """The NumPy example, whose ranks meet at rank 0's host; with starts: node, a program that starts nothing itself."""
     example = ROOT / "examples" / "numpy_logistic"

@@ -127,6 +127,7 @@ time.sleep(5)
 """
 
 
+@pytest.mark.long
 def test_small_runs_share_a_job_and_each_has_its_own_node(study):
     """Two runs of one node in a queue whose smallest job has two nodes."""
     study.project.append("config/machines/virtual.yaml", "queue: {smallest_nodes: 2}\n")
