@@ -91,6 +91,10 @@ def project(tmp_path, monkeypatch):
 
 
 ON = "local_processes"
+OF_PROGRAM = {
+    "events": 0, "reason": None, "epochs": None, "rank": None, "has_epochs": False, "metrics": {},
+    "output": {"values": {}, "faults": {}, "success": [], "failure": "", "error": "", "restart": ""},
+}  # fmt: skip
 
 
 def launched(run, folder="run", on="local_processes", limit_s=60.0, stall_s=60.0):
@@ -196,13 +200,16 @@ def test_a_standstill_is_told_and_counts_for_no_limit(project, who):
 
 @pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])
 @pytest.mark.slow
-def test_it_is_started_for_each_rank_each_node_or_the_job(project, starts, processes):
+def test_it_is_started_for_each_rank_each_node_or_the_job(project, monkeypatch, starts, processes):
     (run,) = project(
-        "open(os.environ['STUDY_RUN_FOLDER'] + f'/{os.getpid()}', 'w').write(os.environ['WORLD_SIZE'])",
+        "open(os.environ['STUDY_RUN_FOLDER'] + f'/{os.getpid()}', 'w').write(os.environ['WORLD_SIZE'])\n"
+        "print(*(name for name in ('RANK', 'LOCAL_RANK', 'NODE_RANK') if name in os.environ), 'are set')",
         {"gpus": 2},
         starts=starts,
     )
+    monkeypatch.setenv("RANK", "7")
     assert launched(run)["status"] == "ok"
+    assert ("RANK LOCAL_RANK NODE_RANK are set" in log_of()) == (starts != "job"), "a job starts its ranks itself"
     assert [each.read_text() for each in Path("run/program").iterdir()] == ["2"] * processes
     assert len(json.loads(Path("run/metrics.json").read_text())["ranks"]) == 2
 
@@ -647,13 +654,16 @@ def test_a_program_that_computes_sends_heartbeats(project):
 
 
 @pytest.mark.slow
-def test_what_a_program_leaves_behind_is_ended(project):
+def test_what_a_program_leaves_behind_is_ended_and_fails_the_run(project):
+    """Its times would be those of a part of the work."""
     (run,) = project(
         "import subprocess\n"
         "if sys.argv[1:] == ['child']: time.sleep(100)\n"
         "subprocess.Popen([sys.executable, 'program.py', 'child'], start_new_session=True)"
     )
-    assert launched(run)["status"] == "ok", "it would reach its limit of a minute"
+    failure = launched(run)["failure"]
+    assert failure["kind"] == "error" and "was still at work and was ended" in failure["message"], failure
+    assert "program.py child" in failure["message"]
     assert not at_work()
 
 
@@ -675,8 +685,8 @@ def test_a_program_that_began_again_after_an_error_is_told(project, source):
     (run,) = project(source)
     record = launched(run)
     assert record["status"] == "ok" and record["program"]["epochs"] == 2
-    is_told = "a rank began its run again once, without run_stop" in record["program"]["reason"]
-    assert is_told == (source is BEGINS_AGAIN)
+    why = "a rank began its run again once, without run_stop: its times are of all attempts"
+    assert record["unproven"] == (why if source is BEGINS_AGAIN else None)
 
 
 LEAVES_WORKERS = """
@@ -690,9 +700,9 @@ LEAVES_WORKERS = """
         if os.fork() == 0:
             worker()
         os._exit(0)
-    if os.fork() == 0:  # a loader's worker, which nobody ends
+    if os.fork() == 0:  # a loader's worker, for which nobody waits
         worker()
-        time.sleep(100)
+        os._exit(0)
     time.sleep(3)
     os._exit(0)
 """
@@ -834,9 +844,9 @@ def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_to
 def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, launcher, nodes, told):
     spec = {"kind": "command", "starts": starts, "workload": {"train_samples": 1}}
     run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=nodes), machine={"launcher": launcher})
-    of_program = {"cpu_s": 2.0, "events": 0, "reason": None, "epochs": None, "rank": None}
+    of_program = {**OF_PROGRAM, "cpu_s": 2.0}
     metrics = {"program": of_program, "ranks": [{"peak_memory_mb": 3.0}], "workload": {"train_samples": 1}}
-    found, memory = records._program(run, metrics, []), records._memory(run, metrics)
+    found, memory = records._program(run, metrics, [], {}), records._memory(run, metrics)
     assert (found["cpu_time_s"], memory) == ((None, None) if told else (2.0, {"peak_memory_mb": 3.0}))
     assert told in found["reason"] if told else found["reason"] is None
     on = hosts_of_ranks(run, {"host": {"name": "n1"}}, [{"host": "n1", "rank": 0}])
@@ -857,6 +867,7 @@ def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(t
     """The thread that follows the program has read the first event, and takes it, when the last one is there."""
     following, taken, is_taking = program.Program.__new__(program.Program), [], threading.Event()
     following._ranks, following._progress, following._place = tmp_path, {}, program.Place((0,), 0, 0, 1)
+    following._benchmark = {}
 
     def take(event):
         is_taking.set()
@@ -913,10 +924,10 @@ def test_memory_that_is_not_known_is_empty_with_its_reason():
     spec = {"kind": "command", "starts": "rank", "workload": {"train_samples": 1}}
     run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=1), machine={"launcher": "srun"})
     ranks = [{"peak_memory_mb": 3.0}, {"peak_memory_mb": None}]
-    of_program = {"cpu_s": 2.0, "events": 0, "reason": None, "epochs": None, "rank": None}
+    of_program = {**OF_PROGRAM, "cpu_s": 2.0}
     metrics = {"program": of_program, "ranks": ranks, "workload": {"train_samples": 1}}
     assert records._memory(run, metrics) is None
-    assert records._program(run, metrics, [])["reason"].startswith("peak_memory_mb: the program ended too soon")
+    assert records._program(run, metrics, [], {})["reason"].startswith("peak_memory_mb: the program ended too soon")
 
 
 def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):
@@ -925,7 +936,7 @@ def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):
     it._fault = it._stop = None
     it._killed_before = 0
     with pytest.raises(StudyError, match=r"was ended by signal 36 \(SIGRTMIN\+2\); its last lines: it printed nothing"):
-        it._check_end(-36, [], ["./program"])
+        it._check_end(-36, [], None)
 
 
 # What is planned

@@ -95,8 +95,7 @@ def _warn_of_unmatched_patterns(run: "RunDefinition", folder: Path) -> None:
         return
     for name, value in read_json(folder / "metrics.json")["program"]["metrics"].items():
         if value is None:
-            declared = run.benchmark["metrics"][name]
-            pattern = declared if isinstance(declared, str) else declared["pattern"]
+            pattern = command.list_metrics(run.benchmark)[name]["pattern"]
             print(f"metrics.{name}: {pattern!r} found no number in what the program printed; see its train.log",
                   file=sys.stderr)  # fmt: skip
 

@@ -23,9 +23,10 @@ OPTIONAL_BENCHMARK_KEYS = (
     "momentum",
     "unmatched_at_most",
 )  # only if given, so that runs of other benchmarks stay the same
-COMMAND_KEYS = ("kind", "command", "starts", "environment", "parameters", "metrics", "resume", "workload")
-# Of a command: what its code is made of decides whether its runs are current, not whether they train again.
-UNIDENTIFYING = ("folder", "code")
+COMMAND_KEYS = ("kind", "command", "starts", "environment", "parameters", "resume", "workload", "fresh")
+# Of a command: what its code is made of decides whether its runs are current, and how its output is read what they
+# show, not whether they train again.
+UNIDENTIFYING = ("folder", "code", "silence_limit_s", *command.OF_READING)
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
 SEEDS_APART = 100_003  # rank r's order in repeat n is seeded with n x this + r: unique up to that many ranks
@@ -68,7 +69,7 @@ def define_run(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDe
         fingerprint=identity.compute_fingerprint(content),
         parameters=run.parameters,
         derived=derived,
-        benchmark={**content["benchmark"], **{key: run.spec[key] for key in unidentifying}},
+        benchmark={**content["benchmark"], **{key: run.spec[key] for key in unidentifying if key in run.spec}},
         dataset=content["dataset"],
         data={file: _locate_file(run, _choose_data_dir(run, machine, data_dir), file) for file in run.dataset.files},
         machine={**settings, **content["machine"]},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import math
 import os
 import shutil
 import sys
@@ -27,7 +29,7 @@ from study.experiment.definition import RunDefinition
 from study.experiment.training_code import State, digest_training_code, find_changed_file, read_code_state
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
-from study.launch import failure, host_names, processes, run_directory, spots, supervision, variables
+from study.launch import failure, host_names, processes, program_files, run_directory, spots, supervision, variables
 from study.machines import host_capabilities, host_check, launchers, machine_lock, queues, remote, run_layout
 from study.machines.run_layout import Links
 from study.training import checkpoints, program_results
@@ -163,6 +165,7 @@ def _train_and_record(
     file_changes.check_data(run.data)
     is_command = command.is_command(run.benchmark)
     program = [sys.executable, str(SCRIPTS / ("run_command.py" if is_command else "train.py")), str(folder)]
+    limits = dataclasses.replace(limits, stall_s=min(limits.stall_s, run.benchmark.get("silence_limit_s", math.inf)))
     hosts, links, stall_limit_s = run_hosts.hosts, run_hosts.links, limits.stall_s
     line = [*line_prefix, *_make_command_line(run, folder, {**run.machine, "links": links}, program)]
     role_variables = (
@@ -189,6 +192,7 @@ def _train_and_record(
     }
     run_directory.remove_leftovers(folder, keep={checkpoints.FOLDER} if _can_use_checkpoints(folder, facts) else set())
     (folder / "ranks").mkdir()
+    files = program_files.ProgramFiles(run, folder) if is_command else None
     run.write(folder / "run.yaml")
     write_json(folder / "provenance.json", facts)
 
@@ -206,8 +210,8 @@ def _train_and_record(
     file_changes.check_data(run.data, are_copies=run["storage"] != "none" or bool(run["lustre_stripes"]))
     if links and (ended.stopped or failure.find_lost_host(ended.last_lines)):
         _wait_for_guards(stall_limit_s)
-    if is_command:
-        program_results.write_run_files(folder, run)
+    if files:
+        program_results.write_run_files(folder, run, files.finish())
     votes.write_combined_accuracies(folder, run)  # it reads what the ranks left, which is removed then
     run_directory.merge_rank_files(folder, facts["hosts"])
     members_table.write_members_table(folder, run)

@@ -27,7 +27,7 @@ from study.instruments.operation_times import summarize_file as operation_times
 from study.instruments.power import summary
 from study.machines import host_capabilities, launchers
 from study.machines.run_layout import PARAMETER_SERVER
-from study.records import checks, ensemble
+from study.records import checks, ensemble, program_evidence
 from study.records.nodes import hosts_of_ranks, unseen_nodes
 from study.workloads import command
 
@@ -75,13 +75,14 @@ def _hardware(run: RunDefinition, provenance: dict[str, Any]) -> str | None:
     return "; ".join([*sorted(kinds), *(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))])
 
 
-def make_record(folder: str | Path) -> dict[str, Any]:
+def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The run record of a run's directory, as a dict that fits `schema`.
 
     Times are in seconds. A phase has the times of the slowest rank, the fastest rank and rank 0.
 
     Args:
         folder: the run's directory. Of a traced run it has the summary of its timeline.
+        keys: of a command's YAML, by which its output is read (`command.select_reading`); None for those of the run.
 
     Raises:
         StudyError: a file of the run is missing or was changed.
@@ -96,6 +97,13 @@ def make_record(folder: str | Path) -> dict[str, Any]:
     provenance = validation.load_valid_json(folder / "provenance.json", "provenance")
     ok = outcome["status"] == "ok"
     metrics = validation.load_valid_json(folder / "metrics.json", fields.metrics_schema()) if ok else {}
+    is_program = ok and command.is_command(run.benchmark)
+    if is_program:
+        own_keys = command.select_reading(run.benchmark)
+        keys = own_keys if keys is None else keys
+        if keys != own_keys:
+            output = program_evidence.read_stored_output(folder, run, keys)
+            metrics["program"] |= {"output": output, "metrics": output["values"]}
     history = _history(folder, run, metrics) if ok else None
     edges = phases.read_edges(folder / "phases.jsonl")
     record = {
@@ -113,7 +121,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "status": outcome["status"],
         "failure": outcome["failure"],
         "workers_lost": outcome["workers_lost"],
-        "unproven": None,
+        "unproven": program_evidence.explain_unproven(metrics["program"], keys or {}) if is_program else None,
         "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
@@ -132,7 +140,7 @@ def make_record(folder: str | Path) -> dict[str, Any]:
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
         "operations": _operations(folder) if ok else None,
         "model": _model(metrics) if ok and metrics["parameters"] else None,
-        "program": _program(run, metrics, edges) if ok else None,
+        "program": _program(run, metrics, edges, keys or {}) if is_program else None,
         "provenance": {
             "training_code": provenance["training_code"],
             "loader_sensor_code": provenance["loader_sensor_code"],
@@ -539,19 +547,21 @@ def _sum(values: list) -> float | None:
     return None if None in values else sum(values)
 
 
-def _program(run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What is of a command only; None for our own training."""
-    if not command.is_command(run.benchmark):
-        return None
+def _program(
+    run: RunDefinition, metrics: dict[str, Any], edges: list[dict[str, Any]], keys: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is of a command only. keys: by which its output was read."""
     program, unseen = metrics["program"], unseen_nodes(run)
-    whys = [program["reason"], _no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, program)]
-    whys.append(_no_memory(metrics))
+    whys = [program["reason"], *program_evidence.explain_metrics(program, program["has_epochs"] and _knows_steps(run))]
+    whys += [_no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, program), _no_memory(metrics)]
+    whys += program_evidence.list_remarks(program)
     return {
         "cpu_time_s": None if unseen else program["cpu_s"],
         "events": program["events"],
         "epochs": program["epochs"],
         "rank": program["rank"],
         "reason": "; ".join(filter(None, whys)) or None,
+        "read_with": dict(keys),
     }
 
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ FILE, OUTCOME = "record.json", "outcome.json"
 PROGRESS_S = 10.0
 
 
-def make(folder: str | Path) -> dict[str, Any]:
+def make(folder: str | Path, keys: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Make the record of a finished run and write it; of a traced run, first the summary of its timeline.
 
-    Where the folder cannot be written, such as somebody else's results, the record is only returned.
+    Where the folder cannot be written, such as somebody else's results, the record is only returned. keys: as of
+    `record.make_record`.
 
     Raises:
         StudyError: a file of the run is missing or was changed after the run.
@@ -30,7 +31,7 @@ def make(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     if RunDefinition.read(folder / "run.yaml")["trace"]:
         summarize_timeline(folder)
-    made_record = record.make_record(folder)
+    made_record = record.make_record(folder, keys)
     with contextlib.suppress(OSError):
         write_sealed(folder / FILE, made_record)
         note_new(folder / FILE, made_record)
@@ -52,14 +53,19 @@ def has_ended(path: str | Path) -> bool:
     return Path(path).exists() or (Path(path).parent / OUTCOME).exists()
 
 
-def current_record(path: str | Path, checked: CheckedRecords | None = None) -> dict[str, Any]:
+def current_record(
+    path: str | Path, checked: CheckedRecords | None = None, keys: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The record at a path. That of a finished run is made again if it is missing, or if other code made it.
+
+    So is that of a command whose output was read by other keys of its benchmark's file.
 
     A record without its run's other files, such as one of a published sample, stays as it is.
 
     Args:
         path: of the record.
         checked: the records of its results folder that need not be checked again, for readers of many.
+        keys: by which the output of a command is to be read; None for those of the record.
 
     Raises:
         StudyError: there is neither a record nor a finished run, a file was changed, or the record has another schema.
@@ -71,30 +77,39 @@ def current_record(path: str | Path, checked: CheckedRecords | None = None) -> d
             data = path.read_bytes()
     if checked is not None and data is not None:
         accepted = checked.find_accepted(data)
-        if accepted and (_read_record_code(accepted) == record.code() or not (path.parent / OUTCOME).exists()):
+        if accepted and (_is_current(accepted, keys) or not (path.parent / OUTCOME).exists()):
             return accepted
-    content, was_made = _update(path, data)
+    content, was_made = _update(path, data, keys)
     stored = record.as_read(content, path)
     if checked is not None and data is not None and not was_made:
         checked.note_accepted(data)
     return stored
 
 
-def _update(path: Path, data: bytes | None = None) -> tuple[Any, bool]:
+def _update(path: Path, data: bytes | None = None, keys: Mapping[str, Any] | None = None) -> tuple[Any, bool]:
     """The content of a record, and whether it was made again. data: the record's bytes, if they were read already."""
     is_with_run = (path.parent / OUTCOME).exists()
     if data is not None:
         content = parse_json_file(data, path)
     else:
         content = None if is_with_run and not path.exists() else read_json(path)
-    if not is_with_run or (content is not None and _read_record_code(content) == record.code()):
+    if not is_with_run or (content is not None and _is_current(content, keys)):
         return content, False
-    return json.loads(json.dumps(make(path.parent))), True  # as it is in the file
+    read_with = _read_part(content, "program").get("read_with")
+    return json.loads(json.dumps(make(path.parent, read_with if keys is None else keys))), True  # as it is in the file
 
 
-def _read_record_code(content: Any) -> str | None:
-    provenance = content.get("provenance") if isinstance(content, dict) else None
-    return provenance.get("record_code") if isinstance(provenance, dict) else None
+def _is_current(content: Any, keys: Mapping[str, Any] | None) -> bool:
+    """Whether a record is of this code, and if it is of a command with results, read by these keys; None for any."""
+    program = _read_part(content, "program")
+    is_read = keys is None or not program or program.get("read_with") == keys
+    return is_read and _read_part(content, "provenance").get("record_code") == record.code()
+
+
+def _read_part(content: Any, key: str) -> Mapping[str, Any]:
+    """A group of a record whose content may be anything; {} if it has none."""
+    part = content.get(key) if isinstance(content, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def make_at_end(folder: str | Path) -> None:

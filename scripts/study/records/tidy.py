@@ -28,6 +28,7 @@ from study.records.checked_records import CheckedRecords
 from study.records.nodes import host_columns
 from study.records.record import verify
 from study.records.renewal import current_record, has_ended
+from study.workloads import command
 
 # Columns that the tidy tables have in each row.
 RUNS = dict.fromkeys(("benchmark", "status", "record"), NAME)
@@ -65,7 +66,7 @@ def runs_frame(
     with CheckedRecords(folder) as checked_before:
         for run in runs:
             path = Path(paths.locate_record(folder, run.directory))
-            record = current_record(path, checked_before)
+            record = current_record(path, checked_before, command.select_reading(run.spec))
             _refuse_another(record, run, machine, path)
             verify(path.parent, record["files"], None if verify_old else read_last_change_ns(path))
             inspect(run, record)

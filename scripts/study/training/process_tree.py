@@ -54,6 +54,15 @@ def read_peak_mb(processes: Iterable[int]) -> float:
     return max(peaks_mb)
 
 
+def read_command_line(process: int) -> str:
+    """The command line of a process, cut off after 200 characters; its number if it cannot be read."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        if words:
+            return words[:200]
+    return f"process {process}"
+
+
 def reap_children(others: Collection[int], limit_s: float) -> float:
     """Wait for the killed children of this process, without ``others``; returns their CPU seconds.
 

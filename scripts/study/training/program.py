@@ -32,7 +32,7 @@ from study.instruments.phases import PhaseLog, now
 from study.machines import launchers, probe
 from study.training import divergence, process_tree
 from study.workloads import command
-from study.workloads.command import content, events, own_parameters, patterns, placeholders
+from study.workloads.command import content, events, own_parameters, placeholders, reading
 from study.workloads.command.output import OutputCopier
 
 PROGRAM = "program"  # phase, and folder of the program's own files in the run's directory
@@ -40,8 +40,10 @@ ADDRESS_FILE = "master.json"  # in the folder of the ranks' files: the address w
 FIRST_POLL_S, POLL_S = 0.005, 0.2  # between two reads of the file of events: at first, then longer up to this
 OWN_MEMORY_FACTOR = 1.05  # a larger peak, compared with that before the program was executed, is the program's
 GRACE_S = 5.0  # for a program that gets SIGTERM
+HELPER_S = 0.5  # for processes that outlive the program
 LAST_LINES = 5  # of the program's last lines, in the message of a failure
 SET_CHILD_SUBREAPER = 36  # of prctl
+OF_ONE_RANK = ("RANK", "LOCAL_RANK", "NODE_RANK")  # variables
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ class Program:
         self._fault: StudyError | None = None
         self._progress: dict[int, events.Progress] = {}
         self._phases: dict[int, PhaseLog] = {}
-        metrics = [patterns.parse_metric(*each) for each in self._benchmark.get("metrics", {}).items()]
-        is_shared = len(self._place.ranks) > 1
-        self._patterns = patterns.PatternReader(metrics, run.ranks, run.derived.nodes, is_shared)
+        self._reading = reading.OutputReader(
+            self._benchmark, run.ranks, run.derived.nodes, is_shared=len(self._place.ranks) > 1
+        )
         self._earlier_attempts: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -148,13 +150,14 @@ class Program:
                 self._start_following(process, streams, others)
                 _, status, used = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
+                left_process = _wait_for_helpers(others) if process.returncode == 0 else None
                 ended, ended_s = now(), time.monotonic()
                 process_tree.signal_processes(process_tree.list_descendants(os.getpid()) - others)
                 left_s = process_tree.reap_children(others, GRACE_S)
                 for stream in streams:
                     stream.join(GRACE_S)
             self._end_following()
-            self._check_end(process.returncode, streams, words)
+            self._check_end(process.returncode, streams, left_process)
             self._finish_phases(ended)
             peak_mb = self._compute_peak_mb(used.ru_maxrss * 1024 / 1e6, ended_s)
             self._write_measures(words, variables, streams, used.ru_utime + used.ru_stime + left_s, peak_mb)
@@ -225,9 +228,12 @@ class Program:
             "STUDY_RUN_FOLDER": own,
             "STUDY_EVENTS": self._events_file,
         }
-        variables = {name: str(value) for name, value in own_variables.items()} | content.build_variables(
-            spec, os.environ
-        )
+        # A program that starts all ranks itself takes the number of a rank for that of one that was started for it.
+        hidden = OF_ONE_RANK if spec["starts"] == command.JOB else ()
+        variables = {
+            **{name: str(value) for name, value in own_variables.items() if name not in hidden},
+            **content.build_variables(spec, os.environ),
+        }
         bound = [str(self._folder), *filter(None, [os.environ.get("TMPDIR")])]
         return content.build_command_line(spec, words, bound, run.machine["gpus_per_rank"]), variables
 
@@ -251,9 +257,10 @@ class Program:
             log.edge(PROGRAM, "begin")
         self._killed_before, self._begun_s = process_tree.count_memory_kills(), time.monotonic()
         *pipes, (read_end, write_end) = (os.pipe() for _ in range(3))
+        inherited = {name: value for name, value in os.environ.items() if name not in OF_ONE_RANK}
         try:
             process = subprocess.Popen(
-                words, cwd=self._benchmark["folder"], env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+                words, cwd=self._benchmark["folder"], env=inherited | variables, stdin=subprocess.DEVNULL,
                 stdout=pipes[0][1], stderr=pipes[1][1], preexec_fn=lambda: _prepare_child(write_end),
             )  # fmt: skip
         except OSError as error:
@@ -293,18 +300,18 @@ class Program:
         self._is_over, self._event_bytes = threading.Event(), 0
         self._sampled_peak_mb, self._sampled_s = 0.0, -math.inf  # the largest memory, and when it was last looked at
         heartbeat = _ProgramHeartbeat(self._ranks, heartbeats.read_limit_s())
+        is_quiet_work = "silence_limit_s" not in self._benchmark  # whether CPU time alone is progress
 
         def watch() -> None:
             pause_s = FIRST_POLL_S
             while True:
                 self._read_events()
                 event_count = sum(each.number for each in self._progress.values())
-                trains = any(each.is_training for each in self._progress.values())
                 tree = {process.pid}
                 if heartbeat.is_due():
                     tree |= process_tree.list_descendants(os.getpid()) - others
                     heartbeat.send_on_progress(
-                        (event_count, sum(each.bytes for each in streams)), process_tree.sum_cpu_s(tree), not trains
+                        (event_count, sum(each.bytes for each in streams)), process_tree.sum_cpu_s(tree), is_quiet_work
                     )
                 if sampled_mb := process_tree.read_peak_mb(tree):
                     self._sampled_peak_mb, self._sampled_s = max(self._sampled_peak_mb, sampled_mb), time.monotonic()
@@ -322,10 +329,11 @@ class Program:
         self._read_events(is_over=True)
 
     def _take_line(self, line: bytes) -> None:
-        """Take the events and the values of patterns in a line of the program's output."""
-        for event in events.find_marked_events(line):
+        """Take the events and what else a line of the program's output shows."""
+        marked_events = events.find_marked_events(line)
+        for event in marked_events:
             self._take_event(event)
-        self._patterns.take(line)
+        self._reading.take(line, is_event=bool(marked_events))
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take the events written since the last read. is_over: take a last line without an end, too."""
@@ -381,14 +389,28 @@ class Program:
 
     # After its end
 
-    def _check_end(self, code: int, streams: list[OutputCopier], words: list[str]) -> None:
-        """Raise the error of a program that failed; first a fault in an event, or a signal to this process."""
+    def _check_end(self, code: int, streams: list[OutputCopier], left_process: str | None) -> None:
+        """Raise the error of a program that failed; first a fault in an event, or a signal to this process.
+
+        left_process: the command line of a process that outlived the program.
+        """
         if self._fault:
             raise self._fault
         if self._stop is not None:
             sys.exit(128 + self._stop)
+        if code == 0 and left_process:
+            raise StudyError(
+                f"the command ended, but a process that it started was still at work and was ended ({left_process}); "
+                "let the command wait for what it starts (no nohup, no & without wait)"
+            )
+        final_errors = [error for each in streams if (error := reading.find_final_error(each.last))]
+        if code == 0 and final_errors and not self._reading.has_succeeded_last:
+            raise StudyError(
+                f"the program ended with exit code 0, but its output ends with an uncaught error ({final_errors[0]}); "
+                "a pipe such as | tee hides the exit code of the program: set -o pipefail"
+            )
         if code == 0:
-            if losses := self._patterns.list_divergences():
+            if losses := self._reading.list_divergences():
                 raise StudyError(f"{divergence.MESSAGE} in the last lines of the output ({', '.join(losses)})")
             return
         killed = process_tree.count_memory_kills() - self._killed_before
@@ -443,7 +465,6 @@ class Program:
     ) -> None:
         """Write the measures of this process, for `study.training.program_results`."""
         host, rank_gpus = socket.gethostname(), find_gpus(self._place, self._run.machine, {**os.environ, **variables})
-        values = self._patterns.read_values()
         reports = {
             rank: {
                 "epochs": _replace_non_finite([asdict(each) for each in progress.epochs]),
@@ -451,6 +472,8 @@ class Program:
                 "sizes": progress.sizes,
                 "events": progress.number,
                 "runs_left": progress.runs_left,
+                "trained": progress.has_trained,
+                "is_aborted": progress.is_aborted,
             }
             for rank, progress in self._progress.items()
         }
@@ -462,8 +485,7 @@ class Program:
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": cpu_s,
                 "told": reports,
-                "patterns": {name: value for name, (value, _) in values.items()},
-                "pattern_faults": {name: why for name, (_, why) in values.items() if why},
+                "output": self._reading.to_json(),
                 "words": words,
                 "variables": variables,
                 "output_bytes": sum(each.bytes for each in streams),
@@ -547,6 +569,19 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_replace_non_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _wait_for_helpers(others: set[int]) -> str | None:
+    """Wait `HELPER_S` for processes that outlive the program; returns the command line of one that is still at work.
+
+    Helpers that clean up after a program, such as Python's resource tracker, take an instant. others: not its own.
+    """
+    deadline = time.monotonic() + HELPER_S
+    while left := process_tree.list_descendants(os.getpid()) - others:
+        if time.monotonic() > deadline:
+            return process_tree.read_command_line(min(left))
+        time.sleep(FIRST_POLL_S)
+    return None
 
 
 def _prepare_child(write_end: int) -> None:

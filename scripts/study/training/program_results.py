@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from study.experiment.definition import RunDefinition
 from study.training import history, program
 from study.training.history import History
 from study.workloads import command
+from study.workloads.command import reading
 from study.workloads.command.events import LEARNING_RATES
 
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
@@ -20,8 +22,11 @@ UNKNOWN_EPOCHS = "it resumed, and the epochs of an earlier attempt are not known
 NO_EPOCHS = "the program reported no epochs (docs/commands.md)"
 
 
-def write_run_files(folder: Path, run: RunDefinition) -> None:
-    """Write history.csv and metrics.json; nothing if a process left no measures, because it failed or was killed."""
+def write_run_files(folder: Path, run: RunDefinition, files: Mapping[str, Any]) -> None:
+    """Write history.csv and metrics.json; nothing if a process left no measures, because it failed or was killed.
+
+    files: in the program's folder, that the run wrote and used.
+    """
     ranks = folder / "ranks"
     paths = sorted(ranks.glob("program-*.json"))
     processes = [read_json(path) for path in paths]
@@ -42,8 +47,9 @@ def write_run_files(folder: Path, run: RunDefinition) -> None:
             "test": {name: test_metrics.get(name) for name in names},
             "parameters": _find_size("model_parameters", reports),
             "program": {
-                **_summarize_program(processes, reports, epochs, refused, resumed_after, _list_epoch_columns(run)),
+                **_summarize_program(processes, reports, epochs, refused, resumed_after),
                 "rank": own_rank if epochs else None,
+                "files": files,
             },
             "ranks": [
                 {**each, "final_weights_crc32": None, **UNCOUNTED_READS} for part in processes for each in part["ranks"]
@@ -52,44 +58,30 @@ def write_run_files(folder: Path, run: RunDefinition) -> None:
     )
 
 
-def _list_epoch_columns(run: RunDefinition) -> list[str]:
-    """The columns that follow from a program's epochs; without its batch size, none that needs the number of steps."""
-    knows_steps = command.is_batch_known(run.benchmark, run["batch_size"])
-    return [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
-
-
 def _summarize_program(
     processes: list[dict[str, Any]],
     reports: dict[int, Any],
     epochs: list[Any],
     refused: list[str],
     resumed_after: int | None,
-    epoch_columns: list[str],
 ) -> dict[str, Any]:
-    """The entry ``program`` of ``metrics.json``. reason: why results of training, or values of patterns, are empty."""
-    patterns = processes[0]["patterns"]
+    """The entry ``program`` of ``metrics.json``. reason: why results of training are empty."""
+    output = reading.merge([each["output"] for each in processes])
     events = sum(each["events"] for each in reports.values())
     nothing = NO_EPOCHS if events else NO_EVENTS
     reasons = [] if epochs else [nothing if resumed_after is None else UNKNOWN_EPOCHS]
-    whys = {name: "its pattern found no number" for name, value in patterns.items() if value is None}
-    reasons += [f"metrics.{name}: {why}" for name, why in {**whys, **processes[0]["pattern_faults"]}.items()]
-    if epochs:
-        unused = [name for name in epoch_columns if patterns.get(name) is not None]
-        reasons += [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
     reasons += refused
-    if restarts := max((each.get("runs_left", 0) for each in reports.values()), default=0):
-        often = "once" if restarts == 1 else f"{restarts} times"
-        reasons.append(
-            f"a rank began its run again {often}, without run_stop: if the program was started again after an error, "
-            "as torchrun does with --max-restarts, its runtime, energy and processor time are of all attempts"
-        )
     return {
         "has_epochs": bool(epochs),
         "epochs": len(epochs) or None,
         "cpu_s": sum(each["cpu_s"] for each in processes),
         "events": events,
         "reason": "; ".join(reasons) or None,
-        "metrics": patterns,
+        "metrics": output["values"],
+        "output": output,
+        "runs_left": max((each["runs_left"] for each in reports.values()), default=0),
+        "trained": any(each["trained"] for each in reports.values()),
+        "is_aborted": any(each["is_aborted"] for each in reports.values()),
         "output_bytes": sum(each["output_bytes"] for each in processes),
         "words": processes[0]["words"],
         "variables": processes[0]["variables"],

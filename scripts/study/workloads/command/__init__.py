@@ -27,6 +27,7 @@ ABSENT: Mapping[str, Any] = {
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Placeholders by which a program gets its batch size, or what follows from it.
 OF_BATCH = ("batch_size", "batch_size_per_rank", "steps_per_rank")
+OF_READING = ("metrics", "success", "outputs", "reuses")  # keys that say how a run's output and files are read
 
 
 def is_command(spec: Mapping[str, Any]) -> bool:
@@ -39,7 +40,20 @@ def complete_spec(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
     folder = path.absolute().parents[2] / spec.get("folder", ".")
     epochs = {"minimum_per_rank": 1, **spec["epochs"]}
     declared = {key: value for key, value in spec.items() if key != "folder"}
-    return {**ABSENT, **declared, "epochs": epochs, "folder": str(folder.resolve())}
+    words = {key: [str(word) for word in spec[key]] for key in ("command", "resume") if key in spec}
+    return {**ABSENT, **declared, **words, "epochs": epochs, "folder": str(folder.resolve())}
+
+
+def list_metrics(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The metrics of a command's YAML, {name: its declaration}; a pattern alone is one with nothing but its pattern."""
+    return {
+        name: {"pattern": each} if isinstance(each, str) else each for name, each in spec.get("metrics", {}).items()
+    }
+
+
+def select_reading(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a command's YAML by which its output is read; another value reads it again, and trains nothing."""
+    return {key: spec[key] for key in OF_READING if spec.get(key)}
 
 
 def count_rank_samples(train_samples: int, scaling: str, work: str, ranks: int) -> int:
@@ -99,6 +113,11 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
             patterns.parse_metric(name, declared)
         except ValueError as error:
             yield f"metrics.{name}: {error}"
+    for pattern in spec.get("success", []):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"success: {pattern!r} is no regular expression: {error}"
     for name, declared in spec["parameters"].items():
         if not is_valid_value(declared, declared["default"]):
             yield f"parameters.{name}: default: {declared['default']} is no {declared['type']}"

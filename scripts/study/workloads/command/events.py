@@ -73,7 +73,7 @@ class Progress:
         self.test: dict[str, float] = {}
         self.sizes: dict[str, int] = {}
         self.number = 0  # of events that were read
-        self.has_succeeded = False  # as run_stop told
+        self.has_succeeded = self.is_aborted = False  # as run_stop told
         self.losses: dict[str, float] = {}  # that were told last, in an epoch or outside of one
         self._phases, self._started, self._report = phases, started, report
         self._phase: str | None = STARTUP
@@ -118,9 +118,9 @@ class Progress:
         return bool(self.epochs) and self._epoch is None
 
     @property
-    def is_training(self) -> bool:
-        """Whether the rank is in phase train, by its events."""
-        return self._phase == "train"
+    def has_trained(self) -> bool:
+        """Whether the rank's events show that it did some work: an epoch, the end of training, a loss or a test."""
+        return bool(self.epochs or self._has_run or self.losses or self.test)
 
     def end(self, at: Moment) -> None:
         """Close the phases and epochs when the process has ended well.
@@ -157,7 +157,7 @@ class Progress:
         """Take success and the epoch's number from the metadata of a start or stop."""
         details = metadata if isinstance(metadata, dict) else {}
         if key == "run_stop":
-            self.has_succeeded = details.get("status") == "success"
+            self.has_succeeded, self.is_aborted = (details.get("status") == each for each in ("success", "aborted"))
         elif key == "epoch_start" and self._epoch and type(details.get("epoch_num")) is int:
             self._epoch.number = details["epoch_num"]
 

@@ -23,7 +23,7 @@ DERIVED: Mapping[str, str] = {
     "master_port": "free port there",
     "run_folder": "folder for the program's own files, which is kept with the run",
 }
-NAMED = re.compile(r"\{\{|\}\}|\{([a-z_][a-z0-9_]*)\}")
+NAMED = re.compile(r"\{\{|\}\}|(?<!\$)\{([a-z_][a-z0-9_]*)\}")  # ${name} is a shell's
 
 
 def list_placeholders(word: str) -> list[str]:

@@ -1,0 +1,113 @@
+"""What shows that a command did its work, and what speaks against it; by its files, its events and its output."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from study.experiment.definition import RunDefinition
+from study.machines.launchers import TAG
+from study.workloads import command
+from study.workloads.command import reading
+
+LOG = "train.log"
+OWN_LINE = re.compile(rb"^(epoch \d+/\d+: \d+\.\d\d s|error: )")  # of our own process beside the program
+MOST_NAMED = 3  # files, in a message
+NO_EVIDENCE = (
+    "nothing shows that it did its work: it reported no event, and its benchmark's file names no line (success), "
+    "number (metrics) or file (outputs) by which to know; write success: [a pattern of a line that it prints at its "
+    "end]"
+)
+NO_FILES: Mapping[str, Any] = {"written": [], "used": [], "notes_reads": True, "is_whole": True}
+
+
+def read_stored_output(folder: Path, run: RunDefinition, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's stored output shows by other keys of its benchmark's file than those that it ran with.
+
+    keys: as `command.select_reading`. Lines are of the process in the launcher's tag; a job has one process.
+    """
+    is_job = run.benchmark["starts"] == command.JOB
+    lines_by_process: dict[int, list[bytes]] = {0: []}
+    for line in (folder / LOG).read_bytes().split(b"\n"):
+        tag = None if is_job else TAG.match(line.decode(errors="replace"))
+        bare = line[len(tag[0].encode()) :] if tag else line
+        if not OWN_LINE.match(bare):
+            lines_by_process.setdefault(int(tag["rank"]) if tag else 0, []).append(bare)
+    is_shared = run.benchmark["starts"] != command.RANK and run.ranks > 1
+    return reading.read_again(lines_by_process, keys, run.ranks, run.derived.nodes, is_shared)
+
+
+def explain_metrics(program: Mapping[str, Any], knows_steps: bool) -> list[str]:
+    """Why the values of patterns are empty or not used. knows_steps: whether its epochs give the time of a step."""
+    output = program["output"]
+    whys = {name: "its pattern found no number" for name, value in output["values"].items() if value is None}
+    lines = [f"metrics.{name}: {why}" for name, why in {**whys, **output["faults"]}.items()]
+    columns = [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
+    unused = [name for name in columns if program["has_epochs"] and output["values"].get(name) is not None]
+    return lines + [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
+
+
+def list_remarks(program: Mapping[str, Any]) -> list[str]:
+    """What a reader should know of a run's output and files besides what makes it unproven."""
+    output, remarks = program["output"], []
+    if output["error"] and not output["failure"] and not output["restart"]:
+        remarks.append(f"it printed an error and went on ({output['error']})")
+    if not program.get("files", NO_FILES)["is_whole"]:
+        remarks.append("its folder has so many files that nobody looked for what an earlier run left there")
+    return remarks
+
+
+def explain_unproven(program: Mapping[str, Any], keys: Mapping[str, Any]) -> str | None:
+    """Why nothing shows that a command did its work, or what speaks against it; None if its work is shown.
+
+    Args:
+        program: the entry of ``metrics.json``.
+        keys: of its benchmark's file, as `command.select_reading`.
+    """
+    return "; ".join([*_list_missing(program, keys), *_list_doubts(program, keys)]) or None
+
+
+def _list_missing(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
+    """The signs of work that a run should have and does not."""
+    output, files = program["output"], program.get("files", NO_FILES)
+    required = [name for name, each in command.list_metrics(keys).items() if not each.get("optional")]
+    lines = [f"success: {each!r} matches no line of its output" for each in keys.get("success", ())
+             if each not in output["success"]]  # fmt: skip
+    lines += [f"outputs: it wrote no file {each}" for each in keys.get("outputs", ())
+              if not any(_matches(name, [each]) for name in files["written"])]  # fmt: skip
+    if program["trained"]:
+        return lines
+    missing = [name for name in required if output["values"].get(name) is None]
+    lines += [f"metrics.{name}: {output['faults'].get(name, 'its pattern found no number')}" for name in missing]
+    return lines if required or keys.keys() & {"success", "outputs"} else [NO_EVIDENCE]
+
+
+def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
+    """What speaks against a run's work, or against its time."""
+    output, files = program["output"], program.get("files", NO_FILES)
+    lines = []
+    if output["failure"]:
+        lines.append(f"its output ends with words of a failure ({output['failure']}), although its exit code was 0")
+    if program["is_aborted"]:
+        lines.append("it reported run_stop with the status aborted")
+    if program["runs_left"]:
+        often = "once" if program["runs_left"] == 1 else f"{program['runs_left']} times"
+        lines.append(f"a rank began its run again {often}, without run_stop: its times are of all attempts")
+    if output["restart"]:
+        lines.append(f"it was started again after an error ({output['restart']}): its times are of all attempts")
+    if used := [name for name in files["used"] if not _matches(name, keys.get("reuses", ()))]:
+        names = ", ".join(used[:MOST_NAMED]) + (f" and {len(used) - MOST_NAMED} more" if used[MOST_NAMED:] else "")
+        was_used = "this one read or changed it" if files["notes_reads"] else "here no reads are noted"
+        lines.append(
+            f"an earlier run wrote {names}, and {was_used}, so it may have gone on from there; name it under fresh "
+            "(moved aside before each run) or reuses (such as data) in its benchmark's file, or write to {run_folder}"
+        )
+    return lines
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern names a file, or a folder in which it is."""
+    return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)

@@ -1,0 +1,137 @@
+"""What a program's output shows: the numbers of its patterns, that it did its work, and whether it failed or restarted.
+
+Lines are read while the program runs. Where a pattern of the benchmark's file is corrected later, the stored output is
+read again, so this needs nothing of the run but its lines.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from study.core.quantities import remove_colours
+from study.workloads.command import events, patterns
+
+LAST_LINES = 40  # of an output, at whose end words of failure are looked for
+FIRST_LINES = 3  # of an output, by which a program that starts again is known
+LONGEST_QUOTE = 200  # characters of a line in a message
+TRACEBACK = "Traceback (most recent call last):"
+FAILURE = re.compile(
+    rf"{re.escape(TRACEBACK)}|out of memory|OutOfMemoryError|(^|[\s:])Killed(\s{{2}}|\s*$)|NCCL error|nccl\w+Error\b|"
+    r"Unable to locate sufficient|Segmentation fault|core dumped|Bus error|CUDA error|No space left on device|"
+    r"ChildFailedError|command not found|can't open file|^(srun|slurmstepd|mpirun|torchrun): error",
+    re.I,
+)
+# An elastic agent's or wrapper's words for another start of the program; torchrun tells each failed worker so.
+RESTART = re.compile(
+    r"failed \(exitcode: -?\d+\) local_rank:|will restart|\b(restarting|respawning|relaunching)\b", re.I
+)
+UNCAUGHT_NOWHERE = ("Exception ignored in", "Exception in thread", "--- Logging error")  # before a harmless traceback
+RAISED = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")  # the last line of a traceback
+RANK_TAG = re.compile(r"^\[rank\d+\]: ?")  # of PyTorch, before the lines of a traceback
+TIMES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d([.,]\d+)?")
+
+
+class OutputReader:
+    """Reads the lines of one process's output, of both of its streams in the order in which they come.
+
+    Args:
+        spec: the benchmark's YAML, or its part in a run's definition.
+        ranks: of the run.
+        nodes: of the run.
+        is_shared: whether several ranks print into it.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], ranks: int, nodes: int, is_shared: bool) -> None:
+        metrics = [patterns.parse_metric(*each) for each in spec.get("metrics", {}).items()]
+        self._patterns = patterns.PatternReader(metrics, ranks, nodes, is_shared)
+        self._success = [re.compile(each) for each in spec.get("success", [])]
+        self._lock = threading.Lock()
+        self._matched: set[str] = set()  # patterns of success
+        self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
+        self._error = ""  # the first line with words of failure
+        self._restart = ""
+        self._first_lines: list[str] = []
+        self._line_before = ""
+        self.has_succeeded_last = False  # whether a pattern of success matched after all words of failure
+
+    def take(self, line: bytes, is_event: bool = False) -> None:
+        """Take a line. is_event: whether it is an event, which is a sign of work as a match of a pattern is."""
+        with self._lock:
+            has_number = self._patterns.take(line)
+            if text := remove_colours(line.decode(errors="replace")).strip():
+                self._take_text(text, is_event or has_number)
+
+    def to_json(self) -> dict[str, Any]:
+        """What was read, for `study.training.program_results`."""
+        values = self._patterns.read_values()
+        return {
+            "values": {name: value for name, (value, _) in values.items()},
+            "faults": {name: why for name, (_, why) in values.items() if why},
+            "success": sorted(self._matched),
+            "failure": self._failure if self._lines_since < LAST_LINES else "",
+            "error": self._error,
+            "restart": self._restart,
+        }
+
+    def list_divergences(self) -> list[str]:
+        """``name nan`` of each loss that was not finite at the end of the output."""
+        return self._patterns.list_divergences()
+
+    def _take_text(self, text: str, shows_work: bool) -> None:
+        """Take the words of a line that is not empty. shows_work: whether it is an event or has a number."""
+        matched = {pattern.pattern for pattern in self._success if pattern.search(text)}
+        self._matched |= matched
+        self._lines_since += 1
+        is_harmless = self._line_before.startswith(UNCAUGHT_NOWHERE)
+        if matched or shows_work:
+            self._failure = ""
+        elif FAILURE.search(text) and not is_harmless:
+            self._failure, self._lines_since = text[:LONGEST_QUOTE], 0
+            self._error = self._error or self._failure
+            self.has_succeeded_last = False
+        self.has_succeeded_last |= bool(matched)
+        without_times = TIMES.sub("", text)
+        if RESTART.search(text) or (self._error and without_times in self._first_lines):
+            self._restart = self._restart or text[:LONGEST_QUOTE]
+        if len(self._first_lines) < FIRST_LINES and not self._error and re.search(r"\w.*\w", without_times):
+            self._first_lines.append(without_times)
+        self._line_before = text
+
+
+def find_final_error(lines: Sequence[str]) -> str | None:
+    """The uncaught error of Python with which an output ends; None if it ends otherwise."""
+    texts = [RANK_TAG.sub("", line).rstrip() for line in lines if line.strip()]
+    begins = [number for number, text in enumerate(texts) if text.endswith(TRACEBACK)]
+    if not begins or (begins[-1] and texts[begins[-1] - 1].startswith(UNCAUGHT_NOWHERE)):
+        return None
+    body = [text for text in texts[begins[-1] + 1 :] if not text.startswith(" ")]
+    return body[0] if len(body) == 1 and RAISED.match(body[0]) and texts[-1] == body[0] else None
+
+
+def merge(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the outputs of a run's processes show together: the numbers of the first one, and the signs of all."""
+
+    def first(key: str) -> str:
+        return next((each[key] for each in readings if each[key]), "")
+
+    return {
+        **{key: readings[0][key] for key in ("values", "faults")},
+        "success": sorted({pattern for each in readings for pattern in each["success"]}),
+        **{key: first(key) for key in ("failure", "error", "restart")},
+    }
+
+
+def read_again(
+    lines_by_process: Mapping[int, Iterable[bytes]], spec: Mapping[str, Any], ranks: int, nodes: int, is_shared: bool
+) -> dict[str, Any]:
+    """As `merge`, from stored lines of each process, by its number."""
+    readings = []
+    for number in sorted(lines_by_process):
+        reader = OutputReader(spec, ranks, nodes, is_shared)
+        for line in lines_by_process[number]:
+            reader.take(line, is_event=events.MARK in line)
+        readings.append(reader.to_json())
+    return merge(readings)
