@@ -3,8 +3,8 @@
 import pytest
 from examples import expand
 
+from study.compare import rank_answer
 from study.records.tidy import runs_frame
-from study.report import answer
 
 MINUTE_NS = 60 * 10**9
 
@@ -24,7 +24,7 @@ def answers(make_recorded, tmp_path):
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
-        return answer.answer_workloads(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
+        return rank_answer.answer_workloads(runs.assign(disturbed=[place < disturbed for place in range(len(runs))]))
 
     return of
 

@@ -26,6 +26,7 @@ from fake_nvml import FakeNvml
 from project import wait_for
 
 from study import plan
+from study.compare import rank_answer
 from study.contrib.exports import perfetto
 from study.contrib.readers import series_files
 from study.core import paths
@@ -45,7 +46,6 @@ from study.records import own_keys, targets, tidy, versions
 from study.records import record as records
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
-from study.report import answer
 from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
 from study.workloads import command
@@ -818,13 +818,13 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
 
 def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
     frame = pd.DataFrame([ran(ranks, 1) for ranks in (1, 2, 4)])
-    assert to_target(frame, "times") == answer._describe_stops(frame) == []
+    assert to_target(frame, "times") == rank_answer._describe_stops(frame) == []
     early = frame.assign(program_epochs=[9, math.nan, 10])
     assert to_target(early, "times") == [
         "1 run stopped at the target before the last epoch (program_epochs): times are of the way to the target, not "
         "of equal work"
     ]
-    assert answer._describe_stops(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
+    assert rank_answer._describe_stops(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
     run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
     assert records._other_size(run, {"workload": {"train_samples": 100}}) is None
     told = records._other_size(run, {"workload": {"train_samples": 50}})

@@ -6,12 +6,12 @@ import tarfile
 import pytest
 
 from study.commands.results import findings as show_findings
+from study.compare import rank_answer
 from study.contrib.exports import archive
 from study.core import configuration
 from study.core.files import write_json
 from study.experiment.undeclared_results import list_undeclared_results
 from study.records import tidy
-from study.report import answer
 
 OLD_FORM = {"study": "mine", "findings": [{"name": "n"}]}  # lacks what the schema asks for
 STALE = ["figures/loaders.svg", "findings.json", "findings.md", "tables/summary.csv", "tables/summary.md"]
@@ -64,7 +64,7 @@ def test_of_a_study_without_a_file_nothing_is_known(study, tmp_path):
 
 def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monkeypatch, capsys):
     folder = study("tables: [scaling]\n")
-    monkeypatch.setattr(answer, "answer_workloads", lambda runs: [])
+    monkeypatch.setattr(rank_answer, "answer_workloads", lambda runs: [])
     monkeypatch.setattr(tidy, "read_runs", lambda path: None)
     monkeypatch.setattr("sys.argv", ["show", "--study", "mine", "--machine", "local", "--results-dir", str(tmp_path)])
     show_findings(standalone_mode=False)

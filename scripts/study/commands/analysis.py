@@ -10,6 +10,7 @@ import click
 
 from study.commands.options import (
     COUNT,
+    GOAL,
     PATH,
     RATE,
     OneOf,
@@ -29,15 +30,17 @@ MEANINGS = "fixed (strong scaling), per_rank (weak scaling, as a fixed batch per
 
 @verb("recommend", "How many GPUs does a job of a study deserve?", page="docs/prediction.md")
 @study_options
-@goal_option
+@click.option("--goal", type=GOAL, metavar="NAME", help="another goal, of config/prediction/goals")
 @click.option("--output", metavar="PATH", help="a folder; by default in the study's results")
-def recommend(study: str, machine: str, results_dir: str, goal: str, output: str | None) -> None:
-    """Predict runtime and energy at rank counts that were not measured, and recommend a count for a goal.
+def recommend(study: str, machine: str, results_dir: str, goal: str | None, output: str | None) -> None:
+    """Say how many ranks a job deserves by what was measured, as the report does, and predict other rank counts.
 
-    Reads the run records that exist; starts nothing. Missing runs are counted.
+    With a goal, also recommend a count for that, which may be another one. Reads the run records that exist; starts
+    nothing. Missing runs are counted.
     """
     import dataclasses
 
+    from study.compare import rank_answer
     from study.core import configuration
     from study.core.wording import format_count
     from study.machines import host_capabilities
@@ -45,15 +48,21 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     from study.prediction.answers import answer_workloads, get_series_key
     from study.prediction.settings import select_runs
     from study.records.tidy import current_code, runs_frame, split_ended_runs
+    from study.report import terminal
     from study.report.figures import prediction_drawing
     from study.report.figures.drawing import write_figure
     from study.report.tables.kinds import with_own_keys
-    from study.report.tables.prediction import check_table, prediction_table, recommendation_table
+    from study.report.tables.prediction import (
+        check_table,
+        describe_next_doublings,
+        prediction_table,
+        recommendation_table,
+    )
 
-    aim = goals.load(goal)
+    aim = goals.load(goal) if goal else None
     planned, settings = load_study_on(machine, study)
     results = Path(results_dir) / settings["name"]
-    folder = Path(output or f"{paths.locate_study(results, planned.name)}/recommendation/{aim.name}")
+    folder = Path(output or f"{paths.locate_study(results, planned.name)}/recommendation/{aim.name if aim else ''}")
     if results_dir != configuration.load_settings()["results_dir"] and not Path(results_dir).is_dir():
         raise StudyError(f"--results-dir: there is no folder {results_dir}")
     finished, missing = split_ended_runs(planned.runs, results)
@@ -70,15 +79,21 @@ def recommend(study: str, machine: str, results_dir: str, goal: str, output: str
     if missing:
         notes.append(f"{format_count(len(missing), 'run')} of the study without a record yet")
     notes += selection.problems
-    tables = [recommendation_table(answered, aim), prediction_table(answered), check_table(answered)]
+    tables = [recommendation_table(answered, aim)] if aim else []
+    tables += [prediction_table(answered), check_table(answered)]
     for table in tables:
         whole = with_own_keys(dataclasses.replace(table, notes=[*table.notes, *notes]), runs)
         dataclasses.replace(whole, caption=f"study {planned.name}: {whole.caption}").write_to(folder)
     data = prediction_drawing.select(answered, planned.name, settings["name"])
     write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
-    print(f"Goal {aim.name}: {aim.description}. Study {planned.name} on {settings['name']}.")
+    measured = rank_answer.answer_workloads(runs)
+    for line in terminal.format_answers(measured):
+        print(line)
+    print(f"\nPredictions for study {planned.name} on {settings['name']}:")
+    if aim:
+        print(f"Another question, goal {aim.name}: {aim.description}.")
     nothing = [] if answered else ["no usable run: measure at least two rank counts of a workload"]
-    for line in (*nothing, *tables[0].notes, *notes):
+    for line in (*nothing, *describe_next_doublings(answered, measured), *tables[0].notes, *notes):
         print(f"- {line}")
     print(f"Tables and figure: {folder}")
 

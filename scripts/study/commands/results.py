@@ -55,16 +55,17 @@ def status(study: str, machine: str, results_dir: str) -> None:
 @study_options
 def findings(study: str, machine: str, results_dir: str) -> None:
     """Print the findings of a finished study, what failed, and where its results are."""
+    from study.compare import rank_answer
     from study.core import validation
     from study.experiment.undeclared_results import list_undeclared_results
     from study.records import tidy
-    from study.report import answer, terminal
+    from study.report import terminal
 
     results = Path(results_dir, machine)
     folder = Path(paths.locate_study(results, study))
     runs_csv, file = folder / "runs.csv", folder / "findings.json"
     require_result_file(runs_csv, study, machine, results_dir)
-    for line in terminal.format_answers(answer.answer_workloads(tidy.read_runs(runs_csv))):
+    for line in terminal.format_answers(rank_answer.answer_workloads(tidy.read_runs(runs_csv))):
         print(line)
     is_stale = file in list_undeclared_results(folder)
     terminal.print_findings(study, file, is_stale)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from study.compare.estimates import Estimate
+from study.compare.rank_answer import MOST_GAIN, explain_superlinear
 from study.core.wording import format_count, format_significant
+from study.experiment.study import compute_work_growth
 from study.prediction.runtime_model import Prediction, estimate_variances
 from study.prediction.scaling_model import MISFIT, SEED
 from study.prediction.settings import count_failure_kinds
 
-SUPERLINEAR = 1.25  # efficiency that no scaling explains: the smallest count is slow for another reason
 OUTSIDE = (0.005, 0.5, 0.995)  # shares between which a measured value is no misfit
 
 
@@ -112,7 +114,7 @@ def find_misfits(prediction: Prediction, held_out: Iterable[Prediction]) -> Iter
     here = prediction.observations
     worst: dict[str, tuple[float, Misfit]] = {}
     per_sample = here["runtime_s"] / here["epochs_per_rank"] / here["samples"]
-    is_superlinear = bool(per_sample.min() < per_sample.loc[here.index.min()] / SUPERLINEAR)
+    is_superlinear = bool(per_sample.min() < per_sample.loc[here.index.min()] / MOST_GAIN)
     for each in held_out:
         ranks = int(each.settings["ranks"].iloc[0])
         for quantity in ("runtime_s", "energy_per_rank_j"):
@@ -149,6 +151,20 @@ def describe_excluded(reasons: Mapping[int, str]) -> list[str]:
     for count, why in reasons.items():
         by_reason.setdefault(why, []).append(str(count))
     return [f"Excluded: {', '.join(counts)}, as {why}" for why, counts in by_reason.items()]
+
+
+def exclude_superlinear_counts(rows: pd.DataFrame) -> dict[int, str]:
+    """{rank count: why its time is doubted, as it is shorter than its ranks can make it}, by the smallest count.
+
+    rows: the observations of one series by rank count, of which larger batches may be faster by themselves.
+    """
+    base, smallest = rows.loc[rows.index.min()], int(rows.index.min())
+    work = compute_work_growth(base["scaling"], base.get("sharding", "none"), rows.index.to_series() / smallest)
+    speedups = (base["runtime_s"] / rows["runtime_s"] * work)[rows["batch"] <= base["batch"]]
+    reasons = {
+        int(ranks): explain_superlinear(Estimate(value), smallest, int(ranks)) for ranks, value in speedups.items()
+    }
+    return {ranks: why for ranks, why in reasons.items() if why}
 
 
 def exclude_failing_counts(

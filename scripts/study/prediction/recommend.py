@@ -18,6 +18,7 @@ from study.prediction.evidence import (
     describe_excluded,
     draw_judged,
     exclude_failing_counts,
+    exclude_superlinear_counts,
 )
 from study.prediction.goals import Goal
 from study.prediction.runtime_model import Prediction, compute_interval
@@ -137,6 +138,7 @@ class _Judgement:
         self.predicted = derive_quantities(self.settings, prediction.draws, goal.price)
         measured = {count for count, has_runs in zip(self.counts, self.is_measured, strict=True) if has_runs}
         self.failed = exclude_failing_counts(failed, measured, self.counts, goal.probability)
+        self.failed |= exclude_superlinear_counts(prediction.observations)
 
     def narrows(self, best: int, near: pd.Series) -> np.ndarray:
         """By which share a run at each candidate would narrow the best one's interval; NaN where none is advised.

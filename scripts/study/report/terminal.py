@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from study.compare import rank_answer
 from study.core import validation
 from study.core.csv_files import read_rows
 from study.core.errors import StudyError
 from study.core.wording import format_count
 from study.records import failures
-from study.report import answer
 from study.report.findings.outcome import VERDICTS
 
 WIDTH = 100
@@ -19,13 +19,13 @@ MOST_FAILURES = 10
 COLUMNS = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record", "status")
 
 
-def format_answers(found: Iterable[answer.Answer]) -> Iterator[str]:
+def format_answers(answers: Iterable[rank_answer.Answer]) -> Iterator[str]:
     """How many ranks each job deserves, with the rule; nothing without an answer."""
-    for index, each in enumerate(found):
+    for index, each in enumerate(answers):
         if not index:
             yield "\nHow many ranks each job deserves:"
-            yield _indent(answer.RULE, "  ", "  ")
-        yield _indent(f"{each.series}: {format_count(each.ranks, 'rank')}. {each.sentence}", "\n  ", "    ")
+            yield _indent(rank_answer.RULE, "  ", "  ")
+        yield _indent(f"{each.series}: {each.headline} {each.sentence}", "\n  ", "    ")
 
 
 def format_findings(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from study.compare import rank_answer
 from study.core import paths, validation
 from study.core.files import check_links_inside
 from study.experiment.study import Study
 from study.records import attempts, tidy
 from study.records.failures import message, run_name
-from study.report import answer, sources
+from study.report import sources
 from study.report.figures.description import load_description
 from study.report.findings.outcome import VERDICTS, Outcome
 from study.report.page import appendix, assets, files, machine, tables
@@ -75,7 +76,7 @@ class ShownFinding:
 class LinkedAnswer:
     """An answer to how many ranks a job deserves, with links to its runs."""
 
-    answer: answer.Answer
+    answer: rank_answer.Answer
     runs: list[Link]
 
 
@@ -132,9 +133,9 @@ class _Report:
             verdicts=VERDICTS,
             answers=[
                 LinkedAnswer(each, self.records.make_links(each.records))
-                for each in answer.answer_workloads(self.runs)
+                for each in rank_answer.answer_workloads(self.runs)
             ],
-            rule=answer.RULE,
+            rule=rank_answer.RULE,
             recommendations=[self.make_recommendation(goal) for goal in self.goals],
             failures=self.make_failures_table(),
             shown_tables=[view for name in self.study.tables if (view := self.make_table(name))],

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.compare import rank_answer
 from study.core.csv_files import stack_tables
-from study.core.wording import format_count
+from study.core.wording import format_count, format_significant
 from study.experiment import programs
 from study.experiment.parameters import PARAMETERS
 from study.machines.host_capabilities import Capacity
@@ -28,6 +29,7 @@ from study.prediction.recommend import (
 )
 from study.prediction.runtime_model import compute_interval
 from study.prediction.settings import SERIES
+from study.records.names import split_records
 from study.report.tables.layout import Table
 from study.workloads import command
 
@@ -152,6 +154,24 @@ def recommendation_table(answers: Iterable[Answer], goal: Goal) -> Table:
     return Table(
         "recommendation", caption, frame, shown_columns, ("link_mbit_per_s", "excluded_by"), all_notes, IDENTITY
     )
+
+
+def describe_next_doublings(answers: Iterable[Answer], measured: Iterable[rank_answer.Answer]) -> Iterator[str]:
+    """What is predicted of twice as many ranks as the largest measured number, where the measured ones deserve it."""
+    deserved = {record: each.ranks for each in measured for record in each.records}
+    for answer in answers:
+        for series, prediction in answer.predictions.items():
+            here, counts = prediction.observations, list(prediction.settings["ranks"])
+            largest = int(here.index.max())
+            if 2 * largest not in counts or deserved.get(split_records(here["records"][largest])[0]) != largest:
+                continue
+            efficiency = derive_quantities(prediction.settings, prediction.draws, None)["efficiency"]
+            gains = compute_interval(2 * efficiency[counts.index(2 * largest)] / efficiency[counts.index(largest)])
+            low, median, high = (format_significant(float(gain)) for gain in gains)
+            yield (
+                f"{answer.name}, {_series_words(answer, series)}: {2 * largest} ranks are predicted to get the work "
+                f"done {median} times as fast as {largest} (90 % interval {low} to {high}), and were not measured"
+            )
 
 
 def _not_carried(pick: int | None, carried: Capacity | None) -> str:

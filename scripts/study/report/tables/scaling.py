@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study.compare import estimates, failed_runs
+from study.compare.rank_answer import SERIES
 from study.core.wording import format_count
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study, compute_work_growth
@@ -18,7 +19,7 @@ from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.tidy import STEADY
 from study.report.tables.declared import Rows, load_declarations, table_rows
-from study.report.tables.summary import POINT, points, to_target
+from study.report.tables.summary import points, to_target
 
 POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
          "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
@@ -27,7 +28,6 @@ MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_
             "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP, "accuracy", "test_accuracy",
             "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
             "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
-SERIES = [name for name in POINT if name not in ("gpus", "epochs_per_rank", "batch_size_per_rank")]
 
 
 @table_rows("scaling")
