@@ -219,7 +219,7 @@ class EventsOfAProgram(Reader):
         log.edge("startup", "begin", (START, 0))
         progress = events.Progress(log, (START, 0))
         for line in path.read_bytes().split(b"\n"):
-            if (event := events.parse_event(line, is_marked=False)) and events.get_rank(event, 0) == 0:
+            if (event := events.parse_event(line, is_marked=False)) and events.choose_rank(event, {0: progress}) == 0:
                 progress.take(event, events.get_moment(event))
 
     def names(self, path):

@@ -1256,6 +1256,64 @@ def told(*given):
     return progress
 
 
+def printed_by_all(ranks, *given):
+    """The epochs of each rank of a process whose ranks all print, each (key) or (key, number), a second apart."""
+    progress = {rank: events.Progress(Log(), (0, 0)) for rank in range(ranks)}
+    for second, (key, *number) in enumerate(given, 1):
+        event = {"key": key, "metadata": {"epoch_num": number[0]} if number else {}}
+        if (rank := events.choose_rank(event, progress)) is not None:
+            progress[rank].take(event, (second * 10**9,) * 2)
+    for each in progress.values():
+        each.end((10**12, 10**12))
+    return [[(epoch.begin[0] // 10**9, epoch.end[0] // 10**9) for epoch in each.epochs] for each in progress.values()]
+
+
+BEGIN, START, STOP = ("run_start",), ("epoch_start",), ("epoch_stop",)
+
+
+@pytest.mark.parametrize(
+    ("given", "epochs"),
+    [
+        ([BEGIN, BEGIN, START, START, STOP, STOP, START, START, STOP, STOP], [[(3, 5), (7, 9)], [(4, 6), (8, 10)]]),
+        # The first rank is an epoch ahead of the other one for a moment.
+        ([BEGIN, BEGIN, START, START, STOP, START, STOP, START, STOP, STOP], [[(3, 5), (6, 9)], [(4, 7), (8, 10)]]),
+        ([BEGIN, START, STOP, START, STOP], [[(2, 3), (4, 5)], []]),  # only one prints
+        # By their numbers they need not overlap.
+        ([("epoch_start", 0), ("epoch_stop", 0), ("epoch_start", 0), ("epoch_start", 1), ("epoch_stop", 0),
+          ("epoch_start", 1), ("epoch_stop", 1), ("epoch_stop", 1)], [[(1, 2), (4, 7)], [(3, 5), (6, 8)]]),
+        ([BEGIN, START, ("eval_start",), ("eval_start",), ("eval_stop",), ("eval_stop",), STOP], [[(2, 7)], []]),
+    ],
+)  # fmt: skip
+def test_lines_that_all_ranks_print_without_their_number_are_of_one_rank_each(given, epochs):
+    assert printed_by_all(2, *given) == epochs
+
+
+def test_a_run_that_begins_again_is_not_taken_for_another_rank():
+    progress = {rank: events.Progress(Log(), (0, 0)) for rank in range(2)}
+    for second, (key,) in enumerate((BEGIN, BEGIN, START, STOP, BEGIN), 1):
+        progress[events.choose_rank({"key": key}, progress)].take({"key": key}, (second * 10**9,) * 2)
+    assert [each.runs_left for each in progress.values()] == [1, 0]
+
+
+def test_a_block_is_as_many_epochs_as_it_says():
+    progress = events.Progress(Log(), (0, 0))
+
+    def take(second, key, **metadata):
+        progress.take({"key": key, "metadata": metadata}, (second * 10**9,) * 2)
+
+    take(1, "run_start")
+    take(2, "block_start", first_epoch_num=4, epoch_count=2)
+    progress.take({"key": "tracked_stats", "value": {"loss": 0.5}}, (5 * 10**9,) * 2)
+    take(8, "block_stop", first_epoch_num=4)
+    take(8, "eval_start")
+    take(9, "eval_stop")
+    assert [(each.seconds, each.steps_s, each.number, each.metrics) for each in progress.epochs] == [
+        (3, 3, 4, {}), (4, 3, 5, {"loss": 0.5})]  # fmt: skip
+    for second, key in enumerate(("block_start", "epoch_start", "epoch_stop", "block_stop"), 10):
+        take(second, key, epoch_count=1)
+    assert len(progress.epochs) == 3 and progress.epochs[-1].seconds == 1, "an epoch of its own counts"
+
+
 def test_a_validation_before_the_first_epoch_is_no_test():
     first = [(1, "run_start"), (2, "eval_start"), (3, "eval_accuracy", 0.1), (3, "eval_stop"),
              (3, "tracked_stats", {"val_loss": 9.0, "test_f1": 0.3})]  # fmt: skip

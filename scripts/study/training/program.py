@@ -356,7 +356,9 @@ class Program:
             if self._fault:
                 return
             try:
-                rank = events.get_rank(event, self._place.first)
+                rank = events.choose_rank(event, self._progress)
+                if rank is None:
+                    return
                 if rank not in self._place.ranks:
                     ours = ", ".join(map(str, self._place.ranks[:8]))
                     raise StudyError(f"event {event['key']}: is of rank {rank}, but this process started rank {ours}")

@@ -13,7 +13,7 @@ from study.experiment.definition import RunDefinition
 from study.training import history, program
 from study.training.history import History
 from study.workloads import command
-from study.workloads.command import reading
+from study.workloads.command import reading, samples
 from study.workloads.command.events import LEARNING_RATES
 
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
@@ -33,6 +33,7 @@ def write_run_files(folder: Path, run: RunDefinition, files: Mapping[str, Any]) 
     if sum(len(each["ranks"]) for each in processes) != run.ranks:
         return
     reports = {int(rank): each for part in processes for rank, each in part["told"].items()}
+    sizes = _collect_sizes(reports)
     own_rank = min((rank for rank, each in reports.items() if each["epochs"]), default=0)
     is_resumed = any(part["is_resumed"] for part in processes if str(own_rank) in part["told"])
     epochs, resumed_after = _add_earlier_epochs(folder, run, own_rank, reports[own_rank]["epochs"], is_resumed)
@@ -42,14 +43,15 @@ def write_run_files(folder: Path, run: RunDefinition, files: Mapping[str, Any]) 
     write_json(
         folder / "metrics.json",
         {
-            "workload": _describe_workload(run, reports),
+            "workload": _describe_workload(run, sizes),
             "resumed_after_epoch": resumed_after,
             "test": {name: test_metrics.get(name) for name in names},
-            "parameters": _find_size("model_parameters", reports),
+            "parameters": _get_first(sizes, "model_parameters"),
             "program": {
                 **_summarize_program(processes, reports, epochs, refused, resumed_after),
                 "rank": own_rank if epochs else None,
                 "files": files,
+                "sizes": sizes,
             },
             "ranks": [
                 {**each, "final_weights_crc32": None, **UNCOUNTED_READS} for part in processes for each in part["ranks"]
@@ -88,14 +90,14 @@ def _summarize_program(
     }
 
 
-def _describe_workload(run: RunDefinition, reports: dict[int, Any]) -> dict[str, Any]:
+def _describe_workload(run: RunDefinition, sizes: dict[str, list[int]]) -> dict[str, Any]:
     """The entry ``workload`` of ``metrics.json``: numbers of samples, as reported or by the benchmark's file."""
-    samples = _find_size("train_samples", reports) or run.benchmark["workload"]["train_samples"]
+    epoch = samples.count_epoch(run.benchmark, run.parameters, run.ranks, run.derived.batch_size_per_rank, sizes)
     return {
-        "train_samples": samples,
-        "test_samples": _find_size("eval_samples", reports),
+        "train_samples": epoch.train_samples,
+        "test_samples": _get_first(sizes, "eval_samples"),
         "features": None,
-        "samples_per_rank": command.count_rank_samples(samples, run["scaling"], run["work"], run.ranks),
+        "samples_per_rank": epoch.samples_per_rank,
     }
 
 
@@ -108,9 +110,15 @@ def collect_test_metrics(reports: dict[int, Any], own_rank: int) -> dict[str, An
     return metrics
 
 
-def _find_size(name: str, reports: dict[int, Any]) -> int | None:
-    """A size that a rank reported, such as ``train_samples``; None if none did."""
-    return next((each["sizes"][name] for each in reports.values() if each["sizes"].get(name)), None)
+def _collect_sizes(reports: dict[int, Any]) -> dict[str, list[int]]:
+    """{name: the size that each rank reported} of the names that some rank reported."""
+    names = {name: None for each in reports.values() for name in each["sizes"]}
+    return {name: [each["sizes"][name] for each in reports.values() if each["sizes"].get(name)] for name in names}
+
+
+def _get_first(sizes: dict[str, list[int]], name: str) -> int | None:
+    """A size as the first rank reported it; None if none did, or if it is 0."""
+    return next(iter(sizes.get(name, ())), None)
 
 
 def _add_earlier_epochs(

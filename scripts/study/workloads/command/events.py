@@ -6,10 +6,13 @@
     init_start, init_stop               phase load; load_*, preprocess_* and broadcast_* are phases of their own
     run_start, run_stop                 phase train; metadata status of run_stop: success if it has reached its target
     epoch_start, epoch_stop             an epoch; metadata epoch_num of epoch_start: its number, from whatever first one
+    block_start, block_stop             without epochs between them, as many equal ones as its epoch_count says
     eval_start, eval_stop               validation within the run, phase evaluate after it
     eval_accuracy, eval_loss, ...       a metric of the validation, of the test set after the run or without any epoch
     tracked_stats                       {loss: 0.1, learning_rate: 0.01}: metrics of the epoch
     train_samples, eval_samples         sizes of the sets
+    trained_samples                     samples that all ranks train in an epoch, if they leave some out
+    global_batch_size                   samples of a step of all ranks
     model_parameters                    number of the model's parameters
 
 Others are ignored.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
@@ -30,8 +34,9 @@ MARK = b":::MLLOG "
 PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
 STARTUP = "startup"  # the phase until the first one that is told
 EARLIER_NS = 1_000_000_000  # before the start of the process: a clock of milliseconds may be a little behind
-OF_SETS = ("train_samples", "eval_samples", "model_parameters")
+SIZES = ("train_samples", "trained_samples", "global_batch_size", "eval_samples", "model_parameters")
 MOST = 2**62  # of a size, and of a time in ns: 146 years
+MOST_EPOCHS = 100_000  # of a block
 LEARNING_RATES = ("learning_rate", "lr")
 Moment = tuple[int, int]  # wall and monotonic ns
 
@@ -78,6 +83,7 @@ class Progress:
         self._phases, self._started, self._report = phases, started, report
         self._phase: str | None = STARTUP
         self._epoch: Epoch | None = None
+        self._block_epochs = 0  # of the block that is taken for the current epoch
         self._eval: Moment | None = None
         self.runs_left = 0  # run_start that had no run_stop before the next one
         self._is_in_run = False
@@ -96,13 +102,15 @@ class Progress:
         self.number += 1
         key, value = event["key"], event.get("value")
         name, _, edge = key.rpartition("_")
-        if edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
+        if edge in ("start", "stop") and name == "block":
+            self._take_block_edge(edge, at, get_metadata(event))
+        elif edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
             take_edge = {"epoch": self._take_epoch_edge, "eval": self._take_eval_edge}.get(name)
             take_edge(edge, at) if take_edge else self._take_phase_edge(name, edge, at)
-            self._take_metadata(key, event.get("metadata"))
+            self._take_metadata(key, get_metadata(event))
         elif key == "tracked_stats" and isinstance(value, dict):
             self._take_stats({name: each for name, each in value.items() if _is_number(each)})
-        elif key in OF_SETS and _is_number(value) and 0 <= value < MOST:
+        elif key in SIZES and _is_number(value) and 0 <= value < MOST:
             self.sizes[key] = int(value)
         elif key.startswith("eval_") and _is_number(value):
             self._take_metrics({key.removeprefix("eval_"): value}, is_validation=True)
@@ -111,6 +119,27 @@ class Progress:
     def epoch(self) -> int:
         """Number of the current epoch, else of the last one; from 1."""
         return max(1, len(self.epochs) + (self._epoch is not None))
+
+    @property
+    def is_in_run(self) -> bool:
+        """Whether a run_start has had no run_stop, and neither an epoch nor another phase since."""
+        return self._is_in_run and self._phase == "train" and not self.epochs
+
+    @property
+    def is_in_evaluation(self) -> bool:
+        """Whether an eval_start has had no eval_stop."""
+        return self._eval is not None
+
+    @property
+    def epoch_begin(self) -> Moment | None:
+        """The begin of the current epoch; None between epochs."""
+        return self._epoch.begin if self._epoch else None
+
+    @property
+    def last_number(self) -> int | None:
+        """The number of the current epoch, else of the last one; None if it was not told."""
+        last = self._epoch or (self.epochs[-1] if self.epochs else None)
+        return last.number if last else None
 
     @property
     def is_between_epochs(self) -> bool:
@@ -153,9 +182,8 @@ class Progress:
         if phase == "train":  # it may run again, such as to fine-tune what it has trained
             self._has_run = edge == "stop"
 
-    def _take_metadata(self, key: str, metadata: Any) -> None:
+    def _take_metadata(self, key: str, details: dict[str, Any]) -> None:
         """Take success and the epoch's number from the metadata of a start or stop."""
-        details = metadata if isinstance(metadata, dict) else {}
         if key == "run_stop":
             self.has_succeeded, self.is_aborted = (details.get("status") == each for each in ("success", "aborted"))
         elif key == "epoch_start" and self._epoch and type(details.get("epoch_num")) is int:
@@ -173,6 +201,8 @@ class Progress:
     def _take_epoch_edge(self, edge: str, at: Moment) -> None:
         """Take the start or stop of an epoch."""
         if edge == "start":
+            if self._block_epochs:  # the block's epochs are told one by one
+                self._epoch, self._block_epochs = None, 0
             if self._epoch:
                 raise StudyError(f"event epoch_start: epoch {len(self.epochs) + 1} has not ended: no epoch_stop")
             self._report_last()
@@ -182,10 +212,21 @@ class Progress:
         if not self._epoch:
             raise StudyError("event epoch_stop: there was no epoch_start, or it has had its epoch_stop")
         self._epoch.end = at
-        if self._epoch.seconds <= 0:
-            raise StudyError(f"event epoch_stop: epoch {len(self.epochs) + 1} took no time by its clock")
-        self.epochs.append(self._epoch)
-        self._epoch, self._last_was_reported = None, False
+        if self._epoch.seconds < 0:
+            raise StudyError(f"event epoch_stop: epoch {len(self.epochs) + 1} ended before it began by its clock")
+        self.epochs += _divide(self._epoch, self._block_epochs or 1)
+        self._epoch, self._block_epochs, self._last_was_reported = None, 0, False
+
+    def _take_block_edge(self, edge: str, at: Moment, details: dict[str, Any]) -> None:
+        """Take the start or stop of a block, which is taken for as many epochs as it has, if they are not told."""
+        if edge == "start" and not self._epoch:
+            self._take_epoch_edge("start", at)
+            count, number = details.get("epoch_count", 1), details.get("first_epoch_num")
+            self._block_epochs = count if type(count) is int and 0 < count < MOST_EPOCHS else 1
+            if self._epoch and type(number) is int:
+                self._epoch.number = number
+        elif edge == "stop" and self._block_epochs:
+            self._take_epoch_edge("stop", at)
 
     def _take_eval_edge(self, edge: str, at: Moment) -> None:
         """Take the start or stop of a validation, or of the evaluation after training."""
@@ -275,19 +316,72 @@ def get_moment(event: dict[str, Any]) -> Moment:
     return wall, int(monotonic_ns) if _is_time(monotonic_ns) else wall - measure_zero_ns()
 
 
-def get_rank(event: dict[str, Any], default: int) -> int:
-    """The rank that wrote an event; ``default`` if it names none.
+def choose_rank(event: dict[str, Any], progress: dict[int, Progress]) -> int | None:
+    """The rank whose event it is: the one that it names, else the first one of the process to which it can belong.
+
+    Programs whose ranks all print MLPerf's lines seldom name them. None for a validation that another rank told.
+    progress: of the ranks that the process started, in their order.
 
     Raises:
         StudyError: its rank is no number.
     """
-    metadata = event.get("metadata")
-    rank = event.get("rank", metadata.get("rank") if isinstance(metadata, dict) else None)
-    if rank is None:
-        return default
-    if type(rank) is not int and not (isinstance(rank, str) and rank.isascii() and rank.isdigit()):
+    first, key = next(iter(progress)), event["key"]
+    if (rank := _get_named_rank(event)) is not None or len(progress) == 1:
+        return first if rank is None else rank
+    number = get_metadata(event).get("epoch_num")
+    number = number if type(number) is int else None
+    open_ranks = {each: state.epoch_begin for each, state in progress.items() if state.epoch_begin is not None}
+    if key == "epoch_start":
+        free = [each for each in progress if each not in open_ranks and _is_later(number, progress[each].last_number)]
+        return next(iter(free), first)
+    if key == "epoch_stop":
+        of_number = [each for each in open_ranks if progress[each].last_number == number]
+        return min(of_number or open_ranks, key=lambda each: progress[each].epoch_begin or (0, 0), default=first)
+    if key in ("eval_start", "eval_stop"):
+        return first if progress[first].is_in_evaluation == (key == "eval_stop") else None
+    if key == "run_start":
+        return next((each for each, state in progress.items() if not state.is_in_run), first)
+    return first
+
+
+def _is_later(number: int | None, other: int | None) -> bool:
+    """Whether an epoch may follow another one, by their numbers as far as they are known."""
+    return number is None or other is None or number > other
+
+
+def _get_named_rank(event: dict[str, Any]) -> int | None:
+    """The rank that an event names, or None.
+
+    Raises:
+        StudyError: it is no number.
+    """
+    rank = event.get("rank", get_metadata(event).get("rank"))
+    if rank is not None and type(rank) is not int and not (isinstance(rank, str) and re.fullmatch("[0-9]+", rank)):
         raise StudyError(f"event {event['key']}: is of rank {json.dumps(rank)[:60]}, which is no number")
-    return int(rank)
+    return None if rank is None else int(rank)
+
+
+def get_metadata(event: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of an event; {} without any."""
+    metadata = event.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _divide(epoch: Epoch, count: int) -> list[Epoch]:
+    """As many equal epochs as a block has, of which the last one has the metrics."""
+
+    def get_moment_after(epochs: int) -> Moment:
+        wall, monotonic = (begin + (end - begin) * epochs // count
+                           for begin, end in zip(epoch.begin, epoch.end, strict=True))  # fmt: skip
+        return wall, monotonic
+
+    return [
+        Epoch(
+            get_moment_after(place), get_moment_after(place + 1), epoch.eval_ns // count,
+            epoch.metrics if place == count - 1 else {}, None if epoch.number is None else epoch.number + place,
+        )
+        for place in range(count)
+    ]  # fmt: skip
 
 
 def is_finite(values: dict[str, float]) -> bool:
