@@ -12,7 +12,6 @@ from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
 from study.training import history, program
 from study.training.history import History
-from study.workloads import command
 from study.workloads.command import reading, samples
 from study.workloads.command.events import LEARNING_RATES
 
