@@ -17,7 +17,6 @@ from test_han2019 import runs_of as runs_of  # noqa: E402  (a fixture)
 from study.records import tidy
 from study.records.tidy import runs_frame  # noqa: E402
 from study.report.tables import TABLES  # noqa: E402
-from study.report.tables.strategies import strategies  # noqa: E402
 
 FIRST_S = 35.0  # by which the first of two epochs takes longer, in both arms
 # Of 1,000 samples in a later epoch of 10 s, and of 10.5 s: 4.8 % less, of which the total shows 1.8 %.
@@ -34,7 +33,7 @@ def make_run(tmp_path):
 @pytest.mark.case("first-epoch-strategies", source="alpa-projects/alpa #823", right="0.952 of Horovod's throughput")
 def test_a_strategy_whose_later_epochs_are_slower():
     runs = strategies_report.runs(FAST, {**strategies_report.SLOWER, **SLOW})
-    row = strategies(runs, None).frame.set_index("strategy").loc["ddp"]
+    row = TABLES["strategies"].make(runs, None).frame.set_index("strategy").loc["ddp"]
     assert row.throughput_ratio == pytest.approx(10 / 10.5)
 
 

@@ -6,8 +6,9 @@ import pytest
 from study.experiment.parameters import PARAMETERS
 from study.report.figures import drawing, network_drawing
 from study.report.figures.description import load_description
-from study.report.tables.strategies import allreduce, network
+from study.report.tables import TABLES
 
+network, allreduce = (TABLES[name].make for name in ("network", "allreduce"))
 SIZES = (4096, 8 << 20)
 RUN = {
     **{name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default},

@@ -14,7 +14,7 @@ from study.report.figures import style
 from study.report.figures.description import Description
 from study.report.figures.style import set_gpu_axis, set_value_axis
 from study.report.figures.table_panels import TablePanels
-from study.report.tables.strategies import allreduce, network
+from study.report.tables import TABLES
 from study.report.tables.summary import IDENTITY
 
 HEIGHT = 3.6  # inches
@@ -25,7 +25,7 @@ SIZES = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 def select(description: Description, runs: pd.DataFrame, study: str) -> TablePanels:
     """Select the steps and the allreduce sweep of one workload; raises `StudyError` without a run with a link rate."""
     nothing = pd.DataFrame()
-    steps, sweep = network(runs, nothing).frame, allreduce(runs, nothing).frame
+    steps, sweep = (TABLES[name].make(runs, nothing).frame for name in ("network", "allreduce"))
     steps = steps[steps["time_per_step_s"].notna()]
     if steps.empty:
         raise StudyError(f"{description.name}: no run with link_mbit_per_s succeeded in study {study}")

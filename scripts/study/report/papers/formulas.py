@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from study.core.statistics import subtract
+from study.report.tables.point_comparisons import OF_RATIO
 
 Numbers = TypeVar("Numbers", float, pd.Series)
 Function = Callable[..., Any]
@@ -72,14 +73,6 @@ ARITHMETIC: dict[str, Function] = {
     "at_most": make_upper_bound, "between": make_range,
     "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
 }  # fmt: skip
-
-
-OF_RATIO: dict[str, Function] = {
-    **dict.fromkeys(("ratio", "growth"), lambda ratio: ratio),
-    **dict.fromkeys(("change_pct", "difference_pct", "growth_pct"), lambda ratio: 100 * subtract(ratio, 1.0)),
-    "loss_pct": lambda ratio: 100 * subtract(1.0, ratio),
-    "speedup": lambda ratio: 1 / ratio,
-}
 
 
 def convert_ratio(form: str, ratio: Numbers, ranks: float = 1) -> Numbers:

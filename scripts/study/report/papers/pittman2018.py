@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates, failed_runs
+from study.compare import failed_runs
 from study.experiment.ensemble import list_members
 from study.experiment.study import Study
 from study.records.names import runs_of
@@ -13,7 +13,7 @@ from study.records.power import note_modelled_power
 from study.report.papers.declaration import load_paper
 from study.report.papers.published_tables import join_published, networks
 from study.report.papers.workload import workload_difference
-from study.report.tables.declared import Rows, table_rows
+from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.ensembles import (
     DUPLICATED,
     gives_rates,
@@ -21,16 +21,15 @@ from study.report.tables.ensembles import (
     is_of_members,
     training_runs,
 )
+from study.report.tables.point_comparisons import add_comparisons
 from study.report.tables.published_values import read_published
-from study.report.tables.summary import like, points
+from study.report.tables.summary import points
 
 RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_runtime", "2_networks", "3_one_core"))
 CABINET, POWER = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv"
 LARGEST_16_BIT = 2**15 - 1
 DIFFERENCE = workload_difference("pittman2018")
 TIMES = ["mean_s", "std_s", "min_s", "max_s"]
-INTERVAL = ["low", "high", "pairing", "blocks_alike"]
-OF_SHARING = ("input_sharing", "preprocessing_ranks")
 
 
 def is_of_paper(run: Any) -> bool:
@@ -52,20 +51,15 @@ def _number(name: str, **names: str) -> float:
 def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table I: training time of duplicated pipelines by number of members, and its ratio to one member's."""
     trained = training_runs(runs)
-    of_it = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
-    ours = points(of_it, ["training_s"]) if len(of_it) else _no_points("ensemble", "training_s")
-    ours = ours.rename(columns={"training_s": "mean_s", "training_ci95_s": "mean_ci95_s"})
-    spread = [_spread(runs_of(of_it, row["records"])) for _, row in ours.iterrows()] if len(of_it) else []
+    trained = trained[trained["input_sharing"].eq(DUPLICATED)] if len(trained) else trained
+    ours = _average_points(trained, "training_s", "ensemble")
+    spread = [_spread(runs_of(trained, records)) for records in ours["records"]]
     ours = ours.join(pd.DataFrame(spread, columns=TIMES[1:], index=ours.index))
-    solos = ours[(ours["ensemble"] == 1) & ours.apply(_are_copies, axis=1)] if len(ours) else ours
-    ratios = [
-        _against(row, solos if _are_copies(row) else solos[:0], of_it, ("ensemble", "gpus", "members"))
-        for _, row in ours.iterrows()
-    ]
-    ours = ours.join(pd.DataFrame(ratios, columns=["over_solo", *INTERVAL], index=ours.index))
+    ours["are_copies"] = [_are_copies(row) for _, row in ours.iterrows()]
+    ours = add_comparisons(load_declarations()["pittman2018_table1"], ours, trained).drop(columns="are_copies")
+    ours = ours.rename(columns={"training_s": "mean_s", "training_ci95_s": "mean_ci95_s"})
     table = join_published(ours, RUNTIME, ["ensemble", "benchmark"], ["times", *TIMES], _describe_difference)
     table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
-    table = table.rename(columns={"low": "over_solo_low", "high": "over_solo_high"})
     table = table.sort_values(["benchmark", "ensemble"], ignore_index=True).astype({"published_times": "Int64"})
     return Rows(table, [_no_difference()])
 
@@ -92,13 +86,11 @@ def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 def table3(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table III: training time under a core limit over that of the same ensemble with all cores."""
     trained = training_runs(runs)
-    every = points(trained, ["training_s"]) if len(trained) else _no_points("core_limit", "training_s")
-    free, limited = every[every["core_limit"] == 0], every[every["core_limit"] > 0]
-    ratios = [_against(row, free, trained, ("core_limit",)) for _, row in limited.iterrows()]
-    ours = limited.join(pd.DataFrame(ratios, columns=["slowdown", *INTERVAL], index=limited.index))
+    every = _average_points(trained, "training_s", "core_limit")
+    every = add_comparisons(load_declarations()["pittman2018_table3"], every, trained)
+    ours = every[every["core_limit"] > 0]
     keys = ["input_sharing", "benchmark", "core_limit"]
     table = join_published(ours, ONE_CORE, keys, ["slowdown"], DIFFERENCE)
-    table = table.rename(columns={"low": "slowdown_low", "high": "slowdown_high"})
     table = table.sort_values(["benchmark", *keys[::2]], ascending=[True, True, False], ignore_index=True)
     return Rows(table)
 
@@ -127,11 +119,8 @@ def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Table V: mean power of a node by way of sharing, and what it saves against duplicated pipelines."""
     trained = training_runs(runs)
     several = trained[trained["ensemble"].gt(1) & trained["core_limit"].eq(0)] if len(trained) else trained
-    ours = points(several, ["node_power_w"]) if len(several) else _no_points("input_sharing", "node_power_w")
-    base = ours[ours["input_sharing"] == DUPLICATED]
-    saved = [_compute_savings(_against(row, base, several, OF_SHARING, "node_power_w")) for _, row in ours.iterrows()]
-    names = ["saved_pct", "saved_pct_low", "saved_pct_high", "pairing", "blocks_alike"]
-    ours = ours.join(pd.DataFrame(saved, columns=names, index=ours.index))
+    ours = _average_points(several, "node_power_w", "input_sharing")
+    ours = add_comparisons(load_declarations()["pittman2018_table5"], ours, several)
     measures = ["cabinet_w", "cabinet_above_idle_w", "savings_pct"]
     table = join_published(ours, POWER, ["input_sharing", "benchmark"], measures, DIFFERENCE)
     has_savings = table["published_savings_pct"].notna()
@@ -155,9 +144,11 @@ def _no_difference() -> str:
     )
 
 
-def _no_points(*columns: str) -> pd.DataFrame:
-    """An empty table of points with these columns."""
-    return pd.DataFrame(columns=[*dict.fromkeys(["machine", "benchmark", "ensemble", *columns, "records"])])
+def _average_points(runs: pd.DataFrame, measure: str, key: str) -> pd.DataFrame:
+    """One row per point with the mean of a measure; without runs an empty table, with the column of a grid key."""
+    if len(runs):
+        return points(runs, [measure])
+    return pd.DataFrame(columns=["machine", "benchmark", *dict.fromkeys(("ensemble", key)), measure, "records"])
 
 
 def _are_copies(row: pd.Series) -> bool:
@@ -186,20 +177,3 @@ def _spread(repeats: pd.DataFrame) -> tuple[float, float, float]:
     """Standard deviation, least and most of the repeats' training times."""
     times = failed_runs.keep_proven(repeats)["training_s"]
     return float(times.std()), float(times.min()), float(times.max())
-
-
-def _against(
-    row: pd.Series, bases: pd.DataFrame, runs: pd.DataFrame, free: tuple[str, ...], measure: str = "training_s"
-) -> tuple[Any, ...]:
-    """Ratio, interval and pairing of a point to the base that differs in the columns ``free`` only; NaN without one."""
-    others = like(bases, row, free)
-    if others.empty or row["records"] in set(others["records"]):
-        return math.nan, math.nan, math.nan, None, None
-    estimate = estimates.compare_rows(runs, row["records"], others.iloc[0]["records"], measure)
-    return *estimate.numbers, estimate.pairing, estimate.alike
-
-
-def _compute_savings(ratio: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Power that is saved, in % of the base's, with its interval and pairing. ratio: power / the base's."""
-    value, low, high, *pairing = ratio
-    return 100 * (1 - value), 100 * (1 - high), 100 * (1 - low), *pairing

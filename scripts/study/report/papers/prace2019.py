@@ -1,18 +1,17 @@
 """Tables 8, 9 and 13 of the PRACE guide beside this study's runs."""
 
-import math
 from typing import Any
 
 import pandas as pd
 
-from study.compare import estimates
 from study.data.images.formats import FORMATS
 from study.experiment.parameters import is_observed
 from study.records.tidy import compute_steady_throughput
 from study.report.papers.workload import workload_difference
-from study.report.tables.declared import Rows, table_rows
+from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.point_comparisons import add_comparisons
 from study.report.tables.published_values import add_published_columns, add_unmeasured_rows
-from study.report.tables.summary import IDENTITY, like, points
+from study.report.tables.summary import IDENTITY, points
 
 SCALING, LOOPS = "prace2019_table8_9_resnet50_scaling.csv", "prace2019_table13_keras_vs_tensorflow.csv"
 BATCH_SIZE = 64  # of a worker (Table 7)
@@ -20,7 +19,6 @@ DIFFERENCE = workload_difference("prace2019")
 LOOP = "training_loop"
 FRAMEWORKS = {"tensorflow": "TensorFlow", "pytorch": "PyTorch"}
 FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> Table 13's word for it
-SPEEDUP = ("speedup", "speedup_low", "speedup_high", "pairing")  # of table 8 and 9
 
 
 def trains_on_images(run: Any) -> bool:
@@ -32,8 +30,7 @@ def trains_on_images(run: Any) -> bool:
 def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Tables 8 and 9: images per second and speedup; input from files beside MXNet's, from memory beside PyTorch's."""
     runs = runs.assign(images_per_s=compute_steady_throughput(runs))
-    table = points(runs, ["images_per_s"])
-    table = table.join(pd.DataFrame([_speedup(row, table, runs) for _, row in table.iterrows()], index=table.index))
+    table = add_comparisons(load_declarations()["prace2019_table8_9"], points(runs, ["images_per_s"]), runs)
     table["trained_with"] = table["framework"].map(lambda name: f"{FRAMEWORKS[name]} with Horovod")
     table["framework"] = table["loader"].map(lambda name: "pytorch_horovod" if name == "memory" else "mxnet")
     keys, measures = ["framework", "gpus"], ["images_per_s", "speedup"]
@@ -41,16 +38,6 @@ def table8_9(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = add_unmeasured_rows(table, SCALING, keys, measures)
     table = table.sort_values(["framework", "gpus", "benchmark"], ignore_index=True)
     return Rows(_drop_ratios(table))
-
-
-def _speedup(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """The throughput over that of one rank, blocks paired; NaN without a run on one rank."""
-    base = like(table[table["gpus"] == 1], row, ("gpus",))
-    if row["gpus"] == 1 or base.empty or base.iloc[0]["batch_size_per_rank"] != row["batch_size_per_rank"]:
-        return {**dict.fromkeys(SPEEDUP, math.nan), "pairing": None}
-    estimate = estimates.compare_rows(runs, row["records"], base.iloc[0]["records"], "images_per_s")
-    remarks = {"blocks_unlike": estimate.unlike, "blocks_alike": estimates.describe_fewer_blocks({"speedup": estimate})}
-    return dict(zip(SPEEDUP, (*estimate.numbers, estimate.pairing), strict=True)) | remarks
 
 
 def _differences(row: pd.Series) -> str:

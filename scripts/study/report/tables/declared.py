@@ -24,8 +24,14 @@ from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.names import runs_of
 from study.report.tables.layout import Table, ci95_name
-from study.report.tables.summary import IDENTITY, notes, optional_columns, points
+from study.report.tables.point_comparisons import add_comparisons, fits
+from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
 
+OF_RUNS: dict[str, Callable[[pd.Series], Any]] = {
+    "first": lambda values: values.iloc[0] if len(values) else None,
+    "sum": lambda values: int(values.sum()),
+    "any": lambda values: bool(values.eq(True).any()),
+}
 FLAGS = ("uses_loading", "compares_runs", "reads_further", "reads_targets", "reads_storage")
 
 
@@ -131,6 +137,7 @@ def make_points(declaration: Mapping[str, Any], runs: pd.DataFrame, loading: pd.
     """One row per point, with the mean of each measure; raises `StudyError` for a declared column that is not there."""
     for name, formula in declaration.get("run_columns", {}).items():
         runs = runs.assign(**{name: _compute(runs, formula)})
+    runs = steady(runs) if declaration.get("without_first_epoch") else runs
     return finish_rows(declaration, average_points(declaration, runs), runs)
 
 
@@ -142,9 +149,9 @@ def average_points(declaration: Mapping[str, Any], runs: pd.DataFrame) -> pd.Dat
         sources = _list_names(formula, measures)  # without a mean of what it is computed from, it has none
         for column in (name, ci95_name(name)):
             table[column] = table[column].where(table[sources].notna().all(axis=1))
-    for name in declaration.get("first_of_runs", ()):
-        table[name] = [_first_value(runs_of(runs, records)[name]) for records in table["records"]]
-    return table
+    for name, reduction in declaration.get("of_runs", {}).items():
+        table[name] = [OF_RUNS[reduction](runs_of(runs, records)[name].dropna()) for records in table["records"]]
+    return add_comparisons(declaration, table, runs) if "comparisons" in declaration else table
 
 
 def finish_rows(
@@ -188,33 +195,17 @@ def _list_names(formula: str, known: Container[str]) -> list[str]:
     return [name for name in dict.fromkeys(re.findall(r"[a-z]\w*", formula)) if name in known]
 
 
-def _first_value(values: pd.Series) -> Any:
-    present = values.dropna()
-    return present.iloc[0] if len(present) else None
-
-
 def _select_runs(declaration: Mapping[str, Any]) -> kinds.Uses:
     """Whether a run, planned or a row of runs.csv, is one that the declared table is made from."""
     if declaration.get("uses_loading") and "runs" not in declaration:
         return kinds.no_run
     conditions = dict(declaration.get("runs", {}))
     observed = conditions.pop("observed", None)
-    return lambda run: is_observed(run, observed) and _fits(run, conditions)
+    return lambda run: is_observed(run, observed) and fits(run, conditions)
 
 
 def _find_in_study(declaration: Mapping[str, Any]) -> Callable[[Study], bool] | None:
     if "study_has" not in declaration:
         return None
-    return lambda study: any(_fits(run, declaration["study_has"]) for run in study.runs)
-
-
-def _fits(run: Any, conditions: Mapping[str, Any]) -> bool:
-    return all(_fits_value(run[column], wanted) for column, wanted in conditions.items())
-
-
-def _fits_value(value: Any, wanted: Any) -> bool:
-    if isinstance(wanted, list):
-        return value in wanted
-    if not isinstance(wanted, dict):
-        return bool(value == wanted)
-    return bool(value > wanted["above"] if "above" in wanted else value != wanted["not"])
+    needed = declaration["study_has"] if isinstance(declaration["study_has"], list) else [declaration["study_has"]]
+    return lambda study: all(any(fits(run, each) for run in study.runs) for each in needed)
