@@ -770,13 +770,19 @@ def test_energy_is_compared_as_the_paper_measured_it(frame):
 
 def test_the_paper_s_statements_against_its_own_numbers():
     table = TABLES["icpp2019_consistency"].make(pd.DataFrame(), NO_LOADING).frame
-    derived = table.set_index(["derived_by", "of"]).derived.to_dict()
-    assert derived[("runtime_reduction", "nt3")] == pytest.approx(67.68, abs=0.005)
-    assert derived[("dominates_training", "files")] == derived[("dominates_training", "run")] == 48
-    assert math.isnan(derived[("dominates_half", "files")])
-    assert derived[("dominates_half", "run")] == 96
-    assert derived[("most_gpus", "p1b1")] == 96
-    assert derived[("files_theta_over_summit", "nt3")] == pytest.approx(66.84 / 103.97)
+    derived = table.set_index(["statement", "compared_with"]).derived.to_dict()
+    at_once = "NT3: loading dominates the runtime on 48 GPUs or more"
+    of_run, of_files = "loading (153 s, as on 384 GPUs)", "loading (the files alone)"
+    assert derived[("NT3: up to 67.68 % less runtime", "largest reduction of energy / power")] == pytest.approx(
+        67.68, abs=0.005
+    )
+    assert [derived[(at_once, f"{each} > epochs x time per epoch")] for each in (of_run, of_files)] == [48, 48]
+    assert math.isnan(derived[(at_once, f"{of_files} > half of energy / power")])
+    assert derived[(at_once, f"{of_run} > half of energy / power")] == 96
+    by_statement = table.set_index("statement").derived
+    assert by_statement["up to 78.25 % less runtime under strong scaling on up to 384 GPUs"] == 96
+    theta = "NT3: loading within runs takes more than four times as long on Theta as on Summit"
+    assert by_statement[theta] == pytest.approx(66.84 / 103.97)
     assert table.set_index("statement").agrees["loading in chunks of 16 MB"] == False  # noqa: E712
     assert table[table.relation.isna()].agrees.isna().all()
 

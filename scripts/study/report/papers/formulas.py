@@ -68,10 +68,19 @@ def make_range(lowest: float, highest: float) -> Cell:
     return Cell(math.nan, lowest, highest)
 
 
+def find_first_lasting(excess: pd.Series) -> float:
+    """The smallest index from which on a series is positive, at it and all larger ones; NaN if none."""
+    excess = excess.sort_index()
+    below = excess.index[~(excess > 0)]
+    above = excess.index[excess.index > below.max()] if len(below) else excess.index
+    return float(above.min()) if len(above) else math.nan
+
+
 ARITHMETIC: dict[str, Function] = {
     "low": low, "high": high, "around": around, "at_least": make_lower_bound,
     "at_most": make_upper_bound, "between": make_range,
-    "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil,
+    "abs": abs, "sqrt": math.sqrt, "ceil": math.ceil, "floor": math.floor, "min": min, "max": max, "sum": sum,
+    "first_lasting": find_first_lasting, "count_lower": lambda one, other: int((one < other).sum()),
 }  # fmt: skip
 
 

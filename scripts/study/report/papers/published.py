@@ -5,6 +5,7 @@ A formula may use, besides arithmetic:
 - ``cell(file, column, key=value, ...)``: of the one row with these values; the file is ``<paper>_<file>.csv``.
 - ``text(measure, column='value', key=value, ...)``: the same of ``<paper>_text.csv``, with its range; of the claim's
   benchmark unless another is given, where None is a number of no benchmark.
+- ``column(file, column, key=value, ...)``: of all rows with these values, by their ``gpus`` if the file has them.
 - the numbers that ``claims.yaml`` names under ``numbers``, and the names that a claim has, such as ``benchmark``.
 - the functions that papers' modules register in `FUNCTIONS`.
 """
@@ -42,7 +43,7 @@ def _read_benchmark_value(benchmark: str, *keys: str) -> Any:
 
 
 FUNCTIONS.add("of_benchmark", _read_benchmark_value)
-OF_FILES = ("cell", "text")
+OF_FILES = ("cell", "column", "text")
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 
 
@@ -72,6 +73,11 @@ class Published:
         row = rows.iloc[0]
         return Cell(row[column], row.get("low", math.nan), row.get("high", math.nan))
 
+    def column(self, file: str, column: str, **where: Any) -> pd.Series:
+        """A column of the rows with the values of ``where``, by their number of GPUs if the file has it."""
+        rows = self._rows(file, where)
+        return (rows.set_index("gpus", drop=False) if "gpus" in rows else rows)[column]
+
     def _rows(self, file: str, where: Mapping[str, Any]) -> pd.DataFrame:
         name = f"{self.paper}_{file}.csv"
         if not (CONFIG / "papers" / self.paper / name).is_file():
@@ -89,7 +95,8 @@ class Published:
         def resolve_name(name: str) -> Any:
             return names[name] if name in names else self.number(self.numbers[name], **names)
 
-        return formulas.evaluate_formula(formula, resolve_name, {**FUNCTIONS, "cell": self.cell, "text": text})
+        functions = {**FUNCTIONS, "cell": self.cell, "column": self.column, "text": text}
+        return formulas.evaluate_formula(formula, resolve_name, functions)
 
     def range(self, formula: str | None, **names: Any) -> Range:
         """The value of a formula with its range; all NaN without a formula."""

@@ -8,6 +8,7 @@ from study.compare.estimates import Estimate
 from study.report.papers.claim_arms import Arms
 from study.report.papers.claim_estimates import OWN_FORMS, Answer
 from study.report.papers.declaration import Claim
+from study.report.papers.formulas import find_first_lasting
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import points
 
@@ -89,16 +90,6 @@ def list_ranks(averages: pd.DataFrame) -> str:
     return ", ".join(map(str, averages["gpus"]))
 
 
-def find_first_lasting(averages: pd.DataFrame, excess: pd.Series) -> float:
-    """The smallest number of ranks from which on ``excess`` is positive, at it and all larger ones; NaN if none.
-
-    averages: points in ascending order of ``gpus``.
-    """
-    below = averages.loc[~(excess > 0), "gpus"]
-    above = averages["gpus"] if below.empty else averages.loc[averages["gpus"] > below.max(), "gpus"]
-    return float(above.min()) if len(above) else math.nan
-
-
 def answer_threshold(
     runs: pd.DataFrame, averages: pd.DataFrame, excess: pd.Series, half: pd.Series, otherwise: str
 ) -> Answer:
@@ -106,8 +97,9 @@ def answer_threshold(
 
     otherwise: what to say if it does not.
     """
-    first = find_first_lasting(averages, excess)
+    excess, half = (pd.Series(each.to_numpy(), averages["gpus"]) for each in (excess, half))
+    first = find_first_lasting(excess)
     possible, certain = (
-        math.nan if half.isna().any() else find_first_lasting(averages, excess + sign * half) for sign in (1, -1)
+        math.nan if half.isna().any() else find_first_lasting(excess + sign * half) for sign in (1, -1)
     )
     return answer_from_points(runs, averages, first, possible, certain, otherwise if math.isnan(first) else None)
