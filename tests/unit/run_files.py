@@ -9,12 +9,9 @@ import timelines
 from examples import define
 
 from study.core.files import read_json, sha256, to_finite_or_none, write_json, write_sealed
-from study.instruments import operations as operation_profile
-from study.instruments.operations import Operation, Profile
 from study.instruments.timeline import read_communication
 from study.records.record import make_record
 
-OPERATIONS = Profile("by hand", "cpu", ((0, 100),), (), (Operation("aten::mm", "compute", "main", 10, 60),))
 EPOCHS_NS = timelines.epoch_edges_ns()[0]
 
 
@@ -36,14 +33,13 @@ def make_run(
     more_edges=(),
     clock_set_s=0,
     train=None,
-    operations=None,
     host="n1",
 ):
     """Make the directory of one run below ``root``, file by file; returns its path.
 
     validation: val_accuracy by epoch. more_edges: of phases, (phase, edge, rank, seconds since `EPOCHS_NS`).
-    clock_set_s: by how much the wall clock is set before the ends of ``more_edges``. operations: the profile of a run
-    with ``profile: operations``. host: of the ranks; n1 is the launching one.
+    clock_set_s: by how much the wall clock is set before the ends of ``more_edges``.
+    host: of the ranks; n1 is the launching one.
     """
     folder = root / machine / "runs" / run.directory
     folder.mkdir(parents=True)
@@ -106,12 +102,10 @@ def make_run(
         (folder / "metrics.json").write_text(json.dumps(metrics))
     if run["trace"]:
         (folder / "timeline.json.gz").write_bytes(gzip.compress(timelines.text(timelines.run()).encode()))
-    if run["profile"] is True:
+    if run["profile"]:
         recorder = cProfile.Profile()
         recorder.runcall(json.dumps, {})
         recorder.dump_stats(folder / "profile.pstats")
-    if run["profile"] == "operations":
-        operation_profile.write_profile(folder / operation_profile.FILE, operations or OPERATIONS)
     why = {"kind": kind, "phase": "train", "rank": 0, "host": None, "message": "no memory", "log": []}
     failure = why if status != "ok" else None
     outcome = {"status": status, "failure": failure, "exit_code": 0, "workers_lost": None, "boot_id": None}

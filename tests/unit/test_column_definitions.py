@@ -18,7 +18,6 @@ OF_NO_EPOCHS = {
     "whole_run_outside_s": "of the run",
     r"timeline_broadcast_\w+_s": "of the broadcast before training",
     r"profile_\w+_s": "of a whole profile",
-    r"operations_\w+_s": "of the profiled steps, which the record counts",
     r"\^busbw_.*": "of messages that are no training",
 }
 OF_EPOCHS = re.compile(r"all epochs|epochs after the first|first epoch")

@@ -356,7 +356,6 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "words"), [
     (True, ["json/__init__.py"]),
-    ("operations", ["tensorflow: operations, seconds and calls per step", "aten::mm"]),
     (False, []),
 ])  # fmt: skip
 def test_a_profiled_run_has_the_top_of_its_profile(made, profile, words):

@@ -151,7 +151,6 @@ def test_what_does_not_fit_together_is_refused_with_the_key(point, message):
         ("precision", "mixed_bfloat", "did you mean 'mixed_bfloat16'"),
         ("learning_rate_decay", "cycle", "not one of none, step, linear, cyclic, collapsed"),
         ("batch_norm_momentum", 1, "batch_norm_momentum: 1 is"),
-        ("profile", "operation", "is not one of false, true, operations; did you mean 'operations'?"),
         ("nccl_algorithm", "ring", "did you mean 'Ring'"),
     ],
 )

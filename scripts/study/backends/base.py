@@ -17,7 +17,6 @@ from study.data.samples import SampleSource, count_samples_per_rank
 from study.experiment.definition import RunDefinition
 from study.instruments.gpus import choose_gpu
 from study.instruments.heartbeats import Heartbeat
-from study.instruments.operations import Profile
 from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Data, Workload
 
@@ -142,13 +141,6 @@ class Trainer(Protocol):
 
     def summarize_step_times(self) -> dict[str, float] | None:
         """Seconds from one step's begin to the next one's: median, 95th percentile, jitter; None if not measured."""
-
-    def get_operation_profile(self) -> Profile | None:
-        """The profile of the operations of some steps, after training; None if the run makes none.
-
-        Raises:
-            StudyError: the profiler saw no whole step.
-        """
 
     def count_steps_made(self) -> int:
         """The number of steps since training began, including those before a restart."""

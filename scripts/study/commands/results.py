@@ -132,7 +132,7 @@ def export(study: str, machine: str, results_dir: str, output: Path | None) -> N
     "--output", type=PATH, metavar="PATH", help="a file, compressed if it ends with .gz; by default trace.json.gz"
 )
 def trace(run: Path, output: Path | None) -> None:
-    """Write one run as a trace for Perfetto: phases, epochs, operations, communication and power on one time axis.
+    """Write one run as a trace for Perfetto: phases, epochs, communication and power on one time axis.
 
     RUN is the directory of a run, such as results/local/runs/nt3/DATASET/POINT. Open the file in
     https://ui.perfetto.dev or chrome://tracing. The run may have failed, or go on. Starts no run.

@@ -23,7 +23,6 @@ LOAD_FILES = ("loads",)
 EPOCH_FILES = ("epochs",)  # history.csv
 MEMBER_FILES = ("members",)  # members.csv
 TEXT, FLAG, WHOLE, NUMBER = "text", "true or false", "integer", "number"  # types of columns
-FLAG_OR_TEXT = "true, false or text"  # of a grid key
 # {type: (JSON schema of a value, type of its column)}
 TYPES: Mapping[str, tuple[dict[str, Any], str]] = {
     "number": ({"type": "number"}, NUMBER),
@@ -42,7 +41,6 @@ TYPES: Mapping[str, tuple[dict[str, Any], str]] = {
 CSV_KINDS = {
     TEXT: csv_files.TEXT,
     FLAG: csv_files.FLAG,
-    FLAG_OR_TEXT: csv_files.TEXT,
     WHOLE: csv_files.FINITE,
     NUMBER: csv_files.FINITE,
 }

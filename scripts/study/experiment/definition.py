@@ -74,11 +74,6 @@ class RunDefinition:
         return self.parameters.get("emulated_ranks", 1)  # a definition made before the key existed lacks it
 
     @property
-    def profiles_operations(self) -> bool:
-        """Whether the operations of some training steps are profiled."""
-        return self.parameters.get("profile") == "operations"
-
-    @property
     def framework(self) -> str:
         """The framework that trains."""
         return self.parameters.get("framework", "tensorflow")  # a definition made before the key existed lacks it

@@ -71,20 +71,6 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class FlagOrWord:
-    """True, false, or one of several words that are special ways of true."""
-
-    words: tuple[str, ...]
-
-    def to_schema(self) -> dict[str, Any]:
-        """JSON Schema of one value."""
-        return {"type": ["boolean", "string"], "enum": [False, True, *self.words]}
-
-    def __str__(self) -> str:
-        return ", ".join(["`true`", "`false`", *(f"`{word}`" for word in self.words)])
-
-
-@dataclass(frozen=True)
 class Name:
     """A name that other configuration files define."""
 
@@ -165,7 +151,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Number | Flag | FlagOrWord | Name | MemberList
+    kind: Choice | Count | Number | Flag | Name | MemberList
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

@@ -17,7 +17,7 @@ from study.core.files import find_target_name, write_aside
 from study.core.paths import ATTEMPTS, OUTCOME, REPLACED, TIMED_OUT, is_same
 from study.ensembles import members_table
 from study.experiment import autotuning
-from study.instruments import calibration, disturbance, operations, phases, queue_usage
+from study.instruments import calibration, disturbance, phases, queue_usage
 from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
@@ -31,7 +31,7 @@ RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", OUTCOME, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
              LOG, disturbance.FILE, calibration.FILE, processes.FILE, autotuning.LOG, members_table.FILE,
-             queue_usage.FILE, operations.FILE, PROGRAM}  # fmt: skip
+             queue_usage.FILE, PROGRAM}  # fmt: skip
 
 
 @contextlib.contextmanager

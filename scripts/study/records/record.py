@@ -22,8 +22,7 @@ from study.core.errors import StudyError
 from study.core.files import read_json, read_last_change_ns, sha256, to_finite_or_none
 from study.experiment import autotuning, identity, schemas
 from study.experiment.definition import RunDefinition
-from study.instruments import calibration, disturbance, operations, phases, profiler
-from study.instruments.operation_times import summarize_file as operation_times
+from study.instruments import calibration, disturbance, phases, profiler
 from study.instruments.power import summary
 from study.machines import host_capabilities, launchers
 from study.machines.run_layout import PARAMETER_SERVER
@@ -138,7 +137,6 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
         "power": _power(folder, run, edges),
         "communication": _communication(folder, run),
         "profile": profiler.summarize(folder / "profile.pstats") if (folder / "profile.pstats").exists() else None,
-        "operations": _operations(folder) if ok else None,
         "model": _model(metrics) if ok and metrics["parameters"] else None,
         "program": _program(run, metrics, edges, keys or {}) if is_program else None,
         "provenance": {
@@ -299,11 +297,6 @@ def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
     """The summary of the timeline (`study.records.renewal`); None for a run that was not traced."""
     return read_json(folder / "communication.json") if run["trace"] else None
-
-
-def _operations(folder: Path) -> dict[str, Any] | None:
-    """What the operations of the training steps took; None for a run that did not profile them."""
-    return operation_times(folder / operations.FILE) if (folder / operations.FILE).exists() else None
 
 
 def _calibration(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from study.core.csv_files import FINITE, NAME
 from study.core.errors import StudyError
 from study.core.files import read_last_change_ns
 from study.data.tabular import find_paper_size
-from study.experiment.parameter import Count, Flag, FlagOrWord, Number
+from study.experiment.parameter import Count, Flag, Number
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import PlannedRun
 from study.experiment.training_code import digest_training_code
@@ -303,8 +303,6 @@ def _convert_column(column: pd.Series, kind: str) -> pd.Series:
     if kind == fields.TEXT:
         is_text = pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty")
         return (column if is_text else column.map(str, na_action="ignore")).astype(object).where(has_value, math.nan)
-    if kind == fields.FLAG_OR_TEXT:
-        return column.map(lambda value: {"True": True, "False": False}.get(value, value)).astype(object)
     if kind == fields.FLAG:
         return column.astype(bool) if has_value.all() else column.astype(object).where(has_value, math.nan)
     return column.astype("int64" if kind == fields.WHOLE and has_value.all() else float)
@@ -314,7 +312,7 @@ def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) ->
     """The type of a column by its declaration; None for a column that has none, such as another model's metric."""
     if declared is None and column in PARAMETERS:
         kind = PARAMETERS[column].kind
-        types = {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG, FlagOrWord: fields.FLAG_OR_TEXT}
+        types = {Count: fields.WHOLE, Number: fields.NUMBER, Flag: fields.FLAG}
         return types.get(type(kind), fields.TEXT)
     field = (fields.list_columns() if declared is None else declared).get(column)
     if field is None and any(re.search(pattern, column) for pattern in fields.list_column_patterns()):

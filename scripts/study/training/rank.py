@@ -25,7 +25,6 @@ from study.data.loaders import check_columns, import_modules
 from study.data.samples import select_part
 from study.experiment.augmentation import augment_samples
 from study.experiment.definition import RunDefinition
-from study.instruments import operations
 from study.instruments.counters import ReadCounter, Reads, read_peak_memory_mb
 from study.instruments.heartbeats import Heartbeat
 from study.instruments.phases import PhaseLog
@@ -147,8 +146,6 @@ class _Rank:
         with self.phases("evaluate"), self._name_read_errors(data):
             test_metrics = job.evaluate(lambda: trainer.evaluate(data.test))
         divergence.check_test_loss(test_metrics, trainer.count_steps_made())
-        if self.ranks.rank == 0 and (profile := trainer.get_operation_profile()):
-            operations.write_profile(self.folder / operations.FILE, profile)
         results = _Results(job, trainer, data, trained, test_metrics, workload, reads, initial, len(earlier_rows))
         return self._measure_afterwards(results, rows, checkpoint_folder, writer)
 

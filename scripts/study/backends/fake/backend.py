@@ -173,9 +173,6 @@ class Linear:
     def summarize_step_times(self) -> None:
         """None: step times are not measured."""
 
-    def get_operation_profile(self) -> None:
-        """None: operations are not profiled."""
-
     def count_steps_made(self) -> int:
         """The number of steps since training began, including those before a restart."""
         return int(self._state["step"])

@@ -16,7 +16,6 @@ from study.backends.pytorch.gradient_averaging import Averaging
 from study.backends.pytorch.input import Batch, BatchPositions, Input, InputMeasures, split_in_order, split_into_batches
 from study.backends.pytorch.losses_and_metrics import get_loss, make_metrics
 from study.backends.pytorch.measures import StepMeasures
-from study.backends.pytorch.operations import HOROVOD_UNSEEN, TorchProfiler
 from study.backends.pytorch.optimizers import Optimizer
 from study.backends.pytorch.process_group import ProcessGroup, report_ended_ranks
 from study.communication import roles
@@ -25,7 +24,6 @@ from study.data.order import EpochOrder, Positions, derive_rank_seed
 from study.data.samples import SampleSource
 from study.experiment import learning_rate
 from study.experiment.definition import RunDefinition
-from study.instruments.operations import Profile, Window
 from study.machines.run_layout import HOROVOD
 from study.workloads.base import Benchmark, Data
 from study.workloads.pytorch import Weighted
@@ -59,7 +57,6 @@ class TorchTrainer:
         self._input_measures = InputMeasures() if streamed else None
         self._inputs: dict[int, Input] = {}  # by sample source
         self._averaging: Averaging | HorovodAveraging
-        self._window = self._make_window() if run.profiles_operations else None
 
     def _get_variables(self) -> dict[str, Tensor]:
         """The floating-point tensors of the model by name: weights and moving statistics."""
@@ -125,28 +122,11 @@ class TorchTrainer:
         build.seed_generators(derive_rank_seed(self._run.derived.seed, self._ranks.rank), epoch)
         self._reset_metrics()
         losses, sizes = [], []
-        for x, y in self._mark_steps(self._make_epoch_batches(epoch), epoch):
+        for x, y in self._make_epoch_batches(epoch):
             begin_step()
             losses.append(self._make_step(x, y))
             sizes.append(len(x))
         return self._summarize_epoch(losses, sizes)
-
-    def _make_window(self) -> Window:
-        """Make the window of steps whose operations are profiled."""
-        is_horovod = roles.get_strategy(self._run) == HOROVOD and self._ranks.size > 1
-        profiler = TorchProfiler(self._device, HOROVOD_UNSEEN if is_horovod else "")
-        return Window(profiler, self.steps_per_epoch, self._run.derived.epochs_per_rank)
-
-    def _mark_steps(self, batches: Iterable[Batch], epoch: int) -> Iterable[Batch]:
-        """The batches of an epoch; of a profiled run, each step is marked while they are taken."""
-        if self._window is None:
-            return batches
-        self._window.begin_epoch(epoch)
-        return self._window.measure_steps(batches)
-
-    def get_operation_profile(self) -> Profile | None:
-        """The profile of the profiled steps; None if the run makes none."""
-        return self._window.profile() if self._window else None
 
     def _reset_metrics(self) -> None:
         """Start all metrics from zero."""

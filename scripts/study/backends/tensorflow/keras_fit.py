@@ -6,14 +6,10 @@ from typing import Any
 
 from study.backends.base import Hooks
 from study.backends.tensorflow.steps import Inputs
-from study.instruments.operations import Window
 
 
-def make_callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window | None = None) -> Any:
-    """Make a Keras callback that calls the hooks. inputs: of ``fit``. validates: whether ``fit`` validates.
-
-    window: the steps whose operations are profiled. The wait for a batch is an operation of the step's graph.
-    """
+def make_callback(hooks: Hooks, inputs: Inputs, validates: bool) -> Any:
+    """Make a Keras callback that calls the hooks. inputs: of ``fit``. validates: whether ``fit`` validates."""
     import tf_keras as keras
 
     class Calls(keras.callbacks.Callback):
@@ -40,25 +36,4 @@ def make_callback(hooks: Hooks, inputs: Inputs, validates: bool, window: Window 
         def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:  # of training only
             hooks.begin_step()
 
-    class MarksSteps(CallsInSteps):
-        """Marks the steps too, before what the hook does in them."""
-
-        def __init__(self, window: Window) -> None:
-            super().__init__()
-            self._window = window
-
-        def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-            super().on_epoch_begin(epoch, logs)
-            self._window.begin_epoch(epoch)
-
-        def on_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
-            self._window.begin_step()
-            super().on_batch_begin(batch, logs)
-
-        def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-            self._window.end_step()
-            super().on_test_begin(logs)
-
-    if window is not None:
-        return MarksSteps(window)
     return CallsInSteps() if hooks.acts_on_steps else Calls()

@@ -16,14 +16,12 @@ from study.backends.tensorflow.gradient_averaging import get_averaging
 from study.backends.tensorflow.input import make_batches
 from study.backends.tensorflow.input_measures import InputMeasures
 from study.backends.tensorflow.local_replica import LocalReplica
-from study.backends.tensorflow.operations import HOROVOD_UNSEEN, TensorFlowProfiler
 from study.backends.tensorflow.step_measures import FiniteSteps, StepMeasures
 from study.communication.collectives import Collectives
 from study.communication.roles import get_strategy
 from study.data.samples import SampleSource
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import find_collapse_epoch
-from study.instruments.operations import Profile, Window
 from study.machines.run_layout import PARAMETER_SERVER
 from study.workloads.base import Benchmark, Data
 
@@ -51,10 +49,6 @@ class KerasTrainer:
         self._inputs: steps.Inputs
         self._finite: FiniteSteps
         self._step: Any = None
-        self._window: Window | None = None
-        if run.profiles_operations:
-            profiler = TensorFlowProfiler(HOROVOD_UNSEEN if ranks.size > 1 else "")
-            self._window = Window(profiler, self._steps, run.derived.epochs_per_rank)
 
     def _get_variables(self) -> dict[str, Any]:
         """The variables of `get_state` by name. Keras's names repeat, so each begins with a number."""
@@ -111,18 +105,14 @@ class KerasTrainer:
         self._inputs.set_epoch(epoch)
         self.model.reset_metrics()
         logs: dict[str, Any] = {}
-        inputs = self._inputs.fit["x"]
-        if self._window:
-            self._window.begin_epoch(epoch)
-            inputs = self._window.measure_steps(inputs)
-        for batch in inputs:
+        for batch in self._inputs.fit["x"]:
             begin_step()
             logs = self._step(batch)
         return {name: float(value) for name, value in logs.items()}
 
     def fit(self, hooks: Hooks, first: int, epochs: int) -> None:
         """Run the epochs with Keras's ``fit``."""
-        fit_callback = keras_fit.make_callback(hooks, self._inputs, not self._replica, self._window)
+        fit_callback = keras_fit.make_callback(hooks, self._inputs, not self._replica)
         self.model.fit(**self._inputs.fit, verbose=0, initial_epoch=first, epochs=epochs, callbacks=[fit_callback])
 
     def evaluate(self, samples: SampleSource) -> dict[str, float]:
@@ -178,10 +168,6 @@ class KerasTrainer:
     def summarize_step_times(self) -> dict[str, float] | None:
         """Seconds from one step's begin to the next one's; see `study.backends.base.summarize_step_times`."""
         return self._measures.summarize_step_times()
-
-    def get_operation_profile(self) -> Profile | None:
-        """The profile of the profiled steps; None if the run makes none."""
-        return self._window.profile() if self._window else None
 
     def count_steps_made(self) -> int:
         """The number of steps that the optimizer has made, including those before a restart."""

@@ -20,7 +20,7 @@ from study.core import validation
 from study.core.csv_files import FINITE, WHOLE, read_csv
 from study.core.errors import StudyError
 from study.core.files import AnyPath, check_links_inside, write_aside
-from study.instruments import operations, phases, timeline
+from study.instruments import phases, timeline
 from study.instruments.power import telemetry
 from study.instruments.timeline_events import Events
 
@@ -28,7 +28,7 @@ FILE = "trace.json.gz"
 Event = dict[str, Any]
 Edges = list[dict[str, Any]]
 COMMUNICATION, POWER = 1_000_000, 2_000_000  # processes of the trace; ranks are 0, 1, 2, ...
-PHASES_THREAD, EPOCHS_THREAD, STEPS_THREAD, LANE_THREAD = 0, 1, 2, 10  # threads of a rank
+PHASES_THREAD, EPOCHS_THREAD = 0, 1  # threads of a rank
 EPOCHS = {"begin_monotonic_ns": WHOLE, "time_s": FINITE, "epoch": WHOLE}  # columns of history.csv
 LEAD_NS = 60 * 10**9
 EVENTS_PER_PIECE = 5000  # events that are written at once
@@ -102,7 +102,6 @@ def _make_events(folder: Path, edges: Edges, trace: Trace) -> Iterator[Event]:
     yield from _make_phase_events(edges, axis)
     parts: dict[str, tuple[str, Callable[[Path, _Axis], Iterable[Event]], str]] = {
         "epochs": ("history.csv", _make_epoch_events, "the run has no history: it failed, or is still running"),
-        "operations": (operations.FILE, _make_operations, "the run has no profile: operations, or did not succeed"),
         "communication": (timeline.FILE, _make_timeline, "the run has no trace: true, or ended before it communicated"),
         "power": ("telemetry.csv", _make_power_events, "no sensor was read"),
     }
@@ -182,22 +181,6 @@ def _make_epoch_events(folder: Path, axis: _Axis) -> Iterator[Event]:
     for row in history.to_dict("records"):
         begin = axis.to_us(axis.first_host, row["begin_monotonic_ns"])
         yield _make_slice(f"epoch {row['epoch']}", 0, EPOCHS_THREAD, begin, begin + row["time_s"] * 1e6)
-
-
-def _make_operations(folder: Path, axis: _Axis) -> Iterator[Event]:
-    """Yield the slices of the profiled steps and their operations, by rank 0's host."""
-    profile = operations.read_profile(folder / operations.FILE)
-    yield _make_name_event("thread_name", "profiled steps", 0, STEPS_THREAD)
-    for number, (begin, end) in enumerate(profile.steps, 1):
-        since, until = axis.to_us(axis.first_host, begin), axis.to_us(axis.first_host, end)
-        yield _make_slice(f"step {number}", 0, STEPS_THREAD, since, until)
-    lanes = {lane: LANE_THREAD + place for place, lane in enumerate(dict.fromkeys(e.lane for e in profile.operations))}
-    for lane, thread in lanes.items():
-        yield _make_name_event("thread_name", lane, 0, thread)
-    for each in profile.operations:
-        arguments = {name: value for name, value in (("kind", each.kind), ("scope", each.scope)) if value}
-        since, until = axis.to_us(axis.first_host, each.begin_ns), axis.to_us(axis.first_host, each.end_ns)
-        yield _make_slice(each.name, 0, lanes[each.lane], since, until, **arguments)
 
 
 def _make_timeline(folder: Path, axis: _Axis) -> Iterator[Event]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
-from study.experiment.parameter import Count, Flag, FlagOrWord, Parameter
+from study.experiment.parameter import Count, Flag, Parameter
 from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
-from study.workloads import command
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
-
-OPERATIONS = "operations"  # value of ``profile``
 
 
 def _refuse_straggler_loads(run: PlannedRun) -> str | None:
@@ -56,15 +53,6 @@ def _refuse_profile(run: PlannedRun) -> str | None:
             "a run cannot be traced and profiled at once: each slows the run, and its time would count as the other's; "
             "give two grids"
         )
-    return _refuse_operation_profile(run) if run["profile"] == OPERATIONS else None
-
-
-def _refuse_operation_profile(run: PlannedRun) -> str | None:
-    """The reason why the operations of a run cannot be profiled, or None."""
-    if run.kind == command.KIND:
-        return f"{run.dataset.benchmark} is a command, whose framework has a profiler of its own; use that"
-    if run["input_pipeline"] == "keras_arrays":
-        return "with input_pipeline: keras_arrays the wait for a batch is not seen; use tf_data"
     return None
 
 
@@ -134,10 +122,8 @@ declare(
 declare(
     Parameter(
         "profile",
-        FlagOrWord((OPERATIONS,)),
-        "`true`: the ranks run under cProfile. `operations`: the framework's profiler records the operations of up to "
-        "20 training steps on every rank, and rank 0 keeps its own. Both slow the run, so a profiled run gives no "
-        "timings.",
+        Flag(),
+        "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
         default=False,
         refuse=_refuse_profile,
         observes=True,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core.registry import Registry
-from study.experiment.parameter import FlagOrWord, Parameter, Refusal
+from study.experiment.parameter import Parameter, Refusal
 
 PARAMETERS: Registry[Parameter] = Registry("grid key")
 
@@ -62,18 +62,8 @@ def _find_observing_keys(_: int) -> tuple[str, ...]:
 
 
 def list_observers(run: Any) -> list[str]:
-    """The keys by which a run (``run[key]`` is a key's value) is observed, so that it gives no timings.
-
-    A key with a word instead of true is listed with it: ``profile: operations`` is another instrument than ``profile``.
-    """
-    return [
-        _format_observer(name, run[name]) for name in list_observing_keys() if run[name] != PARAMETERS[name].default
-    ]
-
-
-def _format_observer(name: str, value: Any) -> str:
-    """A key of `list_observers`, with its value if that is a word."""
-    return f"{name}: {value}" if isinstance(PARAMETERS[name].kind, FlagOrWord) and isinstance(value, str) else name
+    """The keys by which a run (``run[key]`` is a key's value) is observed, so that it gives no timings."""
+    return [name for name in list_observing_keys() if run[name] != PARAMETERS[name].default]
 
 
 def is_observed(run: Any, by: str | None) -> bool:

@@ -143,7 +143,6 @@ KINDS: Registry[Kind] = Registry("kind of figure")
 KINDS.add(POINTS, Points("drawing"))
 KINDS.add("energy_time", Kind("energy_time_drawing"))
 KINDS.add("network", FromTables("network_drawing", "network", "allreduce"))
-KINDS.add("operations", FromTables("operations_drawing", "operations"))
 KINDS.add("tuning", Tuning("tuning_drawing", "tuning"))
 KINDS.add("timeline", OverTime("power", traced=True))
 for quantity in ("power", "queue_fill", "cores_used"):

@@ -35,7 +35,7 @@ class ListEntry:
 
 @dataclass(frozen=True)
 class Profile:
-    """The functions or operations of rank 0 of a profiled run that took most time."""
+    """The functions of rank 0 of a profiled run that took most time."""
 
     title: str
     run: Link
@@ -106,19 +106,16 @@ def read_profiles(runs: pd.DataFrame, records: RecordLinks, folder: Path) -> lis
     return [_make_profile(run, records, folder) for run in profiled.to_dict("records")]
 
 
-def _load_profile(path: Path, section: str) -> dict[str, Any]:
-    """Load the profile in a section of a record; raises `StudyError` if it is empty."""
-    profile = current_record(path)[section]
+def _load_profile(path: Path) -> dict[str, Any]:
+    """Load the profile in a record; raises `StudyError` if it is empty."""
+    profile = current_record(path)["profile"]
     if profile is None:
         raise StudyError(f"{path}: has no profile, but runs.csv says that the run was profiled; make runs.csv again")
     return profile
 
 
 def _make_profile(run: dict[str, Any], records: RecordLinks, folder: Path) -> Profile:
-    """Read the top functions or operations of a profiled run."""
-    is_of_functions = not isinstance(run["profile"], str)
-    top = pd.DataFrame(_load_profile(folder / run["record"], "profile" if is_of_functions else "operations")["top"])
+    """Read the top functions of a profiled run."""
+    top = pd.DataFrame(_load_profile(folder / run["record"])["top"])
     title = run_name(run["benchmark"], run["scaling"], run["gpus"], run["loader"])
-    if not is_of_functions:
-        title += f", {run['framework']}: operations, seconds and calls per step"
     return Profile(title, records.make_link(run["record"]), [*map(str, top.columns)], tables.format_cells(top))
