@@ -82,9 +82,10 @@ def test_what_config_says_of_disturbed_blocks_goes_before_the_machine(plan):
     assert plan("smoke", "local", repeat_disturbed=0).machine["repeat_disturbed"] == 0
 
 
-def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan):
+def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan, monkeypatch):
+    study = dataclasses.replace(expansion.load_study("smoke"), exports=("perfetto",))
+    monkeypatch.setattr(expansion, "load_study", lambda *_: study)
     found = plan("smoke", "local")
-    found.study = dataclasses.replace(found.study, exports=("perfetto",))
     assert found.result_files[-1] == f"{found.folder}/exports/perfetto"
     assert found.list_export_inputs(SimpleNamespace(export="perfetto")) == [f"{found.folder}/runs.csv"]
     assert found.list_export_inputs(SimpleNamespace(export="archive")) == found.result_files[:-1]
