@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,7 @@ import pandas as pd
 
 from study.core.statistics import MUCH_LARGER, pool_variance
 from study.prediction import settings
-from study.prediction.scaling_model import (
-    DRAWS,
-    LEAST_COUNTS,
-    SEED,
-    ScalingModel,
-    fit_scaling,
-    load_calibration,
-)
+from study.prediction.scaling_model import DRAWS, LEAST_COUNTS, SEED, ScalingModel, fit_scaling, load_calibration
 from study.prediction.settings import SERIES
 from study.workloads import command
 
@@ -46,10 +39,10 @@ class FirstEpochs:
         error: relative standard error of ``per_rank``.
     """
 
-    ranks: tuple[float, float]
-    at_smallest: float
-    per_rank: float
-    error: float
+    ranks: tuple[float, float] = (1.0, 1.0)
+    at_smallest: float = 0.0
+    per_rank: float = 0.0
+    error: float = 0.0
 
     def predict(self, counts: np.ndarray) -> np.ndarray:
         """Seconds at each count, shape (counts,)."""
@@ -60,11 +53,7 @@ class FirstEpochs:
         model = fit_scaling(np.array(self.ranks) * [1, 1 + (self.ranks[0] == self.ranks[1])], np.ones(2), False)
         errors = np.log(model.draw(counts, STREAMS["first_epoch_s"], of_mean))
         errors -= np.median(errors, axis=1, keepdims=True)
-        scales = model.compute_scales(counts)[:, None]
-        return self.predict(counts)[:, None] * np.exp(errors * (1 + self.error / scales))
-
-
-NO_OVERHEAD = FirstEpochs((1.0, 1.0), 0.0, 0.0, 0.0)
+        return self.predict(counts)[:, None] * np.exp(errors * (1 + self.error / model.compute_scales(counts)[:, None]))
 
 
 @dataclass(frozen=True)
@@ -104,18 +93,33 @@ class RuntimeModel:
         """Whether the time per epoch of these rows, of one series, was measured on two counts at least."""
         return len(rows) > 0 and get_epoch_key(rows.iloc[0]) in self.epochs
 
-    def get_epochs(self, rows: pd.DataFrame) -> ScalingModel:
-        """The series of times per epoch of rows that have one."""
-        return self.epochs[get_epoch_key(rows.iloc[0])]
-
     def compute_seconds(self, rows: pd.DataFrame) -> np.ndarray:
         """Seconds in which a rank computes in each run, (rows,): its epochs at the speed of the smallest count."""
-        seconds = np.empty(len(rows))
-        for place, (_, row) in enumerate(rows.iterrows()):
+        seconds = []
+        for _, row in rows.iterrows():
             model = self.epochs[get_epoch_key(row)]
             share = model.ranks[0] / row["ranks"] if model.is_fixed else 1.0
-            seconds[place] = row["epochs_per_rank"] * model.times[0] * share
-        return seconds
+            seconds.append(row["epochs_per_rank"] * model.times[0] * share)
+        return np.array(seconds)
+
+    def draw(self, rows: pd.DataFrame, of_mean: bool) -> dict[str, np.ndarray]:
+        """Draws of each quantity of a `Prediction` of a run, or of the mean of many, at rows of one series."""
+        counts = rows["ranks"].to_numpy(float)
+        epochs = rows["epochs_per_rank"].to_numpy(float)[:, None]
+        steady = self.epochs[get_epoch_key(rows.iloc[0])].draw(counts, STREAMS["epoch_s"], of_mean)
+        mean_epoch = steady + self.first_epochs.draw(counts, of_mean) / epochs
+        parts = {name: part.draw(counts, STREAMS[name], of_mean) for name, part in self.parts.items()}
+        runtime = epochs * mean_epoch + sum(parts.values())  # without the parts that no run has measured
+        draws = {"mean_epoch_s": mean_epoch, **parts, "runtime_s": runtime}
+        if self.power is None:
+            return draws
+        computing = np.minimum(self.compute_seconds(rows)[:, None], runtime)
+        scatter = np.hypot(self.power.scatter, 0 if of_mean else load_calibration()["noise"])
+        streams = [np.random.default_rng([SEED, STREAMS["energy"], int(count)]) for count in counts]
+        errors = np.array([rng.standard_normal(DRAWS) for rng in streams])
+        per_rank = self.power.to_joules(computing, runtime) * np.exp(scatter * errors)
+        job = counts[:, None] * per_rank
+        return draws | {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": per_rank / runtime}
 
 
 @dataclass(frozen=True)
@@ -179,30 +183,34 @@ def get_epoch_key(row: pd.Series) -> Hashable:
 
 
 def fit_runtime_model(observations: pd.DataFrame) -> RuntimeModel:
-    """Fit the series of one workload to its observations, of at least one series with `LEAST_COUNTS` counts."""
+    """Fit the series of one workload to its observations."""
     keys = pd.Series([get_epoch_key(row) for _, row in observations.iterrows()], observations.index)
     first_epochs, is_mixed = _separate_first_epochs(observations, keys)
-    steady = _subtract_first_epochs(observations, first_epochs)
+    mean = observations["mean_epoch_s"]
+    overhead = first_epochs.predict(observations["ranks"].to_numpy(float)) / observations["epochs_per_rank"]
+    steady = _get_steady(observations).fillna((mean - overhead).clip(lower=0.5 * mean))
     epochs = {}
     for key, rows in observations.assign(_steady=steady).groupby(keys, sort=True):
-        if (series := _fit_means(rows, "_steady", "mean_epoch_s", _is_shared(rows))) is not None:
+        by_ranks = rows.sort_values("ranks").get("samples", pd.Series(0.0))
+        is_shared = bool(by_ranks.iloc[-1] < by_ranks.iloc[0])  # the samples of an epoch
+        if (series := _fit_means(rows, "_steady", "mean_epoch_s", is_shared)) is not None:
             epochs[key] = series
     parts = {}
-    for name in PARTS:
-        if name in observations:
-            least = LEAST_PART * observations.get("runtime_s", 1.0)
-            rows = observations.assign(_part=observations[name].clip(lower=least))
-            if (series := _fit_means(rows, "_part", name, False, is_constant_enough=True)) is not None:
-                parts[name] = series
+    for name in (name for name in PARTS if name in observations):
+        rows = observations.assign(_part=observations[name].clip(lower=LEAST_PART * observations.get("runtime_s", 1.0)))
+        rows = rows[rows["_part"].notna()]
+        if rows["ranks"].nunique() == 1:  # the same on twice the ranks
+            rows = pd.concat([rows, rows.assign(ranks=2 * rows["ranks"])])
+        if (series := _fit_means(rows, "_part", name, False)) is not None:
+            parts[name] = series
     model = RuntimeModel(observations, epochs, first_epochs, parts, None, is_mixed)
-    power = _fit_power(model, observations[keys.isin(list(epochs))])
-    return RuntimeModel(observations, epochs, first_epochs, parts, power, is_mixed)
+    return replace(model, power=_fit_power(model, observations[keys.isin(list(epochs))]))
 
 
 def predict(model: RuntimeModel, rows: pd.DataFrame) -> Prediction:
     """Predict a run, and the mean of many, at each setting of one series that has a model."""
-    draws, means = (_draw_quantities(model, rows, of_mean) for of_mean in (False, True))
-    return Prediction(rows, draws, means, model.measured, model.get_epochs(rows).largest)
+    draws, means = (model.draw(rows, of_mean) for of_mean in (False, True))
+    return Prediction(rows, draws, means, model.measured, model.epochs[get_epoch_key(rows.iloc[0])].largest)
 
 
 def predict_held_out(observations: pd.DataFrame) -> Iterator[Prediction]:
@@ -216,51 +224,14 @@ def predict_held_out(observations: pd.DataFrame) -> Iterator[Prediction]:
                 yield predict(model, rows)
 
 
-def _draw_quantities(model: RuntimeModel, rows: pd.DataFrame, of_mean: bool) -> dict[str, np.ndarray]:
-    counts = rows["ranks"].to_numpy(float)
-    epochs = rows["epochs_per_rank"].to_numpy(float)[:, None]
-    steady = model.get_epochs(rows).draw(counts, STREAMS["epoch_s"], of_mean)
-    mean_epoch = steady + model.first_epochs.draw(counts, of_mean) / epochs
-    parts = {name: part.draw(counts, STREAMS[name], of_mean) for name, part in model.parts.items()}
-    runtime = epochs * mean_epoch + sum(parts.values())  # without the parts that no run has measured
-    draws = {"mean_epoch_s": mean_epoch, **parts, "runtime_s": runtime}
-    if model.power is None:
-        return draws
-    computing = np.minimum(model.compute_seconds(rows)[:, None], runtime)
-    per_rank = model.power.to_joules(computing, runtime) * _draw_energy_errors(model.power, counts, of_mean)
-    job = counts[:, None] * per_rank
-    return draws | {"energy_per_rank_j": per_rank, "energy_job_j": job, "power_per_rank_w": per_rank / runtime}
-
-
-def _draw_energy_errors(power: Power, counts: np.ndarray, of_mean: bool) -> np.ndarray:
-    """Factors of single energies, or of means, around those of the model, shape (counts, `DRAWS`)."""
-    scatter = np.hypot(power.scatter, 0 if of_mean else load_calibration()["noise"])
-    errors = [np.random.default_rng([SEED, STREAMS["energy"], int(count)]).standard_normal(DRAWS) for count in counts]
-    return np.exp(scatter * np.array(errors))
-
-
-def _is_shared(rows: pd.DataFrame) -> bool:
-    """Whether ranks share the samples of an epoch."""
-    if "samples" not in rows:
-        return False
-    ends = rows.sort_values("ranks")["samples"].to_numpy(float)[[0, -1]]
-    return bool(ends[1] < ends[0])
-
-
-def _fit_means(
-    rows: pd.DataFrame, column: str, of_repeats: str, is_fixed: bool, is_constant_enough: bool = False
-) -> ScalingModel | None:
-    """Model of a column's mean at each count; None without two counts, unless a single one is enough for a constant."""
+def _fit_means(rows: pd.DataFrame, column: str, of_repeats: str, is_fixed: bool) -> ScalingModel | None:
+    """Model of a column's mean at each count; None with fewer than two counts."""
     rows = rows[rows[column].notna()]
     by_count = rows.groupby("ranks", sort=True)
     means = by_count[column].mean()
     if len(means) < LEAST_COUNTS:
-        if not is_constant_enough or means.empty:
-            return None
-        means = pd.concat([means, means.set_axis(2 * means.index)])  # the same on twice the ranks
-        return fit_scaling(means.index.to_numpy(float), means.to_numpy(float), is_fixed)
-    variances, scatter = None, 0.0
-    repeats = np.ones(len(means))
+        return None
+    variances, repeats, scatter = None, np.ones(len(means)), 0.0
     if f"{of_repeats}_spread" in rows:
         repeats = by_count[f"{of_repeats}_repeats"].sum().to_numpy(float)
         freedom = repeats - by_count.size().to_numpy(float)
@@ -289,12 +260,8 @@ def estimate_variances(own: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray
     return np.where(is_apart, own, pooled), np.where(is_apart, freedom, pooled_freedom), further
 
 
-def _subtract_first_epochs(observations: pd.DataFrame, first_epochs: FirstEpochs) -> pd.Series:
-    """Steady time per epoch of each observation: as measured, or the mean time per epoch without that overhead."""
-    mean = observations["mean_epoch_s"]
-    overhead = first_epochs.predict(observations["ranks"].to_numpy(float)) / observations["epochs_per_rank"]
-    steady = (mean - overhead).clip(lower=0.5 * mean)
-    return observations["epoch_s"].fillna(steady) if "epoch_s" in observations else steady
+def _get_steady(observations: pd.DataFrame) -> pd.Series:
+    return observations["epoch_s"] if "epoch_s" in observations else pd.Series(np.nan, observations.index)
 
 
 def _separate_first_epochs(observations: pd.DataFrame, keys: pd.Series) -> tuple[FirstEpochs, bool]:
@@ -303,18 +270,29 @@ def _separate_first_epochs(observations: pd.DataFrame, keys: pd.Series) -> tuple
     It is known where runs have a steady time per epoch, or where runs on the same ranks have different numbers of
     epochs. Where the number of epochs per rank only changes with the ranks, nothing tells it from a cost of more ranks.
     """
-    has_steady = observations["epoch_s"].notna() if "epoch_s" in observations else observations["ranks"] < 0
-    timed = observations[has_steady & observations["mean_epoch_s"].notna()]
-    if len(timed):
-        seconds = timed["epochs_per_rank"] * (timed["mean_epoch_s"] - timed["epoch_s"])
-        return _fit_first_epochs(timed["ranks"], seconds, timed["epoch_s"] + seconds.abs()), False
-    timed = observations[observations["mean_epoch_s"].notna()]
+    timed = observations.assign(_steady=_get_steady(observations))[observations["mean_epoch_s"].notna()]
+    if timed["_steady"].notna().any():
+        return _fit_first_epochs(timed[timed["_steady"].notna()]), False
     if timed["epochs_per_rank"].nunique() < 2:
-        return NO_OVERHEAD, False
+        return FirstEpochs(), False
     of_place = timed.groupby([keys[timed.index], timed["ranks"]], sort=False)["epochs_per_rank"]
     if (of_place.nunique() > 1).sum() < LEAST_COUNTS:
-        return NO_OVERHEAD, True
+        return FirstEpochs(), True
     return _infer_first_epochs(timed, keys[timed.index]), False
+
+
+def _fit_first_epochs(timed: pd.DataFrame) -> FirstEpochs:
+    """Overhead with a slope of at least 0, by errors relative to a run's first epoch: where the steady one is known."""
+    ranks, steady = (timed[name].to_numpy(float) for name in ("ranks", "_steady"))
+    seconds = timed["epochs_per_rank"].to_numpy(float) * (timed["mean_epoch_s"].to_numpy(float) - steady)
+    more = ranks - ranks.min()
+    at_smallest = max(float(seconds[more == 0].mean()), 0.0)
+    weights, rest = 1 / (steady + np.abs(seconds)) ** 2, (seconds - at_smallest) * (more > 0)
+    squares = float(weights @ more**2)
+    per_rank = max(float(weights @ (more * rest)) / squares, 0.0) if squares else 0.0
+    variance = float(weights @ (rest - per_rank * more) ** 2) / max((more > 0).sum() - 1, 1)
+    error = min(float(np.sqrt(variance / squares) / per_rank), 1.0) if per_rank else 0.0
+    return FirstEpochs((float(ranks.min()), float(ranks.max())), at_smallest, per_rank, error)
 
 
 def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
@@ -329,17 +307,15 @@ def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
     at_smallest = max(float(apart["_more"] @ apart["mean_epoch_s"]) / squares, 0.0) if squares else 0.0
 
     def compute_misfit(per_rank: float) -> float:
-        overhead = FirstEpochs((smallest, largest), at_smallest, per_rank, 0.0).predict(counts) / epochs
-        rows = timed.assign(_steady=mean - overhead)
+        overhead = FirstEpochs((smallest, largest), at_smallest, per_rank).predict(counts) / epochs
         squares = 0.0
-        for _, group in rows.groupby(keys, sort=False):
+        for _, group in timed.assign(_steady=mean - overhead).groupby(keys, sort=False):
             if (model := _fit_means(group, "_steady", "mean_epoch_s", False)) is not None:
                 fitted = model.fit_median(group["ranks"].to_numpy(float)) + (group["mean_epoch_s"] - group["_steady"])
                 squares += float(((fitted / group["mean_epoch_s"] - 1) ** 2).sum())
         return squares
 
-    is_more = counts > smallest
-    most = float((0.5 * mean * epochs / np.maximum(counts - smallest, 1))[is_more].min())
+    most = float((0.5 * mean * epochs / np.maximum(counts - smallest, 1))[counts > smallest].min())
     per_rank = float(minimize_scalar(compute_misfit, bounds=(0, most), method="bounded").x)
     step = 0.1 * most
     curvature = (compute_misfit(per_rank + step) - compute_misfit(per_rank)) / step**2
@@ -347,35 +323,18 @@ def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
     return FirstEpochs((smallest, largest), at_smallest, per_rank, min(float(np.sqrt(variance)) / per_rank, 1.0))
 
 
-def _fit_first_epochs(ranks: pd.Series, seconds: pd.Series, scale: pd.Series) -> FirstEpochs:
-    """Fit seconds at ranks, whose errors are relative to a scale, with a slope of at least 0."""
-    smallest, largest = float(ranks.min()), float(ranks.max())
-    is_smallest = ranks == smallest
-    at_smallest = max(float(seconds[is_smallest].mean()), 0.0)
-    more = (ranks - smallest).to_numpy(float)[~is_smallest.to_numpy()]
-    if len(more) == 0:
-        return FirstEpochs((smallest, largest), at_smallest, 0.0, 0.0)
-    weights = 1 / scale.to_numpy(float)[~is_smallest.to_numpy()] ** 2
-    rest = seconds.to_numpy(float)[~is_smallest.to_numpy()] - at_smallest
-    squares = float(weights @ more**2)
-    per_rank = max(float(weights @ (more * rest)) / squares, 0.0)
-    variance = float(weights @ (rest - per_rank * more) ** 2) / max(len(more) - 1, 1)
-    error = float(np.sqrt(variance / squares) / per_rank) if per_rank else 0.0
-    return FirstEpochs((smallest, largest), at_smallest, per_rank, min(error, 1.0))
-
-
 def _fit_power(model: RuntimeModel, observations: pd.DataFrame) -> Power | None:
     """Power of a rank while computing and otherwise; None with fewer than two energies."""
-    from scipy.optimize import nnls  # imported late: every start of Snakemake imports this module
+    from scipy.optimize import nnls  # imported late, as above
 
-    if "energy_per_rank_j" not in observations or observations["energy_per_rank_j"].notna().sum() < LEAST_COUNTS:
+    joules = observations.get("energy_per_rank_j", pd.Series(dtype=float)).dropna()
+    if len(joules) < LEAST_COUNTS:
         return None
-    with_energy = observations[observations["energy_per_rank_j"].notna()]
-    joules, runtime = (with_energy[name].to_numpy(float) for name in ("energy_per_rank_j", "runtime_s"))
-    computing = np.minimum(model.compute_seconds(with_energy), runtime)
-    x = np.stack([computing, runtime - computing], axis=1)
-    (busy, waiting), _ = nnls(x / joules[:, None], np.ones(len(joules)))
-    errors = x @ np.array([busy, waiting]) / joules - 1
+    runtime = observations["runtime_s"][joules.index].to_numpy(float)
+    computing = np.minimum(model.compute_seconds(observations.loc[joules.index]), runtime)
+    relative = np.stack([computing, runtime - computing], axis=1) / joules.to_numpy(float)[:, None]
+    (busy, waiting), _ = nnls(relative, np.ones(len(joules)))
+    errors = relative @ np.array([busy, waiting]) - 1
     return Power(float(busy), float(waiting), float(np.sqrt((errors**2).mean())))
 
 
@@ -406,7 +365,7 @@ class RunsOfSeries:
         """Draws of the runtime at each count, shape (counts, `DRAWS`)."""
         whole = [int(count) for count in counts]
         rows = settings.derive_settings_at_counts(self.series, whole, self.ranks_per_node, is_checked=False)
-        return _draw_quantities(self.model, rows, of_mean)["runtime_s"]
+        return self.model.draw(rows, of_mean)["runtime_s"]
 
     def find_misfit(self) -> tuple[float, int]:
         """As `ScalingModel.find_misfit`, of the time per epoch."""
