@@ -45,6 +45,11 @@ class Goal:
     probability: float = 0.9
     price: float | None = None
 
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """What is minimised, and what is limited."""
+        return self.minimise, *(limit.quantity for limit in self.limits)
+
 
 def list_goals() -> list[str]:
     """All goals."""
@@ -61,6 +66,7 @@ def load(name: str, price: float | None = None) -> Goal:
         for quantity, bounds in content.get("limits", {}).items()
     )
     price = price or content.get("price_per_node_hour")
-    if price is None and "cost" in (content["minimise"], *(limit.quantity for limit in limits)):
+    goal = Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)
+    if price is None and "cost" in goal.quantities:
         raise StudyError(f"{validation.shorten_path(path)}: price_per_node_hour is missing, which cost needs")
-    return Goal(name, content["description"], content["minimise"], limits, content.get("probability", 0.9), price)
+    return goal

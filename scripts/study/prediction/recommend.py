@@ -94,135 +94,127 @@ def recommend(
         to_words: says low, median and high of the minimised quantity at a count in another unit, where higher is
             better.
     """
-    settings = prediction.settings
-    judgement = _Judgement(prediction, goal, failed or {}, [each for each in misfits if _is_of_goal(each, goal)])
-    quantities = judgement.quantities
-    wanted = (goal.minimise, *(limit.quantity for limit in goal.limits))
-    missing = [name for name in wanted if name not in quantities and not _is_measured(prediction, name)]
-    candidates = _tabulate_candidates(judgement)
+    settings, failures = prediction.settings, failed or {}
+    misfits = [each for each in misfits if _is_of_goal(each, goal)]
+    draws, is_measured = draw_judged(prediction)
+    quantities = derive_quantities(settings, draws, goal.price)
+    counts = settings["ranks"].astype(int).to_numpy()
+    failing = exclude_failing_counts(failures, set(counts[is_measured]), counts.tolist(), goal.probability)
+    failing |= exclude_superlinear_counts(prediction.observations)
+    limits_met = _judge_limits(prediction, goal, quantities)
+    candidates = _tabulate_candidates(prediction, goal.price, is_measured)
+    is_near = (candidates["ratio_to_largest"] <= FARTHEST).to_numpy()
+    holds = np.ones((len(counts), 1), dtype=bool)
+    for each in limits_met.values():  # of each draw, or of all draws at once
+        holds = holds & each
+    candidates["probability_of_limits"] = holds.mean(axis=1)
+    excluded = [failing.get(count) for count in counts.tolist()]
+    for place, probability in enumerate(candidates["probability_of_limits"]):
+        if not is_near[place]:
+            excluded[place] = f"more than {FARTHEST} times the largest measured count"
+        elif excluded[place] is None and misfits and not is_measured[place]:
+            excluded[place] = NOT_TRUSTED
+        elif excluded[place] is None and probability < goal.probability:  # the limit that is least likely to be met
+            excluded[place] = min(reversed(limits_met), key=lambda words: limits_met[words][place].mean())
+    candidates["excluded_by"] = excluded
     if changing := describe_changing_work(settings):
         return Recommendation(candidates, None, f"no recommendation: {changing}")
-    if missing:
-        return Recommendation(candidates, None, f"no recommendation: {_explain_unknown(prediction, missing[0])}")
-    eligible, near = candidates["excluded_by"].isna(), candidates["ratio_to_largest"] <= FARTHEST
-    among = eligible if eligible.any() else near
-    best = int(candidates.index[among][np.argmin(np.median(quantities[goal.minimise][among.to_numpy()], axis=1))])
-    candidates["narrows_interval_by"] = judgement.narrows(best, near)
+    if unknown := _explain_unknown(prediction, goal, quantities):
+        return Recommendation(candidates, None, f"no recommendation: {unknown}")
+    eligible = candidates["excluded_by"].isna().to_numpy()
+    minimised, medians = quantities[goal.minimise], np.median(quantities[goal.minimise], axis=1)
+    best = int(np.where(eligible if eligible.any() else is_near, medians, np.inf).argmin())
+    # One run more at a measured count changes its mean only. A count that failed would fail again. Where measurements
+    # contradict each other, nothing is known of the errors.
+    target = derive_quantities(settings, prediction.means, goal.price)[goal.minimise][best]
+    narrows = estimate_narrowing(prediction.means["runtime_s"], target, load_calibration()["noise"])
+    is_advised = is_near & ~is_measured & ~np.isin(counts, list(failing)) & (not misfits)
+    candidates["narrows_interval_by"] = np.where(is_advised, narrows, np.nan)
     if not eligible.any():
-        return Recommendation(candidates, None, f"no count meets the goal: {_describe_excluded(candidates)}")
+        groups = _group_excluded(candidates)
+        reasons = "; ".join(f"{words} excludes {ranks}" for words, ranks in groups)
+        return Recommendation(candidates, None, f"no count meets the goal: {reasons}")
     candidates["recommended"] = candidates.index == best
-    return Recommendation(
-        candidates,
-        int(candidates["ranks"][best]),
-        _explain_recommendation(judgement, candidates, best, eligible, to_words),
-    )
+    low, median, high = (float(value) for value in compute_interval(minimised[best]))
+    formatted = [format_significant(value, digits=4) for value in (median, low, high)]
+    value = "{} {} ({} to {})".format(goal.minimise, *formatted)
+    if to_words:
+        value = to_words(int(counts[best]), (low, median, high))
+    how = "measured" if is_measured[best] else "predicted"
+    sentence = f"recommended: {format_count(counts[best], 'rank')}; {how} {value}, "
+    sentence += _describe_competition(goal, minimised[eligible], int(eligible[:best].sum()), bool(to_words))
+    if better := _group_excluded(candidates[~eligible & (medians < medians[best]) & is_near]):
+        exclusions = "; ".join(f"{ranks} by {words}" for words, ranks in better)
+        word = "higher" if to_words else "lower"
+        sentence += f". Counts with a {word} median do not compete, as they are excluded: {exclusions}"
+    if misfits:
+        words = "; ".join(misfit.words for misfit in misfits)
+        sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
+    return Recommendation(candidates, int(counts[best]), ". ".join([sentence, *describe_excluded(failing)]))
 
 
 def _is_of_goal(misfit: Misfit, goal: Goal) -> bool:
     """Whether a goal depends on a quantity that the model does not fit. All quantities depend on the runtime."""
-    names = (goal.minimise, *(limit.quantity for limit in goal.limits))
-    return misfit.quantity == "runtime_s" or any(name.startswith("energy") for name in names)
+    return misfit.quantity == "runtime_s" or any(name.startswith("energy") for name in goal.quantities)
 
 
-class _Judgement:
-    """What is known of the candidates of one series. quantities: draws of each, by which they are compared."""
-
-    def __init__(
-        self, prediction: Prediction, goal: Goal, failed: dict[int, Failures], misfits: Sequence[Misfit]
-    ) -> None:
-        self.prediction, self.goal, self.misfits = prediction, goal, misfits
-        self.settings = prediction.settings
-        self.counts = [int(ranks) for ranks in self.settings["ranks"]]
-        draws, self.is_measured = draw_judged(prediction)
-        self.quantities = derive_quantities(self.settings, draws, goal.price)
-        self.predicted = derive_quantities(self.settings, prediction.draws, goal.price)
-        measured = {count for count, has_runs in zip(self.counts, self.is_measured, strict=True) if has_runs}
-        self.failed = exclude_failing_counts(failed, measured, self.counts, goal.probability)
-        self.failed |= exclude_superlinear_counts(prediction.observations)
-
-    def narrows(self, best: int, near: pd.Series) -> np.ndarray:
-        """By which share a run at each candidate would narrow the best one's interval; NaN where none is advised.
-
-        One run more at a measured count changes its mean only. A count that failed would fail again. Where measurements
-        contradict each other, nothing is known of the errors.
-        """
-        target = derive_quantities(self.settings, self.prediction.means, self.goal.price)[self.goal.minimise][best]
-        narrows = estimate_narrowing(self.prediction.means["runtime_s"], target, load_calibration()["noise"])
-        has_not_failed = np.array([count not in self.failed for count in self.counts])
-        advised = near.to_numpy() & ~self.is_measured & has_not_failed & (not self.misfits)
-        return np.where(advised, narrows, np.nan)
-
-    def excludes(self, place: int) -> str | None:
-        """Why a candidate cannot be recommended whatever the limits; None if it can."""
-        if self.counts[place] / self.prediction.largest > FARTHEST:
-            return f"more than {FARTHEST} times the largest measured count"
-        if (failure := self.failed.get(self.counts[place])) is not None:
-            return failure
-        return NOT_TRUSTED if self.misfits and not self.is_measured[place] else None
+def _explain_unknown(prediction: Prediction, goal: Goal, quantities: dict[str, np.ndarray]) -> str | None:
+    """Why a quantity of the goal is not known, in words; None if all are known."""
+    measured = prediction.measured
+    for name in goal.quantities:
+        if name in NOT_EXTRAPOLATED and measured[name].isna().all():
+            return f"no run has {name}"
+        if name not in quantities and name not in NOT_EXTRAPOLATED:
+            number = "too few runs have" if measured["energy_per_rank_j"].notna().any() else "no run has"
+            return f"{number} energy, so {name} is unknown"
+    return None
 
 
-def _is_measured(prediction: Prediction, quantity: str) -> bool:
-    """Whether ``quantity`` is one that is not extrapolated, and some run has it."""
-    return quantity in NOT_EXTRAPOLATED and bool(prediction.measured[quantity].notna().any())
-
-
-def _explain_unknown(prediction: Prediction, quantity: str) -> str:
-    if quantity in NOT_EXTRAPOLATED:
-        return f"no run has {quantity}"
-    number = "too few runs have" if prediction.measured["energy_per_rank_j"].notna().any() else "no run has"
-    return f"{number} energy, so {quantity} is unknown"
-
-
-def _tabulate_candidates(judgement: _Judgement) -> pd.DataFrame:
-    prediction, settings = judgement.prediction, judgement.settings
-    goal, quantities = judgement.goal, judgement.quantities
+def _tabulate_candidates(prediction: Prediction, price: float | None, is_measured: np.ndarray) -> pd.DataFrame:
+    settings, here = prediction.settings, prediction.observations
     frame = pd.DataFrame({"ranks": settings["ranks"].astype(int), "nodes": settings["nodes"].astype(int)})
     frame["ratio_to_largest"] = frame["ranks"] / prediction.largest
-    frame["decided_by"] = np.where(judgement.is_measured, "measurement", "prediction")
-    for name, draws in judgement.predicted.items():
+    frame["decided_by"] = np.where(is_measured, "measurement", "prediction")
+    for name, draws in derive_quantities(settings, prediction.draws, price).items():
         low, median, high = compute_interval(draws)
         frame[f"predicted_{name}"], frame[f"predicted_{name}_low"], frame[f"predicted_{name}_high"] = median, low, high
-    here = prediction.observations
-    frame["measured_runtime_s"] = [here["runtime_s"].get(count, np.nan) for count in judgement.counts]
-    limits_met = {
-        limit.words: limit.is_met(quantities[limit.quantity]) for limit in goal.limits if limit.quantity in quantities
-    }
-    limits_met |= _judge_by_measured(prediction, goal)
-    unknown = [limit for limit in goal.limits if limit.quantity not in (*quantities, *NOT_EXTRAPOLATED)]
-    limits_met |= {f"{limit.words} (not known)": np.zeros((len(frame), 1), dtype=bool) for limit in unknown}
-    together = np.ones((len(frame), 1), dtype=bool)
-    for holds in limits_met.values():  # of each draw, or of all draws at once
-        together = together & holds
-    frame["probability_of_limits"] = together.mean(axis=1)
-    frame["excluded_by"] = [
-        judgement.excludes(place)
-        or _find_exclusion(place, frame["probability_of_limits"].iloc[place], limits_met, goal)
-        for place in range(len(frame))
-    ]
+    frame["measured_runtime_s"] = here["runtime_s"].reindex(settings["ranks"]).to_numpy(float)
     return frame.reset_index(drop=True)
 
 
-def _judge_by_measured(prediction: Prediction, goal: Goal) -> dict[str, np.ndarray]:
-    """{limit in words: whether each candidate meets it, (settings, 1)} of limits of accuracy and of GPU memory."""
+def _judge_limits(prediction: Prediction, goal: Goal, quantities: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """{limit in words: whether each candidate meets it, (settings, draws or 1)}."""
     limits_met = {}
     for limit in goal.limits:
-        if limit.quantity in NOT_EXTRAPOLATED:
+        if limit.quantity in quantities:
+            limits_met[limit.words] = limit.is_met(quantities[limit.quantity])
+        elif limit.quantity in NOT_EXTRAPOLATED:
             verdicts = np.array(judge_limit(prediction.measured, prediction.settings, limit))[:, None]
             limits_met[limit.words] = verdicts == MET
             limits_met[f"{limit.words} (not known there)"] = verdicts != UNKNOWN
+        else:
+            limits_met[f"{limit.words} (not known)"] = np.zeros((len(prediction.settings), 1), dtype=bool)
     return limits_met
 
 
-def _find_exclusion(place: int, probability: float, limits_met: dict[str, np.ndarray], goal: Goal) -> str | None:
-    """The limit that a candidate is least likely to meet; None if it meets all of them."""
-    if probability >= goal.probability:
-        return None
-    return min(reversed(limits_met), key=lambda words: limits_met[words][place].mean())
+def _group_excluded(candidates: pd.DataFrame) -> list[tuple[str, str]]:
+    """(reason, counts that it excludes) of candidates that are excluded."""
+    groups = candidates.groupby("excluded_by", sort=False)["ranks"]
+    return [(str(reason), ", ".join(map(str, ranks))) for reason, ranks in groups]
 
 
-def _describe_excluded(candidates: pd.DataFrame) -> str:
-    by = candidates.groupby("excluded_by", sort=False)["ranks"].apply(lambda ranks: ", ".join(map(str, ranks)))
-    return "; ".join(f"{words} excludes {ranks}" for words, ranks in by.items())
+def _describe_competition(goal: Goal, draws: np.ndarray, place: int, is_highest: bool) -> str:
+    """Among which counts the best one, at a place of their draws, is the best, and how surely."""
+    limits = " and ".join(limit.words for limit in goal.limits)
+    conditions = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
+    if len(draws) == 1:
+        return f"the only candidate{conditions}"
+    number, extreme = len(draws), "highest" if is_highest else "lowest"
+    share = format_sampled_share(float((draws.argmin(axis=0) == place).mean()))
+    return (
+        f"the {extreme} of {number} candidates{conditions}; among these {number} it is the {extreme} with a "
+        f"probability of {share}"
+    )
 
 
 def estimate_narrowing(candidates: np.ndarray, target: np.ndarray, noise: float) -> np.ndarray:
@@ -250,40 +242,3 @@ def find_next_measurement(candidates: pd.DataFrame, most: int | None = None) -> 
         return None
     narrows = candidates["narrows_interval_by"].where(candidates["ranks"] <= (most or np.inf))
     return None if narrows.isna().all() else candidates.loc[narrows.idxmax()]
-
-
-def _explain_recommendation(
-    judgement: _Judgement, candidates: pd.DataFrame, best: int, eligible: pd.Series, to_words: ToWords | None
-) -> str:
-    """The recommendation in one sentence, among which counts it is the best, and why others were not considered."""
-    goal, row = judgement.goal, candidates.iloc[best]
-    draws = judgement.quantities[goal.minimise]
-    low, median, high = (float(value) for value in compute_interval(draws[best]))
-    formatted = [format_significant(value, digits=4) for value in (median, low, high)]
-    value = to_words(int(row["ranks"]), (low, median, high)) if to_words else "{} {} ({} to {})".format(
-        goal.minimise, *formatted
-    )  # fmt: skip
-    how = "measured" if judgement.is_measured[best] else "predicted"
-    limits = " and ".join(limit.words for limit in goal.limits)
-    conditions = f" with {limits}, with a probability of at least {goal.probability:.0%}" if limits else ""
-    number, extreme = int(eligible.sum()), "highest" if to_words else "lowest"
-    sentence = f"recommended: {format_count(row['ranks'], 'rank')}; {how} {value}, "
-    if number > 1:
-        surest = float((draws[eligible.to_numpy()].argmin(axis=0) == int(eligible[: best + 1].sum()) - 1).mean())
-        sentence += (
-            f"the {extreme} of {number} candidates{conditions}; among these {number} it is the {extreme} with a "
-            f"probability of {format_sampled_share(surest)}"
-        )
-    else:
-        sentence += f"the only candidate{conditions}"
-    medians = np.median(draws, axis=1)
-    better = candidates[~eligible & (medians < medians[best]) & (candidates["ratio_to_largest"] <= FARTHEST)]
-    if len(better):
-        by = better.groupby("excluded_by", sort=False)["ranks"].apply(lambda ranks: ", ".join(map(str, ranks)))
-        exclusions = "; ".join(f"{ranks} by {words}" for words, ranks in by.items())
-        word = "higher" if to_words else "lower"
-        sentence += f". Counts with a {word} median do not compete, as they are excluded: {exclusions}"
-    if judgement.misfits:
-        words = "; ".join(misfit.words for misfit in judgement.misfits)
-        sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
-    return ". ".join([sentence, *describe_excluded(judgement.failed)])

@@ -171,8 +171,7 @@ def _describe_costs(series: Series, goal: Goal) -> Iterator[str]:
     """What the price is of, where there is one, and what a node is taken to be where nobody says."""
     if goal.price:
         yield f"costs are at {goal.price:g} per node-hour, in the currency of that price"
-    depends = {"cost", "node_hours"} & {goal.minimise, *(limit.quantity for limit in goal.limits)}
-    if series.per_node is None and (depends or goal.price):
+    if series.per_node is None and ({"cost", "node_hours"} & {*goal.quantities} or goal.price):
         yield (
             "each rank is counted as a node, so costs and node-hours are too high if nodes have more ranks "
             "(--ranks-per-node)"
