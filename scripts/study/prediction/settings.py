@@ -65,35 +65,29 @@ def select_runs(runs: pd.DataFrame) -> Selection:
     left_out: dict[str, int] = {}
     rest = _fill_program_times(runs.assign(overlapped=overlap.mark_overlapping_runs(runs)))
     for reason, is_out in _list_reasons():
-        out = rest.apply(is_out, axis=1).astype(bool) if len(rest) else pd.Series(dtype=bool)
-        if out.any():
-            left_out[reason] = int(out.sum())
-        rest = rest[~out] if len(rest) else rest
+        out = np.array([is_out(run) for _, run in rest.iterrows()], dtype=bool)
+        left_out |= {reason: int(out.sum())} if out.any() else {}
+        rest = rest[~out]
     if rest.empty:
         return Selection(rest, left_out, [])
     why_unlike = _find_unlike(rest)
     left_out |= {why: int(number) for why, number in why_unlike.value_counts().items()}
     rest = rest[why_unlike.isna()]
-    has_failed = rest["status"] != "ok"
-    is_own = failed_runs.mark_failures_of_arm(rest)
+    has_failed, is_own = rest["status"] != "ok", failed_runs.mark_failures_of_arm(rest)
     failed, lost, rest = rest[is_own], rest[has_failed & ~is_own], rest[~has_failed]
-    missed = rest[_has_missed_target(rest)] if len(rest) else rest
-    if len(failed):
-        left_out[_describe_failures(failed)] = len(failed)
-    if len(lost):
-        left_out[_describe_failures(lost, failed_runs.LOST)] = len(lost)
-    if rest.empty:
-        return Selection(rest, left_out, [], failed)
-    problems = rest.apply(_find_problem, axis=1)
-    good = rest[problems.isna()]
-    problem_lines = [
-        *problems.dropna(),
-        *_describe_contradictory(good),
-        *_describe_crowded(good),
-        *_describe_disturbed(good),
-    ]
+    missed = rest[_has_missed_target(rest)]
+    for how, ended in (("failed", failed), (failed_runs.LOST, lost)):
+        if len(ended):
+            counts = _list_counts(ended)
+            ranks = "rank" if counts == "1" else "ranks"
+            left_out[f"{how} ({count_failure_kinds(ended)}) on {counts} {ranks}"] = len(ended)
+    problems = pd.Series([_find_problem(run) for _, run in rest.iterrows()], rest.index, dtype=object)
+    good, wrong = rest[problems.isna()], rest["record"] + ": left out, " + problems + f"; {AGAIN}"
+    doubts = [*_describe_contradictory(good), *_describe_crowded(good)]
+    if "disturbed" in good:
+        doubts += disturbed.sentence(int(good["disturbed"].eq(True).sum()), len(good), "run")
     counted_as_failed = pd.concat([failed, missed.assign(failure_kind=MISSED)]) if len(missed) else failed
-    return Selection(good, left_out, problem_lines, counted_as_failed)
+    return Selection(good, left_out, [*wrong.dropna(), *doubts], counted_as_failed)
 
 
 def _fill_program_times(runs: pd.DataFrame) -> pd.DataFrame:
@@ -173,10 +167,9 @@ def _has_missed_target(runs: pd.DataFrame) -> pd.Series:
     return runs["target_reached"].eq(False) & others
 
 
-def _describe_failures(failed: pd.DataFrame, how: str = "failed") -> str:
-    """``failed (oom 3) on 24 ranks``."""
-    counts = ", ".join(map(str, sorted(set(failed["gpus"].astype(int)))))
-    return f"{how} ({count_failure_kinds(failed)}) on {counts} {'rank' if counts == '1' else 'ranks'}"
+def _list_counts(runs: pd.DataFrame) -> str:
+    """The rank counts of some runs: ``1, 24``."""
+    return ", ".join(map(str, sorted(set(runs["gpus"].astype(int)))))
 
 
 def count_failure_kinds(failed: pd.DataFrame) -> str:
@@ -200,36 +193,27 @@ def _list_reasons() -> Iterator[tuple[str, Any]]:
 
 
 def _find_problem(run: pd.Series) -> str | None:
-    """Why a finished run's times cannot be used, in a line; None if they can."""
-    runtime, epoch = run["runtime_s"], run["time_per_epoch_s"]
-    if not _is_time(runtime) or not _is_time(epoch):
-        return f"{run['record']}: left out, its runtime_s is {runtime}, time_per_epoch_s {epoch}; {AGAIN}"
+    """Why a finished run's times cannot be used, in words; None if they can."""
+    runtime, epoch, epochs = run["runtime_s"], run["time_per_epoch_s"], run["epochs_per_rank"]
+    load, steady = run["load_s"], run["time_per_epoch_steady_s"]
+    if not (0 < runtime < np.inf and 0 < epoch < np.inf):
+        return f"its runtime_s is {runtime}, time_per_epoch_s {epoch}"
     for name in ("time_per_epoch_steady_s", "energy_job_j", "energy_per_gpu_j"):
         if pd.notna(run.get(name)) and run[name] <= 0:
-            return f"{run['record']}: left out, its {name} is {run[name]}; {AGAIN}"
-    if pd.isna(run["load_s"]):
-        return f"{run['record']}: left out, it has no load_s; {AGAIN}"
-    steady = run["time_per_epoch_steady_s"]
-    if pd.notna(steady) and steady > (1 + ROUNDING) * run["epochs_per_rank"] * epoch:
+            return f"its {name} is {run[name]}"
+    if pd.isna(load):
+        return "it has no load_s"
+    if pd.notna(steady) and steady > (1 + ROUNDING) * epochs * epoch:
         return (
-            f"{run['record']}: left out, because an epoch of {steady:.4g} s (time_per_epoch_steady_s) is longer than "
-            f"all {run['epochs_per_rank']} epochs, {run['epochs_per_rank'] * epoch:.4g} s; {AGAIN}"
+            f"because an epoch of {steady:.4g} s (time_per_epoch_steady_s) is longer than all {epochs} epochs, "
+            f"{epochs * epoch:.4g} s"
         )
-    if _compute_known_seconds(run) > (1 + ROUNDING) * runtime:
+    if epochs * epoch + load > (1 + ROUNDING) * runtime:
         return (
-            f"{run['record']}: left out, because {run['epochs_per_rank']} epochs x {epoch:.4g} s + {run['load_s']:.4g} "
-            f"s of loading are longer than its runtime of {runtime:.4g} s; {AGAIN}"
+            f"because {epochs} epochs x {epoch:.4g} s + {load:.4g} s of loading are longer than its runtime of "
+            f"{runtime:.4g} s"
         )
     return None
-
-
-def _compute_known_seconds(run: pd.Series) -> float:
-    """Seconds of the epochs and of loading."""
-    return run["epochs_per_rank"] * run["time_per_epoch_s"] + run["load_s"]
-
-
-def _is_time(value: Any) -> bool:
-    return bool(np.isfinite(value) and value > 0)
 
 
 def _describe_contradictory(runs: pd.DataFrame) -> Iterator[str]:
@@ -249,17 +233,10 @@ def _describe_crowded(runs: pd.DataFrame) -> Iterator[str]:
     """A line if ranks had fewer cores than they should; the runs are used nevertheless."""
     crowded = runs[runs["oversubscribed"].astype(bool)] if "oversubscribed" in runs else runs.iloc[:0]
     if len(crowded):
-        counts = ", ".join(map(str, sorted(set(crowded["gpus"].astype(int)))))
         yield (
-            f"{format_count(len(crowded), 'run')} on {counts} ranks had fewer cores than ranks x cores_per_rank "
-            "(oversubscribed); the predictions take this contention for a cost of more ranks"
+            f"{format_count(len(crowded), 'run')} on {_list_counts(crowded)} ranks had fewer cores than ranks x "
+            "cores_per_rank (oversubscribed); the predictions take this contention for a cost of more ranks"
         )
-
-
-def _describe_disturbed(runs: pd.DataFrame) -> list[str]:
-    """A sentence if other use of the hosts disturbed many of the runs; they are used nevertheless, as in findings."""
-    number = int(runs["disturbed"].eq(True).sum()) if "disturbed" in runs else 0
-    return disturbed.sentence(number, len(runs), "run")
 
 
 def summarize_points(runs: pd.DataFrame) -> pd.DataFrame:
@@ -273,17 +250,22 @@ def summarize_points(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for _, group in runs.groupby([*SERIES, "gpus"], sort=True, dropna=False):
         repeats = pd.DataFrame([measure_run(run) for _, run in group.iterrows()])
-        means, first = repeats.mean(), group.iloc[0]
-        spread = ((repeats[list(REPEATED)] / means[list(REPEATED)] - 1) ** 2).sum()
+        means, first, repeated = repeats.mean(), group.iloc[0], repeats[list(REPEATED)]
         rows.append(
             {
                 **{name: first[name] for name in SERIES},
-                **_get_setting(first),
-                **means.to_dict(),
-                **repeats[list(ACCURACIES)].min().to_dict(),
+                "ranks": first["gpus"],
+                "nodes": first["nodes"],
+                "epochs_per_rank": first["epochs_per_rank"],
+                "samples": first["samples_per_rank"],
+                "batch": first["batch_size_per_rank"],
+                "learning_rate": _scale_learning_rate(first, first["gpus"]),
+                "base_rate": first["learning_rate"],
+                **means,
+                **repeats[list(ACCURACIES)].min(),
                 GPU_MEMORY: repeats[GPU_MEMORY].max(),
-                **spread.add_suffix("_spread").to_dict(),
-                **repeats[list(REPEATED)].count().add_suffix("_repeats").to_dict(),
+                **((repeated / means[list(REPEATED)] - 1) ** 2).sum().add_suffix("_spread"),
+                **repeated.count().add_suffix("_repeats"),
                 "repeats": len(group),
                 "code_is_current": bool(group["code_is_current"].all()),
                 "records": join_records(group["record"]),
@@ -297,46 +279,25 @@ def divide_rounding_up(number: Any, parts: Any) -> Any:
     return -(-number // parts)
 
 
-def _get_setting(run: pd.Series) -> dict[str, float]:
-    return {
-        "ranks": run["gpus"],
-        "nodes": run["nodes"],
-        "epochs_per_rank": run["epochs_per_rank"],
-        "samples": run["samples_per_rank"],
-        "batch": run["batch_size_per_rank"],
-        "learning_rate": _scale_learning_rate(run["learning_rate"], run["learning_rate_scaling"], run["gpus"]),
-        "base_rate": run["learning_rate"],
-    }
-
-
 def measure_run(run: pd.Series) -> dict[str, float]:
     """The quantities of one run, seconds and joules: runtime = epochs x mean_epoch + load + other.
 
     ``epoch_s``: of the epochs after the first; NaN with one epoch.
     """
-    steady = run["time_per_epoch_steady_s"]
+    steady, job = run["time_per_epoch_steady_s"], run.get("energy_job_j", np.nan)
+    other = run["runtime_s"] - run["epochs_per_rank"] * run["time_per_epoch_s"] - run["load_s"]
+    # Of the whole job where it is known, else of the GPUs, unless a part of it is doubtful; of one workload
+    # `study.prediction.answers` leaves energies of one of the two kinds only.
+    of_gpu = np.nan if pd.notna(run.get("doubtful_energy")) else run.get("energy_per_gpu_j", np.nan)
     return {
         "runtime_s": run["runtime_s"],
         "mean_epoch_s": run["time_per_epoch_s"],
         "epoch_s": steady if pd.notna(steady) else np.nan,
         "load_s": run["load_s"],
-        "other_s": max(run["runtime_s"] - _compute_known_seconds(run), ROUNDING * run["runtime_s"]),
-        "energy_per_rank_j": _compute_energy_per_rank(run),
-        "accuracy": run.get("accuracy", np.nan),
-        "test_accuracy": run.get("test_accuracy", np.nan),
-        GPU_MEMORY: run.get(GPU_MEMORY, np.nan),
+        "other_s": max(other, ROUNDING * run["runtime_s"]),
+        "energy_per_rank_j": job / run["gpus"] if pd.notna(job) else of_gpu,
+        **{name: run.get(name, np.nan) for name in NOT_EXTRAPOLATED},
     }
-
-
-def _compute_energy_per_rank(run: pd.Series) -> float:
-    """Of the whole job where it is known, else of the GPUs; none if it is unknown because a part of it is doubtful.
-
-    Of one workload `study.prediction.answers` leaves energies of one of the two kinds only.
-    """
-    job = run.get("energy_job_j", np.nan)
-    if pd.notna(job):
-        return job / run["gpus"]
-    return np.nan if pd.notna(run.get("doubtful_energy")) else run.get("energy_per_gpu_j", np.nan)
 
 
 def derive_settings_at_counts(
@@ -354,38 +315,40 @@ def derive_settings_at_counts(
         least_epochs: of a rank, ``minimum_per_rank`` of the benchmark.
         is_checked: leave out counts that a study would not accept; else each rank has at least one epoch.
     """
-    strong = series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS
-    chosen = [
-        count
-        for count in counts
-        if not (strong and is_checked) or (series["epochs"] % count == 0 and series["epochs"] >= least_epochs * count)
-    ]
-    rows = [_derive_setting(series, count, ranks_per_node) for count in chosen]
-    return pd.DataFrame([row for row in rows if not is_checked or row["batch"] <= row["samples"]])
+    rows = [_derive_setting(series, count, ranks_per_node) for count in counts]
+    if is_checked:
+        is_divided = series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS
+        rows = [
+            row
+            for row in rows
+            if row["batch"] <= row["samples"]
+            and not (is_divided and (series["epochs"] % row["ranks"] or row["epochs_per_rank"] < least_epochs))
+        ]
+    return pd.DataFrame(rows)
 
 
 def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
-    total = int(series["epochs"])
-    samples = series["samples"]
+    epochs, samples, work = int(series["epochs"]), series["samples"], series.get("work", command.EPOCHS)
     if series.get("sharding", "none") != "none":
         samples = count_samples_per_rank(int(series["train_samples"]), ranks)
-    work = series.get("work", command.EPOCHS)
     if work != command.EPOCHS:
         samples = command.count_rank_samples(int(series["train_samples"]), series["scaling"], work, ranks)
-    batch = scale_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"])
     return {
         **{name: series[name] for name in SERIES},
         "sharding": series.get("sharding", "none"),
         "work": work,
         "ranks": ranks,
         "nodes": divide_rounding_up(ranks, ranks_per_node),
-        "epochs_per_rank": max(total / ranks, 1) if series["scaling"] == "strong" and work == command.EPOCHS else total,
-        "batch": batch,
+        "epochs_per_rank": max(epochs / ranks, 1)
+        if series["scaling"] == "strong" and work == command.EPOCHS
+        else epochs,
+        "batch": scale_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"]),
         "samples": samples,
-        "learning_rate": _scale_learning_rate(series["base_rate"], series["learning_rate_scaling"], ranks),
+        "learning_rate": _scale_learning_rate(series, ranks),
     }
 
 
-def _scale_learning_rate(base: float, scaling: str, ranks: int) -> float:
+def _scale_learning_rate(row: pd.Series, ranks: int) -> float:
     """That of a rank count by the scaling rule, before its schedule, which is the same for all runs of a workload."""
-    return base * (ranks if scaling == "linear" else 1)
+    base = row.get("base_rate", row.get("learning_rate"))
+    return base * (ranks if row["learning_rate_scaling"] == "linear" else 1)
