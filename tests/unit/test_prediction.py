@@ -533,7 +533,7 @@ def test_the_noise_of_runs_to_do_averages_out():
     draws, means = ({"runtime_s": each["runtime_s"][[place]]} for each in (found.draws, found.means))
     one = dataclasses.replace(found, draws=draws, means=means)
     rng = np.random.default_rng(1)
-    total = np.sum([forecasts._draw_single_run(one, "runtime_s", rng) for _ in range(10)], axis=0)
+    total = np.sum([forecasts.draw_single_run(one, "runtime_s", rng) for _ in range(10)], axis=0)
     low, median, high = np.quantile(total, [0.05, 0.5, 0.95])
     assert 0.01 < (high - low) / 2 / median < 0.045
 

@@ -45,29 +45,32 @@ def forecast(runs: Sequence[PlannedRun], folder: str, machine: dict[str, Any]) -
 def _format_lines(
     remaining_runs: Sequence[PlannedRun], answers: list[Answer], machine: dict[str, Any]
 ) -> Iterator[str]:
-    distance: Counter[str] = Counter()
+    distances: Counter[str] = Counter()
     hours, energies = [], []
-    drawn: dict[tuple[Any, ...], Prediction] = {}  # repeats share a point's prediction
+    by_workload = {get_workload_key(each.workload): each for each in answers if each.model}
+    predictions: dict[tuple[Any, ...], Prediction] = {}  # repeats share a point's prediction
     rng = np.random.default_rng(SEED)
     for run in remaining_runs:
-        answer = _find_answer(run, answers)
-        setting = _derive_setting(run, answer, machine) if answer and answer.model else pd.DataFrame()
-        if answer is None or answer.model is None or not answer.model.has_series(setting):
-            distance["cannot be predicted"] += 1
+        answer = by_workload.get(get_workload_key(run)) if is_observed(run, None) else None
+        point = (*get_series_key(run), run.gpus)
+        if answer and answer.model and point not in predictions:
+            series = pd.Series({**answer.observations.iloc[0], **{name: run[name] for name in settings.SERIES}})
+            setting = settings.derive_settings_at_counts(series, [run.gpus], machine["ranks_per_node"])
+            if answer.model.has_series(setting):
+                predictions[point] = predict(answer.model, setting)
+        if answer is None or point not in predictions:
+            distances["cannot be predicted"] += 1
             continue
         if any(each.quantity == "runtime_s" for wrong in answer.misfits.values() for each in wrong):
-            distance["cannot be predicted, since the model does not fit what was measured"] += 1
+            distances["cannot be predicted, since the model does not fit what was measured"] += 1
             continue
-        point = (*get_series_key(run), run.gpus)
-        if point not in drawn:
-            drawn[point] = predict(answer.model, setting)
-        distance[_describe_ratio(run.gpus / drawn[point].largest)] += 1
-        hours.append(
-            -(-run.gpus // machine["ranks_per_node"]) * _draw_single_run(drawn[point], "runtime_s", rng) / 3600
-        )
-        if "energy_job_j" in drawn[point].draws:
-            energies.append(_draw_single_run(drawn[point], "energy_job_j", rng) / 3.6e6)
-    distance_words = ", ".join(f"{number} {words}" for words, number in distance.items())
+        prediction = predictions[point]
+        distances[_describe_ratio(run.gpus / prediction.largest)] += 1
+        nodes = -(-run.gpus // machine["ranks_per_node"])
+        hours.append(nodes * draw_single_run(prediction, "runtime_s", rng) / 3600)
+        if "energy_job_j" in prediction.draws:
+            energies.append(draw_single_run(prediction, "energy_job_j", rng) / 3.6e6)
+    distance_words = ", ".join(f"{number} {words}" for words, number in distances.items())
     runs = format_count(len(remaining_runs), "run")
     yield f"  Expected for {runs} to do, predicted from {len(answers)} of their workloads: {distance_words}"
     if hours:
@@ -77,7 +80,7 @@ def _format_lines(
         )
 
 
-def _draw_single_run(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
+def draw_single_run(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
     """Draws of one run: what is uncertain about the mean is the same for all runs, their own noise is not."""
     mean = prediction.means[quantity][0]
     return mean + rng.permutation(prediction.draws[quantity][0] - mean)
@@ -92,15 +95,3 @@ def _describe_ratio(ratio: float) -> str:
 def _format_interval(draws: list[np.ndarray]) -> str:
     low, median, high = (format_significant(float(value)) for value in compute_interval(np.sum(draws, axis=0)))
     return f"{median} ({low} to {high})"
-
-
-def _find_answer(run: PlannedRun, answers: list[Answer]) -> Answer | None:
-    """The answer for a run's workload; None for one that was not measured, and for observed runs."""
-    if not is_observed(run, None):
-        return None
-    return next((each for each in answers if get_workload_key(each.workload) == get_workload_key(run)), None)
-
-
-def _derive_setting(run: PlannedRun, answer: Answer, machine: dict[str, Any]) -> pd.DataFrame:
-    series = pd.Series({**answer.observations.iloc[0], **{name: run[name] for name in settings.SERIES}})
-    return settings.derive_settings_at_counts(series, [run.gpus], machine["ranks_per_node"])

@@ -10,7 +10,7 @@ quantiles in config/prediction/calibration.yaml, which `python performance/scali
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,15 +101,12 @@ class ScalingModel:
         """Time at each count by the mean of the two fits alone, also at measured counts, shape (counts,)."""
         return self._to_times(self._fit_slowdowns(counts), counts)
 
-    def predict_interval(
-        self, counts: Array, shares: tuple[float, float, float] = INTERVAL
-    ) -> tuple[Array, Array, Array]:
-        """Low, median and high of a single run at each count (by default a 90 % interval), each of shape (counts,)."""
+    def predict_interval(self, counts: Array) -> tuple[Array, Array, Array]:
+        """Low, median and high of a single run at each count (90 % interval), each of shape (counts,)."""
         counts = np.asarray(counts, dtype=float)
         slowdowns, scales = self._predict_slowdowns(counts), self.compute_scales(counts)
-        errors = [self._limit_gain(scales * self._score(share), slowdowns) for share in shares]
-        ends = [slowdowns + self._widen(error, share) for error, share in zip(errors, shares, strict=True)]
-        low, median, high = (self._to_times(end, counts) for end in ends)
+        errors = [self._widen(self._limit_gain(scales * self._score(share), slowdowns), share) for share in INTERVAL]
+        low, median, high = (self._to_times(slowdowns + error, counts) for error in errors)
         return low, median, high
 
     def draw(self, counts: Array, stream: int = 0, of_mean: bool = False) -> Array:
@@ -124,15 +121,10 @@ class ScalingModel:
             of_mean: leave out the noise of a single run.
         """
         counts = np.asarray(counts, dtype=float)
-        scales = self.compute_scales(counts)
-        if of_mean:
-            scales = scales - self.calibration["scale"]["constant"]
-        shares = self._draw_shares(counts, stream)
-        slowdowns = self._predict_slowdowns(counts)
+        scales = self.compute_scales(counts) - of_mean * self.calibration["scale"]["constant"]
+        shares, slowdowns = self._draw_shares(counts, stream), self._predict_slowdowns(counts)
         errors = self._limit_gain(scales[:, None] * self._score(shares), slowdowns[:, None])
-        if not of_mean:
-            errors = self._widen(errors, shares)
-        return self._to_times(slowdowns, counts)[:, None] * np.exp(errors)
+        return self._to_times(slowdowns, counts)[:, None] * np.exp(errors if of_mean else self._widen(errors, shares))
 
     def compute_scales(self, counts: Array) -> Array:
         """Scale of the relative error at each count, shape (counts,): with it, calibrated scores become errors."""
@@ -164,18 +156,13 @@ class ScalingModel:
         """
         distances = [(0.0, 0)]
         for place in range(1, len(self.ranks) - 1):
-            is_other = np.arange(len(self.ranks)) != place
-            model = ScalingModel(
-                self.ranks[is_other],
-                self.times[is_other],
-                self.is_fixed,
-                self.weights[is_other],
-                self.scatter,
-                self.calibration,
+            ranks, times, weights = (np.delete(each, place) for each in (self.ranks, self.times, self.weights))
+            model = replace(self, ranks=ranks, times=times, weights=weights)
+            low, median, high = (
+                values[0] / self.times[place] for values in model.predict_interval(self.ranks[[place]])
             )
-            low, median, high = (values[0] for values in model.predict_interval(self.ranks[[place]]))
-            if not low <= self.times[place] <= high and abs(median / self.times[place] - 1) > MISFIT:
-                distances.append((abs(float(median / self.times[place] - 1)), int(self.ranks[place])))
+            if not low <= 1 <= high and abs(median - 1) > MISFIT:
+                distances.append((abs(float(median - 1)), int(self.ranks[place])))
         return max(distances)
 
     def _fit_both(self, counts: Array, of_fixed_work: bool = False) -> tuple[Array, Array]:
@@ -189,30 +176,21 @@ class ScalingModel:
         power, terms = self._fit_both(counts)
         return self._to_slowdowns(np.sqrt(power) * np.sqrt(terms), counts)
 
-    @functools.cached_property
-    def _residuals(self) -> Array:
-        """What the measured slowdowns have beyond the fit; little of a count that is measured badly."""
-        return self.weights * self._measure_residuals()
-
     def _measure_residuals(self) -> Array:
+        """What the measured slowdowns have beyond the fit, shape (points,)."""
         return self._to_slowdowns(self.times, self.ranks) - self._fit_slowdowns(self.ranks)
 
     def _predict_slowdowns(self, counts: Array) -> Array:
-        doublings = self._doublings_beyond(counts)
-        residuals = np.interp(np.log(counts), np.log(self.ranks), self._residuals) * 2.0 ** -np.abs(doublings)
-        slowdowns = self._fit_slowdowns(counts)
-        last = self._fit_slowdowns(self.ranks[-1:])[0]
+        beyond, doublings = self._doublings_beyond(counts), np.log2(self.ranks)
+        residuals = self.weights * self._measure_residuals()  # little of a count that is measured badly
+        slowdowns, fitted = self._fit_slowdowns(counts), self._fit_slowdowns(self.ranks)
+        follows = fitted + residuals
+        slopes = (follows[-1] - follows[-2]) / (doublings[-1] - doublings[-2]), np.polyfit(doublings, follows, 1)[0]
         limits = self.calibration["growth"]
-        slopes = self._measure_slopes(self._fit_slowdowns(self.ranks) + self._residuals)
         steepest = max(limits["steepest"] * max(slopes), limits["steepest_at_least"])
-        grown = last + np.clip(slowdowns - last, limits["least"] * doublings, steepest * doublings)
-        return np.array(np.where(doublings > 0, grown, slowdowns) + residuals)
-
-    def _measure_slopes(self, slowdowns: Array) -> tuple[float, float]:
-        """Growth of the measured counts' logarithms per doubling: at the last two counts, and over all."""
-        doublings = np.log2(self.ranks)
-        last = (slowdowns[-1] - slowdowns[-2]) / (doublings[-1] - doublings[-2])
-        return float(last), float(np.polyfit(doublings, slowdowns, 1)[0])
+        grown = fitted[-1] + np.clip(slowdowns - fitted[-1], limits["least"] * beyond, steepest * beyond)
+        residuals = np.interp(np.log(counts), np.log(self.ranks), residuals) * 2.0 ** -np.abs(beyond)
+        return np.array(np.where(beyond > 0, grown, slowdowns) + residuals)
 
     def _doublings_beyond(self, counts: Array) -> Array:
         """Doublings above the largest measured count, or below the smallest one (negative); 0 between them."""
@@ -250,8 +228,6 @@ class ScalingModel:
 
     def _widen(self, errors: Array, shares: Any) -> Array:
         """Errors of the logarithm, widened by the further scatter of single runs."""
-        if self.scatter == 0:
-            return errors
         from scipy.special import ndtri  # imported late, as above
 
         normal = ndtri(shares)
