@@ -2,6 +2,7 @@
 
 import pytest
 
+from study.launch import failure
 from study.launch.failure import diagnose_failure
 
 USER_CODE = """Traceback (most recent call last):
@@ -160,3 +161,34 @@ def test_the_kernel_s_kill_for_want_of_memory_is_told_from_a_user_s(tmp_path):
     told = "out of memory: the kernel ended 2 processes of this host meanwhile; exit code 137"
     assert found["message"] == told
     assert diagnose_failure(tmp_path, 1, None, ["ValueError: shapes differ"], 2)["kind"] == "error", "it was not killed"
+
+
+BUS = "rank 1 ended first: it was ended by signal 7 (SIGBUS)"
+FULL = "OSError: [Errno 28] No space left on device: '/tmp/x'"
+READ_ONLY = "OSError: [Errno 30] Read-only file system: 'x'"
+SHARED = "RuntimeError: DataLoader worker was killed. This might be caused by insufficient shared memory (shm)."
+
+
+@pytest.mark.parametrize(
+    ("lines", "message", "is_full", "right"),
+    [
+        ([f"[1]<stderr>:{FULL}"], "m", False, FULL),
+        (
+            ["cp: error writing 'x': Disk quota exceeded"],
+            "m",
+            True,
+            "cp: error writing 'x': Disk quota exceeded; /full",
+        ),
+        ([READ_ONLY, FULL], "m", False, READ_ONLY),
+        ([SHARED], BUS, False, SHARED),
+        ([], BUS, True, f"{BUS}; /full"),
+        ([], BUS, False, None),
+        (["out of resource: shared memory, Required: 9, Hardware limit: 8"], "m", True, None),  # of a GPU
+    ],
+)
+def test_a_lack_of_space_is_no_failure_of_the_run(monkeypatch, lines, message, is_full, right):
+    monkeypatch.setattr(failure, "explain_lack_of_space", lambda folder: folder if is_full else None)
+    cause = {"kind": "error", "message": message, "rank": None, "host": None}
+    assert failure.find_lack_of_space(cause, lines, ["/full"]) == right
+    with_rank = failure.find_lack_of_space({**cause, "rank": 1, "host": "h2"}, lines, ["/full"])
+    assert with_rank == (right and f"rank 1 on h2: {right}")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from study.compare import likeness
-from study.core import environment, isolation
+from study.core import environment, isolation, user_cache
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
 from study.machines import machine
@@ -114,6 +114,35 @@ def test_a_snakemake_of_the_environment_ends_before_it_imports_foreign_packages(
     assert done.returncode == code
     assert (done.stdout, done.stderr.count("\n")) == (("", 1) if code else ("planning\n", 0))
     assert not code or done.stderr.endswith("; unset PYTHONPATH\n")
+
+
+NO_FOLDER = "/dev/null/home"  # also for root
+
+
+@pytest.mark.parametrize("variable", ["HOME", user_cache.VARIABLE])
+def test_a_home_that_cannot_be_written_leaves_snakemake_a_cache_in_its_state(tmp_path, monkeypatch, capsys, variable):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(user_cache.VARIABLE, raising=False)
+    user_cache.provide_user_cache()
+    assert user_cache.VARIABLE not in os.environ and not (tmp_path / ".snakemake").exists()
+    monkeypatch.setenv(variable, NO_FOLDER)
+    user_cache.provide_user_cache()
+    assert os.environ[user_cache.VARIABLE] == str(tmp_path / ".snakemake" / "cache")
+    assert capsys.readouterr().err.endswith(": Not a directory; caches are kept in .snakemake/cache\n")
+    user_cache.provide_user_cache()
+    assert capsys.readouterr().err == "", "jobs inherit it"
+
+
+def test_no_place_for_caches_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv(user_cache.VARIABLE, NO_FOLDER)
+    program = tmp_path / "snakemake"
+    program.write_text(f"import site; site.addsitedir({str(tmp_path)!r}); print('planning')")
+    isolation.install(tmp_path)
+    (tmp_path / ".snakemake").write_text("no folder")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"error: {NO_FOLDER}: Not a directory, so that Snakemake cannot keep its cache")
 
 
 PACKAGES, IDLE = "ranks use this Python's own packages", "has no effect: each run sets it itself"

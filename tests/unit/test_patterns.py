@@ -1,5 +1,8 @@
 """Numbers in a program's output: their forms, their units, which of several counts, and what is no whole number."""
 
+import signal
+import time
+
 import pytest
 
 from study.workloads.command import patterns
@@ -188,8 +191,32 @@ def test_two_ranks_in_one_line_count_only_if_no_line_is_of_one():
 
 
 @pytest.mark.parametrize(
+    ("pattern", "line"),
+    [(r"([0-9]+\s*)+img/s", "loss " + "1" * 40 + " sec"), ("(x+x+)+y", "x" * 60), (".*.*.*=(.)", "a" * 9000)],
+)
+def test_a_pattern_that_backtracks_is_given_up_and_the_others_are_not(pattern, line):
+    reader = patterns.PatternReader(patterns.parse_metric(*each) for each in (("slow", pattern), ("b", "b ([0-9.]+)")))
+    begun = time.process_time()
+    for each in ("5 img/s x=1 xxy", line, line, "b 0.5"):
+        reader.take(each.encode())
+    assert time.process_time() - begun < 5 * patterns.LONGEST_SEARCH_S
+    (value, why), other = reader.read_values().values()
+    assert (value, other) == (None, (0.5, None))
+    assert why.startswith(f"its pattern {pattern!r} was given up: it took more than 0.2 s for the line {line[:40]!r}")
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "line", ["e" * (1 << 16) + " loss 2.5", "loss 2.5" + " 3e" * (1 << 14), "a1," * 20_000 + "loss 2.5"]
+)
+def test_the_longest_line_costs_a_plain_pattern_little(line):
+    assert read("loss ([0-9.e]+)", line, is_shared=True) == (2.5, None)
+
+
+@pytest.mark.parametrize(
     ("name", "declared", "why"),
     [
+        ("own", "(a{99999999999999999999})", "is no regular expression"),
         ("own", "(a)(b)", "has 2 groups; give one"),
         ("own", "(a", "is no regular expression"),
         (STEP_TIME, {"pattern": "(a)", "unit": "img/s"}, "unit: 'img/s' is none of time_per_step_s"),

@@ -16,8 +16,8 @@ from snakemake.settings.types import GroupSettings
 from study.core import environment, installed
 from study.core.errors import StudyError
 from study.experiment import expansion
+from study.machines import free_space, queues
 from study.machines import machine as machines
-from study.machines import queues
 from study.report import sources
 from study.workflow import request, start, timed_plan, workflow_plan
 
@@ -416,18 +416,27 @@ def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeyp
         start.show_plan(planned_here)
 
 
-def test_horovod_s_launcher_needs_a_writable_folder_for_semaphores(plan, tmp_path, monkeypatch):
-    planned_here = plan("smoke", "local")
-    assert start._list_semaphore_problems(planned_here) == []
-    monkeypatch.setattr(start, "SEMAPHORES", str(tmp_path / "none"))
-    assert [line.partition(": ")[0] for line in start._list_semaphore_problems(planned_here)] == [
-        str(tmp_path / "none")
-    ]
-    assert start._list_semaphore_problems(plan("smoke", "local_processes")) == []
+@pytest.mark.parametrize(
+    ("free", "fault"),
+    [
+        ({"f_bavail": 700}, "3 MB are free, 20 MB are needed"),
+        ({"f_bavail": 0}, "0 MB are free, 20 MB are needed"),
+        ({"f_favail": 0}, "no further file can be made there, by its number of inodes"),
+        ({"f_bavail": 0, "f_blocks": 0}, None),  # its file system does not tell its size
+    ],
+)
+def test_too_little_space_for_temporary_files_is_said(plan, monkeypatch, tmp_path, free, fault):
+    planned_here = plan("smoke", "local_processes")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert start._list_space_problems(planned_here) == []
+    state = {"f_blocks": 1e6, "f_bavail": 1e5, "f_frsize": 4096, "f_files": 9, "f_favail": 9, **free}
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(**state))
+    right = [f"{tmp_path}: {fault}; set TMPDIR to another folder"] if fault else []
+    assert start._list_space_problems(planned_here) == right
 
 
-def test_too_little_space_for_temporary_files_is_said(monkeypatch):
-    assert start._list_space_problems() == []
-    monkeypatch.setattr(start.shutil, "disk_usage", lambda folder: SimpleNamespace(free=3_000_000))
-    (line,) = start._list_space_problems()
-    assert ": 3 MB are free for temporary files" in line and "set TMPDIR" in line
+def test_horovod_s_launcher_needs_space_for_semaphores(plan, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != free_space.SHARED_MEMORY)
+    (line,) = start._list_space_problems(plan("smoke", "local"))
+    assert line.startswith("/dev/shm: you may not write there, or it is read-only; delete what was left there, have")
+    assert start._list_space_problems(plan("smoke", "local_processes")) == []

@@ -198,6 +198,30 @@ def test_a_standstill_is_told_and_counts_for_no_limit(project, who):
         assert record["runtime_s"] < limit_s, "the end of its last process, not when the launch went on"
 
 
+@pytest.mark.slow
+def test_a_run_with_a_pattern_that_backtracks_comes_to_its_end(project):
+    source = "for _ in range(5000): print('loss ' + '1' * 40 + ' sec')\nprint('ppl=3.25')"
+    slow = r"([0-9]+\s*)+img/s"
+    (run,) = project(source, metrics={"rate": slow, "perplexity": "ppl=(.*)"}, success=[slow, "ppl"])
+    record = launched(run)
+    assert record["status"] == "ok" and record["quality"] == {"rate": None, "perplexity": 3.25}
+    assert f"metrics.rate: its pattern {slow!r} was given up: it took more than" in record["program"]["reason"]
+    assert f"success: {slow!r} was given up: it took" in record["unproven"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "source", ["open('/dev/full', 'w').write('x' * 9999)", "os.system('cp program.py /dev/full'); 1 / 0"]
+)
+def test_a_run_that_a_full_disk_ended_has_no_outcome_and_runs_again(project, source):
+    (run,) = project(source)
+    with pytest.raises(StudyError, match=r"No space left on device.* no fault of the run, so it has no record: free"):
+        launched(run)
+    assert not (Path("run") / paths.OUTCOME).exists()
+    (run,) = project("print('there is space')")
+    assert launched(run)["status"] == "ok"
+
+
 @pytest.mark.parametrize(("starts", "processes"), [("rank", 2), ("node", 1), ("job", 1)])
 @pytest.mark.slow
 def test_it_is_started_for_each_rank_each_node_or_the_job(project, monkeypatch, starts, processes):
@@ -1125,6 +1149,7 @@ PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
         ({"metrics": {"rate": "(a)(b)"}}, {}, "metrics.rate: .* has 2 groups; give one"),
         ({"metrics": {"runtime_s": "(a)"}}, {}, "mine.yaml: metrics: 'runtime_s' is a grid key or a column"),
         ({"metrics": {"rate": "(("}}, {}, "metrics.rate: .* is no regular expression"),
+        ({"metrics": {"rate": "(a{99999999999999999999})"}}, {}, "metrics.rate: .* is no regular expression"),
         ({"parameters": {"gpus": PARAMETER}}, {}, "parameters.gpus: is a name of the study's own"),
         ({"parameters": {"rate": {**PARAMETER, "default": "x"}}}, {}, "parameters.rate: default: x is no integer"),
         ({"folder": "nowhere"}, {}, "folder: .*nowhere is no folder"),

@@ -39,7 +39,7 @@ ENDS = {
         communication.channel:_admit
         communication.rendezvous:_await_file communication.rendezvous:_gather_facts communication.rendezvous:_wait
         training.process_tree:end_tree training.process_tree:reap_children
-        training.program:Program._end_following training.program:Program._agree_on_address
+        training.program:_wait_for_helpers training.program:Program._end_following training.program:Program._agree_on_address
         workloads.command.output:OutputCopier.join
     """,
     "the run's limits, which study.launch.supervision holds": """
@@ -51,6 +51,7 @@ ENDS = {
         ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
         ensembles.stream:Stream._finish training.loop:Loop.begin_step
         backends.tensorflow.local_replica:_run_without_strategy
+        training.program:Program._read_until_end
         training.program:Program._start_following.watch
     """,
     "the end of Snakemake, for which the user waits": "workflow.passes:run_snakemake",

@@ -87,17 +87,16 @@ def _train(
 
 
 def _warn_of_unmatched_patterns(run: "RunDefinition", folder: Path) -> None:
-    """Name the patterns of a command that matched nothing in what its program printed."""
+    """Say why patterns of a command found no number in what its program printed."""
     from study.core.files import read_json
+    from study.records import program_evidence
     from study.workloads import command
 
     if not command.is_command(run.benchmark) or not (folder / "metrics.json").exists():
         return
-    for name, value in read_json(folder / "metrics.json")["program"]["metrics"].items():
-        if value is None:
-            pattern = command.list_metrics(run.benchmark)[name]["pattern"]
-            print(f"metrics.{name}: {pattern!r} found no number in what the program printed; see its train.log",
-                  file=sys.stderr)  # fmt: skip
+    program = read_json(folder / "metrics.json")["program"] | {"has_epochs": False}  # they would explain more
+    for why in program_evidence.explain_metrics(program, knows_steps=False):
+        print(f"{why}; see its train.log", file=sys.stderr)
 
 
 def _warn_of_disturbance(run: "RunDefinition", folder: Path) -> None:
@@ -121,10 +120,11 @@ def run_job(job: Path, latency_s: float) -> None:
 
     JOB is its file, which Snakemake has written.
     """
-    from study.core import environment, isolation
+    from study.core import environment, isolation, user_cache
     from study.launch import batch_job
 
     isolation.require_isolation()
+    user_cache.provide_user_cache()
     environment.prepare_for_jobs(account=None, is_main_process=False)
     batch_job.become_command(job, latency_s)
 

@@ -64,9 +64,15 @@ def install(folder: Path | None = None) -> None:
 
 
 def end_foreign() -> None:
-    """End this process with one line if it reads code from outside; an exception would be hidden at Python's start."""
+    """End this process with one line if it reads code from outside, or has no place for Snakemake's cache.
+
+    An exception would be hidden at Python's start.
+    """
+    from study.core.user_cache import provide_user_cache
+
     try:
         require_isolation()
+        provide_user_cache()
     except StudyError as error:
         os.write(2, f"error: {error}\n".encode())
         os._exit(1)

@@ -1,13 +1,17 @@
 """Why a run failed: kind, phase, rank and message, from how its ranks ended and from their last output."""
 
+import errno
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from study.core.files import AnyPath
 from study.instruments import phases
 from study.launch import processes
 from study.machines import remote
+from study.machines.free_space import explain_lack_of_space
 from study.machines.launchers import TAG
 from study.training.divergence import MESSAGE
 
@@ -48,6 +52,10 @@ BODY_LINES = 200  # of an error of several lines that are searched for its cause
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
 SIGNAL_EXIT_CODES = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
 LOG_LINES = 20  # of the log, in the record
+# A file system of this machine is full or cannot be written; the last two are PyTorch's, of /dev/shm.
+NO_SPACE = _compile_any_of(*map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
+                          r"insufficient shared memory \(shm\)", "raise your shared memory limit")  # fmt: skip
+BUS_ERROR = _compile_any_of("SIGBUS", "signal 7", "Bus error", "exit (status|code)[:=]? *(135|-7)")
 RESULTS = ("metrics.json", "history.csv")  # of a complete run
 
 
@@ -106,6 +114,20 @@ def _diagnose_from_output(
     ):  # mpiexec's or srun's own line, which has no tag
         rank = int(launcher_line["mpi"] or launcher_line["srun"])
     return describe_failure(folder, kind, message, rank, own_lines or last_lines)
+
+
+def find_lack_of_space(cause: dict[str, Any], lines: Iterable[str], folders: Iterable[AnyPath]) -> str | None:
+    """Why a run failed for want of space in a file system, which is no result of the run; None if it did not.
+
+    cause: its failure. lines: of its output. folders: to which it writes; a mapped file of a full one ends a process by
+    SIGBUS.
+    """
+    line = next((TAG.sub("", line).strip()[:300] for line in lines if NO_SPACE.search(line)), None)
+    full = [text for folder in folders if (text := explain_lack_of_space(folder))]
+    if line is None and not (full and BUS_ERROR.search(cause["message"])):
+        return None
+    who = "" if cause["rank"] is None else f"rank {cause['rank']} on {cause['host']}: "
+    return who + "; ".join([line or cause["message"], *full])
 
 
 def find_lost_host(lines: list[str]) -> tuple[str, int | None, str] | None:

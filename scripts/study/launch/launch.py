@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,16 @@ from study.experiment.training_code import State, digest_training_code, find_cha
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, host_names, processes, program_files, run_directory, spots, supervision, variables
-from study.machines import host_capabilities, host_check, launchers, machine_lock, queues, remote, run_layout
+from study.machines import (
+    free_space,
+    host_capabilities,
+    host_check,
+    launchers,
+    machine_lock,
+    queues,
+    remote,
+    run_layout,
+)
 from study.machines.run_layout import Links
 from study.training import checkpoints, program_results
 from study.workloads import command
@@ -219,6 +228,7 @@ def _train_and_record(
         write_json(folder / calibration.FILE, calibration.summarize(times_before, times_after, number))
     memory_kills = ended.killed_for_memory if _has_only_local_ranks(run) else 0
     cause = failure.diagnose_failure(folder, ended.exit_code, ended.stopped, ended.last_lines, memory_kills)
+    _check_space(cause, folder, ended.last_lines, rank_environment)
     if cause is None:
         shutil.rmtree(folder / checkpoints.FOLDER, ignore_errors=True)
     workers_lost = 0 if role_variables and cause is None else processes.count_lost_workers(folder)
@@ -318,6 +328,22 @@ def _check_ranks_started(run: RunDefinition, folder: Path, last_lines: list[str]
     if refusal:
         run_directory.remove_leftovers(folder, keep={checkpoints.FOLDER, "provenance.json"})
         raise StudyError(f"{run.machine['launcher']} could not start the ranks: {refusal}; submit the job again")
+
+
+def _check_space(
+    cause: dict[str, Any] | None, folder: Path, last_lines: list[str], variables: Mapping[str, str]
+) -> None:
+    """Raise `StudyError` if a run failed for want of space: then it is no result, and may be tried again.
+
+    As in `_check_ranks_started`, the next job for it is not recorded as lost.
+    """
+    places = (folder, free_space.get_temporary_folder(variables), free_space.SHARED_MEMORY)
+    if cause and (why := failure.find_lack_of_space(cause, last_lines, places)):
+        (folder / "run.yaml").unlink(missing_ok=True)
+        raise StudyError(
+            f"{why}; that is no fault of the run, so it has no record: free some space or have it made writable, then "
+            f"give the same command again; see {folder / run_directory.LOG}"
+        )
 
 
 def _wait_for_guards(stall_limit_s: float) -> None:

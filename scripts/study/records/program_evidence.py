@@ -43,8 +43,8 @@ def read_stored_output(folder: Path, run: RunDefinition, keys: Mapping[str, Any]
 def explain_metrics(program: Mapping[str, Any], knows_steps: bool) -> list[str]:
     """Why the values of patterns are empty or not used. knows_steps: whether its epochs give the time of a step."""
     output = program["output"]
-    whys = {name: "its pattern found no number" for name, value in output["values"].items() if value is None}
-    lines = [f"metrics.{name}: {why}" for name, why in {**whys, **output["faults"]}.items()]
+    empty = [name for name, value in output["values"].items() if value is None]
+    lines = [f"metrics.{name}: {output['faults'].get(name, 'its pattern found no number')}" for name in empty]
     columns = [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
     unused = [name for name in columns if program["has_epochs"] and output["values"].get(name) is not None]
     return lines + [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
@@ -74,8 +74,8 @@ def _list_missing(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[s
     """The signs of work that a run should have and does not."""
     output, files = program["output"], program.get("files", NO_FILES)
     required = [name for name, each in command.list_metrics(keys).items() if not each.get("optional")]
-    lines = [f"success: {each!r} matches no line of its output" for each in keys.get("success", ())
-             if each not in output["success"]]  # fmt: skip
+    lines = [f"success: {output['faults'].get(each, f'{each!r} matches no line of its output')}"
+             for each in keys.get("success", ()) if each not in output["success"]]  # fmt: skip
     lines += [f"outputs: it wrote no file {each}" for each in keys.get("outputs", ())
               if not any(_matches(name, [each]) for name in files["written"])]  # fmt: skip
     if program["trained"]:

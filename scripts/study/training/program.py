@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import math
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ FIRST_POLL_S, POLL_S = 0.005, 0.2  # between two reads of the file of events: at
 OWN_MEMORY_FACTOR = 1.05  # a larger peak, compared with that before the program was executed, is the program's
 GRACE_S = 5.0  # for a program that gets SIGTERM
 HELPER_S = 0.5  # for processes that outlive the program
+WAITING_LINES = 1000  # that wait to be read; then the program's next line does
 LAST_LINES = 5  # of the program's last lines, in the message of a failure
 SET_CHILD_SUBREAPER = 36  # of prctl
 OF_ONE_RANK = ("RANK", "LOCAL_RANK", "NODE_RANK")  # variables
@@ -111,6 +114,20 @@ def find_gpus(
         return [gpus.RankGpu(reason=f"NVML: {str(error) or type(error).__name__}")] * len(place.ranks)
 
 
+@dataclass(frozen=True)
+class _End:
+    """The end of a program. left_process: the command line of a process that it left at work, or None.
+
+    cpu_s: with the processor time of all that it left. peak_kib: of wait4.
+    """
+
+    moment: events.Moment
+    monotonic_s: float
+    left_process: str | None
+    cpu_s: float
+    peak_kib: int
+
+
 class Program:
     """The user's program, from its start to its end.
 
@@ -131,6 +148,7 @@ class Program:
         self._reading = reading.OutputReader(
             self._benchmark, run.ranks, run.derived.nodes, is_shared=len(self._place.ranks) > 1
         )
+        self._lines: queue.Queue[tuple[bytes, bool] | None] = queue.Queue(WAITING_LINES)  # to be read; None is the end
         self._earlier_attempts: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -148,19 +166,12 @@ class Program:
             words, variables = self._make_command_line(address, port)
             with self._start_program(words, variables) as (process, streams, others):
                 self._start_following(process, streams, others)
-                _, status, used = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                left_process = _wait_for_helpers(others) if process.returncode == 0 else None
-                ended, ended_s = now(), time.monotonic()
-                process_tree.signal_processes(process_tree.list_descendants(os.getpid()) - others)
-                left_s = process_tree.reap_children(others, GRACE_S)
-                for stream in streams:
-                    stream.join(GRACE_S)
+                end = self._read_until_end(process, streams, others)
             self._end_following()
-            self._check_end(process.returncode, streams, left_process)
-            self._finish_phases(ended)
-            peak_mb = self._compute_peak_mb(used.ru_maxrss * 1024 / 1e6, ended_s)
-            self._write_measures(words, variables, streams, used.ru_utime + used.ru_stime + left_s, peak_mb)
+            self._check_end(process.returncode, streams, end.left_process)
+            self._finish_phases(end.moment)
+            peak_mb = self._compute_peak_mb(end.peak_kib * 1024 / 1e6, end.monotonic_s)
+            self._write_measures(words, variables, streams, end.cpu_s, peak_mb)
         return 0
 
     # Before the program
@@ -285,6 +296,27 @@ class Program:
 
     # While it runs
 
+    def _read_until_end(self, process: subprocess.Popen[bytes], streams: list[OutputCopier], others: set[int]) -> _End:
+        """Wait for the program's end, and read its lines meanwhile, which must be done in the main thread."""
+
+        def await_end() -> _End:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            left_process = _wait_for_helpers(others) if process.returncode == 0 else None
+            moment, monotonic_s = now(), time.monotonic()
+            process_tree.signal_processes(process_tree.list_descendants(os.getpid()) - others)
+            left_s = process_tree.reap_children(others, GRACE_S)
+            for stream in streams:
+                stream.join(GRACE_S)
+            return _End(moment, monotonic_s, left_process, used.ru_utime + used.ru_stime + left_s, used.ru_maxrss)
+
+        with ThreadPoolExecutor(1) as pool:
+            end = pool.submit(await_end)
+            end.add_done_callback(lambda _: self._lines.put(None))
+            for line, is_event in iter(self._lines.get, None):
+                self._reading.take(line, is_event)
+            return end.result()
+
     def _forward_signal(self, number: int, _: Any) -> None:
         """Handle a signal to this process: end the program, once it runs."""
         if self._stop is None and self._pid:
@@ -329,11 +361,11 @@ class Program:
         self._read_events(is_over=True)
 
     def _take_line(self, line: bytes) -> None:
-        """Take the events and what else a line of the program's output shows."""
+        """Take the events in a line of the program's output, and have the rest of it read."""
         marked_events = events.find_marked_events(line)
         for event in marked_events:
             self._take_event(event)
-        self._reading.take(line, is_event=bool(marked_events))
+        self._lines.put((line, bool(marked_events)))
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take the events written since the last read. is_over: take a last line without an end, too."""

@@ -1,9 +1,7 @@
 """The start and end of Snakemake: show the plan, refuse jobs before the first one, tell of disturbed blocks."""
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,19 @@ from study.instruments import disturbance
 from study.launch import host_names, model_checks
 from study.launch.batch_job import BatchJob
 from study.machines import batch_jobs, launchers, machine, queues
+from study.machines.free_space import (
+    LEAST_SHARED_MB,
+    LEAST_TEMPORARY_MB,
+    SHARED_MEMORY,
+    explain_lack_of_space,
+    get_temporary_folder,
+)
 from study.prediction import forecast
 from study.records import attempts, versions
 from study.workflow import lock_holder, passes, snakemake_internals
 from study.workflow.timed_plan import TIMED_RULES
 from study.workflow.workflow_plan import Plan
 from study.workloads import command
-
-LEAST_TEMPORARY_MB = 20
-SEMAPHORES = "/dev/shm"  # noqa: S108  glibc's folder for them
 
 
 def show_plan(planned: Plan) -> None:
@@ -62,7 +64,7 @@ def show_plan(planned: Plan) -> None:
             for why in (
                 *_list_missing_frameworks(planned),
                 *_list_name_problems(planned),
-                *_list_semaphore_problems(planned),
+                *_list_space_problems(planned),
             ):
                 print(f"  Warning: {why} before the runs start", file=sys.stderr)
 
@@ -174,7 +176,7 @@ def _require_runnable(planned: Plan) -> None:
     plan.check_account(planned.machine, os.environ)
     if planned.is_main_process:
         _require_batch_job(planned.machine)
-        if problems := [*_list_name_problems(planned), *_list_semaphore_problems(planned), *_list_space_problems()]:
+        if problems := [*_list_name_problems(planned), *_list_space_problems(planned)]:
             raise StudyErrors(problems)
         _require_models(planned)
         _refuse_resources(planned)
@@ -239,26 +241,15 @@ def _list_name_problems(planned: Plan) -> list[str]:
     return host_names.list_name_problems() if on_this_host else []
 
 
-def _list_semaphore_problems(planned: Plan) -> list[str]:
-    """List why Horovod's launcher cannot make Python's semaphores, files in /dev/shm, here."""
-    if planned.machine["launcher"] != "horovodrun" or os.access(SEMAPHORES, os.W_OK | os.X_OK):
-        return []
-    return [
-        f"{SEMAPHORES}: Horovod's launcher writes there, and you may not: have root run "
-        f"mount -o remount,rw,mode=1777 {SEMAPHORES}, or in a container give it one (docker run --shm-size 1g)"
-    ]
-
-
-def _list_space_problems() -> list[str]:
-    """List why the folder for temporary files, where Snakemake's scheduler writes, is too small."""
-    folder = tempfile.gettempdir()
-    free_mb = shutil.disk_usage(folder).free / 1e6
-    if free_mb >= LEAST_TEMPORARY_MB:
-        return []
-    return [
-        f"{folder}: {free_mb:.0f} MB are free for temporary files, {LEAST_TEMPORARY_MB} MB are needed; set TMPDIR "
-        "to another"
-    ]
+def _list_space_problems(planned: Plan) -> list[str]:
+    """List which folders are too small here: for temporary files, and for the semaphores of Horovod's launcher."""
+    remedies = {(get_temporary_folder(os.environ), LEAST_TEMPORARY_MB): "set TMPDIR to another folder"}
+    if planned.machine["launcher"] == "horovodrun":
+        remedies[SHARED_MEMORY, LEAST_SHARED_MB] = (
+            f"delete what was left there, have root run mount -o remount,rw,mode=1777,size=1g {SHARED_MEMORY}, or give "
+            "it to a container (docker run --shm-size 1g)"
+        )
+    return [f"{why}; {remedy}" for place, remedy in remedies.items() if (why := explain_lack_of_space(*place))]
 
 
 def _require_models(planned: Plan) -> None:

@@ -116,7 +116,7 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
     for pattern in spec.get("success", []):
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             yield f"success: {pattern!r} is no regular expression: {error}"
     for name, declared in spec["parameters"].items():
         if not is_valid_value(declared, declared["default"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import signal
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ CHOICES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
 }
 RANK, JOB = OWNERS = ("rank", "job")
+LONGEST_SEARCH_S = 0.2  # processor time of a metric in a line; a plain pattern takes 1 ms in the longest one
+LONGEST_NUMBER = 400  # characters around a match in which its number and its unit may go on
 MOST = 1e15  # of a time or a throughput
 DIGITS = r"(?:\\d|\[[^\]]*(?:0-9|\\d)[^\]]*\]|[0-9])(?:[+*?]|\{[0-9,]*\})?"  # what takes digits in a pattern
 BLANK = rf"(?:[{SPACES}]|\\s)[+*?]?"
@@ -97,7 +100,7 @@ def parse_metric(name: str, declared: str | Mapping[str, Any]) -> Metric:
     keys: dict[str, Any] = {"pattern": declared} if isinstance(declared, str) else dict(declared)
     try:
         pattern = re.compile(keys["pattern"], re.ASCII)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{keys['pattern']!r} is no regular expression: {error}") from None
     if pattern.groups != 1:
         raise ValueError(
@@ -118,8 +121,38 @@ def parse_metric(name: str, declared: str | Mapping[str, Any]) -> Metric:
     return metric
 
 
+class SearchLimit:
+    """Context that `TimeoutError` ends after `LONGEST_SEARCH_S`: a pattern may backtrack without end.
+
+    Only in the main thread, the one that a signal interrupts. Processor time counts, so a standstill does not.
+    """
+
+    def __enter__(self) -> None:
+        self._is_active = True
+        signal.signal(signal.SIGVTALRM, self._end)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SEARCH_S)
+
+    def __exit__(self, *_: object) -> None:
+        self._is_active = False  # a signal may be on its way
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def _end(self, *_: object) -> None:
+        if self._is_active:
+            raise TimeoutError
+
+
+def explain_slow_search(pattern: re.Pattern[str], line: str) -> str:
+    """Why a pattern was given up at a line of the output, and what to write."""
+    return (
+        f"{_quote(pattern.pattern)} was given up: it took more than {LONGEST_SEARCH_S:g} s for the line "
+        f"{_quote(line)}; write no repeats within repeats, such as ([0-9]+ *)+, and few .*"
+    )
+
+
 class PatternReader:
     """Reads the metrics of a benchmark from a program's output, line by line.
+
+    Only in the main thread, where `SearchLimit` ends searches.
 
     Args:
         metrics: of the benchmark.
@@ -137,8 +170,17 @@ class PatternReader:
         text = remove_colours(line.decode(errors="replace"))
         if marker := EPOCH.search(text):
             self._epoch = float(marker[1])
-        takes = [matches.take(text, self._epoch) for matches in self._matches.values()]
+        takes = [self._search(matches, text) for matches in self._matches.values()]
         return any(takes)
+
+    def _search(self, matches: _Matches, text: str) -> bool:
+        """Take a line for one metric, which is given up if that takes too long; returns whether its pattern matches."""
+        try:
+            with SearchLimit():
+                return matches.take(text, self._epoch)
+        except TimeoutError:
+            matches.give_up(text)
+            return False
 
     def read_values(self) -> dict[str, tuple[float | None, str | None]]:
         """{metric: (its value, None)}, or (None, why there is none) if its pattern matched something; else two None."""
@@ -154,7 +196,7 @@ class _Matches:
     """The numbers that the pattern of a metric found. not_finite: ``nan`` behind the last number."""
 
     def __init__(self, metric: Metric, ranks: int, nodes: int, is_shared: bool) -> None:
-        self.metric, self.not_finite = metric, ""
+        self.metric, self.not_finite, self._fault = metric, "", ""
         self._ranks, self._nodes, self._is_shared = ranks, nodes, is_shared
         self._results: list[tuple[float, str | None]] = []  # of each match, or why it is no number
         self._shared: list[tuple[float, str | None]] = []  # of lines with several matches
@@ -169,6 +211,8 @@ class _Matches:
 
     def take(self, text: str, epoch: float | None) -> bool:
         """Take a line; returns whether the pattern matches it. epoch: that the output named last."""
+        if self._fault:
+            return False
         match = self.metric.pattern.search(text)
         if match is None:
             self._take_unmatched(text)
@@ -189,9 +233,15 @@ class _Matches:
             self._epoch, self.not_finite = epoch, word[0] if word else ""
         return True
 
+    def give_up(self, text: str) -> None:
+        """Take no line after this one, for which its pattern took too long."""
+        self.not_finite, self._fault = "", f"its pattern {explain_slow_search(self.metric.pattern, text)}"
+
     def read_value(self, epoch: float | None) -> tuple[float | None, str | None]:
         """(The value, None), or (None, why there is none). epoch: that the output named last."""
         metric, results = self.metric, self._results or self._shared
+        if self._fault:
+            return None, self._fault
         if self.not_finite:
             return None, f"its pattern found {self.not_finite!r}, which is not a finite number"
         if not results:
@@ -231,7 +281,8 @@ def read_number(match: re.Match[str], metric: Metric, ranks: int = 1, nodes: int
         ValueError: it is a part of a number, as 1 of ``1,234``, or in no form or unit that can be read.
     """
     text, line = match[1] or "", match.string
-    before, behind = line[: match.start(1)], line[match.end(1) :]
+    before = line[max(0, match.start(1) - LONGEST_NUMBER) : match.start(1)]
+    behind = line[match.end(1) : match.end(1) + LONGEST_NUMBER]
     if text and (_is_cut_before(text, before, metric) or _is_cut_behind(text, behind, metric)
                  or _is_cut_at_comma(text, before, behind, metric)):  # fmt: skip
         left = re.search(rf"([-+]?[0-9]{OF_NUMBERS}[{SPACES}]?|\w+|-)$", before)

@@ -7,7 +7,6 @@ read again, so this needs nothing of the run but its lines.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +36,8 @@ TIMES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d([.,]\d+)?")
 class OutputReader:
     """Reads the lines of one process's output, of both of its streams in the order in which they come.
 
+    Only in the main thread, where `patterns.SearchLimit` ends searches.
+
     Args:
         spec: the benchmark's YAML, or its part in a run's definition.
         ranks: of the run.
@@ -47,8 +48,8 @@ class OutputReader:
     def __init__(self, spec: Mapping[str, Any], ranks: int, nodes: int, is_shared: bool) -> None:
         metrics = [patterns.parse_metric(*each) for each in spec.get("metrics", {}).items()]
         self._patterns = patterns.PatternReader(metrics, ranks, nodes, is_shared)
-        self._success = [re.compile(each) for each in spec.get("success", [])]
-        self._lock = threading.Lock()
+        self._success = {each: re.compile(each) for each in spec.get("success", [])}
+        self._faults: dict[str, str] = {}  # of patterns of success
         self._matched: set[str] = set()  # patterns of success
         self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
         self._error = ""  # the first line with words of failure
@@ -59,17 +60,16 @@ class OutputReader:
 
     def take(self, line: bytes, is_event: bool = False) -> None:
         """Take a line. is_event: whether it is an event, which is a sign of work as a match of a pattern is."""
-        with self._lock:
-            has_number = self._patterns.take(line)
-            if text := remove_colours(line.decode(errors="replace")).strip():
-                self._take_text(text, is_event or has_number)
+        has_number = self._patterns.take(line)
+        if text := remove_colours(line.decode(errors="replace")).strip():
+            self._take_text(text, is_event or has_number)
 
     def to_json(self) -> dict[str, Any]:
         """What was read, for `study.training.program_results`."""
         values = self._patterns.read_values()
         return {
             "values": {name: value for name, (value, _) in values.items()},
-            "faults": {name: why for name, (_, why) in values.items() if why},
+            "faults": {name: why for name, (_, why) in values.items() if why} | self._faults,
             "success": sorted(self._matched),
             "failure": self._failure if self._lines_since < LAST_LINES else "",
             "error": self._error,
@@ -82,7 +82,7 @@ class OutputReader:
 
     def _take_text(self, text: str, shows_work: bool) -> None:
         """Take the words of a line that is not empty. shows_work: whether it is an event or has a number."""
-        matched = {pattern.pattern for pattern in self._success if pattern.search(text)}
+        matched = self._find_success(text)
         self._matched |= matched
         self._lines_since += 1
         is_harmless = self._line_before.startswith(UNCAUGHT_NOWHERE)
@@ -99,6 +99,18 @@ class OutputReader:
         if len(self._first_lines) < FIRST_LINES and not self._error and re.search(r"\w.*\w", without_times):
             self._first_lines.append(without_times)
         self._line_before = text
+
+    def _find_success(self, text: str) -> set[str]:
+        """The patterns of success that match a line; one that takes too long is given up."""
+        matched = set()
+        for name, pattern in list(self._success.items()):
+            try:
+                with patterns.SearchLimit():
+                    matched |= {name} if pattern.search(text) else set()
+            except TimeoutError:
+                del self._success[name]
+                self._faults[name] = patterns.explain_slow_search(pattern, text)
+        return matched
 
 
 def find_final_error(lines: Sequence[str]) -> str | None:
