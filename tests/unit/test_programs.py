@@ -42,14 +42,14 @@ from study.machines import guard, launchers, machine
 from study.prediction import goals, settings
 from study.prediction.answers import answer_workloads
 from study.prediction.recommend import recommend
-from study.records import own_keys, targets, tidy, versions
+from study.records import checks, own_keys, targets, tidy, versions
 from study.records import record as records
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
 from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
 from study.workloads import command
-from study.workloads.command import code_files, content, events, own_parameters, placeholders
+from study.workloads.command import code_files, content, events, own_parameters, placeholders, samples
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, OutputCopier
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
@@ -94,6 +94,7 @@ ON = "local_processes"
 OF_PROGRAM = {
     "events": 0, "reason": None, "epochs": None, "rank": None, "has_epochs": False, "metrics": {},
     "output": {"values": {}, "faults": {}, "success": [], "failure": "", "error": "", "restart": ""},
+    "epoch": samples.Epoch(1, 1, None, 1.0), "steps_per_epoch": None,
 }  # fmt: skip
 
 
@@ -510,6 +511,85 @@ def test_without_events_a_pattern_is_read_and_the_rest_has_a_reason(project):
     assert record["phases"].keys() == {"program"}
 
 
+LOGS = """
+    def log(key, value=None, **metadata):
+        event = {"key": key, "value": value, "time_ms": time.time_ns() // 1_000_000, "metadata": metadata}
+        os.write(1, f":::MLLOG {json.dumps(event)}\\n".encode())
+
+    def train(seconds):
+        log("run_start")
+        for number in range(2):
+            log("epoch_start", epoch_num=number)
+            time.sleep(seconds)
+            log("epoch_stop", epoch_num=number)
+        log("run_stop")
+"""
+
+
+@pytest.mark.slow
+def test_all_ranks_print_mlperf_s_lines_without_their_number(project):
+    fork = "child = os.fork()\ntrain(0.2 if child else 0.25)\nchild and os.wait()"
+    (run,) = project(textwrap.dedent(LOGS) + fork, {"gpus": 2}, starts="job", work="samples", reads=["WORLD_SIZE"])
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["program"]["epochs"] == 2 and record["unproven"] is None
+    assert record["training"]["time_per_epoch_s"] == pytest.approx(0.2, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lines", "changes", "rate", "steps"),
+    [
+        ("log('train_samples', 50)", {}, 500, 5),  # of its shard
+        ("log('global_batch_size', 50)", {}, 500, 2),
+        ("", {"batch_size": 30, "drop_last": True}, 300, 1),
+        ("", {"batch_size": 30, "drop_last": False}, 500, 2),
+        ("log('trained_samples', 60)", {"batch_size": 30}, 300, 1),
+        ("", {"batch_size": 30}, None, None),
+    ],
+)
+def test_what_is_trained_is_counted(project, lines, changes, rate, steps):
+    """An epoch of 0.2 s, of 100 samples on two ranks."""
+    source = textwrap.dedent(LOGS) + f"{lines}\nos.environ['RANK'] == '0' and train(0.2)"
+    (run,) = project(source, {"gpus": 2}, work="samples", reads=["WORLD_SIZE"], **({"batch_size": 10} | changes))
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    if rate is None:
+        assert "40 of an epoch's 100 samples fill no batch of 60" in record["unproven"]
+        return
+    assert record["unproven"] is None and record["training"]["steps_per_epoch"] == steps
+    assert record["training"]["throughput_samples_per_s"] == pytest.approx(rate, rel=0.25)
+    assert record["program"]["trained_share"] == pytest.approx(0.6 if rate == 300 else 1)
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_nan_at_the_end_has_diverged(project):
+    (run,) = project("print('loss: 2.3')\nprint('loss: nan')", metrics={"last_loss": "loss: ([0-9.]+)"})
+    failure = launched(run)["failure"]
+    assert failure["kind"] == "diverged" and "last_loss nan" in failure["message"]
+
+
+@pytest.mark.slow
+def test_numbers_that_the_program_s_time_contradicts_are_empty_in_the_tables(project):
+    """A rate of one rank that is declared as that of the job, and one that is declared as it is."""
+    source = "time.sleep(0.8)\nprint('rate: 100')"  # 100 samples on each of 2 ranks
+    for owner, reasons in (("job", ["numbers_agree"]), ("rank", [])):
+        metrics = {"throughput_samples_per_s": {"pattern": "rate: ([0-9]+)", "of": owner}}
+        (run,) = project(source, {"gpus": 2}, work="samples", reads=["WORLD_SIZE"], metrics=metrics)
+        record = launched(run, owner)
+        assert list(record["check_reasons"]) == reasons, record
+        emptied = checks.list_emptied_columns(record)
+        assert ("throughput_samples_per_s" in emptied) == bool(reasons)
+
+
+@pytest.mark.slow
+def test_an_epoch_of_no_time_is_doubted_and_costs_no_record(project):
+    source = textwrap.dedent(LOGS) + "time.sleep(0.2)\ntrain(0)"
+    record = launched(project(source)[0])
+    assert record["status"] == "ok", record["failure"]
+    assert "by its events" in record["check_reasons"]["numbers_agree"]
+
+
 def test_metrics_of_the_test_set_are_of_the_rank_whose_epochs_count():
     told = {3: {"test": {"accuracy": 0.9, "loss": 3.0}}, 0: {"test": {"loss": 0.5}}, 1: {"test": {"accuracy": 0.7}}}
     assert program_results.collect_test_metrics(told, 0) == {"loss": 0.5, "accuracy": 0.7}
@@ -840,7 +920,7 @@ def test_a_program_that_stops_at_its_target_has_the_epochs_that_it_trained(proje
     assert "reported 3 epochs, but a rank of this run trains 10" in launched(run, "other")["failure"]["message"]
 
 
-def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_told():
+def test_what_is_of_the_way_to_the_target_is_told():
     frame = pd.DataFrame([ran(ranks, 1) for ranks in (1, 2, 4)])
     assert to_target(frame, "times") == rank_answer._describe_stops(frame) == []
     early = frame.assign(program_epochs=[9, math.nan, 10])
@@ -849,10 +929,6 @@ def test_what_is_of_the_way_to_the_target_and_of_another_number_of_samples_is_to
         "of equal work"
     ]
     assert rank_answer._describe_stops(early) == ["1 of 3 runs stopped at the target: the work is the way to it."]
-    run = SimpleNamespace(benchmark={"workload": {"train_samples": 100}})
-    assert records._other_size(run, {"workload": {"train_samples": 100}}) is None
-    told = records._other_size(run, {"workload": {"train_samples": 50}})
-    assert told.startswith("train_samples: the program reported 50, which is used; the benchmark's file says 100")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 from study.core import fields
 from study.instruments.phases import PROGRAM
+from study.records import program_times
 from study.records.power import METERED, WHOLE_RUN
 
 PASSED, FAILED, NOT_MADE = "passed", "failed", "not made"
@@ -128,6 +129,13 @@ def _checkpoints_restore(evidence: Evidence) -> str | None:
     return None if error <= MOST_LOSS_APART else f"the restored model has another validation loss (by {error:.2g})"
 
 
+def _numbers_agree(evidence: Evidence) -> str | None:
+    program = evidence.metrics.get("program")
+    if not program or not evidence.record["training"]:
+        return NOT_MADE
+    return program_times.explain_contradiction(evidence.record, program)
+
+
 def _timeline_complete(evidence: Evidence) -> str | None:
     communication = evidence.record["communication"]
     if not communication:
@@ -163,6 +171,8 @@ CHECKS = {
         Check("checkpoints_restore", "a restored checkpoint has the validation loss of its epoch",
               _checkpoints_restore,
               lambda record: [f"checkpoint_{name}" for name in record["checkpoints"] if name != "number"]),
+        Check("numbers_agree", "a command's numbers fit each other, its samples and its time", _numbers_agree,
+              lambda record: program_times.COLUMNS),
         Check("timeline_complete", "at most 1 % of the events of Horovod's timeline are lost", _timeline_complete,
               _timeline_columns),
         Check("autotuning_finished", "Horovod's autotuning came to its end and went on with its best values",

@@ -29,10 +29,12 @@ from study.machines.run_layout import PARAMETER_SERVER
 from study.records import checks, ensemble, program_evidence
 from study.records.nodes import hosts_of_ranks, unseen_nodes
 from study.workloads import command
+from study.workloads.command import samples
 
 SCHEMA_VERSION = 8
 EPOCHS = {"epoch": WHOLE, "time_s": FINITE, "steps_s": FINITE, "learning_rate": NUMBER}  # columns of history.csv
 CPU_LIMITED = 0.9
+SHARE_STEP = 0.05  # to which the share of the samples that a command trains is rounded
 DERIVED = ("communication.json", "activity.csv")  # read from a traced run's timeline, and can be made again
 NO_MODE = "none"  # memory mode of a machine whose file declares none; not NaN, by which tables could not group
 # Of the record's `reading`, and what they are in metrics.json and in runs.csv.
@@ -103,6 +105,9 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
         if keys != own_keys:
             output = program_evidence.read_stored_output(folder, run, keys)
             metrics["program"] |= {"output": output, "metrics": output["values"]}
+        epoch = _count_epoch(run, metrics["program"], keys)
+        metrics["workload"] |= {"train_samples": epoch.train_samples, "samples_per_rank": epoch.samples_per_rank}
+        metrics["program"] |= {"steps_per_epoch": epoch.steps, "epoch": epoch}
     history = _history(folder, run, metrics) if ok else None
     edges = phases.read_edges(folder / "phases.jsonl")
     record = {
@@ -120,7 +125,7 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
         "status": outcome["status"],
         "failure": outcome["failure"],
         "workers_lost": outcome["workers_lost"],
-        "unproven": program_evidence.explain_unproven(metrics["program"], keys or {}) if is_program else None,
+        "unproven": _explain_unproven(metrics["program"], keys or {}) if is_program else None,
         "processes": _processes(run, metrics) if ok else [],
         "runtime_s": outcome["runtime_s"],
         "resumed_after_epoch": metrics["resumed_after_epoch"] if ok else None,
@@ -289,8 +294,9 @@ def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path
     if numbers != expected:
         raise StudyError(f"{path}: epochs {numbers}, expected 1 to {expected[-1]}; {again}")
     times = [history[name] for name in ("time_s", "steps_s")]
-    no_rate = np.isnan(history["learning_rate"]).any() and not command.is_command(run.benchmark)  # it need not tell it
-    if not all((each > 0).all() for each in times) or no_rate:
+    if command.is_command(run.benchmark):  # its clock may be coarse (`study.records.program_times`), its rate unknown
+        return
+    if not all((each > 0).all() for each in times) or np.isnan(history["learning_rate"]).any():
         raise StudyError(f"{path}: an epoch has no time or no learning rate; {again}")
 
 
@@ -361,16 +367,30 @@ def _training(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> 
     }
 
 
-def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]) -> float:
+def _count_epoch(run: RunDefinition, program: dict[str, Any], keys: Mapping[str, Any]) -> samples.Epoch:
+    """The samples and steps of an epoch of a command. keys: by which its output is read."""
+    spec = {**run.benchmark, "drop_last": keys.get("drop_last")}
+    return samples.count_epoch(
+        spec, run.parameters, run.ranks, run.derived.batch_size_per_rank, program.get("sizes", {})
+    )
+
+
+def _explain_unproven(program: dict[str, Any], keys: Mapping[str, Any]) -> str | None:
+    """Why nothing shows that a command did its work, or how much; None if it is shown."""
+    whys = [program_evidence.explain_unproven(program, keys), program["epoch"].doubt]
+    return "; ".join(filter(None, whys)) or None
+
+
+def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]) -> float | None:
     """Samples per second of all ranks, with validation, until the last epoch of the slowest has ended.
 
     Of an ensemble, the samples are those of all members, and the time is the longest of theirs.
     times: of the epochs in ``history.csv``.
     """
-    samples = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
+    number = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
     if "member" not in metrics["ranks"][0]:
-        return samples * run.ranks / times.sum()
-    return samples * run.ranks / max(rank["member"]["epochs_s"] for rank in metrics["ranks"])
+        return number * run.ranks / times.sum() if times.sum() and number else None
+    return number * run.ranks / max(rank["member"]["epochs_s"] for rank in metrics["ranks"])
 
 
 def _summarize_steps(run: RunDefinition, history: Columns, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -379,15 +399,15 @@ def _summarize_steps(run: RunDefinition, history: Columns, metrics: dict[str, An
     A program whose batch size is not known makes an unknown number of steps; a pattern may tell the time of one.
     """
     seconds = np.median(history["steps_s"][1:] if history.rows > 1 else history["steps_s"])
-    if not _knows_steps(run):
+    if not _knows_steps(run, metrics):
         step_s = metrics["program"]["metrics"].get("time_per_step_s")
         return {"epoch_steps_s": seconds, "time_per_step_s": step_s, "steps_per_epoch": None}
     steps = _steps(run, metrics)
     return {"epoch_steps_s": seconds, "time_per_step_s": seconds / steps, "steps_per_epoch": steps}
 
 
-def _knows_steps(run: RunDefinition) -> bool:
-    return not command.is_command(run.benchmark) or command.is_batch_known(run.benchmark, run["batch_size"])
+def _knows_steps(run: RunDefinition, metrics: Mapping[str, Any]) -> bool:
+    return not command.is_command(run.benchmark) or bool(metrics["program"]["steps_per_epoch"])
 
 
 def _first_epoch_excess(history: Columns) -> float | None:
@@ -425,6 +445,8 @@ def _steps(run: RunDefinition, metrics: dict[str, Any]) -> int:
 
 def _steps_of(rank: dict[str, Any], run: RunDefinition, metrics: dict[str, Any]) -> int:
     """Steps of an epoch of a rank; members may have batch sizes of their own."""
+    if command.is_command(run.benchmark):
+        return metrics["program"]["steps_per_epoch"] or 0
     member = rank.get("member", {})
     return -(-metrics["workload"]["samples_per_rank"] // member.get("batch_size", run.derived.batch_size_per_rank))
 
@@ -545,14 +567,18 @@ def _program(
 ) -> dict[str, Any]:
     """What is of a command only. keys: by which its output was read."""
     program, unseen = metrics["program"], unseen_nodes(run)
-    whys = [program["reason"], *program_evidence.explain_metrics(program, program["has_epochs"] and _knows_steps(run))]
-    whys += [_no_phases(edges), _other_size(run, metrics), unseen, _no_steps(run, program), _no_memory(metrics)]
+    whys = [
+        program["reason"],
+        *program_evidence.explain_metrics(program, program["has_epochs"] and _knows_steps(run, metrics)),
+    ]
+    whys += [_no_phases(edges), *program["epoch"].remarks, unseen, _no_steps(run, metrics), _no_memory(metrics)]
     whys += program_evidence.list_remarks(program)
     return {
         "cpu_time_s": None if unseen else program["cpu_s"],
         "events": program["events"],
         "epochs": program["epochs"],
         "rank": program["rank"],
+        "trained_share": round(program["epoch"].share / SHARE_STEP) * SHARE_STEP,
         "reason": "; ".join(filter(None, whys)) or None,
         "read_with": dict(keys),
     }
@@ -565,11 +591,11 @@ def _no_phases(edges: list[dict[str, Any]]) -> str | None:
     return "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
 
 
-def _no_steps(run: RunDefinition, told: Mapping[str, Any]) -> str | None:
+def _no_steps(run: RunDefinition, metrics: Mapping[str, Any]) -> str | None:
     """Why the steps of a program that told its epochs are not known, or None."""
-    if not told.get("has_epochs") or _knows_steps(run):
+    if not metrics["program"]["has_epochs"] or _knows_steps(run, metrics):
         return None
-    has_time = told["metrics"].get("time_per_step_s") is not None
+    has_time = metrics["program"]["metrics"].get("time_per_step_s") is not None
     names = "steps_per_epoch" if has_time else "steps_per_epoch, time_per_step_s"
     return (
         f"{names}: the batch size is not known; give batch_size in the benchmark's file, or hand it over "
@@ -582,16 +608,6 @@ def _no_memory(metrics: Mapping[str, Any]) -> str | None:
     if all(each["peak_memory_mb"] is not None for each in metrics["ranks"]):
         return None
     return "peak_memory_mb: the program ended too soon after its start to be looked at"
-
-
-def _other_size(run: RunDefinition, metrics: dict[str, Any]) -> str | None:
-    """That a program told another number of samples than its benchmark's file, or None: one of both is wrong."""
-    count, declared = metrics["workload"]["train_samples"], run.benchmark["workload"]["train_samples"]
-    if count == declared:
-        return None
-    return (
-        f"train_samples: the program reported {count}, which is used; the benchmark's file says {declared} (workload)"
-    )
 
 
 def _memory(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | None:

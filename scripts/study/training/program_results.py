@@ -198,6 +198,6 @@ def _write_history(path: Path, epochs: list[dict[str, Any]], names: list[str]) -
         seconds = (each["end"][1] - monotonic) / 1e9
         rate = next((metrics[name] for name in LEARNING_RATES if name in metrics), None)
         rows.append(metrics | {"epoch": number, "time_s": seconds, "learning_rate": rate,
-                               "steps_s": seconds - each["eval_ns"] / 1e9,
+                               "steps_s": max(0.0, seconds - each["eval_ns"] / 1e9),
                                "begin_wall_ns": wall, "begin_monotonic_ns": monotonic})  # fmt: skip
     history.write_history(path, rows, columns)

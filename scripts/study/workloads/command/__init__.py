@@ -27,7 +27,13 @@ ABSENT: Mapping[str, Any] = {
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Placeholders by which a program gets its batch size, or what follows from it.
 OF_BATCH = ("batch_size", "batch_size_per_rank", "steps_per_rank")
-OF_READING = ("metrics", "success", "outputs", "reuses")  # keys that say how a run's output and files are read
+OF_READING = (
+    "metrics",
+    "success",
+    "outputs",
+    "reuses",
+    "drop_last",
+)  # keys that say how a run's output and files are read
 
 
 def is_command(spec: Mapping[str, Any]) -> bool:
@@ -53,7 +59,7 @@ def list_metrics(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def select_reading(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a command's YAML by which its output is read; another value reads it again, and trains nothing."""
-    return {key: spec[key] for key in OF_READING if spec.get(key)}
+    return {key: spec[key] for key in OF_READING if spec.get(key) or spec.get(key) is False}
 
 
 def count_rank_samples(train_samples: int, scaling: str, work: str, ranks: int) -> int:

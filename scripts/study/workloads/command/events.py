@@ -122,7 +122,12 @@ class Progress:
 
     @property
     def is_in_run(self) -> bool:
-        """Whether a run_start has had no run_stop, and neither an epoch nor another phase since."""
+        """Whether a run_start has had no run_stop."""
+        return self._is_in_run
+
+    @property
+    def has_just_begun_run(self) -> bool:
+        """Whether a run_start has had no run_stop, and neither the end of an epoch nor another phase since."""
         return self._is_in_run and self._phase == "train" and not self.epochs
 
     @property
@@ -340,7 +345,9 @@ def choose_rank(event: dict[str, Any], progress: dict[int, Progress]) -> int | N
     if key in ("eval_start", "eval_stop"):
         return first if progress[first].is_in_evaluation == (key == "eval_stop") else None
     if key == "run_start":
-        return next((each for each, state in progress.items() if not state.is_in_run), first)
+        return next((each for each, state in progress.items() if not state.has_just_begun_run), first)
+    if key == "run_stop":
+        return next((each for each, state in progress.items() if state.is_in_run), first)
     return first
 
 

@@ -53,7 +53,7 @@ def count_epoch(
         remarks.append(f"global_batch_size: the program reported {step}, which is used; the run's is {batch * ranks}")
     step = step or (batch * ranks if is_known else None)
     if trained:
-        return Epoch(whole, trained // ranks, math.ceil(trained / step) if step else None, trained / total,
+        return Epoch(whole, trained // ranks or 1, math.ceil(trained / step) if step else None, trained / total,
                      (*remarks,), doubt)  # fmt: skip
     if step is None:
         return Epoch(whole, of_rank, None, 1.0, (*remarks,), doubt)
@@ -61,7 +61,7 @@ def count_epoch(
     if drops:
         if not in_batches:
             doubt = doubt or f"drop_last: {total} samples fill no batch of {step}, so that nothing is trained"
-        return Epoch(whole, in_batches // ranks, in_batches // step, in_batches / total, (*remarks,), doubt)
+        return Epoch(whole, in_batches // ranks or of_rank, in_batches // step, in_batches / total, (*remarks,), doubt)
     divides = parameters["scaling"] == "strong" and parameters["work"] in (command.SAMPLES, command.FIXED)
     is_unknown = drops is None and divides and "steps_per_rank" not in command.list_placeholders(spec)
     if is_unknown and total - in_batches > LEFT_OUT * total:
