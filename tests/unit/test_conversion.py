@@ -173,6 +173,45 @@ def test_faults(tmp_path, monkeypatch, block, by, text, words):
     assert [path.name for path in tmp_path.iterdir()] == ["data.csv"], "a refused file leaves nothing behind"
 
 
+REMOVE = "each line ends with a separator: remove it, such as with `sed 's/{}\\r*$//' FILE > NEW`"
+
+
+@pytest.mark.parametrize("by", PARSERS)
+@pytest.mark.parametrize(
+    ("text", "spec", "fault"),
+    [
+        ("1,2,3,\n0,4,5,\n", {"missing": ["", "na"]}, "line 1, column 4: no line has a value in it"),
+        ("1,2,3,\r\n0,4,5,\r\n", {"missing": ["", "na"]}, "line 1, column 4: no line has a value in it"),
+        ("1,2,3,\n0,4,5,\n", {}, "line 1, column 4: '' is not a finite number"),
+        ("a,b,\n1,2,\n3,4,\n", {"header": True, "missing": [""]}, "line 1, column 3: the column has no name"),
+        ("a,b\n1,2,\n3,4,\n", {"header": True, "missing": [""]}, "line 2, column 3: 3 values, but line 1 has 2"),
+        ("a\tb\r\n1\t2\t\r\n", {"header": True, "separator": "tab"}, "line 2, column 3: 3 values, but line 1 has 2"),
+    ],
+)
+def test_a_separator_at_the_end_of_each_line_is_no_column(tmp_path, monkeypatch, by, text, spec, fault):
+    """pandas adds a column of missing values, or takes the first column for the numbers of the rows."""
+    parse_by(by, monkeypatch)
+    with pytest.raises(StudyError) as error:
+        converted(tmp_path, text, Form.from_spec({"header": False, **spec}))
+    mark = "\\t" if "separator" in spec else ","
+    assert f"{fault}; " in str(error.value) and str(error.value).endswith(REMOVE.format(mark))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.parametrize("by", PARSERS)
+def test_a_last_column_may_lack_values(tmp_path, monkeypatch, by):
+    parse_by(by, monkeypatch)
+    spec = {"header": False, "missing": ["", "na"]}
+    matrix, _ = converted(tmp_path, "1,2,\n0,4,5\n", Form.from_spec(spec))
+    assert np.array_equal(matrix, [[1, 2, np.nan], [0, 4, 5]], equal_nan=True)
+    matrix, _ = converted(tmp_path, "1,2,\n0,4,\n", Form.from_spec({**spec, "drop": [2]}))
+    assert matrix.tolist() == [[1, 2], [0, 4]]
+    matrix, _ = converted(tmp_path, "a,b,c\n1,2,\n0,4,\n", Form.from_spec({**spec, "header": True}))
+    assert np.array_equal(matrix, [[1, 2, np.nan], [0, 4, np.nan]], equal_nan=True), "it has a name"
+    with pytest.raises(StudyError, match="line 2, column 2: 'x' is not a finite number$"):
+        converted(tmp_path, "1,2,\n0,x,5\n", Form.from_spec(spec))
+
+
 @pytest.mark.parametrize(
     ("expected", "words"),
     [({"rows": 4}, "line 3: the file has 3 rows, 4 were expected"), ({"columns": 4}, "3 columns, 4 were expected")],

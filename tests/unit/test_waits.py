@@ -39,7 +39,8 @@ ENDS = {
         communication.channel:_admit
         communication.rendezvous:_await_file communication.rendezvous:_gather_facts communication.rendezvous:_wait
         training.process_tree:end_tree training.process_tree:reap_children
-        training.program:_wait_for_helpers training.program:Program._end_following training.program:Program._agree_on_address
+        training.program:_wait_for_helpers
+        training.program:Program._end_following training.program:Program._agree_on_address
         workloads.command.output:OutputCopier.join
     """,
     "the run's limits, which study.launch.supervision holds": """

@@ -21,7 +21,7 @@ from study.core.errors import StudyError
 from study.core.files import AnyPath, sha256, write_aside, write_sealed
 from study.core.lazy import pandas as pd
 from study.data import file_changes, matrix_file, source_state, text_file, text_table
-from study.data.table_faults import Source, check_names, describe_table, find_fault, suggest_cause
+from study.data.table_faults import Source, check_last_column, check_names, describe_table, find_fault, suggest_cause
 from study.data.tabular import Column, Form
 
 CONVERTER_VERSION = 4
@@ -65,6 +65,9 @@ def convert(
         try:
             text_file.check_kind(source)
             converted = _convert_table(source, aside, form, rows, columns)
+            numbers = form.select_numbers(converted.source.names)
+            if "" in form.missing:
+                check_last_column(source, form, matrix_file.read_matrix(aside, mmap_mode="c"), numbers)
         except StudyError as error:
             if source.is_file():  # a changed one is to be fetched again, whatever is wrong with it now
                 file_changes.check_source(source, sha256(source), checksum)
@@ -72,7 +75,6 @@ def convert(
         file_changes.check_source(source, converted.checksum, checksum)
         source_note = source_state.make_note(before, [str(source)], token)
         matrix_checksum = sha256(aside)
-    numbers = form.select_numbers(converted.source.names)
     write_sealed(
         sidecar,
         {

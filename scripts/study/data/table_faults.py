@@ -1,5 +1,6 @@
 """Find what is wrong with a text table, line by line and value by value: file, line, column, and what to do."""
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.core.errors import StudyError
 from study.core.file_kinds import HEAD_BYTES, PLAIN, describe_beginning
@@ -16,6 +18,7 @@ from study.data.tabular import Column, Form
 
 BOOLEAN = re.compile(rb"true|false", re.IGNORECASE)  # pandas reads these as 1 and 0
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+FIRST_LINES = 100  # by which it is told whether each line ends with a separator
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -140,14 +143,17 @@ def _explain_not_plain(value: str) -> str:
 
 
 def suggest_cause(path: Path, form: Form) -> str:
-    """What else may be wrong by a table's first line, such as another separator; empty if nothing."""
+    """What else may be wrong by a table's first lines, such as another separator; empty if nothing."""
     try:
-        with text_file.open_text(path) as handle:
-            line = handle.readline()
+        lines = _read_first_lines(path)
     except (OSError, StudyError):
         return ""
+    line = lines[0] if lines else b""
     if not PLAIN.fullmatch(line[:HEAD_BYTES]):
         return "" if text_file.recognize_file(path) else f"; {describe_beginning(line)}"
+    if _ends_with_separators(lines, form):
+        mark = form.separator.replace("\t", "\\t")
+        return f"; each line ends with a separator: remove it, such as with `sed 's/{mark}\\r*$//' FILE > NEW`"
     others = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
     expected_name = next(name for mark, name in others.items() if mark == form.separator)
     counts = {name: line.count(mark.encode()) for mark, name in others.items() if mark != form.separator}
@@ -157,6 +163,30 @@ def suggest_cause(path: Path, form: Form) -> str:
         return ""
     decimal = ", and decimal points instead of decimal commas" if name == "semicolons" and separators else ""
     return f"; line 1 has {most} {name}: separate the values by {expected_name}{decimal}"
+
+
+def _read_first_lines(path: Path) -> list[bytes]:
+    with text_file.open_text(path) as handle:
+        return list(itertools.islice(handle, FIRST_LINES))
+
+
+def _ends_with_separators(lines: Sequence[bytes], form: Form) -> bool:
+    """Whether lines have a separator behind their last value: all of them, or all but the one with the names."""
+    separator = form.separator.encode()
+    counts = [line.count(separator) for line in lines]
+    rows = [line.rstrip(b"\r\n").endswith(separator) for line in lines]
+    if not form.header or (rows and rows[0]):
+        return all(rows)
+    return all(rows[1:]) and counts[0] < min(counts[1:], default=0)
+
+
+def check_last_column(path: Path, form: Form, matrix: NDArray[np.float32], numbers: Sequence[Column]) -> None:
+    """Raise `StudyError` if a table without names has nothing in its last column, behind a separator."""
+    if form.header or not _ends_with_separators(lines := _read_first_lines(path), form):
+        return
+    last = text_table.split_names(lines[0], form)[-1]
+    if last in numbers and np.isnan(matrix[:, len(form.codes) + list(numbers).index(last)]).all():
+        raise StudyError(f"{path}: line 1, column {last + 1}: no line has a value in it")
 
 
 def find_fault(source: Source, form: Form, first_row: int) -> str | None:
