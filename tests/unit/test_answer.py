@@ -109,10 +109,6 @@ def test_series_that_differ_in_a_key_are_named_by_it(answers):
     assert {each.series for each in found} == {"nt3, loader read_csv", "nt3, loader chunked"}
 
 
-def test_one_number_of_ranks_has_no_answer(answers):
-    assert answers({2: [20.0] * 3}) == []
-
-
 def test_many_disturbed_runs_are_told(answers):
     (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, disturbed=2)
     assert found.sentence.endswith("Other use of the hosts disturbed 2 of 6 runs (runs.csv, disturbed_by).")

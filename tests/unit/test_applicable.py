@@ -122,11 +122,3 @@ def test_tables_have_no_key_that_their_commands_do_not_have(both):
     assert list(alone.frame) == ["benchmark", "gpus", "machine", "runtime_s"] and alone.notes == []
     assert alone._present() == ["benchmark", "gpus", "runtime_s"]
     assert with_own_keys(Table("t", "c", frame[:1], shown), both).frame.equals(frame[:1])
-
-
-def test_a_table_of_commands_has_no_column_of_loaders():
-    frame = pd.DataFrame({"benchmark": ["mine", "nt3"], "loader": ["none", "npy"], "runtime_s": [1.0, 2.0]})
-    shown = list(frame)
-    assert Table("t", "c", frame, shown)._present() == shown
-    assert Table("t", "c", frame[:1], shown)._present() == ["benchmark", "runtime_s"]
-    assert Table("t", "c", frame[:0], shown)._present() == shown

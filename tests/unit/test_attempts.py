@@ -3,7 +3,6 @@
 import random
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from examples import STUDY, define
 
@@ -193,13 +192,6 @@ def test_the_first_attempt_has_the_definition_of_before(runs):
     assert "attempt" not in identity.name_point(runs[0].parameters, runs[0].spec)
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, "1", True])
-def test_the_number_of_attempts_is_a_whole_number(value):
-    settings = {key: each for key, each in machine.load("local").items() if key != "name"}
-    with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
-        validation.validate({**settings, "repeat_disturbed": value}, "machines", "config/machines/local.yaml")
-
-
 def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path, monkeypatch):
     on = machine.load("local_processes") | ONCE
     study = expansion.Study("test", "a test", {}, tuple(runs))
@@ -262,9 +254,3 @@ def test_who_starts_snakemake_learns_what_it_planned():
         return 0
 
     assert passes.run_passes(["summit"], start) == passes.PassesResult(0, {"machine": "summit"})
-
-
-def test_a_study_without_further_attempts_says_nothing_of_them(tmp_path):
-    assert attempts.sentences(tmp_path) == []
-    pd.DataFrame(columns=list(attempts.KINDS)).to_csv(tmp_path / attempts.FILE, index=False)
-    assert attempts.sentences(tmp_path) == []

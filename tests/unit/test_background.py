@@ -109,17 +109,6 @@ def test_time_of_the_run_s_ended_processes_stays_the_run_s(host, tmp_path):
     assert (float(row["own_cpu_s"]), float(row["others_cpu_s"])) == (5, 0)
 
 
-def test_a_child_of_the_run_s_process_is_the_run_s_whatever_its_environment(host, tmp_path):
-    host.processes({10: ("rank", 1, 0, 0, True, 0)})
-
-    def change():
-        host.cores([300, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
-        host.processes({10: ("rank", 1, 0, 0, True, 0), 11: ("compiler", 10, 300, 0, False, 0)})
-
-    row = host.observed(tmp_path, change)
-    assert (float(row["own_cpu_s"]), row["busiest"]) == (3, "")
-
-
 def test_a_process_id_that_is_used_again_is_another_process(host, tmp_path):
     host.processes({10: ("rank", 1, 900, 0, True, 0)})
 
@@ -873,8 +862,3 @@ def test_the_machine_s_state_says_what_makes_times_vary(host, monkeypatch):
         "2 logical CPUs are 1 core with hyper-threads, which share its units",
         "a control group allows the time of 0.5 of 2 cores, and stops what uses more",
     ]
-
-
-def test_a_machine_that_is_idle_and_steady_has_one_line(host, monkeypatch):
-    monkeypatch.setattr(disturbance.time, "sleep", lambda _: None)
-    assert len(disturbance.describe_machine(1.0, host.folder)) == 1

@@ -50,23 +50,6 @@ def study_on(*counts, **point):
     return Study("mine", "", {}, tuple(runs))
 
 
-@pytest.mark.parametrize("on", ["local", "local_mpi", "local_processes"])
-def test_the_plan_warns_of_ranks_that_share_cores(two_cores, on):
-    (line,) = plan._warn_of_shared_cores(study_on(1, 2, 4, 8), machine(on))
-    assert line.startswith(
-        "  Warning: 2 runs on 4, 8 ranks share cores: with cores_per_rank: 1 they need up to 8, and "
-    )
-    assert "this machine has 2; such runs are marked oversubscribed" in line and "\n" not in line
-    assert line in plan.summarize(study_on(1, 2, 4, 8), machine(on), {})
-    assert plan._warn_of_shared_cores(study_on(1, 2), machine(on)) == []
-
-
-def test_threads_and_servers_need_cores_too(two_cores):
-    assert "on 1 rank share" in plan._warn_of_shared_cores(study_on(1, intra_op_threads=3), machine("local"))[0]
-    server = study_on(1, strategy="parameter_server", servers=1, loader="npy")
-    assert "need up to 3" in plan._warn_of_shared_cores(server, machine("local"))[0], "a chief, a worker and a server"
-
-
 def test_cores_of_other_nodes_are_not_judged_here(two_cores):
     for on in (machine("summit"), {**machine("local"), "hosts": {"a": 8}}):
         assert plan._warn_of_shared_cores(study_on(4), on) == []

@@ -19,7 +19,6 @@ from study.compare.estimates import Estimate
 from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
-from study.core.statistics import make_exact_sample
 from study.experiment import expansion, schemas
 from study.experiment.study import Reference
 from study.instruments import calibration
@@ -353,15 +352,6 @@ def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
     assert "\n" not in str(refused.value)
 
 
-def test_the_nearest_point_is_named(local):
-    local.study = study_with()
-    point = local.study.runs[0].point
-    by_hand(local, point=f"{point}x", high=0.5)
-    with pytest.raises(StudyError) as refused:
-        local.check()
-    assert str(refused.value).endswith(f"; did you mean '{point}'?")
-
-
 def test_a_load_is_not_divided_by_a_calibration(local):
     loading = [{"benchmark": "nt3", "loader": ["read_csv"], "repeats": 3}]
     local.study = expansion.expand_study("test", {**STUDY, "loading": loading}, "test.yaml")
@@ -369,15 +359,6 @@ def test_a_load_is_not_divided_by_a_calibration(local):
     by_hand(local, quantity="load_s", point=point, unit="calibrations", high=0.5)
     with pytest.raises(StudyError, match="unknown unit 'calibrations' of load_s; write s$"):
         local.check()
-
-
-def test_an_interval_of_rounded_numbers_is_shown_as_it_is(local):
-    local.runs(study_with(), STEADY)
-    by_hand(local, value=0.0719, high=0.5, repeats=5, interval=[0.0705, 0.0733])
-    local.check()
-    assert local.row[["reference", "reference_low", "reference_high"]].tolist() == pytest.approx(
-        [0.0719, 0.0705, 0.0733], rel=1e-3
-    )
 
 
 def test_exit_codes_tell_a_regression_from_a_mistake(local):
@@ -538,7 +519,3 @@ def test_only_a_study_with_relative_to_is_calibrated():
     assert not study_with(RUNTIME).is_calibrated
     assert study_with({**RUNTIME, "relative_to": "calibration"}).is_calibrated
     assert not study_with().is_calibrated
-
-
-def test_an_exact_value_has_no_interval():
-    assert references.Accepted("runtime_s", "p", 2.0, "s").sample == make_exact_sample(2.0)

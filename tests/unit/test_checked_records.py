@@ -96,14 +96,6 @@ def test_where_the_note_cannot_be_written_records_are_read_all_the_same(path, tm
     assert read(path, tmp_path) == read(path, tmp_path) == record.read_record(path)
 
 
-def test_a_missing_record_is_made_or_refused_as_ever(path, tmp_path):
-    path.unlink()
-    assert read(path, tmp_path)["runtime_s"] == 20.0
-    for reads in (read, lambda absent, folder: CheckedRecords(folder).read(absent)):
-        with pytest.raises(StudyError, match="record.json: cannot be read: No such file"):
-            reads(tmp_path / "never" / "record.json", tmp_path)
-
-
 def test_readers_at_the_same_time_keep_what_both_have_checked(path, tmp_path):
     other = tmp_path / "other.json"
     other.write_bytes(path.read_bytes() + b"\n")

@@ -34,10 +34,6 @@ def test_when_one_is_due():
     assert not checkpoints.Writer("x", 0, {}).is_due(1)
 
 
-def test_without_any_there_is_none(tmp_path):
-    assert checkpoints.read_latest(tmp_path, LABELS, SHAPES) is None
-
-
 @pytest.mark.parametrize(
     ("labels", "shapes"),
     [

@@ -6,7 +6,6 @@ import shutil
 import jsonschema
 import pytest
 import yaml
-from tracked import ours
 
 from study.core import configuration, paths, validation
 from study.core.errors import StudyError
@@ -40,12 +39,6 @@ SCHEMAS = {"benchmarks": validation.read_schema("benchmarks"), "studies": schema
 )
 def test_schemas_are_schemas(schema):
     jsonschema.Draft202012Validator.check_schema(schema)
-
-
-@pytest.mark.parametrize("kind", SCHEMAS)
-def test_shipped_files_fit_their_schema(kind):
-    for path in ours((configuration.CONFIG / kind).glob("*.yaml")):
-        configuration.load_named(kind, path.stem, SCHEMAS[kind])
 
 
 @pytest.mark.parametrize(
@@ -200,24 +193,6 @@ def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
     with pytest.raises(StudyError) as error:
         validation.read_yaml_with_tree(tmp_path / "broken.yaml")
     assert str(error.value) == f"{validation.shorten_path(tmp_path / 'broken.yaml')}: {words}"
-
-
-def test_an_empty_file(tmp_path):
-    (tmp_path / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(StudyError, match="empty.yaml: the file is empty"):
-        validation.load_valid_yaml(tmp_path / "empty.yaml", SCHEMAS["studies"])
-
-
-def test_a_mistake_in_a_machine_and_a_benchmark(tmp_path):
-    machine = (configuration.CONFIG / "machines" / "local.yaml").read_text()
-    assert "did you mean 'cores_per_rank'?" in broken(tmp_path, "cores_per_rank", "core_per_rank", machine, "machines")
-    benchmark = (configuration.CONFIG / "benchmarks" / "nt3.yaml").read_text()
-    assert "did you mean 'batch_size'?" in broken(tmp_path, "batch_size", "batchsize", benchmark, "benchmarks")
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(StudyError, match="did you mean 'laptop'.*known studies: .*icpp2019"):
-        configuration.load_named("studies", "labtop")
 
 
 def test_the_config_file_itself():

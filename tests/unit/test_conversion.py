@@ -113,12 +113,6 @@ def test_a_file_that_was_damaged_after_it_was_fetched_is_to_be_fetched_again(tmp
     assert not (tmp_path / "m.npy").exists()
 
 
-def test_windows_line_ends_are_line_ends(tmp_path):
-    matrix, _ = converted(tmp_path, GOOD)
-    windows, _ = converted(tmp_path, GOOD.replace("\n", "\r\n"))
-    assert np.array_equal(matrix, windows)
-
-
 def test_blocks_smaller_than_the_file_give_the_same(tmp_path, monkeypatch):
     whole, _ = converted(tmp_path, GOOD)
     monkeypatch.setattr(text_table, "BLOCK_BYTES", 1)
@@ -566,14 +560,3 @@ def test_train_and_test_files_have_the_same_columns(tmp_path):
     converted(tmp_path / "test", "case,type,a\nc1,lung,1\n", NAMED)
     with pytest.raises(StudyError, match="2 and 1 numeric columns"):
         loaders.check_columns(files, forms)
-
-
-@pytest.mark.parametrize("loader", [name for name in LOADERS if LOADERS[name].reads != "scaled"])
-def test_kept_columns_stand_in_the_order_of_the_list(tmp_path, loader):
-    """Also where the list names every column of the file."""
-    spec = {"header": True, "keep": ["b", "a"]}
-    path, matrix, sidecar = (tmp_path / name for name in ("source.csv", "matrix.npy", "matrix.json"))
-    path.write_text("a,b\n1,2\n3,4.5\n")
-    convert(path, matrix, sidecar, Form.from_spec(spec))
-    found = loaders.load_matrix(loader, matrix if loader == "npy" else path, sidecar, spec)
-    assert np.array(found[:]).tolist() == [[2.0, 1.0], [4.5, 3.0]]

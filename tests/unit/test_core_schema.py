@@ -163,12 +163,6 @@ def test_blanks_that_are_none_are_refused(tmp_path, text):
         validation.read_yaml(tmp_path / "a.yaml")
 
 
-@pytest.mark.parametrize("text", ["«\u00a0mot\u00a0»", "'10\u00a0'", "5\u00a0%"])
-def test_blanks_that_belong_to_a_text_are_read(tmp_path, text):
-    (tmp_path / "a.yaml").write_text(f"key: {text}\n", encoding="utf-8")
-    assert validation.read_yaml(tmp_path / "a.yaml") == {"key": text.strip("'")}
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [("epochs: 3\n".encode("utf-16"), "is text in UTF-16.*iconv"),
@@ -280,13 +274,3 @@ def test_json_is_refused_where_its_value_would_change(text):
 @pytest.mark.parametrize("text", ["0", "-0.0", "0e5", "1e-300", "5e-324", "1.5", "12345678901234567890"])
 def test_other_numbers_of_json_are_read(text):
     assert same(parse_json(text), json.loads(text))
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [("NPY", ["read_csv", "npy"], "npy"), ("read-csv", ["read_csv", "npy"], "read_csv"),
-     ("Read CSV", ["read_csv", "npy"], "read_csv"), ("TFRecord", ["tfrecord", "lmdb"], "tfrecord"),
-     ("batch-size", ["batch_size"], "batch_size"), ("STRONG", ["strong", "weak"], "strong")],
-)  # fmt: skip
-def test_capitals_dashes_and_blanks_do_not_hide_what_was_meant(word, known, meant):
-    assert validation.suggest_nearest(word, known) == f"; did you mean '{meant}'?"

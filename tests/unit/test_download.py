@@ -228,12 +228,6 @@ def test_a_query_stays_at_the_end_of_an_address(server, url):
     assert download.build_file_url(server, "P1B1/a.csv") == url
 
 
-def test_a_wrong_address_is_refused_without_its_secret():
-    with pytest.raises(StudyError, match="datasets.nt3.server: 'ftp://h/x': expected http") as error:
-        of_candle(server=f"ftp://user:{SECRET}@h/x?{SECRET}")
-    assert SECRET not in str(error.value)
-
-
 def test_an_address_that_cannot_be_taken_apart_is_refused_without_its_secret():
     with pytest.raises(StudyError, match=r"^http://\[h/x is no address") as error:
         download.build_file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")

@@ -9,8 +9,8 @@ import study.report.tables.kinds as kinds
 from study.backends.tensorflow import devices
 from study.core.errors import StudyError
 from study.data.order import EpochOrder, OrdersByRank
-from study.experiment import identity, learning_rate
-from study.experiment.parameters import PARAMETERS, is_observed, list_observing_keys
+from study.experiment import learning_rate
+from study.experiment.parameters import is_observed
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
 
@@ -57,12 +57,6 @@ def test_emulated_runs_give_no_timings():
     assert kinds.select_runs(runs[:0], kinds.gives_timings).columns.tolist() == runs.columns.tolist()
 
 
-def test_finished_runs_keep_their_names():
-    (usual,) = expand(gpus=1)
-    assert "emulated_ranks" not in identity.select_differing(usual.parameters)
-    assert all(PARAMETERS[name].has_default for name in list_observing_keys())
-
-
 def test_each_rank_has_its_own_order():
     orders = OrdersByRank([7, 8])
     for epoch in (0, 3):
@@ -70,6 +64,3 @@ def test_each_rank_has_its_own_order():
         found = orders.positions(50)
         for column, seed in enumerate((7, 8)):
             assert np.array_equal(found[:, column], EpochOrder(seed, epoch).positions(50))
-
-
-DECAY = {"learning_rate_decay": "collapsed", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"}

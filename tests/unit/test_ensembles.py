@@ -18,13 +18,13 @@ from fake_communicator import ThreadedCommunicator
 from study.backends.tensorflow.backend import BACKEND
 from study.backends.tensorflow.gradient_averaging import get_averaging
 from study.backends.tensorflow.horovod import Horovod
-from study.backends.tensorflow.input import make_batches, make_gatherer
+from study.backends.tensorflow.input import make_batches
 from study.communication import mpi
 from study.communication.single_rank import SingleRank
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
-from study.data.samples import Arrays, SampleSource
+from study.data.samples import Arrays
 from study.ensembles import consumption, ring
 from study.ensembles.content import Form
 from study.ensembles.order import Block, Order
@@ -133,10 +133,6 @@ def test_broadcasts_by_mpi_are_refused_where_there_is_none():
             ranks.build_concurrent_broadcast()
     with pytest.raises(StudyError, match=r"knows Open MPI only, and this is Some MPI 1.0; use multi_broadcast"):
         mpi.Broadcasts(ctypes.CDLL("libm.so.6"), "Some MPI 1.0")
-
-
-def test_the_grid_key_has_every_way_of_sharing():
-    assert set(PARAMETERS["input_sharing"].kind.values) == set(WAYS)
 
 
 def test_the_order_is_that_of_an_ordinary_run():
@@ -341,11 +337,6 @@ class Damaged(Arrays):
         if changes is not None and changes.any():
             raise StudyError("train.tfrecord: is gone")
         return super().batch(chosen)
-
-
-@make_gatherer.register
-def _of_damaged(samples: Damaged):
-    return make_gatherer.dispatch(SampleSource)(samples)
 
 
 def test_what_a_reader_cannot_read_ends_all_members():

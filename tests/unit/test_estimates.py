@@ -5,9 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from study.compare import estimates, likeness
-from study.core import fields
-from study.records import overlap
+from study.compare import estimates
 
 
 def arm(seconds, starts, session="s"):
@@ -124,23 +122,6 @@ class Watched(pd.DataFrame):
     def __contains__(self, key):
         self.asked |= {key}
         return super().__contains__(key)
-
-
-def test_a_comparison_reads_the_declared_columns_only():
-    """So that the others, which `estimates.estimate_ratio` leaves behind, change no number."""
-    others = {**dict.fromkeys(fields.list_columns(), 1.0), "steering": "{}", "hosts": "a", "machine": "local"}
-    runs = []
-    for starts, records in (([1, 4, 5], "abc"), ([2, 3, 6], "def")):
-        made = arm([2.0, 2.0, 2.0], starts).assign(record=list(records))
-        rest = {name: value for name, value in others.items() if name not in made}
-        runs.append(pd.concat([made, pd.DataFrame(rest, index=made.index)], axis=1))
-    runs[1]["steering"] = '{"HOROVOD_FUSION_THRESHOLD": "1"}'  # so that all is looked at
-    Watched.asked.clear()
-    likeness.explain_left_out_blocks([Watched(each).set_index("block") for each in runs], (), ["energy_node_j"])
-    overlap.compute_run_spans(Watched(runs[0]))
-    overlap.mark_overlapping_runs(Watched(runs[0]))
-    own = {"block_compared", "block", "index"}  # names of the index
-    assert Watched.asked and Watched.asked - own <= set(likeness.READ)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from study.commands.steps import make_figure
-from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, list_observing_keys
@@ -29,11 +28,10 @@ from study.report.figures.description import (
     list_identifying_columns,
     load_description,
     load_figures,
-    make_schema,
 )
 from study.report.figures.drawing import draw, write_figure
 from study.report.figures.selection import select_points
-from study.report.figures.style import select_readable_ticks, set_value_axis
+from study.report.figures.style import set_value_axis
 
 REASON = "no power sensor is configured for machine local"
 DEFAULTS = {name: parameter.default for name, parameter in PARAMETERS.items() if parameter.has_default}
@@ -160,23 +158,12 @@ def test_means_and_intervals():
     assert len(segments[0]) == 0 or np.isnan(segments[0][:, 1]).all()
 
 
-def test_one_repeat_has_no_error_bar():
-    (bars,) = axes_of(selected("figure6", {}), "Time per epoch").containers
-    assert not bars.has_yerr
-
-
 def test_performance_has_total_runtime_tensorflow_and_loading():
     lines = panel(selected("figure6", {}, {"batch_size": 40, "runtime_s": 30.0}), "Performance").lines
     assert {line.label: line.mean[0] for line in lines} == {
         "total runtime, batch size 20": 20.0, "total runtime, batch size 40": 30.0, "TensorFlow, batch size 20": 15.0,
         "TensorFlow, batch size 40": 15.0, "data loading, batch size 20": 3.0, "data loading, batch size 40": 3.0,
     }  # fmt: skip
-
-
-def test_modelled_power_is_called_so():
-    data = selected("figure11_13", {"power_source": "modelled", "energy_per_gpu_j": 5.0}, {"loader": "chunked"})
-    assert any("modelled from CPU utilisation" in note for note in data.notes)
-    assert not selected("figure11_13", {"power_source": "measured"}).notes
 
 
 def test_measured_and_modelled_power_have_no_mean():
@@ -260,14 +247,6 @@ def test_a_point_whose_repeats_all_failed_is_a_gap_and_an_x_at_the_bottom():
     assert legend(axes)[3:] == ["failed (oom, timeout)"]
 
 
-def test_a_mark_of_failure_covers_no_value():
-    data = selected("figure6", {"load_s": 1.26}, failed(gpus=2), {"gpus": 2, "batch_size": 40, "load_s": 1.26})
-    axes = axes_of(data, "Performance")
-    (mark,) = crosses(axes)
-    top = axes.transAxes.transform((0, mark.get_ydata()[0]))[1]
-    assert axes.transData.transform((2, 1.26))[1] - top > 5
-
-
 def test_two_series_that_failed_on_as_many_gpus_are_both_seen():
     data = selected("figure6", {}, failed(gpus=2), failed(gpus=2, batch_size=40))
     one, other = crosses(axes_of(data, "Accuracy"))
@@ -328,21 +307,6 @@ def test_published_values_stand_only_beside_the_same_quantity():
             assert list(content["quantities"]) == [meant]
 
 
-def test_published_points_are_hollow_grey_and_without_a_line():
-    axes = axes_of(selected("figure6", {}), "Time per epoch")
-    (points, _) = [line for line in axes.lines if line.get_color() == style.GREY]
-    assert points.get_markerfacecolor() == "none"
-    assert points.get_linestyle() == "None"
-    assert list(points.get_ydata())[:2] == [10.3, 10.93]
-    assert legend(axes)[1:] == ["paper, Summit: batch size 20", "paper, Summit: batch size 40"]
-
-
-def test_two_machines_points_have_their_own_markers():
-    summit, theta = panel(selected("figure11_13", {}), "Time per epoch").published
-    assert (theta.label, list(theta.values)) == ("paper, Theta", [695, 965]), "no loader is named"
-    assert summit.series != theta.series
-
-
 def test_without_power_the_panel_says_why():
     data = selected("figure14_15", {"benchmark": "p1b1"})
     assert panel(data, "Energy").reason == REASON
@@ -350,12 +314,6 @@ def test_without_power_the_panel_says_why():
     (text,) = axes.texts
     assert " ".join(text.get_text().split()) == f"not measured: {REASON}"
     assert (len(axes.get_yticks()), len(axes.lines), axes.get_legend()) == (0, 0, None)
-
-
-def test_without_power_the_published_points_are_still_there():
-    axes = axes_of(selected("figure11_13", {}), "Energy")
-    assert len(axes.texts) == 1
-    assert [len(line.get_xdata()) for line in axes.lines] == [8, 8]
 
 
 def test_a_reason_covers_no_published_point():
@@ -366,22 +324,6 @@ def test_a_reason_covers_no_published_point():
         assert not any(box.contains(*point) for point in axes.transData.transform(line.get_xydata()))
 
 
-def test_a_reason_for_any_other_quantity():
-    data = selected("figure6", {"accuracy": None})
-    assert panel(data, "Accuracy").reason == "no run of this study has it"
-    assert panel(data, "Performance").reason is None
-    without = made_up({}).drop(columns="accuracy")
-    assert panel(select_points(load_description("icpp2019_figure6"), without, "test"), "Accuracy").reason is not None
-
-
-def test_x_ticks_are_the_gpu_counts():
-    axes = axes_of(selected("figure6", *({"gpus": n} for n in (1, 3, 4))), "Performance")
-    assert axes.get_xscale() == "log"
-    assert list(axes.get_xticks()) == [1, 3, 4]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "3", "4"]
-    assert list(axes.get_xticks(minor=True)) == []
-
-
 def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
     counts = [2**n for n in range(13)]
     axes = axes_of(selected("figure6", *({"gpus": n} for n in counts)), "Performance")
@@ -390,12 +332,6 @@ def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
     assert labelled[0] == 1
     assert labelled[-1] == 4096
     assert len(labelled) < 13
-
-
-def test_readable_keeps_all_that_fit():
-    assert select_readable_ticks([1, 2, 4], 1.0) == [1, 2, 4]
-    assert select_readable_ticks([8], 1.0) == [8]
-    assert select_readable_ticks([1, 1000, 1001, 1002], 0.1)[-1] == 1002
 
 
 def test_value_axes():
@@ -471,13 +407,6 @@ def test_an_unknown_figure():
         load_description("icpp2019_figure7")
 
 
-@pytest.mark.parametrize("runs", [pd.DataFrame(), made_up({"loader": "npy"}), made_up({"trace": True})])
-def test_no_runs_for_a_figure(runs):
-    words = "figure icpp2019_figure11_13 needs runs with benchmark nt3, scaling strong, loader read_csv or chunked"
-    with pytest.raises(StudyError, match=words):
-        select_points(load_description("icpp2019_figure11_13"), runs, "test")
-
-
 def test_a_figure_of_the_time_to_a_target_reads_targets():
     figure = load_description("icpp2019_figure6")
     assert not has_targets(figure)
@@ -509,20 +438,6 @@ def test_published_values_that_are_not_there(changes, words, monkeypatch):
     monkeypatch.setattr(description, "load_figures", lambda: {"mine": {**figure, "panels": [panel]}})
     with pytest.raises(StudyError, match="figures: figure mine: published: .*" + re.escape(words)):
         sources.select_figure_sources(Study("s", "", {}, (), (), (), ("mine",)), "mine")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [("y_scale: log", "yscale: log", "unknown key; did you mean 'y_scale'"),
-     ("loss: training loss", "los: training loss", "'los' is not one of .*; did you mean 'loss'"),
-     ("scaling: strong", "scaling: strng", r"runs.scaling: 'strng' is not one of .*; did you mean 'strong'"),
-     ("runs: {benchmark: nt3", "runs: {benchmak: nt3", "'benchmak' is not one of .*; did you mean 'benchmark'")],
-)  # fmt: skip
-def test_a_mistake_in_the_yaml_is_named(old, new, words, tmp_path):
-    text = (configuration.CONFIG / "papers" / "icpp2019" / "figures.yaml").read_text()
-    (tmp_path / "figures.yaml").write_text(text.replace(old, new, 1))
-    with pytest.raises(StudyError, match=words):
-        validation.load_valid_yaml(tmp_path / "figures.yaml", make_schema())
 
 
 @pytest.fixture

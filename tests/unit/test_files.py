@@ -17,7 +17,6 @@ from study.core.files import (
     read_json,
     read_seal,
     read_seal_at_end,
-    sha256,
     write_aside,
     write_json,
     write_sealed,
@@ -48,11 +47,6 @@ def test_json_has_no_nan(tmp_path):
         write_json(tmp_path / "file", {"value": float("nan")})
     write_json(tmp_path / "file", {"value": 1.5})
     assert json.loads((tmp_path / "file").read_text()) == {"value": 1.5}
-
-
-def test_sha256_is_the_standard_one(tmp_path):
-    write_text(tmp_path / "file", "abc")
-    assert sha256(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path):
@@ -113,11 +107,6 @@ def test_the_checksum_of_a_sealed_file_is_found_without_reading_it_whole(tmp_pat
     write_sealed(path, value)
     monkeypatch.setattr("study.core.files.json.loads", None)
     assert read_seal_at_end(path) == seal, "nothing is parsed"
-
-
-def test_a_sealed_file_of_an_older_version_has_no_checksum(tmp_path):
-    write_json(tmp_path / "file", {"value": 1.5})
-    assert read_json(tmp_path / "file") == {"value": 1.5}
 
 
 def test_what_was_changed_while_it_was_read_is_found(tmp_path):

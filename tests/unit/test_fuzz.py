@@ -22,7 +22,7 @@ from study.compare import first_verdicts, likeness
 from study.core import csv_files, validation
 from study.core.errors import StudyError
 from study.core.files import parse_json
-from study.data import feature_scaling, formats, loaders, matrix_file, source_state
+from study.data import feature_scaling, loaders, matrix_file, source_state
 from study.experiment import autotuning
 from study.instruments import phases, profiler
 from study.instruments.timeline import summarize_timeline
@@ -220,19 +220,6 @@ def test_scalers_of_other_lengths_or_types_are_refused(tmp_path):
         np.savez(path, **{"train.divide": np.ones(3, np.float32), "train.subtract": array})
         with pytest.raises(StudyError, match=f"{name}.npz: has no scaler of train"):
             feature_scaling.load_scaler(path, "train")
-
-
-def test_a_short_row_in_a_database_is_not_spread_over_its_columns(tmp_path):
-    import lmdb
-
-    with (
-        lmdb.open(str(tmp_path / "x.lmdb"), subdir=False, lock=False, map_size=1 << 20) as environment,
-        environment.begin(write=True) as transaction,
-    ):
-        transaction.put(b"%010d" % 0, np.ones(3, np.float32).tobytes())
-        transaction.put(b"%010d" % 1, np.float32(7).tobytes())
-    with pytest.raises(StudyError, match="x.lmdb"):
-        formats.read_matrix("lmdb", tmp_path / "x.lmdb")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"n": "abc"}', '{"n": [1]}', '{"n": [], "n": []}'])

@@ -45,12 +45,6 @@ def test_synthetic_data_of_another_generator_are_another_dataset():
     assert datasets.build_dataset("nt3", {"source": "url"}, "test.yaml").generator_version == 1
 
 
-def test_a_grid_is_the_product_of_its_axes_and_repeats():
-    runs = study(repeats=3, batch_size=[10, 20]).runs
-    assert len(runs) == 3 * 2 * 2 * 3
-    assert len({run.directory for run in runs}) == len(runs)
-
-
 @pytest.mark.parametrize(("scaling", "expected"), [("strong", {1: 8, 2: 4, 4: 2}), ("weak", {1: 8, 2: 8, 4: 8})])
 def test_epochs_a_rank(scaling, expected):
     assert {run.gpus: run.epochs_per_rank for run in study(scaling=scaling).runs} == expected
@@ -349,11 +343,6 @@ def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
 
     assert identity() == identity()
     assert len({identity(), identity(seed=2), identity(features=61), identity(test_samples=21)}) == 4
-
-
-@pytest.mark.parametrize("name", ["laptop", "icpp2019"])
-def test_shipped_studies_expand(name):
-    assert expansion.load_study(name, machine.load("local")).runs
 
 
 @pytest.mark.parametrize(

@@ -154,25 +154,6 @@ def test_the_sums_of_table_3_hold():
     assert (table["gpu_to_cpu_gb"] + table["gpu_to_gpu_gb"]).tolist() == table["total_gb"].tolist()
 
 
-def test_a_claim_without_runs_says_what_is_missing_or_cannot_be_compared():
-    table = claims_of()
-    assert table["value"].isna().all() and table["missing"].notna().all()
-    never = table[table["missing"].str.contains("by this project")]
-    assert {"NVLink", "GPU time"} <= {
-        each[: len(name)] for each in never["quantity"] for name in ("NVLink", "GPU time")
-    }
-    assert table["missing"].str.startswith("runs ").sum() > len(table) / 2
-
-
-def test_contradictions_stand_beside_their_numbers():
-    told = claims_of().dropna(subset=["contradiction"])
-    assert "72 times" in told[told["benchmark"] == "lenet"].iloc[0].contradiction
-    assert "50.3 million" in told[told["benchmark"] == "alexnet"].iloc[0].contradiction
-    assert not told["benchmark"].eq("resnet50").any(), "the volumes of its gradients are those of the other networks"
-    assert round(4290984 / 60000) == 72
-    assert "87.8 %" in told[told["quantity"].str.startswith("NVLink of two")].iloc[0].contradiction
-
-
 # From runs
 
 
@@ -191,13 +172,6 @@ def test_workers_from_runs_by_the_same_formula(runs_of):
     assert claim(runs, "throughput: 32 workers over 1", "resnet50").missing.startswith(
         "runs of resnet50 with (gpus 32)"
     )
-
-
-def test_one_repeat_has_no_interval(runs_of):
-    rates = {"steady_samples_per_s": [10.0]}
-    runs = runs_of(*({"benchmark": "lenet", "gpus": 1, "loader": name, **rates} for name in ("tfrecord", "lmdb")))
-    row = claim(runs, "throughput: LMDB over TFRecord")
-    assert row.value == 0 and math.isnan(row.low)
 
 
 @pytest.mark.slow

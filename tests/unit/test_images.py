@@ -660,13 +660,6 @@ def test_what_cannot_train_on_images_is_refused_before_anything_is_made(dataset,
     assert expected in str(error.value)
 
 
-def test_tables_refuse_what_is_for_images():
-    from examples import expand
-
-    with pytest.raises(StudyError, match="nt3 trains on tables; use read_csv"):
-        expand(loader="tfrecord")
-
-
 def test_a_dataset_of_images_has_its_own_name_for_what_it_gives():
     name = expanded()[0].dataset.id
     assert name == "synthetic-60-20x16x16x1-6classes-seed1-resize20"

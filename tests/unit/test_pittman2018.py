@@ -13,7 +13,7 @@ from study.experiment.study import Study
 from study.machines import launchers, machine
 from study.report import sources
 from study.report.figures import drawing, selection
-from study.report.figures.description import is_drawn, load_description, load_figures
+from study.report.figures.description import load_description
 from study.report.papers.declaration import load_paper
 from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
 from study.report.tables import TABLES
@@ -82,14 +82,6 @@ def test_table_5_closes_with_the_idle_power_of_table_4():
     table = read_published(POWER)
     idle_w = load_paper("pittman2018").published.number("idle_w")
     assert (table["cabinet_w"] - table["cabinet_above_idle_w"] == idle_w).all()
-
-
-def test_contradictions_stand_beside_their_numbers():
-    told = claims_of().dropna(subset=["contradiction"]).set_index("quantity")["contradiction"]
-    assert "it is mean power" in told["power above idle saved by all_shared"].iloc[0]
-    assert "not of the power drawn" in told["power saved by all_shared"]
-    assert "16-bit" in told["highest power / (2^15 - 1) W"]
-    assert "inversely proportional" in told["CPU time: duplicated / all_shared"]
 
 
 def test_the_range_of_the_abstract_is_that_of_the_networks_rounded():
@@ -287,16 +279,6 @@ def test_training_time_by_core_limit(ensembles):
     (points,) = panel.published
     assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Titan: AlexNet: highest", [1], [10])
     drawing.draw(drawn("pittman2018_figure11", runs))
-
-
-def test_simulated_runs_are_in_no_figure_of_the_paper(ensembles):
-    runs = ensembles({"ranks_cpu_s": [1.0]}, {"compute": "simulated", "ranks_cpu_s": [1.0]})
-    for name in (name for name in load_figures() if name.startswith("pittman2018")):
-        assert not [
-            run
-            for run in runs.to_dict("records")
-            if is_drawn(load_description(name), run) and run["compute"] != "measured"
-        ]
 
 
 # The studies

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_prediction import computed, runs, with_energy
 
-from study.commands.analysis import predict, refuse_output
 from study.contrib.readers.own_tables import read_points
 from study.contrib.readers.series_files import read_series_files
 from study.core.errors import StudyError
@@ -318,13 +316,6 @@ def test_a_throughput_is_answered_in_its_own_unit(unit, factor):
     assert "give --amount" in allocation_table([found], None).notes[0]
 
 
-def test_what_competes_is_told():
-    """8 and 16 ranks are faster, but about half as efficient as 1 rank."""
-    found = answered(made([8, 4.2, 2.5, 1.8]), (16,))
-    assert "among these " in found.sentences[0]
-    assert "Counts with a lower median do not compete, as they are excluded: 8, 16 by efficiency" in found.sentences[0]
-
-
 def test_throughputs_of_rows_in_several_forms_are_one_unit():
     whole = made(COUNTS * 10, work="per_rank", column="throughput", unit=["x/s", "x/s/GPU", "x/min", "x/s/node"])
     by_hand = [1 / 10, 1 / 20, 4 * 60 / 40, 8 / (80 * 2)]
@@ -379,19 +370,6 @@ def test_a_throughput_does_not_tell_the_time_of_an_energy():
     assert "not used: energy_j and time_std" in " ".join(series.notes)
 
 
-@pytest.mark.parametrize(
-    ("columns", "told"),
-    [
-        ({"power_w": [300.0] * 4}, "those of all ranks together? The power is 300 W on 1 and 300 W on 8"),
-        ({"energy_j": [6e-4] * 4}, "in joules and power_w in watts? On 1 rank they are 7.5e-05 W of a rank"),
-        ({"power_w": 300 * COUNTS}, None),
-    ],
-)
-def test_a_power_that_no_rank_takes_is_told(columns, told):
-    notes = " ".join(made([8, 4, 2, 1], **columns).notes)
-    assert (told in notes) if told else "energy_j" not in notes
-
-
 @pytest.mark.parametrize(("given", "per_node"), [(8, 8), (4, 4), (None, 4)])
 def test_rows_of_one_node_do_not_tell_how_many_fit(given, per_node):
     table = pd.DataFrame({"ranks": [1, 2, 4], "nodes": 1, "runtime_s": [8, 4, 2]})
@@ -444,15 +422,6 @@ def test_a_goal_with_a_limit_of_accuracy_is_answered_though_points_have_none():
     found = answer(made([8, 4.2, 2.2, 1.2]), (), goal)
     assert found.pick is None
     assert "no run has test_accuracy" in found.sentences[0]
-
-
-def test_repeats_that_scatter_and_half_empty_nodes_are_told():
-    assert "times on 1 rank scatter by" in " ".join(made([8, 2, 1, 1], (1, 1, 2, 4)).notes)
-    (series,) = build_series(
-        pd.DataFrame({"ranks": [1, 2, 4], "nodes": [1, 2, 1], "runtime_s": [8, 4, 2]}), "x.csv", "fixed", 2
-    )
-    assert "2 ranks were on 2 nodes, though 4 fit on one" in " ".join(series.notes)
-    assert "--ranks-per-node 2 is not used" in " ".join(series.notes)
 
 
 def test_an_export_leaves_out_runs_that_did_not_finish(tmp_path):
@@ -645,38 +614,6 @@ def test_titles_of_times_have_units_in_brackets(tmp_path, title, quantity, secon
     assert series.points["time"].tolist() == pytest.approx([2 * seconds, 3 * seconds])
 
 
-@pytest.mark.parametrize(
-    ("names", "told", "not_told"),
-    [
-        ("GPUs,speed", "line 1: no column with times or a throughput is known: name it", "'ranks'"),
-        ("GPUs,speed", "'GPUs' is read as ranks; the file has GPUs, speed", "there is no"),
-        ("GPUs,step time (min)", "no column with times", "there is no"),  # minutes, or the least of the steps
-        ("cards,step time (ms)", "there is no column 'ranks' (or GPUs", "no column with times"),
-        ("cards,step time (ms)", "'step time (ms)' is read as time_per_step_s", "no column with times"),
-        ("cards,speed", "there is no column 'ranks' (or GPUs, world_size, num_nodes and gpus_per_node), and no column "
-         "with times", "is read as"),
-    ],
-)  # fmt: skip
-def test_what_a_file_lacks_is_told_with_what_is_known_of_it(tmp_path, names, told, not_told):
-    with pytest.raises(StudyError) as error:
-        of_export(tmp_path, f"{names}\n1,2\n8,3\n")
-    assert told in str(error.value)
-    assert not_told not in str(error.value)
-
-
-def test_every_column_of_an_export_is_read_or_told(tmp_path):
-    names = "Name,State,GPUs,batch per GPU,step time (ms),throughput (img/s),gpus_per_node"
-    rows = ("a,finished,1,32,10,3200,4", "b,finished,8,32,11,23000,4")
-    told = of_export(tmp_path, "\n".join([names, *rows])).notes
-    assert "read GPUs as ranks, step time (ms) as time_per_step_s" in told
-    (apart,) = [each for each in told if each.startswith("columns that only tell jobs apart: batch per GPU; a batch")]
-    assert "columns that are not read: Name, throughput (img/s), gpus_per_node" in told
-    told = of_export(tmp_path, "num_nodes,gpus_per_node,step_time,loss\n1,4,1,0.5\n2,4,1.1,0.4\n").notes
-    assert told[-1] == "columns that are not read: loss", "num_nodes x gpus_per_node are the ranks"
-    told = of_export(tmp_path, "series,GPUs,model,step_time\nx,1,a,1\nx,2,a,1.1\n").notes
-    assert told[-1] == "columns that are not read: model", "whoever names the jobs knows them"
-
-
 def several_of_export(tmp_path, text):
     (tmp_path / "export.csv").write_text(text)
     return {each.name: each for each in read_series_files([str(tmp_path / "export.csv")], "per_rank")}
@@ -707,15 +644,6 @@ def test_numbers_without_a_prefix_tell_jobs_apart_where_they_occur_in_several_ru
     }  # fmt: skip
     with_words = f"{names},model\n" + "".join(f"x,{row},{'gpt' if row < '4' else 'bert'}\n" for row in rows)
     assert set(several_of_export(tmp_path, with_words)) == {"export model=bert", "export model=gpt"}, "which says more"
-
-
-def test_what_follows_the_ranks_is_told_and_splits_nothing(tmp_path):
-    told = " ".join(of_export(tmp_path, "num_gpus,model,step_time\n1,bert,1\n2,bert,2\n4,gpt,4\n").notes)
-    assert "runs differ in model (bert, gpt): if they are of several jobs, give these apart or name" in told
-    told = " ".join(of_export(tmp_path, "num_gpus,params.batch,step_time\n1,32,1\n2,16,2\n4,8,4\n").notes)
-    assert "runs also differ in batch, which is taken for a part of scaling" in told
-    (series,) = several_of_export(tmp_path, "series,num_gpus,model,step_time\na,1,bert,1\na,1,gpt,3\n").values()
-    assert series.name == "a", "whoever names the jobs knows them"
 
 
 def test_columns_that_are_not_read_are_told_with_those_in_which_repeats_differ(tmp_path):
@@ -836,19 +764,6 @@ def test_the_command_keeps_its_contract(tmp_path):
         assert "we ask for" in (tmp_path / "out_allocation" / f"allocation.{form}").read_text()
 
 
-def test_an_output_is_neither_read_nor_written_twice(tmp_path):
-    points = tmp_path / "points.csv"
-    points.write_text("")
-    refuse_output(tmp_path / "new.csv", [str(points)])
-    for output, told in (
-        (points, "is one of the files with points"),
-        (tmp_path / "a.md", "must be a CSV file"),
-        (tmp_path, "is a folder"),
-    ):
-        with pytest.raises(StudyError, match=told):
-            refuse_output(output, ["x.log", f"8:{points}"])
-
-
 def test_the_interval_of_a_single_measurement_has_the_scatter_of_the_repeats():
     """Three repeats with a standard deviation of a tenth: one run at 16 ranks may be as far from the mean of many."""
     ranks = np.repeat(COUNTS, 3).astype(int)
@@ -875,12 +790,6 @@ def test_a_count_without_repeats_is_no_surer_than_those_with_repeats():
     assert made(8 / COUNTS, time_std=[0.8, 0, 0, 0]).variances[0] == pytest.approx(0.01)
 
 
-def test_a_measured_count_is_recommended_with_its_measured_time():
-    reason = answered(made([80000, 50000, 35000, 30000])).recommendation.reason
-    assert reason.startswith("recommended: 4 ranks; measured runtime_s 35000 (")
-    assert "e+" not in reason
-
-
 def test_the_knee_is_that_of_the_job_with_its_loading():
     """100 s on one rank and 100 s of loading: perfect steps do not halve the job, and 2 ranks speed it up by 4/3."""
     times = {"column": "time_per_epoch_s", "times": 100 / COUNTS}
@@ -903,55 +812,9 @@ def test_the_job_of_a_recommended_time_is_told_beside_it():
     assert "The runtime_s" not in answered(made(8 / COUNTS)).sentences[0], "one measured run"
 
 
-def test_an_interval_without_repeats_is_that_of_a_usual_measurement():
-    told = "each count has one value, so its scatter is not known: that of a usual measurement is taken, 3.8%"
-    assert told in " ".join(answered(made(8 / COUNTS)).sentences)
-    for own in (made(8 / COUNTS, time_std=0.1), made([8, 8.1, 4, 2], (1, 1, 2, 4))):
-        assert told not in " ".join(answered(own).sentences)
-
-
-def test_the_count_that_does_not_fit_the_others_is_named():
-    ranks = 2.0 ** np.arange(6)
-    told = " ".join(answered(made(8 / ranks * [1, 1, 1, 0.5, 1, 1], ranks.astype(int)), (64,)).sentences)
-    assert "the time on 8 ranks is " in told
-    assert " from what the other counts predict there: the points are noisy" in told
-
-
-def test_a_price_is_of_a_node_hour():
-    words = answer(made(8 / COUNTS), (16,), goals.load("fastest", 2.5)).sentences
-    assert "costs are at 2.5 per node-hour, in the currency of that price" in words
-    assert not any("node-hour" in each for each in answered(made(8 / COUNTS)).sentences)
-
-
-def test_without_work_the_command_names_its_values_with_their_meaning():
-    with pytest.raises(click.UsageError) as refused:
-        predict(["points.csv"], standalone_mode=False)
-    assert "--work is required: fixed (strong scaling), per_rank (weak scaling" in refused.value.message
-    assert "epochs (the papers'" in refused.value.message
-
-
-def test_without_a_recommended_count_the_next_measurement_does_not_speak_of_one():
-    goal = goals.Goal("x", "", "node_hours", (goals.Limit("runtime_s", 1e-3, None),))
-    words = " ".join(answer(made([8, 4.2, 2.3, 1.4]), (16, 32), goal).sentences)
-    assert "no count meets the goal" in words
-    assert "the recommended count" not in words
-
-
-def test_what_is_not_used_is_told():
-    assert "not used: load_s, since runtime_s includes loading" in " ".join(made([8, 4, 2, 1], load_s=3.0).notes)
-    several = made([2, 2.1, 4, 8], (1, 1, 2, 4), column="time_per_step_s", batch_size=[2**20, 2**19, 2**19, 2**19])
-    assert "the batch size changes (1048576 and 524288 on 1, 524288 on 2, 524288 on 4)" in " ".join(several.notes)
-
-
 def test_too_many_counts_end_in_a_sentence():
     with pytest.raises(StudyError, match="series x: 302 rank counts, measured and to predict; at most 300"):
         answered(made([8, 4, 2, 1]), range(1, 303))
-
-
-def test_what_is_not_predicted_is_empty_in_the_answer():
-    text = to_markdown([answered(made([8], (2,)))])
-    assert "time in s, as measured, not predicted" in text
-    assert "nan" not in text
 
 
 def test_a_table_for_an_allocation_has_what_centres_ask_for():
@@ -1036,16 +899,6 @@ def test_epochs_are_not_divided_among_more_ranks_than_there_are():
     two = made([10, 10.5], (1, 4), work="epochs", column="time_per_epoch_s")
     assert answer(two, (), goals.load("fastest"), amount=3).pick == 1
     assert answer(series, (16, 32), goals.load("fastest")).recommendation.pick == 32, "the time of an epoch only"
-
-
-def test_what_a_node_is_taken_to_be_is_told_where_it_costs():
-    (series,) = build_series(pd.DataFrame({"ranks": [1, 2, 4], "runtime_s": [8, 4, 2.0]}), "x.csv", "fixed")
-    told = "each rank is counted as a node, so costs"
-    assert any(each.startswith(told) for each in answer(series, (), goals.load("fastest", 2.0)).sentences)
-    assert not any(each.startswith(told) for each in answer(series, (), goals.load("fastest")).sentences)
-    assert not any(
-        each.startswith(told) for each in answer(made([8, 4, 2, 1]), (), goals.load("fastest", 2.0)).sentences
-    )
 
 
 def test_copied_rows_are_told():

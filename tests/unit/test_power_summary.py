@@ -196,17 +196,6 @@ def test_columns_of_the_whole_run_at_one_hz_are_empty_with_the_reason(run, spoil
     assert columns["whole_run_power_reason"] == reason
 
 
-def test_a_node_whose_sampler_died_leaves_the_sum_without_energy(run):
-    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
-    samplers = [sampler("n1", 0.5, 20.4, 20.3), sampler("n2", 1000.5, 1020.4, 1020.3, boot="c")]
-    nothing = {"power_w": "", "energy_j": ""}
-    dies = lambda row, at: nothing if row["host"] == "n2" and at > 20.1 else {}  # noqa: E731
-    power = run(devices, ranks=2, hosts=("n1", "n2"), seconds=(0, 21), samplers=samplers, spoil=dies)
-    assert power["whole_run"]["energy_per_gpu_j"] is None
-    assert power["whole_run"]["reason"] == "the sampler does not cover it"
-    assert power["energy_per_gpu_j"] == pytest.approx(200 * 18), "it was there until evaluate ended"
-
-
 def test_utilisation_of_the_gpus_while_they_train(run):
     """40 % while training, from 8 to 18 s; 100 % before and 0 % after do not count."""
     busy = run({("n1", "nvml", "gpu"): 100}, busy=lambda at: 100 if at < 8 else 40 if at <= 18 else 0)
@@ -330,11 +319,6 @@ def test_utilisation_of_a_command_without_a_phase_train_is_of_its_program(run):
     assert power["energy_per_gpu_j"] == pytest.approx(300 * 10) and power["energy_window_s"] == pytest.approx(10)
 
 
-def test_a_gpu_without_readings_is_told(run):
-    power = run(TWO, used=["GPU-c"])
-    assert (power["energy_per_gpu_j"], power["reason"]) == (None, "no readings of GPU GPU-c, which a rank used")
-
-
 def test_two_sensors_of_one_thing_count_once(run):
     power = run({("n1", "cray", "cpu"): 50, ("n1", "rapl", "cpu"): 48, ("n1", "cray", "memory"): 10}, gpus_per_rank=0)
     assert power["components"]["cpu"]["energy_j"] == pytest.approx(50 * 18), "cray comes first in power_sensors"
@@ -428,12 +412,6 @@ def test_ranks_without_gpus_are_nodes(run):
     assert alone["energy_per_gpu_j"] is None
     assert alone["components"]["cpu"]["energy_j"] == pytest.approx(900)
     assert "no node sensor" in alone["reason"]
-
-
-def test_no_sensor_is_a_reason(run):
-    power = run({}, reasons={"nvml": "NVML: Driver Not Loaded", "rapl": "RAPL: no zones"})
-    assert power["energy_per_gpu_j"] is power["power_per_gpu_w"] is power["source"] is None
-    assert power["reason"] == "NVML: Driver Not Loaded; RAPL: no zones"
 
 
 def test_what_is_modelled_says_so_and_never_joins_what_is_measured(run):
@@ -540,19 +518,6 @@ def test_values_at_one_hz_that_are_missing_have_a_reason(run):
     assert (power["energy_per_gpu_j"], power["reason"]) == (pytest.approx(1800), None), "it never has power"
 
 
-def test_the_reason_is_of_the_device_without_energy(run):
-    """The first GPU's power is not read for a while; the second one's counter is wrong."""
-
-    def spoil(row, at):
-        if row["device"] == "GPU-a":
-            return {"power_w": ""} if 9 < at < 13 else {}
-        return {"energy_j": 90 * at}
-
-    power = run(TWO, ranks=2, used=["GPU-a", "GPU-b"], spoil=spoil)
-    assert power["energy_per_gpu_j"] is None
-    assert power["reason"].startswith("doubtful: energy counter and power of a gpu disagree")
-
-
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
     frozen = {("n1", "cray", "node"): 100}
     run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
@@ -581,11 +546,3 @@ def test_energy_until_a_time_on_two_hosts(run, tmp_path):
     joules, reason = energy_until(tmp_path, ON_NODES, wall, 12 * 10**9, ("n1", 12 * 10**9))
     assert joules == pytest.approx(300 * (12 - 2)), "loading began at 2 s"
     assert reason is None
-
-
-def test_energy_until_a_time_needs_all_of_the_job(run, tmp_path):
-    run({("n1", "nvml", "gpu"): 100})
-    wall = [edge | {"wall_ns": edge["monotonic_ns"]} for edge in edges()]
-    joules, reason = energy_until(tmp_path, ON_GPUS, wall, 12 * 10**9, ("n1", 12 * 10**9))
-    assert joules is None
-    assert "no cpu sensor on n1" in reason and "no memory sensor on n1" in reason

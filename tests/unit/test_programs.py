@@ -25,16 +25,14 @@ from examples import expand
 from fake_nvml import FakeNvml
 from project import wait_for
 
-from study import plan
 from study.compare import rank_answer
 from study.contrib.exports import perfetto
-from study.contrib.readers import series_files
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.experiment import applicability, expansion, inputs, programs
+from study.experiment import expansion, inputs, programs
 from study.experiment.parameters import PARAMETERS
-from study.experiment.study import Study, compute_work_growth
+from study.experiment.study import Study
 from study.instruments import disturbance, phases
 from study.instruments.power import summary
 from study.launch import launch
@@ -42,14 +40,13 @@ from study.machines import guard, launchers, machine
 from study.prediction import goals, settings
 from study.prediction.answers import answer_workloads
 from study.prediction.recommend import recommend
-from study.records import checks, own_keys, targets, tidy, versions
+from study.records import checks, targets, tidy, versions
 from study.records import record as records
 from study.records.nodes import hosts_of_ranks
 from study.records.record import make_record
 from study.report.tables.summary import to_target
 from study.training import process_tree, program, program_results
-from study.workloads import command
-from study.workloads.command import code_files, content, events, own_parameters, placeholders, samples
+from study.workloads.command import code_files, content, events, own_parameters, samples
 from study.workloads.command.output import HEAD_BYTES, TAIL_BYTES, OutputCopier
 
 HELPER = ROOT / "examples" / "numpy_logistic" / "study_events.py"
@@ -1020,25 +1017,6 @@ def test_the_memory_of_a_program_is_none_of_the_process_that_executed_it(waited_
     assert it._compute_peak_mb(waited_mb, ended_s=110.0) == peak_mb
 
 
-def test_memory_that_is_not_known_is_empty_with_its_reason():
-    spec = {"kind": "command", "starts": "rank", "workload": {"train_samples": 1}}
-    run = SimpleNamespace(benchmark=spec, derived=SimpleNamespace(nodes=1), machine={"launcher": "srun"})
-    ranks = [{"peak_memory_mb": 3.0}, {"peak_memory_mb": None}]
-    of_program = {**OF_PROGRAM, "cpu_s": 2.0}
-    metrics = {"program": of_program, "ranks": ranks, "workload": {"train_samples": 1}}
-    assert records._memory(run, metrics) is None
-    assert records._program(run, metrics, [], {})["reason"].startswith("peak_memory_mb: the program ended too soon")
-
-
-def test_a_program_that_a_real_time_signal_ended_is_told(monkeypatch):
-    monkeypatch.setattr(process_tree, "count_memory_kills", lambda: 0)
-    it = program.Program.__new__(program.Program)
-    it._fault = it._stop = None
-    it._killed_before = 0
-    with pytest.raises(StudyError, match=r"was ended by signal 36 \(SIGRTMIN\+2\); its last lines: it printed nothing"):
-        it._check_end(-36, [], None)
-
-
 # What is planned
 
 
@@ -1249,22 +1227,6 @@ def test_bad_input_is_one_line_in_the_plan(project, changes, grid, message):
     assert "\n" not in str(told.value)
 
 
-def test_our_own_training_needs_another_launcher_than_processes():
-    (run,) = expand()
-    (line,) = plan._refuse_values(Study("s", "", {}, (run,)), machine.load("local_processes"))
-    assert line == "strategy (1 run): launcher: processes does not start Horovod, which nt3 trains with here"
-    assert "starts ranks on this host only" in launchers.refuse_ranks(
-        1, {**machine.load("local_processes"), "hosts": {"a": 1}}
-    )
-
-
-def test_other_benchmarks_are_refused_where_they_cannot_be(project, monkeypatch):
-    project()
-    study = {"description": "a test", "tables": ["scaling"], "datasets": {"mine": {"source": "url"}}, "runs": []}
-    with pytest.raises(StudyError, match="mine is a command, which loads its own data"):
-        expansion.expand_study("test", study, "test.yaml")
-
-
 @pytest.mark.slow
 def test_runs_with_other_packages_are_another_version(project, monkeypatch):
     (run,) = project("pass")
@@ -1443,11 +1405,6 @@ def test_the_time_of_an_epoch_s_steps_is_without_validation_wherever_that_is(beg
     assert (epoch.seconds, epoch.steps_s) == (seconds, steps_s)
 
 
-@pytest.mark.parametrize("line", [b"", b"text", b":::MLLOG no json", b':::MLLOG {"key": "run_start"}', b":::MLLOG [1]"])
-def test_other_lines_are_no_events(line):
-    assert events.parse_event(line) is None
-
-
 def test_the_helper_writes_what_is_read(tmp_path, monkeypatch):
     shutil.copy(HELPER, tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -1462,15 +1419,6 @@ def test_the_helper_writes_what_is_read(tmp_path, monkeypatch):
     assert event["key"] == "tracked_stats" and event["value"] == {"loss": math.inf}
     wall, monotonic = events.get_moment(event)
     assert abs(wall - time.time_ns()) < 5e9 and abs(monotonic - time.monotonic_ns()) < 5e9
-
-
-def test_placeholders():
-    assert placeholders.fill_placeholders(["{a}-{b}", "{{a}}", '{"x": 1}'], {"a": True, "b": 2}) == [
-        "true-2",
-        "{a}",
-        '{"x": 1}',
-    ]
-    assert not set(placeholders.DERIVED) & set(command.ABSENT)
 
 
 @pytest.mark.parametrize("source", [EPOCHS, ""])
@@ -1511,16 +1459,6 @@ def ran(ranks, repeat, work="samples", epochs_told=True):
     }  # fmt: skip
 
 
-def test_the_name_of_a_predicted_series_has_no_key_that_a_command_does_not_have(project, tmp_path):
-    project()
-    lacking = applicability.find_inapplicable_keys({"batch_size": 100}, {"kind": "command", "command": ["x"]})
-    told = {own_keys.REASON: own_keys.WHY, own_keys.LACKING: " ".join(lacking)}
-    frame = pd.DataFrame([ran(ranks, 1) | told for ranks in (1, 2, 4)])
-    own_keys.empty_lacking_keys(frame).to_csv(tmp_path / "runs.csv", index=False)
-    (series,) = series_files.read_series_files([str(tmp_path / "runs.csv")], "fixed")
-    assert series.name == "mine strong 100"
-
-
 def predicted(work, epochs_told=True):
     """{ranks: predicted runtime (s)} from runs on 1, 2 and 4 ranks."""
     frame = pd.DataFrame([ran(ranks, repeat, work, epochs_told) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
@@ -1547,8 +1485,3 @@ def test_more_ranks_are_predicted_to_shorten_a_fixed_work(project, epochs_told):
     goal = goals.load("fastest")
     pick = recommend(answer.predictions[series], goal, {}, []).pick
     assert pick is not None and pick > 4
-
-
-def test_the_work_of_a_job_is_fixed_whatever_its_ranks_divide():
-    assert compute_work_growth("strong", "none", 4.0) == 1
-    assert compute_work_growth("weak", "none", 4.0) == 4

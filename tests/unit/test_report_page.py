@@ -364,15 +364,6 @@ def test_a_profiled_run_has_the_top_of_its_profile(made, profile, words):
     assert all(each in text.split("Profiles")[1] for each in words)
 
 
-@pytest.mark.parametrize(("name", "has_ranks"), [("local", True), ("summit", False)])
-def test_a_service_node_is_not_shown_as_a_host_of_ranks(tmp_path, monkeypatch, name, has_ranks):
-    facts = provenance.collect_provenance()
-    monkeypatch.setattr(machine_of_page, "_load_provenances", lambda *_: [facts])
-    (line,) = machine_of_page.describe_machine(machine.load(name), pd.DataFrame(), pd.DataFrame(), tmp_path).hosts
-    assert line.startswith(f"{facts['host']['name']}: ")
-    assert line.endswith("; launches the runs, and has no ranks") is not has_ranks
-
-
 @pytest.mark.parametrize("name", ["tables/scaling.md", "tables/scaling.csv", "figures/scaling.svg", "recommendation"])
 def test_no_file_of_elsewhere_is_shown(made, tmp_path, name):
     made()

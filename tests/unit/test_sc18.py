@@ -179,19 +179,6 @@ def test_each_published_point_has_a_run():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"scaling": "strong", "epochs": 400, "gpus": 3}, "gpus: 3: 400 epochs cannot be divided evenly among 3 ranks"),
-        ({"batch_size": 1121}, "batch_size: 1121 on 1 rank is larger than the 1120 training samples"),
-    ],
-)
-def test_points_that_cannot_run_are_one_line(changes, words):
-    with pytest.raises(StudyError) as error:
-        one_node(**changes)
-    assert words in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         (
@@ -308,12 +295,6 @@ def test_points_of_two_modes_are_never_averaged(frame):
     table = TABLES["scaling"].make(runs, NO_LOADING)
     assert table.frame["repeats_ok"].tolist() == [1, 1]
     assert "flat" in table.markdown()
-
-
-def test_a_study_s_own_machine_is_not_further():
-    study = expansion.load_study("sc18")
-    assert study.select_elsewhere("theta") == [Further("theta_flat", "sc18_flat")]
-    assert study.select_elsewhere("theta_flat") == []
 
 
 # Table 1

@@ -5,7 +5,6 @@ import sys
 import pandas as pd
 import pytest
 
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.core.throughput_units import parse_throughput, parse_time_unit
 
@@ -81,29 +80,6 @@ def test_a_throughput_of_a_node_needs_the_nodes(tmp_path):
     found, left_out = read(tmp_path, rows)
     assert not found, "each rank was taken for a node"
     assert len(left_out) == 5 and "the unit is of a node, and gpus_per_node is not known" in left_out[0]
-
-
-def test_a_calibration_without_a_source_needs_a_second_one(tmp_path, monkeypatch):
-    read(tmp_path, WEAK)
-    monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv")])
-    with pytest.raises(StudyError, match="is of one source"):
-        scaling_series.main()
-
-
-def test_files_of_spreadsheets_are_read_and_a_missing_column_is_named(tmp_path):
-    path = tmp_path / "series.csv"
-    path.write_text("\ufeffseries;mode;unit;ranks;value\r\na;weak;s;1;1,5\r\na;weak;s;2;1,6\r\n")
-    assert scaling_series.read(path)[0][0].times.tolist() == [1.5, 1.6]
-    path.write_text("series,mode,ranks,value\na,weak,1,1\n")
-    with pytest.raises(StudyError, match="line 1: there is no column 'unit'; the file has series, mode"):
-        scaling_series.read(path)
-
-
-def test_nothing_to_predict_is_a_sentence(tmp_path, monkeypatch):
-    read(tmp_path, WEAK[:2])
-    monkeypatch.setattr(sys, "argv", ["scaling_series.py", str(tmp_path / "series.csv")])
-    with pytest.raises(StudyError, match="no series has 2 counts to fit"):
-        scaling_series.main()
 
 
 @pytest.mark.parametrize("unit", ["images/min", "images/s/GPU", "ms", "min"])

@@ -42,11 +42,6 @@ def test_submit_lines(name, options, line):
     assert BATCH_SYSTEMS[name]().submit_line(job) == line.split("|")
 
 
-def test_a_slurm_job_without_gpus_asks_for_none():
-    line = BATCH_SYSTEMS["slurm"]().submit_line(dataclasses.replace(JOB, gpus_per_rank=0))
-    assert not [word for word in line if "gpu" in word]
-
-
 @pytest.mark.parametrize(
     ("nodes", "ranks", "words"),
     [(1, "1", ["--nodes=2", "--ntasks-per-node=1", "--gres=gpu:1"]),  # a small job has the queue's smallest size

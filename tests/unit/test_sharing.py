@@ -28,11 +28,6 @@ def test_rates(rates, duplicated, shared, gain):
     assert rates.gain == pytest.approx(gain, abs=1e-3)
 
 
-@pytest.mark.parametrize("rates", [Rates(math.nan, 150, 190), Rates(100, math.nan, 190), Rates(100, 150, math.nan)])
-def test_no_gain_without_all_rates(rates):
-    assert math.isnan(rates.gain)
-
-
 def test_cpu_time_pays_while_sending_costs_less_than_preprocessing_again():
     """Four members: three times 2 ms of preprocessing are saved, and communication is paid."""
     assert Costs(0.002, 0.001, 0).gain(4, 1) == pytest.approx(8 / 3)

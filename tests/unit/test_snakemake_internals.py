@@ -212,12 +212,6 @@ def test_the_main_process_is_no_job_s(seen, mode):
     assert seen["while read"]["is_main_process"] is (mode == settings.ExecMode.DEFAULT)
 
 
-@pytest.mark.parametrize("executor", ["dryrun", "local"])
-def test_a_dry_run(seen, executor):
-    run(executor)
-    assert snakemake_internals.is_dry_run(seen["workflow"]) is (executor == "dryrun")
-
-
 def test_touching_is_told_from_running(seen, tmp_path):
     for number in (1, 2):
         (tmp_path / f"{number}.txt").touch()
@@ -377,15 +371,6 @@ def test_a_signal_does_not_wait_for_the_lock_of_the_code_below_it(number):
     with lock:
         os.kill(os.getpid(), number)
     assert has_ended.wait(60), "if the signal waited, the lock would not have been there in time"
-
-
-def test_the_executor_and_unlock_of_the_line_and_of_a_profile(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.yaml").write_text("executor: cluster-generic\n")
-    assert snakemake_internals.parse_command_line(["-n"]).executor is None
-    asked = snakemake_internals.parse_command_line(["-n", "--profile", str(tmp_path), "--unlock"])
-    assert (asked.executor, asked.unlock) == ("cluster-generic", True)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_locked_folder_s_message_is_ours(monkeypatch):

@@ -54,13 +54,6 @@ def test_strategies_are_compared_with_horovod():
     assert (served.busiest_server_share, served.workers_lost) == (pytest.approx(0.99), 0)
 
 
-def test_ddp_has_its_name_and_is_compared_with_horovod():
-    torch = {"framework": "pytorch"}
-    table = strategies(runs(torch, {**torch, **SLOWER}), None).frame
-    assert table["strategy"].tolist() == ["ddp", "horovod"]
-    assert table["throughput_ratio"].astype(float).tolist() == pytest.approx([0.5, math.nan], nan_ok=True)
-
-
 def test_servers_are_compared_with_one():
     one = {**SERVED, "servers": 1, "time_per_step_s": 0.3}
     faster = {**SERVED, "server_placement": "min_size", "time_per_step_s": 0.2}

@@ -344,11 +344,6 @@ def test_a_table_that_is_too_large_to_send_is_refused_with_its_size(monkeypatch)
     assert expand(scaling="weak", gpus=1)
 
 
-def test_runs_without_the_keys_keep_their_names():
-    (run,) = expand(scaling="weak", gpus=1)
-    assert "strategy" not in run.directory and "server" not in run.directory
-
-
 def test_the_worker_that_cannot_read_an_image_tells_which():
     """TensorFlow's message, which comes to the chief, has only the operation."""
 

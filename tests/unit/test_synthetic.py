@@ -80,11 +80,6 @@ def test_columns_that_a_benchmark_drops_come_on_top_of_the_features(tmp_path, na
     assert np.load(tmp_path / "t.npy").shape == (64, 1 + 60)
 
 
-def test_classes_are_balanced(tmp_path):
-    labels = matrix(written(tmp_path / "t.csv", shape(train=101)))[:, 0].astype(int)
-    assert sorted(np.bincount(labels)) == [50, 51]
-
-
 def test_train_and_test_share_what_tells_the_classes_apart(tmp_path):
     train = matrix(written(tmp_path / "train.csv", shape()))
     test = matrix(written(tmp_path / "test.csv", shape(), "test"))

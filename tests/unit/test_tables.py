@@ -16,7 +16,7 @@ from study.core.files import write_json
 from study.data.tabular import find_paper_size
 from study.experiment import expansion, methods
 from study.experiment.reference import render_grid_keys
-from study.experiment.study import Further, Study
+from study.experiment.study import Study
 from study.records import targets
 from study.records.record import make_record
 from study.records.table_inputs import gather
@@ -189,14 +189,6 @@ def test_another_way_to_train_has_no_ratio(frame, changes, words):
     assert row[["ratio_accuracy", "ratio_time_per_epoch_s"]].isna().all()
 
 
-@pytest.mark.parametrize("pipeline", ["tf_data", "keras_arrays"])
-def test_either_input_pipeline_has_a_ratio_and_says_which(frame, pipeline):
-    (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, input_pipeline=pipeline)
-    table = TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)
-    assert by_gpus(table).loc[6].ratio_time_per_epoch_s == pytest.approx(1 / 11.22)
-    assert ("keras_arrays" in table.markdown()) == (pipeline == "keras_arrays"), "the default is not shown"
-
-
 def of_machines(frame, loads):
     """NT3 on 24 ranks of each machine: {machine: seconds to load with (read_csv, chunked)}."""
     one = frame(*((run, {}) for run in expand(gpus=24, epochs=24, loader=["read_csv", "chunked"])))
@@ -244,13 +236,6 @@ def test_loading_on_theta_over_summit_needs_the_runs_of_both(frame):
     assert row.missing == "runs of nt3 with (machine summit) at scaling strong, loader read_csv"
 
 
-def test_claims_read_the_results_of_the_paper_s_other_machine():
-    assert TABLES["icpp2019_claims"].reads_further
-    summit, theta = (expansion.load_study(name) for name in ("icpp2019", "icpp2019_theta"))
-    assert summit.select_elsewhere("summit") == [Further("theta", "icpp2019_theta")]
-    assert theta.select_elsewhere("theta") == [Further("summit", "icpp2019")]
-
-
 @pytest.mark.parametrize("name", ["icpp2019", "icpp2019_theta", "sc18", "sc18_flat"])
 def test_findings_of_the_papers_studies_compare_three_repeats(name):
     study = expansion.load_study(name)
@@ -269,17 +254,6 @@ def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown
     words = "fusion threshold (MiB) 64, cycle time (ms) 5.000, response cache (tensors) 0"
     assert row.not_stated == words
     assert f"| {words} " in table.markdown()
-
-
-def test_the_staging_table_has_a_row_a_way(frame):
-    runs = expand(gpus=2, staging=["none", "job_broadcast"], repeats=2)
-    table = TABLES["staging"].make(frame(*((run, {}) for run in runs)), NO_LOADING)
-    found = table.frame.set_index("staging")
-    assert found.shared_read_mb.to_dict() == {"none": 10.0, "job_broadcast": 10.0}
-    assert found.storage_read_mb.isna().all()  # the made-up kernel does not count it
-    assert found.nodes.to_dict() == {"none": 1, "job_broadcast": 1}
-    assert found.repeats_ok.tolist() == [2, 2]
-    assert "input_pipeline" not in table.markdown()
 
 
 def test_tables_tell_of_staging_and_pipeline_only_where_they_are_not_the_default(frame):
@@ -310,14 +284,6 @@ def test_free_text_is_text_in_all_formats():
     words = r"\textless{}b\textgreater{}c\textless{}/b\textgreater{}"  # < alone is printed as an exclamation mark
     assert rf"{{}}[a] \textbar{{}} {words} d \& \$e\$ \\" in found.latex()
     assert "&lt;b&gt;c&lt;/b&gt;" in found.html()
-
-
-def test_a_point_whose_repeats_all_failed_is_a_row_without_numbers(frame):
-    (run,) = expand()
-    table = TABLES["icpp2019_table2"].make(frame((run, {"status": "failed"})), NO_LOADING)
-    row = by_gpus(table).loc[2]
-    assert math.isnan(row.time_per_epoch_s)
-    assert (row.repeats_ok, row.failures, row.power_reason) == (0, "1 x oom", "no repeat succeeded")
 
 
 def test_measured_and_modelled_power_have_no_mean(frame):
@@ -461,12 +427,6 @@ def test_table3_with_a_failed_load_and_another_size(tmp_path):
     assert "rows 99 instead of 1120" in row.ratio_reason
 
 
-def test_table3_of_a_file_that_the_paper_does_not_list(tmp_path):
-    row = table3_of(tmp_path, {"read_csv": [1.0], "chunked": [1.0]}, benchmark="p1b3", file="expression").frame.iloc[0]
-    assert math.isnan(row.published_summit_read_csv_s)
-    assert row.ratio_reason == "no published value"
-
-
 @pytest.mark.parametrize(("file", "seconds"), [("response", (5.41, 4.53)), ("descriptors", (3.2, 2.49))])
 def test_table3_of_p1b3_s_two_files(tmp_path, file, seconds):
     """By elimination: the other files cannot have the paper's sizes."""
@@ -542,12 +502,6 @@ def test_power_is_compared_in_the_paper_s_window_and_at_its_rate(frame):
     assert fifth.ratio_whole_run_energy_per_gpu_one_hz_j == pytest.approx(0.01)
     assert sixth.ratio_whole_run_power_per_gpu_one_hz_w == pytest.approx(88.4 / 96.4)
     assert (second.power_per_gpu_one_hz_w, second.energy_window_s) == (2.0, 17.6)
-
-
-def test_table5_without_power_says_why(frame):
-    table = TABLES["icpp2019_table5"].make(frame((expand()[0], {})), NO_LOADING)
-    assert table.frame[["power_w", "power_optimized_w"]].isna().all().all()
-    assert any("no power sensor" in note for note in table.notes)
 
 
 def claims_of(runs):
@@ -831,22 +785,6 @@ def test_claims_of_a_file_alone_are_of_loading_measurements(frame, tmp_path):
         "loading measurements of nt3 with (loader chunked) and (loader read_csv)")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["icpp2019_table1", "icpp2019_table5"])
-def test_every_table_tells_old_code(frame, name):
-    runs = frame(*((run, {}) for run in expand(loader=["read_csv", "chunked"])))
-    runs["code_is_current"] = [True, False]
-    assert any("another version of the code" in note for note in TABLES[name].make(runs, NO_LOADING).notes)
-
-
-def test_a_point_that_may_fail_says_so(frame):
-    table = TABLES["icpp2019_table2"].make(
-        frame((expand(may_fail="icpp2019, 4.2.1")[0], {"status": "failed"})), NO_LOADING
-    )
-    row = table.frame.iloc[0]
-    assert (row.failures, row.may_fail) == ("1 x oom", "icpp2019, 4.2.1")
-    assert "icpp2019, 4.2.1" in table.markdown()
-
-
 def test_communication_is_of_the_traced_runs(frame):
     (plain,) = expand(gpus=2)
     traced = expand(gpus=2, trace=True, repeats=2)
@@ -1036,8 +974,3 @@ def test_latex_is_as_pandas_writes_it(rows):
     cells = pd.DataFrame({"loader": [r"read\_csv", "{}[npy]"], r"time\_s": ["1.500", "--"]}).head(rows)
     caption = r"A caption \& more. a note\_1."
     assert table.latex() == cells.to_latex(index=False, caption=caption, label="tab:t", column_format="lr")
-
-
-@pytest.mark.parametrize("number", [math.inf, -math.inf])
-def test_a_number_of_a_file_may_be_infinite(number):
-    assert text(number) == str(number)

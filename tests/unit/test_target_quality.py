@@ -53,13 +53,6 @@ def test_the_first_epoch_that_reaches_the_target_counts(derived):
     assert "no power sensor here" in found["target_energy_reason"]
 
 
-def test_a_target_that_is_not_reached_is_told(derived):
-    found = derived(validation=NEVER)
-    assert found["target_reached"] is False
-    assert found["target_reason"] == "not reached: validation_accuracy is 0.8 at best in 4 epochs"
-    assert [found[name] for name in ("epochs_to_target", "launch_to_target_s", "load_to_target_j")] == [None] * 3
-
-
 def test_a_run_that_diverged_did_not_reach_it(derived):
     found = derived(validation=[math.nan] * 4)
     assert (found["target_reached"], found["epochs_to_target"]) == (False, None)
@@ -287,18 +280,3 @@ def test_one_dataset_cannot_have_two_targets():
         StudyError, match="datasets.other.target_quality: 'nt3' is the same dataset with another target"
     ):
         expansion.expand_study("s", study(nt3={}, other={"target_quality": OWN}), "s.yaml")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"at_least": 0.5}, "does not|too many"),
-        ({"at_most": None}, "at_most"),
-        ({"quantity": "loss"}, "quantity"),
-        ({"at_mots": 1}, "at_mots: unknown key; did you mean 'at_most'"),
-    ],
-)
-def test_a_wrong_target_is_refused(wrong, message):
-    content = study(nt3={"target_quality": {**OWN, **wrong}})
-    with pytest.raises(StudyError, match=message):
-        validation.validate(content, schemas.build_study_schema(), "s.yaml")

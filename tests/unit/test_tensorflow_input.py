@@ -79,11 +79,6 @@ def test_epochs_follow_the_order_of_numpy(name, buffer, threads):
         assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
-def test_without_an_order_samples_come_as_they_are_and_do_not_change():
-    found = np.concatenate([x for x, _ in make_batches(SOURCES["own"], 5)])
-    assert np.array_equal(found, X)
-
-
 def test_an_epoch_asks_python_once(monkeypatch):
     asked = []
     positions = EpochOrder.positions

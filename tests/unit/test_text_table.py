@@ -43,13 +43,6 @@ def test_whatever_the_blocks(tmp_path, monkeypatch, block_bytes, line_end):
     assert texts == [[f"t{i % 2}" for i in range(7)]]
 
 
-def test_missing_values(tmp_path):
-    form = Form.from_spec({"header": True, "codes": [], "missing": ["na", ""]})
-    (tmp_path / "t.csv").write_text("a,b\nna,1\n,2\n3,\n")
-    matrix, _ = read(tmp_path / "t.csv", form)
-    assert np.array_equal(matrix, [[np.nan, 1], [np.nan, 2], [3, np.nan]], equal_nan=True)
-
-
 @pytest.mark.parametrize(
     ("lines", "first_row"),
     [(["c,t,1,2", "c,t,1"], 1), (["c,t,1,2", "c,t,1,2,3", "c,t,1"], 1), (["c,t,1,2"] * 3 + ["c,t,1,x"], 3), (["c"], 0)],

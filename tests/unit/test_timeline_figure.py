@@ -16,7 +16,7 @@ from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline import summarize_timeline
 from study.report.figures.description import is_drawn, load_description
 from study.report.figures.drawing import write_figure
-from study.report.figures.timeline import POINTS, _make_title, select_timeline
+from study.report.figures.timeline import POINTS, select_timeline
 from study.report.figures.timeline_drawing import draw
 
 FIGURE = load_description("icpp2019_figure7_12_19")
@@ -90,10 +90,6 @@ def test_lanes_name_the_hosts_of_several(tmp_path):
     assert corrected in data.notes and as_they_are not in data.notes
     of_a_batch_job = selected(tmp_path, {**row, "clock_uncertainty_s": None}).notes
     assert as_they_are in of_a_batch_job and corrected not in of_a_batch_job, "its hosts are known, their clocks not"
-
-
-def test_a_command_has_no_loader_in_the_title_of_its_run():
-    assert _make_title(pd.Series({**ROW, "loader": "none", "benchmark": "mine"}), {}) == "MINE, 2 ranks, weak scaling"
 
 
 def test_all_is_on_the_clock_of_the_launch(tmp_path):

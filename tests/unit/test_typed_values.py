@@ -52,10 +52,6 @@ def test_any_name_is_taken_as_it_was_typed(name):
     assert meant(f"study={name}")["study"] == name
 
 
-def test_the_last_of_two_counts():
-    assert meant("study=007", "study=08")["study"] == "08"
-
-
 def test_other_values_are_read_as_in_files():
     with pytest.raises(StudyError, match="^--config: keep_versions: yes is true in YAML 1.1 and a text in YAML 1.2"):
         meant("keep_versions=yes")

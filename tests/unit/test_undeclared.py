@@ -57,11 +57,6 @@ def test_what_a_study_no_longer_declares(study, text, stale):
     assert names(study(text)) == stale
 
 
-def test_of_a_study_without_a_file_nothing_is_known(study, tmp_path):
-    folder = study("tables: []\n").rename(tmp_path / "local" / "studies" / "of_another_clone")
-    assert list_undeclared_results(folder) == []
-
-
 def test_findings_are_not_printed_and_their_file_is_named(study, tmp_path, monkeypatch, capsys):
     folder = study("tables: [scaling]\n")
     monkeypatch.setattr(rank_answer, "answer_workloads", lambda runs: [])

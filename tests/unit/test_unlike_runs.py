@@ -257,13 +257,6 @@ def test_a_share_of_the_samples_is_other_work_under_batch_scaling(rows):
     assert len(set(titles)) == 2 and all(title.startswith("NT3, batch scaling") for title in titles)
 
 
-def test_panels_of_other_data_or_epochs_have_titles_of_their_own(rows):
-    point = {"energy_window_s": 10.0, "energy_job_j": [100.0] * 3, "scaling": "weak", "sharding": "by_rank"}
-    runs = rows(*({**point, "dataset": name, "epochs": epochs} for name, epochs in (("a", 2), ("b", 2), ("b", 4))))
-    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
-    assert titles == [f"NT3, weak scaling, {each}" for each in ("a, 2 epochs", "b, 2 epochs", "b, 4 epochs")]
-
-
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
@@ -279,12 +272,3 @@ def test_a_command_with_other_parameters_and_other_members_do_other_work(rows, k
     titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert titles[0] == "NT3, strong scaling, 2 members"
     assert titles[1].startswith(f"NT3, strong scaling, 2 members, {told}") and len(titles[1]) < 80
-
-
-def test_ensembles_of_other_sizes_do_other_work(rows):
-    sizes = {1: (10.0, 100.0), 2: (15.0, 150.0), 4: (25.0, 300.0)}
-    runs = rows(*({"ensemble": size, "gpus": size, "energy_window_s": seconds, "energy_job_j": [joules] * 3}
-                  for size, (seconds, joules) in sizes.items()))  # fmt: skip
-    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True] * 3
-    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
-    assert titles == ["NT3, strong scaling", "NT3, strong scaling, 2 members", "NT3, strong scaling, 4 members"]

@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.core import fields
 from study.core.files import write_json
-from study.core.validation import read_schema
 from study.data.samples import Arrays
 from study.ensembles import votes
 from study.experiment.definition import Derived, RunDefinition
@@ -165,11 +163,6 @@ def test_what_is_joined_stands_in_the_metrics(tmp_path):
         votes.write_combined_accuracies(tmp_path, a_run())
     found = json.loads((tmp_path / "metrics.json").read_text())
     assert found["combined"]["mean_test_accuracy"] == 0.8 and "ranks" in found
-
-
-def test_every_name_is_declared():
-    assert set(votes._make_empty_row("")) <= set(fields.list_columns())
-    assert set(votes._make_empty_row("")) == set(read_schema("metrics")["properties"]["combined"]["properties"])
 
 
 def test_the_table_has_gains_of_the_same_run(ensembles):

@@ -10,7 +10,6 @@ from examples import expand
 from tracked import ours
 
 from study import workloads
-from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
 from study.experiment import feasibility
@@ -98,12 +97,6 @@ def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own,
         feasibility.check_run(run, "t.yaml")
     (tmp_path / "absent" / "tensorflow.py").write_text("")
     feasibility.check_run(run, "t.yaml")
-
-
-def test_a_package_s_workload_has_no_model():
-    spec = configuration.load_named("benchmarks", "p1b1")
-    assert not hasattr(workloads.load_workload("p1b1", spec), "build_model")
-    assert workloads.locate_module("p1b1") == "scripts/study/workloads/p1b1/__init__.py"
 
 
 @pytest.mark.slow
