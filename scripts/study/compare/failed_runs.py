@@ -14,8 +14,7 @@ from study.machines.queues import LOST_JOB
 from study.records.targets import MEASURES as TO_TARGET
 
 LOST = "lost with a host or a batch job"  # what `is_failure_of_arm` is not
-UNPROVEN = "unproven, until its benchmark's file declares one `success` pattern"  # what `keep_proven` drops
-IN_BLOCK = f"its block has a run that is {UNPROVEN}"
+UNPROVEN = "unproven"  # a run that `keep_proven` drops; its column ``unproven`` says why, and what to do
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
 OF_FAILURES = ("block", "status", "failure_kind", "failure_phase", "failure_message", "target_reached")
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities
@@ -40,13 +39,13 @@ def keep_proven(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe_unproven(runs: pd.DataFrame) -> str | None:
-    """``3 of 6 runs are unproven, until ... (why)``, which every answer without them says; None if none is."""
+    """``3 of 6 runs are unproven: why, and what to do``, which every answer without them says; None if none is."""
     unproven = runs[mark_unproven(runs)]
     if unproven.empty:
         return None
     are = "is" if len(unproven) == 1 else "are"
     reasons = "; ".join(unproven["unproven"].unique())
-    return f"{len(unproven)} of {format_count(len(runs), 'run')} {are} {UNPROVEN} ({reasons})"
+    return f"{len(unproven)} of {format_count(len(runs), 'run')} {are} {UNPROVEN}: {reasons}"
 
 
 def describe_failure(run: Mapping[str, Any], columns: Collection[str] = ()) -> str | None:

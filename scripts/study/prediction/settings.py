@@ -64,6 +64,10 @@ def select_runs(runs: pd.DataFrame) -> Selection:
     """Choose the usable runs of a tidy table (`study.records.tidy`)."""
     left_out: dict[str, int] = {}
     rest = _fill_program_times(runs.assign(overlapped=overlap.mark_overlapping_runs(runs)))
+    if (is_unproven := failed_runs.mark_unproven(rest)).any():
+        whys = rest.loc[is_unproven, "unproven"].value_counts()
+        left_out |= {f"{failed_runs.UNPROVEN}: {why}": int(number) for why, number in whys.items()}
+        rest = rest[~is_unproven]
     for reason, is_out in _list_reasons():
         out = np.array([is_out(run) for _, run in rest.iterrows()], dtype=bool)
         left_out |= {reason: int(out.sum())} if out.any() else {}
@@ -179,7 +183,6 @@ def count_failure_kinds(failed: pd.DataFrame) -> str:
 
 
 def _list_reasons() -> Iterator[tuple[str, Any]]:
-    yield failed_runs.UNPROVEN, failed_runs.is_unproven
     yield overlap.OVERLAPPED, lambda run: run["overlapped"]
     yield "resumed from a checkpoint", lambda run: pd.notna(run["resumed_after_epoch"])
     yield "stopped at its target, before its last epoch", has_stopped_early

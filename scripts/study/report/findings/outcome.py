@@ -92,6 +92,7 @@ def judge_finding(finding: Finding, study: Study, runs: pd.DataFrame, first: lis
     estimate = finding.kind.compare(used)
     blocks_disturbed = _count_disturbed_blocks(used)
     remarks = _describe_left_out(why_not)
+    remarks += [f"{why}."] if (why := failed_runs.describe_unproven(pd.concat(rows.values()))) else []
     remarks += disturbed.sentence(blocks_disturbed, estimate.blocks, "block")
     remarks += _describe_versions(used)
     verdict, sentence = _write_verdict(finding, estimate, _explain_doubt(finding, rows, estimate, why_not))
