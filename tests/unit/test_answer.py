@@ -13,7 +13,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), some=(), kind="oom", **keys):
+    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -21,6 +21,8 @@ def answers(make_recorded, tmp_path):
             make_recorded(run, runtime=times[run.gpus][run.repeat - 1], started=place * MINUTE_NS)
         runs = runs_frame(there, {}, tmp_path / "local")
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
+        for gpus, values in (loss or {}).items():
+            runs.loc[runs["gpus"] == gpus, "test_loss"] = values
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
@@ -113,3 +115,37 @@ def test_many_disturbed_runs_are_told(answers):
     (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, disturbed=2)
     assert found.sentence.endswith("Other use of the hosts disturbed 2 of 6 runs (runs.csv, disturbed_by).")
     assert "disturbed" not in answers({1: [20.0] * 3, 2: [12.0] * 3}, loader="chunked", disturbed=1)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "words"),
+    [
+        ([0.017] * 3, [0.706, 0.71, 0.7], "test_loss is 0.017 on 1 rank, 0.705 on 2."),
+        ([0.5, 0.5, 0.5], [0.501, 0.499, 0.5], ""),
+        ([0.5, 0.52, 0.48], [0.56, 0.48, 0.5], ""),
+        ([0.017], [0.706], "test_loss is 0.017 on 1 rank, 0.706 on 2 (one run each)."),
+        ([0.5], [0.52], ""),
+    ],
+    ids=["worse", "less than one per cent", "within the scatter", "one run each", "one run each, nearly alike"],
+)
+def test_another_quality_of_the_same_work_is_told_first(answers, one, two, words):
+    (found,) = answers({1: [20.0] * len(one), 2: [12.0] * len(two)}, loss={1: one, 2: two})
+    assert found.ranks == 2 and found.headline == "2 ranks (goal: at least half of the added ranks is used)."
+    start = f"The same work does not give the same quality: {words} What follows is about time only. 2 ranks" if words else "2 "
+    assert found.sentence.startswith(start)
+
+
+def test_the_quality_of_more_work_is_not_compared(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [20.5] * 3}, scaling="weak", loss={1: [0.5] * 3, 2: [0.1] * 3})
+    assert "quality" not in found.sentence
+
+
+def test_more_speedup_than_ranks_is_doubted_and_named(answers):
+    """3.26 times on 2 ranks; 2.2 with an interval above 2.1; and 2.2 of one block, which may be noise."""
+    doubted = "Not 2, whatever its times: {} times as fast as 1 rank is more than 2 times the ranks can be: "
+    (found,) = answers({1: [32.6], 2: [10.0]})
+    assert (found.ranks, found.headline) == (None, "No answer.") and found.sentence.startswith(doubted.format("3.26"))
+    (found,) = answers({1: [22.0] * 3, 2: [10.0] * 3, 4: [7.0] * 3}, loader="chunked")
+    assert found.ranks == 4 and doubted.format("2.2") in found.sentence
+    (found,) = answers({1: [22.0], 2: [10.0]}, loader="parallel")
+    assert found.ranks == 2
