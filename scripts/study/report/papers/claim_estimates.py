@@ -100,7 +100,7 @@ def _estimate_arms(claim: Claim, arms: Arms) -> Answer:
 
 def _estimate_failures(runs: pd.DataFrame, kind: str | None) -> Estimate:
     """100 x failed / all repeats; of failures of one kind, or of any. Without those that were lost with a host."""
-    repeats = runs[runs["status"].eq("ok") | failed_runs.mark_failures_of_arm(runs)]
+    repeats = pd.concat([failed_runs.keep_proven(runs), runs[failed_runs.mark_failures_of_arm(runs)]])
     failed = repeats["failure_kind"].eq(kind) if kind else repeats["status"].ne("ok")
     return Estimate(100 * float(failed.mean()), blocks=len(repeats)) if len(repeats) else Estimate()
 
