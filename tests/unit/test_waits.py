@@ -67,7 +67,6 @@ ENDS = {
     """,
     "none: it reads a file": """
         data.conversion:_find_readable_columns data.loaders:load_by_dask data.loaders:load_by_dask_dataframe
-        data.table_faults:suggest_cause
         data.text_table:read_column_names instruments.heartbeats:_count_bytes_read
     """,
 }
