@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from study.core.errors import StudyError
+from study.experiment import metric_names
 from study.workloads.command import patterns
 
 RATE, EPOCH_TIME, STEP_TIME = "throughput_samples_per_s", "time_per_epoch_s", "time_per_step_s"
@@ -109,6 +111,10 @@ def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
         ("own", {"pattern": "mem ([0-9.]+)", "unit": "GB"}, "mem 12.5GB", 12.5),
         ("own", {"pattern": "rate ([0-9.]+)", "unit": "tokens/s", "of": "rank"}, "rate 12.5", 25),
         ("own", {"pattern": "rate ([0-9.]+)", "unit": "it/s"}, "rate 2 s/it", 0.5),
+        ("training_time_s", "took (\\S+)", "took 0:02:07", 127),  # by its name
+        ("training_time_s", {"pattern": "took ([0-9.]+)", "unit": "ms"}, "took 500", 0.5),
+        ("tokens_per_s", "rate ([0-9.]+)", "rate 12.5k tok/s", 12500),
+        ("iterations_per_s", "([0-9.]+ ?(?:it/s|s/it))", "10/10 [00:01<00:00, 1.25s/it]", 0.8),
     ],
 )  # fmt: skip
 def test_units_become_those_of_the_metric(name, declared, line, number):
@@ -220,6 +226,7 @@ def test_the_longest_line_costs_a_plain_pattern_little(line):
         ("own", "(a)(b)", "has 2 groups; give one"),
         ("own", "(a", "is no regular expression"),
         (STEP_TIME, {"pattern": "(a)", "unit": "img/s"}, "unit: 'img/s' is none of time_per_step_s"),
+        ("own_s", {"pattern": "(a)", "unit": "GB"}, "unit: 'GB', but the metric's name says s"),
         (RATE, {"pattern": "(a)", "unit": "it/s"}, "unit: 'it/s' is none of throughput_samples_per_s"),
         ("own", {"pattern": "(a)", "of": "rank"}, "of: only a throughput"),
         (RATE, {"pattern": "(a)", "unit": "img/s/GPU", "of": "job"}, "of: job, but unit: img/s/GPU is of one rank"),
@@ -229,3 +236,16 @@ def test_declarations_that_cannot_be_are_refused(name, declared, why):
     with pytest.raises(ValueError, match=None) as error:
         patterns.parse_metric(name, declared)
     assert why in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["validation_loss", "test_accuracy", "tokens_per_s", "mfu", "training_time_s", "loss"])
+def test_any_metric_of_its_own_may_be_read(name):
+    metric_names.check_pattern_names([name], "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    "name", ["runtime_s", "gpus", "validation_runtime_s", "val_loss", "busbw_4_gb_per_s", "epochs"]
+)
+def test_a_column_of_ours_is_no_metric_of_its_own(name):
+    with pytest.raises(StudyError, match=f"^mine.yaml: metrics.{name}: "):
+        metric_names.check_pattern_names([name], "mine.yaml")

@@ -102,6 +102,15 @@ def convert_number(value: float, stated: Unit, wanted: Unit, ranks: int, nodes: 
     raise ValueError(f"is in {stated.text}, not in {wanted.text}")
 
 
+def is_convertible(unit: Unit, wanted: Unit) -> bool:
+    """Whether numbers in a unit can be given in another one."""
+    try:
+        convert_number(1.0, unit, wanted, 1, 1)
+    except ValueError:
+        return unit.text == wanted.text
+    return True
+
+
 def _is_of_same(item: str, other: str) -> bool:
     """Whether two items are one: it and step, image and sample; an item that is not given is that of the other."""
     if not item or not other or item == other or {item, other} == {"tok", "token"}:

@@ -1,11 +1,11 @@
 """Units: those of columns, by the ends of their names, and conversions."""
 
+import re
+
 MIB = 2**20  # bytes
 MIB_IN_MB = MIB / 1e6
 # {end of a column's name: its unit}; of several that fit, the first counts.
 UNITS = {
-    "samples_per_s": "samples/s",
-    "images_per_s": "images/s",
     "samples_per_j": "samples/J",
     "flop_per_sample": "FLOP",
     "gflop_per_s": "GFLOP/s",
@@ -23,6 +23,7 @@ UNITS = {
     "w": "W",
     "j": "J",
 }
+RATE = re.compile(r"(?:(.*)_)?([a-z]+)_per_s")  # of samples, tokens, steps
 RATIO = "ratio_"  # what begins so has no unit, whatever it is a ratio of
 
 
@@ -33,8 +34,10 @@ def find_unit(name: str) -> str | None:
 
 def split_unit(name: str) -> tuple[str, str | None]:
     """(name without its unit, unit): ``("load", "s")`` for ``load_s``; None without a unit."""
-    for end, unit in UNITS.items():
-        if f"_{name}".endswith(f"_{end}"):
-            stem = name[: len(name) - len(end)].removesuffix("_")
-            return stem or name, None if name.startswith(RATIO) else unit
-    return name, None
+    end = next((end for end in UNITS if f"_{name}".endswith(f"_{end}")), None)
+    if end is None:
+        return name, None
+    stem, unit = name[: len(name) - len(end)].removesuffix("_"), UNITS[end]
+    if end == "s" and (rate := RATE.fullmatch(name)):
+        stem, unit = rate[1] or "", f"{rate[2]}/s"
+    return stem or name, None if name.startswith(RATIO) else unit

@@ -32,6 +32,19 @@ def list_quality_columns() -> set[str]:
     return {f"{prefix}{name}" for name in OURS for prefix in ("", *PREFIXES)}
 
 
+def check_pattern_names(names: Iterable[str], where: str) -> None:
+    """Raise `StudyError` if a number in a program's output has the name of a grid key or of another column.
+
+    It may be one of the validation or test set (validation_loss), and end with its unit (tokens_per_s).
+    """
+    names = list(names)
+    check_distinct(names, where)
+    for name in names:
+        why = explain_refusal(re.sub("^(validation|test)_", "", name), may_have_unit=True)
+        if why:
+            raise StudyError(f"{where}: metrics.{name}: {why}; give the metric another name, as {_suggest_name(name)}")
+
+
 def check_distinct(names: list[str], where: str) -> None:
     """Raise `StudyError` if two names are equal, or differ in their case only, as columns of a database may not."""
     first_spellings: dict[str, str] = {}
@@ -57,8 +70,8 @@ def check_metric_names(names: Iterable[str], where: str = "the model's metrics")
             )
 
 
-def explain_refusal(name: str) -> str | None:
-    """The reason why a metric may not have a name; None if it may."""
+def explain_refusal(name: str, may_have_unit: bool = False) -> str | None:
+    """The reason why a metric may not have a name; None if it may. may_have_unit: whether it may end with its unit."""
     if name.lower() in OURS:
         return None if name in OURS else f"differs from our {name.lower()!r} in its case only"
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
@@ -67,16 +80,17 @@ def explain_refusal(name: str) -> str | None:
         return f"begins as a column of validation or test does ({', '.join(PREFIXES)})"
     if not list_taken_names().isdisjoint(f"{prefix}{name}".lower() for prefix in ("", *PREFIXES)):
         return "is a grid key or a column of this project"
-    if _is_like_column(name):
+    if _is_like_column(name, may_have_unit):
         return "is built like the name of a measured column"
     return None
 
 
-def _is_like_column(name: str) -> bool:
-    """Whether a name is built like that of a measured column, such as by its unit."""
+def _is_like_column(name: str, may_have_unit: bool) -> bool:
+    """Whether a name is built like that of a measured column, such as by its unit. may_have_unit: see above."""
     is_quality = name in list_quality_columns()
     matches = (re.search(pattern, name) for pattern in fields.list_column_patterns())
-    return units.find_unit(name) is not None or (not is_quality and any(matches))
+    has_unit = units.find_unit(name) is not None and not may_have_unit
+    return has_unit or (not is_quality and any(matches))
 
 
 def _suggest_name(name: str) -> str:

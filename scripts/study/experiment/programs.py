@@ -46,7 +46,7 @@ def load_specs(grids: Iterable[Any]) -> dict[str, dict[str, Any]]:
         spec = command.complete_spec(configuration.load_named("benchmarks", name), path)
         command.check_command(spec, PARAMETERS, validation.shorten_path(path))
         own_metrics = [name for name in spec["metrics"] if name not in command.OF_TRAINING]
-        metric_names.check_metric_names(own_metrics, validation.shorten_path(path))
+        metric_names.check_pattern_names(own_metrics, validation.shorten_path(path))
         commands[name] = spec
     return commands
 

@@ -460,9 +460,10 @@ def _quality(history: Columns, metrics: dict[str, Any]) -> dict[str, float | Non
     for name, tested in metrics["test"].items():
         own = {} if not history.rows else {name: history[name][-1], f"validation_{name}": history[f"val_{name}"][-1]}
         values |= {**own, f"test_{name}": tested}
+    quality = {name: to_finite_or_none(value) for name, value in values.items()}
     patterns = metrics.get("program", {}).get("metrics", {})
-    values |= {name: value for name, value in patterns.items() if name not in command.OF_TRAINING}
-    return {name: to_finite_or_none(value) for name, value in values.items()}
+    missing = [name for name in patterns if name not in command.OF_TRAINING and quality.get(name) is None]
+    return quality | {name: to_finite_or_none(patterns[name]) for name in missing}
 
 
 def _all(metrics: dict[str, Any]) -> list[dict[str, Any]]:

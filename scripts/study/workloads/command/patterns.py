@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from study.core.measured_units import Unit, convert_number, find_unit_before, find_unit_behind, parse_unit
+from study.core import units
+from study.core.measured_units import (
+    Unit,
+    convert_number,
+    find_unit_before,
+    find_unit_behind,
+    is_convertible,
+    parse_unit,
+)
 from study.core.quantities import MARKS, SPACES, parse_duration, parse_number, remove_colours
 from study.core.throughput_units import find_owner
 
@@ -80,7 +88,8 @@ class Metric:
     def wanted(self) -> Unit | None:
         """The unit of its values; None without one."""
         if self.name not in OF_TRAINING:
-            return self.unit
+            of_name = units.find_unit(self.name)
+            return parse_unit(of_name) if of_name else self.unit
         if self.unit and self.unit.rate:  # such as tokens/s: this program's samples are tokens
             return Unit(f"{self.unit.rate.item}/s", rate=replace(self.unit.rate, per="all", seconds=1.0))
         return parse_unit(OF_TRAINING[self.name])
@@ -114,6 +123,8 @@ def parse_metric(name: str, declared: str | Mapping[str, Any]) -> Metric:
         is_rate = bool(unit.rate) and not (unit.rate and unit.rate.time_of)
         if not unit.is_known or is_rate != bool(column.rate):
             raise ValueError(f"unit: {unit.text!r} is none of {name}; expected one such as {column.text}")
+    elif unit and wanted and not is_convertible(unit, wanted):
+        raise ValueError(f"unit: {unit.text!r}, but the metric's name says {wanted.text}; correct one of them")
     if metric.owner and not (wanted and wanted.rate and not wanted.rate.time_of):
         raise ValueError("of: only a throughput, such as one with unit: tokens/s, is of a rank or of the job")
     if metric.owner == JOB and unit and unit.rate and unit.rate.per != "all":
