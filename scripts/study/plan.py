@@ -87,6 +87,7 @@ def summarize(
     lines += _warn_of_long_runs(study, machine, limits)
     lines += _warn_of_shared_cores(study, machine)
     lines += _warn_of_missing_verdicts(study)
+    lines += [f"  {line}" for line in programs.describe_threads(study.runs, machine)]
     lines += [f"  Warning: {line}" for line in programs.warn_of_undivided_samples(study.runs)]
     in_turn = "" if "scheduler" not in machine else IN_TURN
     lines += [
@@ -99,6 +100,13 @@ def summarize(
         lines.append("  This can be planned but not started here:")
         lines += [f"    {line}" for line in refusals]
     return "\n".join(lines)
+
+
+def describe_variables(removed: Iterable[str], machine: Machine) -> list[str]:
+    """Say which variables of the shell the runs do not get, as they could change a number."""
+    names = [name for name in removed if name not in machine.get("environment", {})]
+    where = f"environment in config/machines/{machine['name']}.yaml"
+    return [f"runs do not get these variables of this shell: {', '.join(names)} ({where} sets some)"] if names else []
 
 
 def _list_parts(study: Study) -> list[str]:

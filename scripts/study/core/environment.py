@@ -28,7 +28,14 @@ STEERING = (
     "JAX_", "ACCELERATE_", "DEEPSPEED_", "DS_", "FSDP_", "NVTE_", "TORCHELASTIC_", "PET_",
     "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_", "CUDA_AUTO_BOOST",
 )  # fmt: skip
-NOT_CLEARED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # they change no number
+# Folders of caches and settings of logs: they change no number.
+NOT_CLEARED = (
+    "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "PYTHONIOENCODING", "PYTHONUTF8",
+    "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCH_LOGS", "TORCH_CPP_LOG_LEVEL", "TORCH_SHOW_CPP_STACKTRACES",
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "JAX_COMPILATION_CACHE_DIR",
+    "NUMBA_CACHE_DIR", "GRPC_VERBOSITY", "HOROVOD_LOG_LEVEL", "ACCELERATE_LOG_LEVEL",
+    "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_TIMESTAMP_FORMAT",
+)  # fmt: skip
 SET = {
     "PYTHONNOUSERSITE": "1",  # no packages of the user's home
     "KERAS_HOME": os.devnull,  # holds no keras.json, which would set the layout, number type and epsilon of models
@@ -111,14 +118,17 @@ def keep_only_variables(names: Iterable[str]) -> None:
         del os.environ[name]
 
 
-def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
+def prepare_for_jobs(account: str | None, is_main_process: bool) -> list[str]:
     """Set this process's environment so that jobs use this Python, unless a conda environment precedes it.
+
+    Returns the names of the variables that were removed.
 
     account: the account of batch jobs, if the configuration names one. is_main_process: whether this is the Snakemake
     that the user started; it opens a session, which its jobs inherit. Jobs inherit nothing that steers, see
     `build_measuring_environment`.
     """
     clean = build_measuring_environment(os.environ)
+    removed = sorted(os.environ.keys() - clean.keys())
     keep_only_variables(clean)
     os.environ.update(clean)
     os.environ["PATH"] = build_search_path()
@@ -127,3 +137,4 @@ def prepare_for_jobs(account: str | None, is_main_process: bool) -> None:
         os.environ[SESSION] = f"{time.time_ns()}.{os.getpid()}"
     if account:
         os.environ["STUDY_ACCOUNT"] = account
+    return removed

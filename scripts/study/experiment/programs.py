@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,17 +15,20 @@ from study.experiment.parameters.communication import KEYS as COMMUNICATION
 from study.experiment.study import Dataset, PlannedRun
 from study.experiment.target import Target
 from study.workloads import command
-from study.workloads.command import own_parameters
+from study.workloads.command import code_files, own_parameters
 
 SOURCE = "command"  # of the dataset that such a benchmark does not have
 # Grid keys that the launch obeys, whatever the program does. Others must be placeholders, or they would do nothing.
 OBEYED = ("benchmark", "dataset", "scaling", "work", own_parameters.NAME, "gpus", "batch_scaling", "loader",
-          "core_limit", "control", "repeat", *COMMUNICATION)  # fmt: skip
+          "core_limit", "control", "repeat", "intra_op_threads", *COMMUNICATION)  # fmt: skip
 # Placeholders, of which one must be there if a grid changes the key.
 HANDED_OVER = {
     "epochs": ("epochs", "epochs_per_rank", "steps_per_rank"),
     "batch_size": command.OF_BATCH,
 }
+TOLD_RANKS = ("ranks", "gpus", "ranks_on_node")  # placeholders for the number of ranks
+VARIABLE = "WORLD_SIZE"  # also LOCAL_WORLD_SIZE
+THREADS = "OMP_NUM_THREADS"
 TOLD_SCALING = ("samples_per_rank", "steps_per_rank", "scaling")  # placeholders that differ between scaling modes
 WITHOUT = ("dataset", "loader")  # which a program does not have, as it loads its own data
 NOTHING = "none"  # their value in its runs
@@ -119,11 +123,46 @@ def check_run(run: PlannedRun, place: str) -> None:
             f"{place}.work: steps are divided among the ranks, but the command has no {{steps_per_rank}}; give it, or "
             f"say work: fixed in config/benchmarks/{run['benchmark']}.yaml if the program divides them itself"
         )
+    if run.spec["starts"] == command.JOB and not _knows_ranks(run["benchmark"], run.spec):
+        raise StudyError(
+            f"{place}.gpus: {run['benchmark']} is started once for the job (starts: job), and nothing tells it that it "
+            f"has {run.gpus} ranks: give {{ranks}} in its words, or say reads: [WORLD_SIZE] in config/benchmarks/"
+            f"{run['benchmark']}.yaml if it reads that variable"
+        )
     if run["batch_scaling"] != "none" and not _has_placeholder("batch_size", used_names):
         raise StudyError(
             f"{place}.batch_scaling: {run['benchmark']} is a command without {{batch_size_per_rank}} in its words, so "
             "its batch would stay the same; give it, or leave batch_scaling out"
         )
+
+
+def _knows_ranks(benchmark: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a program that starts its ranks itself gets their number: by a word, or by a variable that it reads."""
+    has_word = command.list_placeholders(spec) & set(TOLD_RANKS) or any(VARIABLE in word for word in spec["command"])
+    return bool(has_word or spec.get("reads")) or _has_in_code(VARIABLE, spec["folder"], tuple(spec["code"]), benchmark)
+
+
+@functools.cache
+def _has_in_code(text: str, folder: str, code: tuple[str, ...], benchmark: str) -> bool:
+    """Whether a file of a program's code has a text. benchmark: its name, for messages."""
+    try:
+        contents = code_files.read_contents({"folder": folder, "code": code})
+        return any(text.encode() in content for _, content in contents)
+    except StudyError as error:
+        raise StudyError(f"config/benchmarks/{benchmark}.yaml: code: {error}") from None
+
+
+def describe_threads(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> list[str]:
+    """A line for each command about the threads that its ranks get, if neither its grid nor the machine's file says."""
+    unset = {run["benchmark"] for run in runs if command.is_command(run.spec) and not run["intra_op_threads"]}
+    if not unset or THREADS in machine.get("environment", {}):
+        return []
+    number = machine["cores_per_rank"]
+    return [
+        f"{', '.join(sorted(unset))}: each rank gets {THREADS}={number} (cores_per_rank of config/machines/"
+        f"{machine['name']}.yaml), so that ranks do not take each other's cores; a program started by hand would use "
+        "all. The grid key intra_op_threads gives another number"
+    ]
 
 
 def warn_of_undivided_samples(runs: Iterable[PlannedRun]) -> list[str]:

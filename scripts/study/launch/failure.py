@@ -14,6 +14,7 @@ from study.machines import remote
 from study.machines.free_space import explain_lack_of_space
 from study.machines.launchers import TAG
 from study.training.divergence import MESSAGE
+from study.training.program import LAST_LINES_ARE
 
 
 def _compile_any_of(*phrases: str) -> re.Pattern[str]:
@@ -38,6 +39,9 @@ TRACEBACK = "Traceback (most recent call last):"
 # Errors by which a rank or the launcher only reports that another one has failed.
 CONSEQUENCE = _compile_any_of("HorovodInternalError", "has been shut down", "another (rank|worker) has ended",
                               "Connection (closed|reset) by peer", "ranks? has? failed", "one or more processes exited",
+                              "ChildFailedError", "Process(Raised|Exited)Exception", "CalledProcessError",
+                              "DistBackendError", "NCCL communicator was aborted", "remote process exited",
+                              "Broken ?pipe",
                               "of this node, which writes .*, has (failed|ended)")  # fmt: skip
 CHAINED = re.compile(r"direct cause of the following exception|During handling of the above exception")
 GROUP = re.compile(r"[\w.]*ExceptionGroup\b")
@@ -187,7 +191,7 @@ def _find_reason(lines: list[str], exit_code: int | None) -> tuple[str, int | No
     """(kind, rank, message) by the lines or the exit code; None if they give no reason."""
     if match := _find_first_match(lines, DIVERGED):
         return "diverged", *match
-    if match := _find_first_match(lines, OUT_OF_MEMORY):
+    if match := _find_memory_error(lines):
         return "oom", *match
     if match := _find_first_match(lines, KILLED):
         return "killed", *match
@@ -197,14 +201,36 @@ def _find_reason(lines: list[str], exit_code: int | None) -> tuple[str, int | No
     return ("error", *match) if match else None
 
 
+def _find_memory_error(lines: list[str]) -> tuple[int | None, str] | None:
+    """(rank, text) of a line that says that memory ran out; None if its rank went on, and failed with another error."""
+    messages: list[tuple[int | None, str]] = []
+    for rank, all_lines in _group_by_rank(lines).items():
+        own = [
+            line.partition(LAST_LINES_ARE)[0] for line in all_lines
+        ]  # which only repeats what the program printed before
+        places = [place for place, line in enumerate(own) if OUT_OF_MEMORY.search(line)]
+        others = [place for place, message in _list_errors(own)
+                  if not OUT_OF_MEMORY.search(message) and not CONSEQUENCE.search(message)]  # fmt: skip
+        if places and places[-1] > max(others, default=-1):
+            place = next((place for place in places if not own[place].startswith(" ")), places[0])
+            messages.append((rank, own[place].strip()[:500]))
+    return next((each for each in messages if each[0] is not None), messages[0] if messages else None)
+
+
+def _group_by_rank(lines: list[str]) -> dict[int | None, list[str]]:
+    """The lines of each rank, and of the launcher (None), without tags."""
+    by_rank: dict[int | None, list[str]] = {}
+    for line in lines:
+        by_rank.setdefault(_read_rank(line), []).append(TAG.sub("", line, count=1).rstrip())
+    return by_rank
+
+
 def _find_first_cause(lines: list[str]) -> tuple[int | None, str] | None:
     """(rank, message) of the first error of a rank or the launcher that is no consequence of another rank's.
 
     A consequence is taken where there is nothing else. Of an error of several lines the message is the cause within.
     """
-    by_rank: dict[int | None, list[str]] = {}
-    for line in lines:
-        by_rank.setdefault(_read_rank(line), []).append(TAG.sub("", line, count=1).rstrip())
+    by_rank = _group_by_rank(lines)
     errors = [(place, rank, message) for rank, own in by_rank.items() for place, message in _list_errors(own)]
     order = {rank: number for number, rank in enumerate(by_rank)}
     errors.sort(key=lambda each: (bool(CONSEQUENCE.search(each[2])), each[1] is None, order[each[1]], each[0]))

@@ -18,6 +18,7 @@ from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
 from study.records import read_tests, tidy, utilisation
+from study.workloads import command
 
 Uses = Callable[[Any], bool]
 Elsewhere = Mapping[str, Iterable[PlannedRun]]  # finished runs of other machines, by machine
@@ -88,7 +89,8 @@ def collect_other_inputs(
 ) -> dict[str, Any]:
     """Inputs of the tidy tables besides the records; if one changes, the tables are made anew.
 
-    That is: which code is current, which runs may fail, the machine's peak, the target qualities.
+    That is: which code is current, which runs may fail, the machine's peak, the target qualities, and how the
+    output of a command is read.
     """
     others = {name: _collect_of_machine(each, machine.load(name)) for name, each in further.items()}
     return {
@@ -102,6 +104,7 @@ def _collect_of_machine(runs: Iterable[PlannedRun], machine_settings: Mapping[st
     """`collect_other_inputs` of one machine's runs."""
     used = list(runs)
     arms = {run.directory: tidy.arms_text(run) for run in used if run.arms}
+    readings = {run["benchmark"]: command.select_reading(run.spec) for run in used if command.is_command(run.spec)}
     return {
         "peak": _peak(machine_settings) if used else None,
         "targets": {run.dataset.id: str(run.dataset.target) for run in used},
@@ -109,6 +112,7 @@ def _collect_of_machine(runs: Iterable[PlannedRun], machine_settings: Mapping[st
         "training_code": tidy.current_code(used, machine_settings),
         **({"disturbance": limits} if (limits := machine_settings.get("disturbance")) and used else {}),
         **({"arms": arms} if arms else {}),  # without, as before studies had arms
+        **({"readings": readings} if readings else {}),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import queue
@@ -44,6 +45,7 @@ OWN_MEMORY_FACTOR = 1.05  # a larger peak, compared with that before the program
 GRACE_S = 5.0  # for a program that gets SIGTERM
 HELPER_S = 0.5  # for processes that outlive the program
 WAITING_LINES = 1000  # that wait to be read; then the program's next line does
+LAST_LINES_ARE = "; its last lines: "  # in such a message
 LAST_LINES = 5  # of the program's last lines, in the message of a failure
 SET_CHILD_SUBREAPER = 36  # of prctl
 OF_ONE_RANK = ("RANK", "LOCAL_RANK", "NODE_RANK")  # variables
@@ -148,7 +150,9 @@ class Program:
         self._reading = reading.OutputReader(
             self._benchmark, run.ranks, run.derived.nodes, is_shared=len(self._place.ranks) > 1
         )
-        self._lines: queue.Queue[tuple[bytes, bool] | None] = queue.Queue(WAITING_LINES)  # to be read; None is the end
+        self._lines: queue.Queue[tuple[bytes, bool, int, float] | None] = queue.Queue(
+            WAITING_LINES
+        )  # see `reading.OutputReader.take`; None is the end
         self._earlier_attempts: dict[int, list[Any]] = {}  # of each rank, the epochs of each earlier attempt
         self._stop: int | None = None
         self._pid = 0
@@ -287,7 +291,10 @@ class Program:
         if self._stop is not None:  # a signal came while the program was being started
             self._end_program()
         targets = (sys.stdout.buffer, sys.stderr.buffer)
-        streams = [OutputCopier(pipe[0], target, self._take_line) for pipe, target in zip(pipes, targets, strict=True)]
+        streams = [
+            OutputCopier(pipe[0], target, functools.partial(self._take_line, number))
+            for number, (pipe, target) in enumerate(zip(pipes, targets, strict=True))
+        ]
         try:
             yield process, streams, others
         finally:
@@ -313,8 +320,8 @@ class Program:
         with ThreadPoolExecutor(1) as pool:
             end = pool.submit(await_end)
             end.add_done_callback(lambda _: self._lines.put(None))
-            for line, is_event in iter(self._lines.get, None):
-                self._reading.take(line, is_event)
+            for line_and_place in iter(self._lines.get, None):
+                self._reading.take(*line_and_place)
             return end.result()
 
     def _forward_signal(self, number: int, _: Any) -> None:
@@ -360,12 +367,12 @@ class Program:
         self._reader.join(GRACE_S)
         self._read_events(is_over=True)
 
-    def _take_line(self, line: bytes) -> None:
+    def _take_line(self, stream: int, line: bytes) -> None:
         """Take the events in a line of the program's output, and have the rest of it read."""
         marked_events = events.find_marked_events(line)
         for event in marked_events:
             self._take_event(event)
-        self._lines.put((line, bool(marked_events)))
+        self._lines.put((line, bool(marked_events), stream, time.monotonic()))
 
     def _read_events(self, is_over: bool = False) -> None:
         """Take the events written since the last read. is_over: take a last line without an end, too."""
@@ -438,7 +445,7 @@ class Program:
                 "let the command wait for what it starts (no nohup, no & without wait)"
             )
         final_errors = [error for each in streams if (error := reading.find_final_error(each.last))]
-        if code == 0 and final_errors and not self._reading.has_succeeded_last:
+        if code == 0 and final_errors and self._reading.ends_with_failure:
             raise StudyError(
                 f"the program ended with exit code 0, but its output ends with an uncaught error ({final_errors[0]}); "
                 "a pipe such as | tee hides the exit code of the program: set -o pipefail"
@@ -457,8 +464,8 @@ class Program:
         )
         if code < 0:
             ended = f"was ended by {describe_signal(-code)}"
-            raise StudyError(f"{memory}the program {ended}; its last lines: {last_text}")
-        raise StudyError(f"{memory}the program ended with exit code {code}; its last lines: {last_text}")
+            raise StudyError(f"{memory}the program {ended}{LAST_LINES_ARE}{last_text}")
+        raise StudyError(f"{memory}the program ended with exit code {code}{LAST_LINES_ARE}{last_text}")
 
     def _finish_phases(self, ended: events.Moment) -> None:
         """End the phases of all ranks, and check how many epochs they reported."""

@@ -56,7 +56,8 @@ def show_plan(planned: Plan) -> None:
     warnings = [*installed.warn_of_outdated_packages(Path(sys.prefix), paths.ROOT), *_warn_of_slow_loader(planned)]
     warnings += plan.list_findings_without_value(planned.study)
     warnings += plan.list_unverified_downloads(planned.study)
-    messages = [*attempts.lines(planned.again), *(f"Warning: {line}" for line in warnings)]
+    messages = [*attempts.lines(planned.again), *plan.describe_variables(planned.removed_variables, planned.machine)]
+    messages += [f"Warning: {line}" for line in warnings]
     print("\n".join([summary, *(f"  {line}" for line in messages)]), file=sys.stderr)
     if is_dry:
         _require_models(planned)

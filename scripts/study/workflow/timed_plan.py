@@ -41,7 +41,7 @@ class TimedPlan:
         self.data: str = config["data_dir"]
         self.results = f"{config['results_dir']}/{self.machine['name']}"
         self.folder = paths.locate_study(self.results, self.study.name)
-        environment.prepare_for_jobs(config.get("account"), self.is_main_process)
+        self.removed_variables = environment.prepare_for_jobs(config.get("account"), self.is_main_process)
         self.limits = walltimes.Limits(self.study.runs, self.results, self.machine)
         self.timed_threads = ALL_CORES if launchers.get_launcher(self.machine).on_own_hosts else 1
         # Of a lost job (its node died, it was preempted). Of a packed one, runs that have ended keep their outcomes.

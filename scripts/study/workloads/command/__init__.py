@@ -124,6 +124,8 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             yield f"success: {pattern!r} is no regular expression: {error}"
+    if why := _find_fresh_fault(spec, folder):
+        yield f"fresh: {why}"
     for name, declared in spec["parameters"].items():
         if not is_valid_value(declared, declared["default"]):
             yield f"parameters.{name}: default: {declared['default']} is no {declared['type']}"
@@ -148,6 +150,22 @@ def _find_environment_fault(spec: Mapping[str, Any], folder: Path) -> str | None
     if (image := environment.get("image")) and not (folder / image).exists():
         return f"image: {folder / image} does not exist; give a container image for apptainer"
     return None
+
+
+def _find_fresh_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+    """Why what is to be moved aside before each run may not be; None if all may."""
+    for pattern in spec.get("fresh", ()):
+        if Path(pattern).is_absolute() or not {"..", "."}.isdisjoint(Path(pattern).parts) or not Path(pattern).parts:
+            return f"{pattern} leads out of {folder}; name files and folders in it"
+        if any(
+            path in code.parents or path == code for path in folder.glob(pattern) for code in _list_code(spec, folder)
+        ):
+            return f"{pattern} names its code, which each run needs"
+    return None
+
+
+def _list_code(spec: Mapping[str, Any], folder: Path) -> list[Path]:
+    return [folder / name for name in [*spec["code"], *spec["command"]]]
 
 
 def is_valid_value(declared: Mapping[str, Any], value: Any) -> bool:

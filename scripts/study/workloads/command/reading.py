@@ -6,7 +6,9 @@ read again, so this needs nothing of the run but its lines.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from study.workloads.command import events, patterns
 
 LAST_LINES = 40  # of an output, at whose end words of failure are looked for
 FIRST_LINES = 3  # of an output, by which a program that starts again is known
+APART_S = 0.1  # by which a line of another stream is surely later
 LONGEST_QUOTE = 200  # characters of a line in a message
 TRACEBACK = "Traceback (most recent call last):"
 FAILURE = re.compile(
@@ -27,7 +30,7 @@ FAILURE = re.compile(
 RESTART = re.compile(
     r"failed \(exitcode: -?\d+\) local_rank:|will restart|\b(restarting|respawning|relaunching)\b", re.I
 )
-UNCAUGHT_NOWHERE = ("Exception ignored in", "Exception in thread", "--- Logging error")  # before a harmless traceback
+HARMLESS = ("Exception ignored in", "Exception in thread", "--- Logging error")  # before a harmless traceback
 RAISED = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")  # the last line of a traceback
 RANK_TAG = re.compile(r"^\[rank\d+\]: ?")  # of PyTorch, before the lines of a traceback
 TIMES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d([.,]\d+)?")
@@ -52,17 +55,21 @@ class OutputReader:
         self._faults: dict[str, str] = {}  # of patterns of success
         self._matched: set[str] = set()  # patterns of success
         self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
-        self._error = ""  # the first line with words of failure
+        self._failed_source, self._failed_s = 0, -math.inf  # its stream, and when it came
+        self._errors: list[str] = []  # all lines with words of failure
         self._restart = ""
-        self._first_lines: list[str] = []
+        self._first_lines = Counter[str]()  # and how often each was printed
+        self._most_printers = ranks if is_shared else 1  # of one line
         self._line_before = ""
-        self.has_succeeded_last = False  # whether a pattern of success matched after all words of failure
 
-    def take(self, line: bytes, is_event: bool = False) -> None:
-        """Take a line. is_event: whether it is an event, which is a sign of work as a match of a pattern is."""
+    def take(self, line: bytes, is_event: bool = False, source: int = 0, at_s: float = math.inf) -> None:
+        """Take a line. source: a number of its stream. at_s: when it came (monotonic); unknown by default.
+
+        is_event: whether it is an event, which is a sign of work as a match of a pattern is.
+        """
         has_number = self._patterns.take(line)
         if text := remove_colours(line.decode(errors="replace")).strip():
-            self._take_text(text, is_event or has_number)
+            self._take_text(text, is_event or has_number, source, at_s)
 
     def to_json(self) -> dict[str, Any]:
         """What was read, for `study.training.program_results`."""
@@ -72,32 +79,37 @@ class OutputReader:
             "faults": {name: why for name, (_, why) in values.items() if why} | self._faults,
             "success": sorted(self._matched),
             "failure": self._failure if self._lines_since < LAST_LINES else "",
-            "error": self._error,
-            "restart": self._restart,
+            "error": self._errors[0] if self._errors else "",
+            "restart": self._find_restart(),
         }
+
+    @property
+    def ends_with_failure(self) -> bool:
+        """Whether no sign of work came after the last words of failure."""
+        return bool(self._failure)
 
     def list_divergences(self) -> list[str]:
         """``name nan`` of each loss that was not finite at the end of the output."""
         return self._patterns.list_divergences()
 
-    def _take_text(self, text: str, shows_work: bool) -> None:
+    def _take_text(self, text: str, shows_work: bool, source: int, at_s: float) -> None:
         """Take the words of a line that is not empty. shows_work: whether it is an event or has a number."""
         matched = self._find_success(text)
         self._matched |= matched
         self._lines_since += 1
-        is_harmless = self._line_before.startswith(UNCAUGHT_NOWHERE)
-        if matched or shows_work:
+        # Lines of two streams may come in another order than that in which they were written.
+        is_later = source == self._failed_source or at_s > self._failed_s + APART_S
+        if (matched or shows_work) and is_later:
             self._failure = ""
-        elif FAILURE.search(text) and not is_harmless:
+        elif FAILURE.search(text) and not self._line_before.startswith(HARMLESS):
             self._failure, self._lines_since = text[:LONGEST_QUOTE], 0
-            self._error = self._error or self._failure
-            self.has_succeeded_last = False
-        self.has_succeeded_last |= bool(matched)
-        without_times = TIMES.sub("", text)
-        if RESTART.search(text) or (self._error and without_times in self._first_lines):
+            self._failed_source, self._failed_s = source, at_s
+            self._errors.append(self._failure)
+        if RESTART.search(text):
             self._restart = self._restart or text[:LONGEST_QUOTE]
-        if len(self._first_lines) < FIRST_LINES and not self._error and re.search(r"\w.*\w", without_times):
-            self._first_lines.append(without_times)
+        line = TIMES.sub("", text)
+        if line in self._first_lines or (len(self._first_lines) < FIRST_LINES and re.search(r"[A-Za-z]{2}", line)):
+            self._first_lines[line] += 1
         self._line_before = text
 
     def _find_success(self, text: str) -> set[str]:
@@ -112,12 +124,21 @@ class OutputReader:
                 self._faults[name] = patterns.explain_slow_search(pattern, text)
         return matched
 
+    def _find_restart(self) -> str:
+        """A line that shows that the program was started again; "" without one.
+
+        A program that begins again prints its first lines again, once for each error that ended it.
+        """
+        most = max(self._first_lines.values(), default=0)
+        began_again = self._most_printers < most <= self._most_printers + len(self._errors)
+        return self._restart or (self._errors[0] if began_again else "")
+
 
 def find_final_error(lines: Sequence[str]) -> str | None:
     """The uncaught error of Python with which an output ends; None if it ends otherwise."""
     texts = [RANK_TAG.sub("", line).rstrip() for line in lines if line.strip()]
     begins = [number for number, text in enumerate(texts) if text.endswith(TRACEBACK)]
-    if not begins or (begins[-1] and texts[begins[-1] - 1].startswith(UNCAUGHT_NOWHERE)):
+    if not begins or (begins[-1] and texts[begins[-1] - 1].startswith(HARMLESS)):
         return None
     body = [text for text in texts[begins[-1] + 1 :] if not text.startswith(" ")]
     return body[0] if len(body) == 1 and RAISED.match(body[0]) and texts[-1] == body[0] else None
