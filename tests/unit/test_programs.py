@@ -228,6 +228,7 @@ def test_it_is_started_for_each_rank_each_node_or_the_job(project, monkeypatch, 
         "print(*(name for name in ('RANK', 'LOCAL_RANK', 'NODE_RANK') if name in os.environ), 'are set')",
         {"gpus": 2},
         starts=starts,
+        reads=["WORLD_SIZE"],
     )
     monkeypatch.setenv("RANK", "7")
     assert launched(run)["status"] == "ok"
@@ -1304,7 +1305,7 @@ PRINTS_AT_ONCE = """
 def test_a_number_that_another_rank_has_printed_into_does_not_count(project, starts, ranks, number):
     """Of one rank, nobody else can print: the first match in the last line counts, whatever it is."""
     pattern = {"throughput_samples_per_s": "img/s: ([0-9.]+)"}
-    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern)
+    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern, reads=["WORLD_SIZE"])
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert record["training"]["throughput_samples_per_s"] == number
