@@ -6,10 +6,8 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core.errors import StudyError
 from study.experiment import applicability, programs
 from study.experiment.parameters import PARAMETERS
-from study.experiment.parameters.strategy import OF_STRATEGIES
 from study.records import own_keys
 from study.records.tidy import read_runs
 from study.report.page import appendix
@@ -48,18 +46,6 @@ def test_our_training_has_the_keys_of_its_framework_and_strategy(framework, stra
     found = applicability.find_inapplicable_keys({"framework": framework, "strategy": strategy}, {})
     assert lacks <= found and not has & found
     assert found <= {*PARAMETERS, *applicability.DERIVED}
-
-
-OTHER_VALUES = {"servers": 1, "server_placement": "min_size", "torch_compile": True,
-                "allreduce_library": "gloo", "mpi_collectives": "basic", "mpi_allreduce_algorithm": "ring"}  # fmt: skip
-
-
-@pytest.mark.parametrize("key", OF_STRATEGIES)
-def test_a_key_of_some_strategies_is_refused_with_the_others(key):
-    for strategy in {"horovod", "parameter_server"}.difference(OF_STRATEGIES[key]):
-        servers = {"servers": 1} if strategy == "parameter_server" else {}
-        with pytest.raises(StudyError, match=rf"\.{key}: "):
-            expand(strategy=strategy, input_pipeline="tf_data", loader="npy", **servers, **{key: OTHER_VALUES[key]})
 
 
 def test_the_table_of_runs_has_the_keys_of_each_run_only():

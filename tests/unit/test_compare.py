@@ -141,14 +141,6 @@ def test_loads_from_storage_are_not_compared_with_those_from_the_page_cache(make
     assert found.loc["train_s", "ratio"] == pytest.approx(1)
 
 
-def test_only_the_block_with_a_cold_run_is_left_out_of_a_comparison(make_run, tmp_path):
-    """The base's first run was cold: of blocks 2 and 3 the ratio is 3 s / 3 s. All three give (1/3)^(1/3) = 0.69."""
-    found = of_caches(make_run, tmp_path, cold=((1,), ()))
-    assert found.loc["load_s", "ratio"] == pytest.approx(1)
-    assert (found.loc["load_s", "repeats"], found.loc["load_s", "base_repeats"]) == (2, 2)
-    assert found.loc["load_s", "blocks_unlike"].startswith("1: its block has runs that read their files from storage")
-
-
 @pytest.mark.slow
 def test_without_calibration_later_runs_have_no_interval(compared):
     row = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "comparison.csv").set_index("quantity")

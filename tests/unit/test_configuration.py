@@ -77,22 +77,6 @@ def machines(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("base: teta\ndescription: x\n", "machines/mine.yaml: base: there is no machine 'teta'; did you mean 'theta'?"),
-        ("base: [theta]\n", "machines/mine.yaml: base: there is no machine ['theta']"),
-        ("base: theta_flat\n", "machines/mine.yaml: base: theta_flat has a base itself; name that one"),
-        ("base: theta\nnodez: 3\n", "line 2: nodez: unknown key; did you mean 'nodes'?"),
-        ("base: theta\nnodes: 0\n", "line 2: nodes: 0 is less than the minimum of 1"),
-    ],
-)
-def test_a_broken_base_is_told(machines, text, words):
-    machines(text)
-    with pytest.raises(StudyError, match=re.escape(words)):
-        configuration.load_named("machines", "mine")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
         ("base: theta\ndescription: x\npower_model: {idle_w: 50, peak_w: 9}\n", "peak_w: 9 is below idle_w, 50"),
         ('base: theta\ndescription: x\nenvironment: {A: "x\\0y"}\n', "environment.A"),
         ("base: theta\ndescription: x\nenvironment: {HOROVOD_TIMELINE: t}\n", "use the grid key trace"),
@@ -193,17 +177,6 @@ def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
     with pytest.raises(StudyError) as error:
         validation.read_yaml_with_tree(tmp_path / "broken.yaml")
     assert str(error.value) == f"{validation.shorten_path(tmp_path / 'broken.yaml')}: {words}"
-
-
-def test_the_config_file_itself():
-    content = yaml.safe_load((configuration.CONFIG / "config.yaml").read_text())
-    validation.validate(content, "config", "config/config.yaml")
-    with pytest.raises(StudyError, match="did you mean 'machine'"):
-        validation.validate({**content, "machin": "x"}, "config", "--config")
-    with pytest.raises(StudyError, match="^--config: study: '../x': expected a name of letters, digits and _"):
-        validation.validate({**content, "study": "../x"}, "config", "--config")
-    with pytest.raises(StudyError, match="^--config: data_dir: '~/x': expected a folder; no braces in its path"):
-        validation.validate({**content, "data_dir": "~/x"}, "config", "--config")
 
 
 def test_no_pattern_of_a_user_s_file_is_shown():

@@ -253,17 +253,6 @@ def test_a_merge_key_keeps_its_meaning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [("study: 1e3\n", "line 1: study: 1000.0: expected .*; for a text, put it in quotes: '1e3'"),
-     ("study: 3.10\n", "; for a text, put it in quotes: '3.10'"), ("study:\n", "study: None: .*; for a text")],
-)  # fmt: skip
-def test_a_number_in_the_place_of_a_text_is_shown_as_written(tmp_path, text, words):
-    (tmp_path / "a.yaml").write_text(text + "machine: m\ndata_dir: d\nresults_dir: r\n")
-    with pytest.raises(StudyError, match=words):
-        validation.load_valid_yaml(tmp_path / "a.yaml", "config")
-
-
-@pytest.mark.parametrize(
     "text", ["NaN", "Infinity", "1e400", "-1e400", "1e-400", '{"a": 1, "a": 2}', "01", "1_0", "+1"]
 )
 def test_json_is_refused_where_its_value_would_change(text):

@@ -76,12 +76,6 @@ def test_a_counter_is_not_interpolated_over_a_long_gap(window, joules):
             assert found.reason == f"no reading of {what} {window[1] - window[0]} s"
 
 
-def test_the_edge_of_a_window_may_be_a_reading_after_a_gap():
-    seconds = np.concatenate([np.arange(0, 10.01, 0.1), np.arange(40, 60.01, 0.1)])
-    found = compute_energy(series(energy=lambda t: 100 * t, seconds=seconds), 40.0, 50.0, RATE)
-    assert found.best_j == pytest.approx(1000)
-
-
 def test_a_sampler_that_is_slower_than_asked_gives_integrals_too():
     """Each 0.6 s instead of 0.1 s: its readings are few, but none is missing."""
     found = compute_energy(series(lambda t: 100, seconds=np.arange(0, 10, 0.6)), 1.0, 6.0, RATE)

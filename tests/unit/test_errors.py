@@ -3,10 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-from study.core.wording import to_one_line
-
 SCRIPT = """
 from study.core.errors import StudyError, exit_with_message
 def main():
@@ -19,14 +15,6 @@ def ended(body, **options):
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(body=body)], stderr=subprocess.PIPE, text=True, **options
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "longest", "shown"),
-    [("a\n b", 4, "a b"), ("abcd", 4, "abcd"), ("abcde", 4, "ab ... de"), ("x" * 9, 8, "xxxx ... xxxx")],
-)
-def test_a_long_text_is_shown_without_its_middle(text, longest, shown):
-    assert to_one_line(text, longest) == shown
 
 
 def test_a_mistake_is_one_line():

@@ -93,28 +93,12 @@ def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path)
     assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
 
 
-def test_a_record_without_a_required_field_is_refused(finished):
-    _, path, _ = finished
-    changed = json.loads(path.read_text())
-    del changed["training"]["time_per_epoch_s"]
-    write_json(path, changed)
-    with pytest.raises(StudyError, match="training: the key 'time_per_epoch_s' is missing"):
-        read_record(path)
-
-
 def test_declared_types_are_those_that_a_reader_of_csv_gives(finished, tmp_path):
     run, _, results = finished
     made = table(run, results)
     made.to_csv(tmp_path / "runs.csv", index=False)
     read = tidy.read_runs(tmp_path / "runs.csv")
     pd.testing.assert_frame_equal(read[list(made)], tidy.set_column_types(made))
-
-
-@pytest.mark.parametrize("code", ["012345678901", "1234567e8901", "nan"])
-def test_a_digest_of_digits_stays_a_text(finished, tmp_path, code):
-    run, _, results = finished
-    table(run, results).assign(training_code=code).to_csv(tmp_path / "runs.csv", index=False)
-    assert tidy.read_runs(tmp_path / "runs.csv")["training_code"].to_list() == [code]
 
 
 def test_a_value_of_another_type_is_refused_with_its_line(finished, tmp_path):

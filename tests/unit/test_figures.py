@@ -20,7 +20,7 @@ from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import Study
 from study.report import sources
-from study.report.figures import description, style
+from study.report.figures import description
 from study.report.figures.description import (
     describe_filters,
     has_targets,
@@ -254,12 +254,6 @@ def test_two_series_that_failed_on_as_many_gpus_are_both_seen():
     assert one.get_ydata() != other.get_ydata()
 
 
-def test_a_value_that_a_good_run_lacks_is_a_gap():
-    data = selected("figure8", *({"benchmark": "p1b1", "gpus": n, "loss": None if n == 2 else 1.0} for n in (1, 2, 4)))
-    (line,) = panel(data, "Loss").lines
-    assert np.isnan(line.mean).tolist() == [False, True, False]
-
-
 def test_table2_beside_its_batch_sizes():
     published = panel(selected("figure6", {}), "Time per epoch").published
     assert [points.label for points in published] == ["paper, Summit: batch size 20", "paper, Summit: batch size 40"]
@@ -274,17 +268,6 @@ def test_table6_time_and_accuracy():
     data = selected("figure18", {"scaling": "weak", "epochs": 8})
     assert [points.values[-1] for points in panel(data, "Time per epoch").published] == [33.09, 32.37]
     assert [points.values[1] for points in panel(data, "Accuracy").published] == [0.96, 0.97]
-
-
-def test_the_one_published_accuracy_of_p1b3():
-    run = {"benchmark": "p1b3", "scaling": "batch", "epochs": 1}
-    data = selected("figure10", *({**run, "batch_scaling": how} for how in ("cubic_root", "linear")))
-    (points,) = panel(data, "Accuracy").published
-    assert (list(points.x), list(points.values)) == ([48], [0.6579])
-    assert points.label == "paper, Summit: cubic root scaling"
-    assert [line.label for line in panel(data, "Accuracy").lines] == ["linear scaling", "cubic root scaling"]
-    assert points.series == 1
-    assert panel(data, "Accuracy").y_label == "growth-sign accuracy"
 
 
 def test_published_values_stand_only_beside_the_same_quantity():
@@ -348,15 +331,6 @@ def test_value_axes():
     assert limits("linear", 0.5, 1.0, signed=True)[1][0] == 0
     assert limits("log", 3.0, 400.0, half=4.0)[1] == (2, 1000)
     assert limits("log", 0.0, 4.0)[0] == "linear"
-
-
-def test_lines_of_a_panel_differ_in_marker_dashes_and_lightness():
-    data = selected("figure6", *({"batch_size": size} for size in (20, 40, 60)))
-    lines = panel(data, "Performance").lines
-    looks = [style.make_line_style(line.series, line.quantity, 3) for line in lines]
-    assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(lines)
-    grey = [np.dot(matplotlib.colors.to_rgb(colour), [0.3, 0.59, 0.11]) for colour in style.COLOURS[:3]]
-    assert min(abs(one - other) for one, other in itertools.combinations(grey, 2)) > 0.2
 
 
 def test_what_must_be_known_of_the_runs_is_above_the_panels():

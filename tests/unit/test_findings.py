@@ -310,14 +310,6 @@ def test_if_every_run_failed_there_is_no_verdict():
     assert found.sentence.endswith("Left out: 6 runs (failed).")
 
 
-def test_an_interrupted_block_is_left_out_and_the_others_count():
-    study = study_of({**GRID, "repeats": 4})
-    runs = rows(study, lambda run: 0.7 if run["loader"] == "chunked" else 1.0)
-    found = outcome.judge_finding(declared(), study, runs.assign(session=["a"] * 3 + ["b"] * 5))
-    assert (found.verdict, found.blocks, len(found.left_out)) == ("yes", 3, 2)
-    assert "its block was interrupted" in found.left_out[0]["reason"]
-
-
 def test_an_arm_that_was_added_later_has_no_verdict():
     study = study_of(GRID)
     runs = rows(study, shorter_by(0.25)).sort_values("record")

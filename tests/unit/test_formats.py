@@ -46,31 +46,3 @@ def test_images_have_a_table_of_their_own():
     assert found["decoder_per_image_s"][0] == 0.03 and np.isnan(found["decoder_per_image_s"][1])
     # Student's t with one degree of freedom: 12.706 x standard deviation / square root of 2.
     assert found["decode_ci95_s"].tolist() == pytest.approx([12.706 * 0.5] * 2, rel=1e-4)
-
-
-def test_images_that_were_not_loaded_are_in_the_table_of_images():
-    """Of one file a format fails and one repeat of another; of the other file nothing was loaded."""
-    failed = {"status": "failed", "message": "no room", "load_s": None, "decode_s": None}
-    images = {
-        **LOAD,
-        "benchmark": "lenet",
-        "rows": 100,
-        "columns": 768,
-        "size_mb": 2.0,
-        "load_s": 0.5,
-        "decode_s": 2.0,
-        "decoder_s": 1.0,
-    }
-    rows = [
-        {**images, "file": "train", "loader": "tfrecord"},
-        {**images, "file": "train", "loader": "tfrecord", "repeat": 2, **failed, "load_s": 99.0},
-        {**images, "file": "train", "loader": "lmdb", **failed},
-        {**images, "file": "test", "loader": "tfrecord", **failed},
-    ]
-    both = pd.concat([loads().assign(size_mb=1.0), pd.DataFrame(rows)], ignore_index=True)
-    table = TABLES["image_formats"].make(pd.DataFrame(), both)
-    found = table.frame.set_index(["file", "format"])
-    assert list(found.index) == [("train", "tfrecord"), ("train", "lmdb"), ("test", "tfrecord")]
-    assert found["repeats_ok"].tolist() == [1, 0, 0] and found["repeats_failed"].tolist() == [1, 1, 1]
-    assert found["failures"].tolist() == ["no room"] * 3 and "3 failed repeats are not in the means" in table.notes
-    assert found["read_s"].iloc[0] == 0.5 and found["read_s"].iloc[1:].isna().all()

@@ -11,7 +11,7 @@ import pytest
 from fake_nvml import FakeNvml, NVMLError
 
 from study.commands import measurements
-from study.contrib.gpu_check import check, devices, load, meters, study_runs, training
+from study.contrib.gpu_check import check, devices, load, meters, training
 from study.contrib.gpu_check.verdicts import NOT_OK, UNCHECKED, CannotCheck, Verdicts, write_markdown
 from study.core.errors import StudyError
 from study.core.files import write_json
@@ -144,17 +144,6 @@ def test_what_a_gpu_lacks_could_not_be_checked(make):
     assert unchecked["utilisation follows the load"] == "no reading of the utilisation"
 
 
-def test_a_gpu_in_mig_mode_could_not_be_checked(make):
-    host = make(1)
-    host.nvml.gpus[0].mig = True
-    assert reasons(host.judge(), UNCHECKED) == {"rank 0: PyTorch used the rank's GPU": "MIG"}
-
-
-def test_a_run_without_telemetry_could_not_be_checked(tmp_path):
-    with pytest.raises(CannotCheck, match="no telemetry.csv"):
-        devices.read_load_run(tmp_path)
-
-
 # Training
 
 ROW = {"precision": "float32", "gpus": 1, "time_per_epoch_steady_s": 0.5, "gpu_utilisation_pct": 60.0,
@@ -186,15 +175,6 @@ def test_training_is_judged_by_its_record(tmp_path, changes, losses, not_ok, unc
     name = "NT3 in float32 on 1 GPUs: "
     assert reasons(verdicts) == {name + check_name: reason for check_name, reason in not_ok.items()}
     assert reasons(verdicts, UNCHECKED) == {name + check_name: reason for check_name, reason in unchecked.items()}
-
-
-def test_a_rank_that_trained_on_another_gpu_is_found(tmp_path):
-    (tmp_path / "history.csv").write_text("epoch,loss\n1,2\n2,1\n")
-    write_json(tmp_path / "metrics.json", {"ranks": [{"gpu": "GPU-2"}]})
-    verdicts = Verdicts()
-    training.judge_training(verdicts, ROW, tmp_path, ["GPU-1", "GPU-2"], {})
-    (reason,) = reasons(verdicts).values()
-    assert reason == "the ranks used ['GPU-2'], CUDA shows ['GPU-1', 'GPU-2']"
 
 
 # The whole
@@ -254,11 +234,6 @@ def test_the_studies_have_a_rank_on_each_gpu_and_the_report_every_section(whole,
     assert (machine["ranks_per_node"], machine["gpus_per_rank"]) == (2, 1)
 
 
-def test_runs_that_fail_are_not_ok_with_their_reason(whole, capsys):
-    assert whole("failed")[0] == 1
-    assert "failed: it broke" in capsys.readouterr().out
-
-
 def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gpu_check.py"])
@@ -271,26 +246,6 @@ def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
         assert ended.value.code == 2
         assert re.fullmatch(f"no GPU: .*{words}.*\n", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
-
-
-SNAKEMAKE = """#!/bin/sh
-echo "WorkflowError in file x, line 1:"
-echo "the reason"
-{then}
-"""
-
-
-@pytest.mark.parametrize(
-    ("then", "error", "words"),
-    [("exit 1", StudyError, "ended with code 1: the reason"), ("exec sleep 100", CannotCheck, "did not end in time")],
-)
-def test_a_study_that_fails_or_takes_too_long_is_told(tmp_path, monkeypatch, then, error, words):
-    (program := tmp_path / "python").write_text(SNAKEMAKE.format(then=then))
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    study_runs.write_machine(tmp_path, 1)
-    with pytest.raises(error, match=words):
-        study_runs.run_study(tmp_path, "mine", {}, 5.0 if "exit" in then else 0.5)
 
 
 def test_timetables_have_one_rank_at_work_at_a_time_and_then_all_alike():
@@ -321,9 +276,3 @@ def test_the_load_runs_with_pytorch(tmp_path, monkeypatch):
     assert written["uuid"] is None and set(written["windows"]) == {"turn", "idle", "step", "full", "alternating"}
     keys = [json.loads(line)["key"] for line in (tmp_path / "events").read_text().splitlines()]
     assert keys == ["epoch_start", "epoch_stop"]
-
-
-def test_ranks_that_do_not_come_end_the_load(tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "WAIT_S", 0.1)
-    with pytest.raises(SystemExit, match="not all 2 ranks"):
-        load.wait_for_others(tmp_path, 0, 2)

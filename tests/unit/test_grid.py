@@ -313,26 +313,12 @@ def test_the_width_of_one_s_own_files_is_read_from_them(tmp_path, columns, packe
             expansion.expand_study("test", content, "test.yaml")
 
 
-def test_a_point_that_may_fail_says_so_whichever_grid_has_it():
-    content = copy.deepcopy(BASE)
-    content["runs"] += [{**content["runs"][0], "may_fail": "because"}, content["runs"][0]]
-    assert {run.may_fail for run in expansion.expand_study("test", content, "test.yaml").runs} == {"because"}
-
-
 def test_too_few_epochs_for_the_benchmark(monkeypatch):
     spec = copy.deepcopy(configuration.load_named("benchmarks", "nt3"))
     spec["epochs"]["minimum_per_rank"] = 4
     monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
     with pytest.raises(StudyError, match=r"runs\[0\].gpus: 4: 2 epochs a rank; nt3 needs at least 4"):
         study()
-
-
-def test_batch_scaling_is_an_axis_and_keeps_the_epochs():
-    runs = study(scaling="batch", batch_size=10, batch_scaling=["linear", "square_root"], loader="npy").runs
-    found = {(r["batch_scaling"], r.gpus): (r.epochs_per_rank, r.batch_size_per_rank) for r in runs}
-    assert found[("linear", 4)] == (8, 40)
-    assert found[("square_root", 4)] == (8, 20)
-    assert len(found) == 6
 
 
 def test_datasets_of_two_studies_are_told_apart_by_what_they_are():

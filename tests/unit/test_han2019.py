@@ -1,6 +1,5 @@
 """The Han paper: what follows from its printed numbers, its claims from runs with known numbers, and its figures."""
 
-import itertools
 import math
 import subprocess
 
@@ -228,13 +227,6 @@ def test_networks_are_compared_although_their_files_differ(runs_of):
     assert (row.value, row.published_value) == (pytest.approx(7), 7)
 
 
-def test_a_failed_run_is_in_no_claim(runs_of):
-    runs = runs_of({"benchmark": "lenet", "gpus": 1, "gpu_utilisation_pct": [2.0, 90.0]})
-    runs.loc[1, "status"] = "failed"
-    row = claim(runs, "GPU utilisation", "lenet")
-    assert (row.value, row.repeats) == (2.0, 1)
-
-
 def test_checkpoints_are_of_runs_that_write_them_and_nothing_else_is(runs_of):
     with_, without = {"checkpoint_epochs": 1, "checkpoint_write_s": [0.5]}, {"checkpoint_epochs": 0}
     rates = {"gpu_utilisation_pct": [2.0]}, {"gpu_utilisation_pct": [80.0]}
@@ -302,55 +294,7 @@ def test_a_ratio_is_drawn_of_blocks_with_its_interval(runs_of):
     assert [points.values.tolist() for points in panel.published] == [[3.26]]
 
 
-def test_batch_sizes_on_as_many_gpus_share_no_mean(runs_of):
-    """A line may go from 128 images on one GPU to 64 on two; with 32 on one GPU too, each batch size has its line."""
-    at = {"benchmark": "lenet", "checkpoint_epochs": 0}
-    one, two = (
-        {**at, "gpus": gpus, "batch_size": 128 // gpus, "steady_samples_per_s": [100.0 * gpus]} for gpus in (1, 2)
-    )
-    (line,) = drawn("han2019_figure6", runs_of(one, two)).panels[0].lines
-    assert (line.label, line.x.tolist(), line.mean.tolist()) == ("LeNet", [1, 2], [100, 200])
-    lines = (
-        drawn("han2019_figure6", runs_of(one, two, {**one, "batch_size": 32, "steady_samples_per_s": [40.0]}))
-        .panels[0]
-        .lines
-    )
-    assert [(line.label, line.x.tolist(), line.mean.tolist()) for line in lines] == [
-        ("LeNet, batch size 32", [1], [40]),
-        ("LeNet, batch size 64", [2], [200]),
-        ("LeNet, batch size 128", [1], [100]),
-    ]
-
-
-def test_what_a_line_is_compared_with_is_no_line(runs_of):
-    rates = itertools.product(("lustre", "nvme"), [[100.0, 101.0]])
-    runs = runs_of(
-        *(
-            {
-                "benchmark": "lenet",
-                "storage": name,
-                "steady_samples_per_s": each,
-                "train_s": [10.0, 10.5],
-                "stage_s": 3.0 if name == "nvme" else None,
-            }
-            for name, each in rates
-        )
-    )
-    throughput, change, spread, copying = drawn("han2019_figure4", runs).panels
-    assert [line.label for line in throughput.lines] == ["storage lustre", "storage nvme"]
-    assert [(line.label, line.mean.tolist()) for line in change.lines] == [("storage nvme", [0.0])]
-    assert [line.mean.tolist() for line in spread.lines] == [[pytest.approx(5)]] * 2
-    assert [(line.label, line.mean.tolist()) for line in copying.lines] == [("storage nvme", [3.0])], "Lustre has none"
-
-
 # The machine and its storage
-
-
-def test_summitdev():
-    summitdev = machine.load("summitdev")
-    assert [launchers.count_nodes(ranks, summitdev) for ranks in (1, 4, 32, 128)] == [1, 1, 8, 32]
-    assert storage.list_folders(summitdev).keys() == {"lustre"}
-    assert storage.list_node_folders(summitdev) == {"nvme": "$NVME_FOLDER"}, "an SSD in each node (section III)"
 
 
 def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):

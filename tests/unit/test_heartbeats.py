@@ -27,12 +27,6 @@ def went_on(heartbeat, work):
     return heartbeat._has_progressed(before, heartbeat._read_progress())
 
 
-def spin():
-    end = time.process_time() + 0.2
-    while time.process_time() < end:
-        pass
-
-
 def test_a_rank_whose_load_stands_still_gives_no_sign(heartbeat):
     """As on a file system that no longer answers: looking at the counts is not reading."""
 
@@ -42,12 +36,6 @@ def test_a_rank_whose_load_stands_still_gives_no_sign(heartbeat):
             heartbeat._read_progress()
 
     assert not went_on(heartbeat, look_often)
-
-
-def test_reading_and_work_are_heartbeat_while_loading(heartbeat, tmp_path):
-    (tmp_path / "file").write_bytes(bytes(MB))
-    assert went_on(heartbeat, spin)
-    assert went_on(heartbeat, (tmp_path / "file").read_bytes)
 
 
 def test_the_work_of_horovod_s_threads_is_no_sign(heartbeat):

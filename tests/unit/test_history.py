@@ -33,11 +33,6 @@ def test_a_value_is_read_back_as_it_was(tmp_path):
     assert (tmp_path / "rows.csv").read_bytes() == (tmp_path / "frame.csv").read_bytes()
 
 
-def test_an_empty_history_is_a_file_too(tmp_path):
-    history.write_history(tmp_path / "history.csv", [])
-    assert (tmp_path / "history.csv").read_text() == "\n"
-
-
 @pytest.mark.parametrize(
     "column, values, known, has",
     [("epoch", [1, 2, 3], [1, 2, 3], True), ("loss", [pytest.approx(0.1), None, None], [pytest.approx(0.1)], True),

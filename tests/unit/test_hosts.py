@@ -1,6 +1,5 @@
 """Several hosts: where ranks are placed, host files, launcher lines, and clocks that differ."""
 
-import json
 import os
 import subprocess
 import sys
@@ -119,17 +118,6 @@ def test_a_run_stays_the_same_when_hosts_are_added_that_it_does_not_use():
     assert inputs.to_param(before) == inputs.to_param(after)
     assert (before.machine["hosts"], before.derived.nodes) == ([["a", 2]], 1)
     assert "hosts" not in inputs.define_run(run, machine("local"), "data").machine
-
-
-def test_hosts_keep_their_order_on_their_way_to_the_launch():
-    (run,) = expand(gpus=2)
-    handed = json.dumps(
-        inputs.to_param(inputs.define_run(run, on_pair(hosts={"b": 1, "a": 1}), "data")), sort_keys=True
-    )
-    taken = inputs.from_param(json.loads(handed))
-    assert list(dict(taken.machine["hosts"]).items()) == [("b", 1), ("a", 1)]
-    line = launchers.Horovodrun().line(2, {**taken.machine, "links": LINKS})
-    assert line[-1] == "b:1,a:1"
 
 
 def test_link_rates_are_for_the_laboratory():

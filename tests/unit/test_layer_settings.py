@@ -8,7 +8,6 @@ import tensorflow as tf
 import tf_keras as keras
 from examples import define, expand
 from fake_communicator import FakeCommunicator
-from test_images import expanded
 
 from study.backends.tensorflow import layer_settings
 from study.core.errors import StudyError
@@ -45,21 +44,10 @@ def test_the_momentum_of_batch_normalisation_is_the_key_s(momentum):
     assert model.layers[1].momentum == momentum
 
 
-def test_without_the_key_each_layer_keeps_its_momentum():
-    model = nested()
-    layer_settings.set_batch_norm_momentum(model, of())
-    assert [model.layers[0].layers[1].momentum, model.layers[1].momentum] == [0.99, 0.7]
-
-
 def test_a_model_without_batch_normalisation_is_refused():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(StudyError, match=r"batch_norm_momentum: the model of benchmark wave has no Keras layer"):
         layer_settings.set_batch_norm_momentum(model, of(batch_norm_momentum=0.95))
-
-
-def test_the_plan_knows_this_project_s_networks():
-    with pytest.raises(StudyError, match="lenet_classic has no batch normalisation; leave it out"):
-        expanded(batch_norm_momentum=0.95)
 
 
 def penalties(model):

@@ -1,10 +1,8 @@
 """A loading measurement: its order, warm and cold files, and failures that are samples."""
 
-import gzip
 import json
 import os
 
-import dask.dataframe.io.csv as dask_csv
 import numpy as np
 import pytest
 
@@ -72,32 +70,6 @@ def test_dask_reads_a_block_per_core(tmp_path, monkeypatch, cores):
     found = loaders.load_by_dask(tmp_path / "t.csv", form, [])
     assert len(parsed) == cores
     assert found.equals(loaders.load_by_read_csv(tmp_path / "t.csv", form, []))
-
-
-@pytest.mark.parametrize("block_bytes", [70, 333, 10**6])
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t", "a[1]*?{x}::y.csv", "http:x.csv"])
-def test_dask_s_own_call_reads_every_row(tmp_path, monkeypatch, name, block_bytes):
-    """Also rows like the header at the start of a block, integers before fractions, and names that look like URLs."""
-    monkeypatch.setattr(dask_csv, "AUTO_BLOCKSIZE", block_bytes)
-    rows = [("a" if row % 2 else "ab", row, row if row < 20 else row / 8) for row in range(60)]
-    text = "".join(f"{kind},{first},{second}\n" for kind, first, second in [("a", "b", "c"), *rows]).encode()
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    spec = {"header": True, "codes": [{"column": "a"}]}
-    convert(path, tmp_path / "m.npy", tmp_path / "m.json", Form.from_spec(spec))
-    found = loaders.load_matrix("dask_dataframe", path, tmp_path / "m.json", spec)
-    assert found.tolist() == [[float(kind == "ab"), first, second] for kind, first, second in rows]
-
-
-@pytest.mark.parametrize("first", ["c", "c,1,2"])
-def test_dask_s_own_call_takes_no_row_for_the_header(tmp_path, monkeypatch, first):
-    """Each block is one row, and the header is the beginning of some rows: Dask would lose these."""
-    monkeypatch.setattr(dask_csv, "AUTO_BLOCKSIZE", len(first) + 2)
-    (tmp_path / "t.csv").write_text(f"{first}\n" * 8)
-    found = loaders.load_by_dask_dataframe(
-        tmp_path / "t.csv", Form(header=True, keep=(), codes=("c",), values=(None,)), []
-    )
-    assert found["c"].tolist() == ["c"] * 7
 
 
 def test_dask_s_own_call_reads_rows_longer_than_its_sample(tmp_path, monkeypatch):

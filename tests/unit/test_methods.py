@@ -6,11 +6,8 @@ import pytest
 
 from study.core.errors import StudyError
 from study.core.files import write_text
-from study.core.paths import ROOT
 from study.experiment import methods
 from study.experiment.parameters import PARAMETERS
-
-PACKAGES = ("experiment", "records", "report/tables")  # in which no paper is named
 
 
 @pytest.fixture
@@ -45,22 +42,7 @@ def test_a_method_may_leave_all_keys_open(made):
     assert made("unmentioned: any\nvalues: {}\n") == {}
 
 
-def test_a_value_may_depend_on_the_benchmark(made):
-    text = "unmentioned: any\nvalues: {sharding: {usual: none, benchmarks: {nt3: [by_rank, none]}}}\n"
-    value = made(text)["sharding"]
-    assert value.list_accepted("nt3") == ("by_rank", "none") and value.list_accepted(
-        "p1b1"
-    ) == value.list_accepted() == ("none",)
-
-
 @pytest.mark.parametrize("values", ["{stagging: none}", "{staging: often}", "{warmup_epochs: [1, -1]}"])
 def test_a_mistake_is_told_with_its_file_and_key(made, values):
     with pytest.raises(StudyError, match=r"method\.yaml.*" + re.escape(values[1:].split(":")[0])):
         made(f"unmentioned: any\nvalues: {values}\n")
-
-
-def test_no_paper_is_named_in_what_all_papers_share():
-    names = re.compile("|".join(methods.list_papers()))
-    library = ROOT / "scripts" / "study"
-    shared = [path for package in PACKAGES for path in (library / package).rglob("*.py")]
-    assert shared and not [path for path in shared if names.search(path.read_text())]

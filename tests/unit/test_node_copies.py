@@ -4,7 +4,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import zlib
@@ -88,14 +87,6 @@ def test_what_a_killed_run_left_is_removed_and_never_used(shared, node):
     assert [path.name for path in node.iterdir()] == [Path(copies.folder).name]
     copies.add([str(shared / "file")], ReadCounter())
     assert Path(copies.copies[str(shared / "file")]).read_bytes() == b"one"
-
-
-def test_what_another_host_left_is_not_touched(node):
-    """Of a file system that hosts share: its locks may hold on one host only."""
-    other = node / f"{node_copies.PREFIX}{socket.gethostname()}x.abcdefgh"
-    other.mkdir()
-    NodeCopies(str(node), KEY).remove()
-    assert other.is_dir()
 
 
 def test_a_storage_with_too_little_room_is_told_before_anything_is_copied(shared, node, monkeypatch):

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "performance"))
@@ -38,8 +37,3 @@ def test_equal_runs_raise_alarms_where_a_rule_takes_one(tmp_path):
     assert found.loc["one run below 95 % of the baseline", "false_alarms"] == pytest.approx(slower)
     assert found.loc["one epoch of one run below 95 %", "false_alarms"] == pytest.approx(slower)
     assert found.loc["all points of two blocks, interval excludes 1", "false_alarms"] == 0
-
-
-def test_one_block_is_a_sentence(tmp_path):
-    with pytest.raises(StudyError, match="no point has two successive repeats"):
-        one_run.evaluate_study(study(tmp_path, [[10, 5, 3.0]]))

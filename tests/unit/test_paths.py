@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.core import configuration, paths, validation
+from study.core import configuration, paths
 from study.core.errors import StudyError
 from study.workflow import request as workflow_request
 
@@ -13,12 +13,6 @@ def link(tmp_path):
     (tmp_path / "real" / "config" / "x.yaml").write_text("a: 1\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     return tmp_path / "link"
-
-
-def test_one_folder_by_two_paths(link, tmp_path):
-    assert paths.is_same(link, tmp_path / "real") and paths.is_same(link / "config" / "..", tmp_path / "real")
-    assert not paths.is_same(link, link / "config")
-    assert not paths.is_same(link / "none", link / "none")
 
 
 @pytest.mark.parametrize("path", ["link/config/x.yaml", "real/config/x.yaml"])
@@ -32,11 +26,6 @@ def test_a_loop_of_links_and_a_null_character_are_outside(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert paths.find_relative_path(tmp_path / "loop", tmp_path / "real") is None
     assert paths.find_relative_path("a\0b", tmp_path) is None
-
-
-def test_messages_show_a_linked_repository_s_files_as_its_own(tmp_path):
-    (tmp_path / "link").symlink_to(paths.ROOT)
-    assert validation.shorten_path(tmp_path / "link" / "config" / "config.yaml") == "config/config.yaml"
 
 
 def test_a_machine_s_folder_may_be_a_link_to_another_disk(tmp_path):
@@ -57,29 +46,6 @@ def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
 
 
 RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; rename it to"
-
-
-@pytest.mark.parametrize(
-    ("file", "asked", "said"),
-    [
-        ("my-net.yaml", "my-net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
-        ("my-net.yaml", "my_net", f"config/benchmarks/my-net.yaml {RULE} my_net.yaml"),
-        ("my net.yaml", "my net", f"config/benchmarks/my net.yaml {RULE} my_net.yaml"),
-        ("absent.yml", "absent", f"config/benchmarks/absent.yml {RULE} absent.yaml"),
-        ("absent.YAML", "absent", f"config/benchmarks/absent.YAML {RULE} absent.yaml"),
-        ("absent.yaml.txt", "absent", f"config/benchmarks/absent.yaml.txt {RULE} absent.yaml"),
-        ("absent.json", "absent", f"config/benchmarks/absent.json {RULE} absent.yaml"),
-        ("mine.v2.yaml", "mine.v2", "there is no config/benchmarks/mine.v2.yaml"),
-        ("Absent.yaml", "absent", "there is no config/benchmarks/absent.yaml; did you mean 'Absent'?"),
-    ],
-)
-def test_a_file_that_is_there_but_not_read_is_named(tmp_path, monkeypatch, file, asked, said):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config" / "benchmarks").mkdir(parents=True)
-    (tmp_path / "config" / "benchmarks" / file).write_text("{}\n")
-    with pytest.raises(StudyError) as told:
-        configuration.check_name("benchmarks", asked)
-    assert str(told.value).startswith(said)
 
 
 def test_a_folder_and_a_dangling_link_are_named(tmp_path, monkeypatch):

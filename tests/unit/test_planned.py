@@ -1,7 +1,6 @@
 """What the rules get: the files of a study, what wildcards name, and what a job asks for."""
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -204,12 +203,6 @@ def test_what_a_table_is_made_from(plan):
         found.list_result_inputs(sources.select_table_sources, "scalng")
 
 
-def test_one_text_for_equal_values():
-    assert (
-        workflow_plan.to_json({"b": 1, "a": [2]}) == workflow_plan.to_json({"a": [2], "b": 1}) == '{"a": [2], "b": 1}'
-    )
-
-
 @pytest.mark.parametrize(
     ("config", "values", "chooser", "study"),
     [
@@ -247,18 +240,6 @@ def test_rules_of_another_clone_are_refused(tmp_path):
     with pytest.raises(StudyError, match="run make setup in the latter"):
         request.check_library(tmp_path)
     request.check_library(environment.SCRIPTS.parent)
-
-
-def test_an_environment_of_another_lock_is_told(tmp_path):
-    (tmp_path / "envs").mkdir()
-    (tmp_path / "envs" / "requirements.lock").write_text("a==1\n")
-    assert installed.warn_of_outdated_packages(tmp_path, tmp_path) == [], "not made by the set-up"
-    made_from = tmp_path / "requirements.sha256"
-    made_from.write_text(f"{hashlib.sha256(b'a==1' + bytes([10])).hexdigest()}\n")
-    assert installed.warn_of_outdated_packages(tmp_path, tmp_path) == []
-    made_from.write_text("0\n")
-    (line,) = installed.warn_of_outdated_packages(tmp_path, tmp_path)
-    assert "which has changed; run make setup" in line
 
 
 @pytest.mark.parametrize(
@@ -320,10 +301,6 @@ def test_the_models_and_the_account_are_checked_before_runs(started, capsys):
 
 def test_data_are_prepared_without_them(started):
     assert started("smoke", "local", ["fetch_dataset", "convert_dataset"])[0] == ["progress"]
-
-
-def test_a_module_s_rules_may_have_a_prefix(started):
-    assert "account" in started("smoke", "local", ["scaling_measure_loading"])[0]
 
 
 def test_a_job_s_own_snakemake_checks_the_account_only(started):

@@ -253,12 +253,6 @@ def test_each_rank_has_the_energy_of_its_own_gpu(run, tmp_path):
     assert "no GPUs of their own" in reason
 
 
-def test_gpus_that_cannot_be_told_apart_have_no_energy(run):
-    power = run(TWO, ranks=2, used=["GPU-a", None])
-    assert power["energy_per_gpu_j"] is None
-    assert "which GPUs the ranks used cannot be told" in power["reason"]
-
-
 # A command: its program may have used another GPU than the one of its rank, or none
 
 
@@ -323,14 +317,6 @@ def test_two_sensors_of_one_thing_count_once(run):
     power = run({("n1", "cray", "cpu"): 50, ("n1", "rapl", "cpu"): 48, ("n1", "cray", "memory"): 10}, gpus_per_rank=0)
     assert power["components"]["cpu"]["energy_j"] == pytest.approx(50 * 18), "cray comes first in power_sensors"
     assert power["energy_per_gpu_j"] == pytest.approx(60 * 18)
-
-
-def test_two_hosts_each_by_its_own_clock(run):
-    devices = {("n1", "nvml", "gpu"): 100, ("n2", "nvml", "gpu"): 300}
-    power = run(devices, ranks=2, hosts=("n1", "n2"))
-    assert power["components"]["gpu"]["energy_j"] == pytest.approx(400 * 18)
-    assert power["energy_per_gpu_j"] == pytest.approx(200 * 18)
-    assert power["power_per_gpu_w"] == pytest.approx(200)
 
 
 @pytest.mark.parametrize("untold", [("evaluate",), ("load", "preprocess", "broadcast", "train", "evaluate")],

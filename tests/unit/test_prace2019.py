@@ -9,7 +9,7 @@ from examples import expand
 from study.core.files import write_json
 from study.records.record import make_record
 from study.records.tidy import runs_frame
-from study.report.papers.prace2019 import LOOPS, SCALING
+from study.report.papers.prace2019 import SCALING
 from study.report.tables import TABLES
 from study.report.tables.published_values import read_published
 
@@ -51,13 +51,6 @@ def test_the_cells_of_tables_8_and_9_and_that_their_speedups_follow():
         assert {gpus: row.images_per_s for gpus, row in cells.iterrows()} == {n: each[0] for n, each in printed.items()}
         for gpus, (images, speedup) in printed.items():
             assert gpus == 1 or cells.loc[gpus].speedup == speedup == round(images / printed[1][0], 1)
-
-
-def test_the_cells_of_table_13():
-    assert read_published(LOOPS).to_dict("records") == [
-        {"global_batch": 4096, "framework": "keras", "nodes": 128, "time_per_epoch_s": 85},
-        {"global_batch": 4096, "framework": "tensorflow", "nodes": 128, "time_per_epoch_s": 18},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -110,17 +103,6 @@ def test_input_from_files_beside_input_from_memory(runs_of):
     assert (row.value, row.pairing, row.repeats) == (pytest.approx(0.8), "paired", 3)
     assert row.low == pytest.approx(0.8) == row.high
     assert "training samples 100 instead of 1280000" in row.workload_difference
-
-
-def test_the_loops_are_compared_once_there_are_two(runs_of):
-    at = {"gpus": 1}
-    without = claim(runs_of({**at, "time_per_step_s": [0.1]}), "throughput: own training loop / Keras's")
-    assert without.missing == "runs of any network with (training_loop custom)"
-    runs = runs_of(
-        {**at, "training_loop": "keras", "time_per_step_s": [0.3, 0.6, 0.3]},
-        {**at, "training_loop": "custom", "time_per_step_s": [0.1, 0.2, 0.1]},
-    )
-    assert claim(runs, "throughput: own training loop / Keras's").value == pytest.approx(3)
 
 
 def test_tables_8_and_9_beside_runs(runs_of):

@@ -142,13 +142,6 @@ def test_without_a_usable_run_there_is_no_answer():
     assert settings.select_runs(pd.DataFrame()).used.empty
 
 
-def test_nodes_are_those_of_the_machine():
-    (answer,) = answered(runs((1, 2, 4), epochs=384))
-    (series,) = answer.candidates
-    nodes = answer.candidates[series].set_index("ranks")["nodes"]
-    assert (nodes[8], nodes[16]) == (2, 3)
-
-
 def test_contradictory_repeats_are_named():
     frame = runs()
     frame.loc[3, "runtime_s"] *= 1.5
@@ -538,15 +531,6 @@ def test_the_noise_of_runs_to_do_averages_out():
     assert 0.01 < (high - low) / 2 / median < 0.045
 
 
-def test_oversubscribed_runs_are_used_and_named():
-    frame = runs().assign(oversubscribed=False)
-    assert settings.select_runs(frame).problems == []
-    found = settings.select_runs(frame.assign(oversubscribed=frame["gpus"] >= 12))
-    assert len(found.used) == 10
-    (line,) = found.problems
-    assert line.startswith("4 runs on 12, 24 ranks had fewer cores than ranks x cores_per_rank (oversubscribed)")
-
-
 @pytest.mark.slow
 def test_the_energy_of_a_part_of_the_runs_is_told_as_such():
     """Of two workloads, one has energies."""
@@ -693,11 +677,6 @@ def test_a_count_that_is_not_drawn_beats_none_of_the_front():
     _, axes = prediction_drawing.draw(prediction_drawing.PredictionData("p", "t", "c", [curve])).axes
     (front,) = (line for line in axes.lines if line.get_label() == "Pareto front, predicted")
     assert front.get_xydata().tolist() == [[10, 5], [6, 8]]
-
-
-def test_a_wrong_goal_is_one_line():
-    with pytest.raises(StudyError, match="did you mean 'fastest'"):
-        goals.load("fastes")
 
 
 @pytest.mark.slow

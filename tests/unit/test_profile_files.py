@@ -27,11 +27,6 @@ def test_the_hidden_files_of_a_profile(monkeypatch, line, variables, given, foun
     assert request.find_hidden_config_files(line.split(), variables, [ROOT / file for file in given]) == found
 
 
-def test_the_command_line_is_over_the_profile():
-    assert request.read_config_values([THETA], {}) == {"machine": "theta"}
-    assert request.read_config_values([THETA], {"machine": "summit"}) == {}
-
-
 def test_sdm_conda_is_refused():
     request.check_deployment([])
     request.check_deployment(["APPTAINER"])

@@ -1082,12 +1082,6 @@ def test_a_program_that_may_divide_samples_under_weak_scaling_is_told_in_the_pla
     assert programs.warn_of_undivided_samples(expand(gpus=2, scaling="weak")) == []
 
 
-def test_epochs_are_divided_if_the_command_is_told_them(project):
-    words = [sys.executable, "program.py", "{epochs_per_rank}"]
-    (run,) = project(grid={"gpus": 2}, work="epochs", command=words)
-    assert (run.epochs_per_rank, run.samples_per_rank) == (1, 100)
-
-
 def test_code_and_packages_belong_to_the_version_and_the_identity(project):
     (run,) = project("print(1)", code=["program.py"])
     before = (
@@ -1157,14 +1151,6 @@ def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(projec
         (run,) = project(code=["src", str(other)])
         names = [name for name, _ in code_files.read_contents(run.spec)]
         assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
-
-
-def test_code_below_a_folder_that_is_named_as_what_is_left_out(tmp_path):
-    folder = tmp_path / ".git" / "mine"
-    folder.mkdir(parents=True)
-    (folder / "main.py").write_text("1")
-    spec = {"folder": str(folder), "code": ["main.py"], "environment": {}}
-    assert dict(code_files.read_contents(spec)) == {"main.py": b"1"}
 
 
 def test_names_and_versions_are_those_that_python_reads(tmp_path):

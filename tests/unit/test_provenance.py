@@ -109,12 +109,6 @@ def test_another_user_s_submodule_is_not_entered(trap):
     assert {*(trap / "was_run").read_text().splitlines()} == {"evil 0 top"}, "this user's own filter, for own files"
 
 
-def test_a_folder_that_all_may_write_to_is_nobody_s_own(trap):
-    (trap / "top" / ".git").chmod(0o777)
-    assert provenance.read_git_state(trap / "top")["dirty"] is None
-    assert not (trap / "was_run").exists()
-
-
 @pytest.mark.parametrize("key", ["include.path", "includeIf.gitdir:/.path"])
 @pytest.mark.parametrize("folder", ["top", "second"])
 def test_configuration_that_others_can_write_is_not_used_by_a_repository_that_includes_it(trap, tmp_path, folder, key):

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from test_ensembles import each_in_a_thread, streams, taken
 from test_timeline_figure import STARTED_NS, add_run
 
 from study.instruments import queue_usage
@@ -103,20 +102,6 @@ def test_the_rows_of_all_ranks_are_on_one_clock(tmp_path):
     assert merged["rank"].tolist() == [0, 1]
     own = [queue_usage.read(tmp_path / f"usage-0000{rank}.csv").begin_wall_ns[0] for rank in (0, 1)]
     assert merged.begin_wall_ns.tolist() == [begin - 50 for begin in own]
-
-
-def test_without_ranks_that_have_left_rows_there_is_no_file(tmp_path):
-    queue_usage.merge(tmp_path, tmp_path / queue_usage.FILE, {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_stream_measures_its_queue_and_all_of_its_time(tmp_path):
-    found = streams("all_shared", 2, 2, 4)
-    each_in_a_thread(taken, found)
-    for rank, stream in enumerate(found):
-        rows = rows_of(stream.usage, tmp_path, rank)
-        assert 0 <= stream.get_measurements()["queue_fill"] <= 1
-        assert rows.seconds.sum() > 0 and rows.queue_fill.dropna().between(0, 1).all()
 
 
 # The figures

@@ -298,16 +298,6 @@ def test_sparse_gradients_have_no_size(make_run):
     assert sizes == [pytest.approx(0.004), None]
 
 
-def test_bytes_that_no_rank_has_counted_are_empty(make_run):
-    (run,) = expand(scaling="weak", epochs=1, gpus=2)
-    folder = make_run(run)
-    content = {"trainable_parameters": 1000, **json.loads((folder / "metrics.json").read_text())}
-    for rank in content["ranks"]:
-        rank |= dict.fromkeys(("tcp_sent_bytes", "tcp_received_bytes", "cpu_busy"))
-    found = _traffic(RunDefinition.read(folder / "run.yaml", inputs.from_param), content)
-    assert (found["tcp_sent_mb_per_step"], found["tcp_received_mb_per_step"], found["cpu_busy"]) == (None, None, None)
-
-
 def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
     """They are sent ahead, also outside the steps of an epoch."""
     sent = {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 2e6, "cpu_busy": 0.5}

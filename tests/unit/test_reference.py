@@ -9,7 +9,7 @@ import pytest
 from examples import expand
 from tracked import ours
 
-from study.core import fields, units, validation
+from study.core import fields, validation
 from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
@@ -49,16 +49,6 @@ def test_editors_accept_parameters_of_programs_only(benchmark, is_accepted):
         assert schema.is_valid(study) == is_accepted, more
 
 
-def test_editors_accept_parameters_of_a_program_in_the_clone(tmp_path, monkeypatch):
-    (tmp_path / "benchmarks").mkdir()
-    for name, text in (("absent", "kind: command\n"), ("own_model", "title: x\n")):
-        (tmp_path / "benchmarks" / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr(editor_schemas, "CONFIG", tmp_path)
-    schema = json.loads(editor_schemas.make_text("studies"))
-    (named,) = {json.dumps(schema["$defs"]["grid"]["if"]["properties"]["benchmark"])}
-    assert '"own_model"' in named and '"absent"' not in named
-
-
 def test_every_declared_staging_is_obeyed():
     """Declared where experiments are defined, obeyed where ranks train, which may not import it."""
     source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()
@@ -85,15 +75,3 @@ def test_the_declared_columns_are_those_of_the_tidy_tables(make_recorded, tmp_pa
     made = set(tidy.runs_frame([run], {"nt3": "c0de"}, results, reads_targets=True))
     assert made - set(PARAMETERS) == set(fields.list_columns())
     assert list(tidy.loading_frame([], "c0de", results)) == list(fields.list_columns(fields.LOAD_FILES))
-
-
-@pytest.mark.parametrize(
-    ("column", "unit"),
-    [
-        ("load_s", "s"), ("throughput_samples_per_s", "samples/s"), ("flop_per_s", "FLOP/s"),
-        ("flop_per_s_per_rank", "FLOP/s"), ("energy_delay_product_js", "J s"), ("tcp_sent_mb_per_step", "MB"),
-        ("accuracy", None), ("gpus", None),
-    ],
-)  # fmt: skip
-def test_the_unit_of_a_column(column, unit):
-    assert units.find_unit(column) == unit

@@ -12,7 +12,7 @@ from study.core.errors import StudyError
 from study.instruments import heartbeats
 from study.machines import launchers
 from study.machines.machine import load as machine
-from study.machines.run_layout import list_roles, list_roles_by_rank
+from study.machines.run_layout import list_roles_by_rank
 
 SERVED = {"strategy": "parameter_server", "servers": 1}
 
@@ -31,10 +31,6 @@ def test_no_worker_shares_a_node_with_a_server(workers, servers, per_node, expec
     assert ", ".join(map(str, found)) == expected
     kinds = [{role.kind for role in found[first : first + per_node]} for first in range(0, len(found), per_node)]
     assert not any({"worker", "server"} <= on or {"worker", "chief"} <= on for on in kinds)
-
-
-def test_workers_without_a_server_are_the_ranks():
-    assert list_roles_by_rank("ddp", 3, 0, 2) == list_roles("ddp", 3, 0)
 
 
 @pytest.mark.parametrize(

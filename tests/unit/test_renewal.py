@@ -43,14 +43,6 @@ def test_a_current_record_is_not_written_again(run):
     assert (run / "record.json").stat().st_mtime_ns == before
 
 
-def test_a_record_without_its_run_stays_as_it_is(run, tmp_path):
-    older(run)
-    alone = tmp_path / "sample" / "record.json"
-    alone.parent.mkdir()
-    (run / "record.json").rename(alone)
-    assert renewal.current_record(alone)["runtime_s"] == 1e6
-
-
 def test_where_nothing_can_be_written_the_record_is_only_returned(run, monkeypatch):
     older(run)
     before = (run / "record.json").read_bytes()
@@ -83,9 +75,3 @@ def test_what_is_wrong_at_a_run_s_end_is_only_told(run, capsys):
     renewal.make_at_end(run)
     assert "warning: " in capsys.readouterr().err
     assert not (run / "record.json").exists()
-
-
-def test_deleted_records_of_finished_runs_come_back(run, tmp_path):
-    renewal.restore([run / "record.json", tmp_path / "never" / "record.json"])
-    assert (run / "record.json").exists()
-    assert not (tmp_path / "never").exists()

@@ -17,7 +17,6 @@ from study.experiment.study import Study
 from study.machines import machine
 from study.records import tidy
 from study.records.record import make_record
-from study.report import units
 from study.report.findings.outcome import VERDICTS
 from study.report.page import assets, links, page, tables
 from study.report.page import machine as machine_of_page
@@ -295,22 +294,6 @@ def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):
     assert space.embed_figure(tmp_path / "a.svg") == "data:image/svg+xml;base64,PHN2Zy8+IA=="
     assert space.embed_figure(tmp_path / "b.svg") == ""
     assert space.make_link(tmp_path / "b.svg").href == "b.svg"
-
-
-@pytest.mark.parametrize(
-    ("column", "words"),
-    [
-        ("train_mb", ("train", "MB")),
-        ("published_theta_read_csv_s", ("published theta read_csv", "s")),
-        ("predicted_runtime_s_low", ("predicted runtime, low", "s")),
-        ("runtime_ci95_s", ("runtime ± (95 %)", "s")),
-        ("ratio_power_w", ("ratio power", "")),
-        ("tcp_sent_mb_per_step", ("tcp sent per step", "MB")),
-        ("gpus", ("gpus", "")),
-    ],
-)
-def test_a_heading_has_its_unit(column, words):
-    assert units.make_heading(column) == words
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])

@@ -14,7 +14,6 @@ from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
 from study.experiment import expansion, schemas
-from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Further, Study
 from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
@@ -25,12 +24,9 @@ from study.records.tidy import loading_frame, read_runs, runs_frame
 from study.report import sources
 from study.report.figures import drawing, timeline, timeline_drawing
 from study.report.figures.description import load_description
-from study.report.papers import points as paper_points
-from study.report.papers.declaration import load_paper
 from study.report.papers.sc18 import loading_factor
 from study.report.tables import TABLES
 
-POINTS = load_paper("sc18").points
 NO_LOADING = loading_frame([], "c0de", Path("."))
 CODE = {"nt3": "c0de"}
 NODE, CPU, MEMORY, SECONDS = 159.21, 105.26, 12.08, 1567  # sc18, Table 1, batch size 20
@@ -70,15 +66,6 @@ def test_a_claim_is_of_the_blocks_that_both_points_have(frame):
     assert row["value"] == pytest.approx(-10, abs=0.01)
     assert row["low"] < row["value"] < row["high"] < 0
     assert (row["pairing"], row["repeats"]) == ("paired", 3)
-
-
-def test_a_benchmark_without_a_batch_size_is_not_of_the_paper(monkeypatch):
-    """A command may have none."""
-    run = {name: each.default for name, each in PARAMETERS.items() if each.has_default}
-    run |= {"benchmark": "nt3", "scaling": "weak", "gpus": 1, "batch_size": 20}
-    assert POINTS["memory_modes"].uses(run)
-    monkeypatch.setattr(paper_points, "benchmark", lambda name: {"kind": "command"})
-    assert not POINTS["memory_modes"].uses(run)
 
 
 # The paper's numbers

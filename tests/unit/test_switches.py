@@ -25,7 +25,6 @@ from study.experiment import autotuning, learning_rate
 from study.experiment.study import Study
 from study.launch import variables
 from study.machines import host_capabilities, launchers, machine
-from study.records import record
 from study.training import binding
 from study.training.schedule import Schedule
 
@@ -462,12 +461,6 @@ def test_threads():
     assert (run.compute_threads, run.operations_at_once) == (3, 2)
     run = define(expand(binding="core", communication_cores=4)[0], on="theta")
     assert run.compute_threads == 60
-
-
-@pytest.mark.parametrize(("point", "expected"), [({}, False), ({"intra_op_threads": 2}, True), ({"gpus": 4}, True)])
-def test_more_threads_than_cores_are_flagged(point, expected):
-    host = {"cores_allowed": 3, "physical_cores_allowed": None, "cpu_quota_cores": None}
-    assert record._is_oversubscribed(define(expand(**point)[0]), {"host": host}) is expected
 
 
 def printed(code, onednn):

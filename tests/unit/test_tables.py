@@ -24,7 +24,7 @@ from study.records.tidy import loading_frame, runs_frame
 from study.report import sources
 from study.report.findings import declaration
 from study.report.tables import TABLES, declared
-from study.report.tables.layout import Table, ci95_name, text
+from study.report.tables.layout import Table, text
 from study.report.tables.published_values import read_published
 from study.report.tables.summary import points
 
@@ -173,22 +173,6 @@ def test_another_workload_has_no_ratio_but_a_reason(frame):
     assert "epochs 4 instead of 384" in row.ratio_reason
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"batch_scaling": "linear"}, "batch size a rank 120"),
-        ({"learning_rate_scaling": "none"}, "learning rate scaling none"),
-        ({"batch_size": 40}, "batch size 40 instead of 20"),
-        ({"sharding": "by_rank"}, "sharding by_rank instead of none"),
-    ],
-)
-def test_another_way_to_train_has_no_ratio(frame, changes, words):
-    (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)
-    row = by_gpus(TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)).loc[6]
-    assert words in row.ratio_reason
-    assert row[["ratio_accuracy", "ratio_time_per_epoch_s"]].isna().all()
-
-
 def of_machines(frame, loads):
     """NT3 on 24 ranks of each machine: {machine: seconds to load with (read_csv, chunked)}."""
     one = frame(*((run, {}) for run in expand(gpus=24, epochs=24, loader=["read_csv", "chunked"])))
@@ -243,17 +227,6 @@ def test_findings_of_the_papers_studies_compare_three_repeats(name):
     for each in study.findings:
         for runs in declaration.select_arms(declaration.load_finding(each), study).values():
             assert len(runs) >= 3, each
-
-
-def test_settings_that_the_paper_does_not_state_may_have_any_value_and_are_shown(frame):
-    changes = {"fusion_threshold_mb": 64, "cycle_time_ms": 5.0, "cache_capacity": 0}
-    (run,) = expand(gpus=6, scaling="weak", epochs=8, full_size=True, **changes)
-    table = TABLES["icpp2019_table6"].make(frame((run, {})), NO_LOADING)
-    row = by_gpus(table).loc[6]
-    assert row.ratio_time_per_epoch_s == pytest.approx(1 / 11.22)
-    words = "fusion threshold (MiB) 64, cycle time (ms) 5.000, response cache (tensors) 0"
-    assert row.not_stated == words
-    assert f"| {words} " in table.markdown()
 
 
 def test_tables_tell_of_staging_and_pipeline_only_where_they_are_not_the_default(frame):
@@ -810,16 +783,6 @@ def test_traced_and_profiled_runs_give_no_timings(frame):
     assert (table.loc[2].runtime_s, table.loc[2].repeats_ok) == (20.0, 1)
 
 
-def test_sc18_columns_beside_the_published_ones(frame):
-    (run,) = expand(scaling="weak", gpus=2, epochs=1, full_size=True, profile=True)
-    table = TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)
-    row = by_gpus(table).loc[2]
-    assert row.total_s > 0
-    assert row.published_total_s == 1561
-    assert row.ratio_total_s == pytest.approx(row.total_s / 1561)
-    assert math.isnan(row.method_read_s)  # json.dumps reads no CSV file
-
-
 def test_sc18_with_other_epochs_has_no_ratio(frame):
     (run,) = expand(scaling="weak", gpus=2, epochs=8, full_size=True, profile=True)
     row = by_gpus(TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)).loc[2]
@@ -943,16 +906,6 @@ def test_numbers_as_text(value, expected):
     assert text(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [("time_per_epoch_s", "time_per_epoch_ci95_s"), ("accuracy", "accuracy_ci95"),
-     ("power_per_gpu_w", "power_per_gpu_ci95_w"), ("throughput_samples_per_s", "throughput_ci95_samples_per_s"),
-     ("peak_memory_mb", "peak_memory_ci95_mb")],
-)  # fmt: skip
-def test_names_of_intervals(column, expected):
-    assert ci95_name(column) == expected
-
-
 def test_three_forms(tmp_path):
     frame = pd.DataFrame({"loader": ["read_csv"], "time_s": [1.5], "time_ci95_s": [0.25], "failures": [None]})
     table = Table("t", "A caption & more.", frame, ["loader", "time_s", "failures"], ("failures",), ["a note_1"])
@@ -965,12 +918,3 @@ def test_three_forms(tmp_path):
     latex = (tmp_path / "t.tex").read_text()
     assert r"read\_csv & 1.500 $\pm$ 0.25 \\" in latex
     assert r"A caption \& more. a note\_1." in latex
-
-
-@pytest.mark.parametrize("rows", [2, 0])
-def test_latex_is_as_pandas_writes_it(rows):
-    frame = pd.DataFrame({"loader": ["read_csv", "[npy]"], "time_s": [1.5, None]}).head(rows)
-    table = Table("t", "A caption & more.", frame, ["loader", "time_s"], notes=["a note_1"])
-    cells = pd.DataFrame({"loader": [r"read\_csv", "{}[npy]"], r"time\_s": ["1.500", "--"]}).head(rows)
-    caption = r"A caption \& more. a note\_1."
-    assert table.latex() == cells.to_latex(index=False, caption=caption, label="tab:t", column_format="lr")

@@ -172,12 +172,6 @@ def test_a_comparison_has_no_time_per_step_of_an_epoch_that_builds_the_graph(row
         assert ("runtime_s" in found, "time_per_step_s" in found) == (True, has_step)
 
 
-def test_allreduces_of_unlike_runs_are_not_averaged(rows):
-    swept = {"allreduce_sweep": True}
-    runs = rows({**swept, "busbw_4096_gb_per_s": 1.0}, {**swept, "cycle_time_ms": 50.0, "busbw_4096_gb_per_s": 3.0})
-    assert made("allreduce", runs).frame["busbw_gb_per_s"].tolist() == [1.0, 3.0]
-
-
 def test_shares_of_energy_are_of_runs_that_have_both(rows):
     runs = rows({"energy_job_j": [100.0, 1000.0], "load_energy_j": [20.0, math.nan], "train_energy_j": [50.0, 500.0]})
     (found,) = made("energy_by_phase", runs).frame.to_dict("records")
