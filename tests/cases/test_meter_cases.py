@@ -199,7 +199,7 @@ def test_nvml_s_bindings_are_not_installed(tmp_path, monkeypatch):
     assert [device.name for device in found] == ["package-0"]
     assert reasons["nvml"].startswith("NVML: the Python package nvidia-ml-py cannot be imported")
     assert gpus.list_visible_gpus({}) is None
-    assert provenance._find_gpus()["found"] == []
+    assert provenance.find_gpus()["found"] == []
 
 
 @pytest.mark.case("module-by-name", source="ml-energy/zeus PR #172", right="the GPU's power, 585 W, not 640 W")

@@ -76,7 +76,9 @@ def project(tmp_path, monkeypatch):
 
     def make(source="", grid=None, **changes):
         (tmp_path / "config" / "benchmarks").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "config" / "benchmarks" / "mine.yaml").write_text(yaml.safe_dump(BENCHMARK | changes))
+        (tmp_path / "config" / "benchmarks" / "mine.yaml").write_text(
+            yaml.safe_dump({key: value for key, value in (BENCHMARK | changes).items() if value is not None})
+        )
         (tmp_path / "program.py").write_text("import json, os, sys, time\n" + textwrap.dedent(source))
         shutil.copy(HELPER, tmp_path)
         monkeypatch.chdir(tmp_path)
@@ -93,6 +95,20 @@ OF_PROGRAM = {
     "output": {"values": {}, "faults": {}, "success": [], "failure": "", "error": "", "restart": ""},
     "epoch": samples.Epoch(1, 1, None, 1.0), "steps_per_epoch": None,
 }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_without_the_number_of_samples_the_pattern_gives_the_throughput(project):
+    changes = {"workload": None, "metrics": {"throughput_samples_per_s": "img/s: ([0-9.]+)"}, "batch_size": 10}
+    (run,) = project(EPOCHS + '\n    print("img/s: 7.5")', **changes)
+    record = launched(run)
+    assert record["status"] == "ok", record["failure"]
+    assert record["workload"]["train_samples"] is record["workload"]["samples_per_rank"] is None
+    assert record["training"]["throughput_samples_per_s"] == 7.5
+    assert record["training"]["steps_per_epoch"] is record["training"]["time_per_step_s"] is None
+    assert "steps, throughput: the number of samples is not known" in record["program"]["reason"]
+    with pytest.raises(StudyError, match="command: {steps_per_rank} needs the number of samples; give workload"):
+        project(command=["python", "program.py", "{steps_per_rank}"], workload=None)
 
 
 def launched(run, folder="run", on="local_processes", limit_s=60.0, stall_s=60.0):

@@ -138,4 +138,4 @@ def test_gpus_by_older_bindings_which_give_bytes(monkeypatch):
     nvml = FakeNvml(1)
     nvml.gpus[0].name, nvml.nvmlShutdown = b"Stand-in 100", lambda: None
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert provenance._find_gpus()["found"] == [{"name": "Stand-in 100", "uuid": nvml.gpus[0].uuid}]
+    assert provenance.find_gpus()["found"] == [{"name": "Stand-in 100", "uuid": nvml.gpus[0].uuid}]

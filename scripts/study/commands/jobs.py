@@ -94,8 +94,8 @@ def _warn_of_unmatched_patterns(run: "RunDefinition", folder: Path) -> None:
 
     if not command.is_command(run.benchmark) or not (folder / "metrics.json").exists():
         return
-    program = read_json(folder / "metrics.json")["program"] | {"has_epochs": False}  # they would explain more
-    for why in program_evidence.explain_metrics(program, knows_steps=False):
+    program = read_json(folder / "metrics.json")["program"]
+    for why in program_evidence.explain_metrics(program, epoch_columns=()):
         print(f"{why}; see its train.log", file=sys.stderr)
 
 

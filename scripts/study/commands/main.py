@@ -2,7 +2,7 @@
 
 import click
 
-from study.commands import analysis, measurements, results, workflow
+from study.commands import analysis, measure, measurements, results, workflow
 from study.commands.options import EXIT_CODES, PROGRAM, SETTINGS, Verb, run_program
 from study.core import isolation
 from study.core.errors import StudyError, exit_with_message
@@ -10,7 +10,7 @@ from study.core.errors import StudyError, exit_with_message
 SHELLS = ("bash", "zsh", "fish")
 # In the order of use.
 VERBS: tuple[Verb, ...] = (
-    workflow.plan, workflow.run, results.status, results.findings, results.report, analysis.recommend,
+    measure.measure, workflow.plan, workflow.run, results.status, results.findings, results.report, analysis.recommend,
     analysis.predict, analysis.tune, analysis.check, results.compare, results.export, results.trace, measurements.gpu,
 )  # fmt: skip
 

@@ -195,7 +195,10 @@ def make_findings(study: "Study", json_file: str, markdown: str) -> None:
 @click.option("--report", "page_file", type=PATH, required=True, help="the page, in the study's results folder")
 @click.option("--output", type=PATH, required=True, help="a file that tells that it was done")
 def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path) -> None:
-    """While a study runs: print the findings of its complete blocks, and write the report of what has ended."""
+    """While a study runs: print the findings of its complete blocks, and write the report of what has ended.
+
+    Of a study without findings it prints the table of scaling only.
+    """
     from study.core.files import write_text, write_with_checksum
 
     if page_file.exists() and 0 <= time.time() - page_file.stat().st_mtime < LEAST_S:
@@ -213,6 +216,11 @@ def show_early(study: "Study", machine: dict[str, Any], block: int, page_file: P
     measured = tuple(each for each in study.loading if Path(paths.locate_loading(results, each.directory)).exists())
     ended = dataclasses.replace(study, loading=measured)
     runs, loading = gather(ended, results, lambda run: run.repeat <= block, uses_loading=True, reads_targets=True)
+    if not study.findings:
+        print(f"\nAfter block {block} of {max(run.repeat for run in study.runs)}:", file=sys.stderr)
+        print(*terminal.format_scaling(runs), "", sep="\n", file=sys.stderr)
+        write_text(output, "")
+        return
     outcomes = outcome.judge_findings(study, runs)
     answered = [dataclasses.asdict(each) for each in outcomes if each.verdict != outcome.NOT_ENOUGH]
     if answered:

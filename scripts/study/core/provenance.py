@@ -60,7 +60,7 @@ def collect_provenance(variables: Mapping[str, str] = os.environ, framework: str
             **cores.describe_host(),
             "load_average_before": os.getloadavg()[0],
         },
-        "gpus": _find_gpus(),
+        "gpus": find_gpus(),
         "environment": {name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT)},
     }
 
@@ -163,7 +163,7 @@ def _read_cpu_model() -> str | None:
     return platform.processor() or None
 
 
-def _find_gpus() -> dict[str, Any]:
+def find_gpus() -> dict[str, Any]:
     """Names and UUIDs of this host's NVIDIA GPUs, and why any of them is unknown."""
     try:
         import pynvml

@@ -324,7 +324,7 @@ def derive_settings_at_counts(
         rows = [
             row
             for row in rows
-            if row["batch"] <= row["samples"]
+            if (pd.isna(row["samples"]) or row["batch"] <= row["samples"])
             and not (is_divided and (series["epochs"] % row["ranks"] or row["epochs_per_rank"] < least_epochs))
         ]
     return pd.DataFrame(rows)
@@ -334,7 +334,7 @@ def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[
     epochs, samples, work = int(series["epochs"]), series["samples"], series.get("work", command.EPOCHS)
     if series.get("sharding", "none") != "none":
         samples = count_samples_per_rank(int(series["train_samples"]), ranks)
-    if work != command.EPOCHS:
+    if work != command.EPOCHS and pd.notna(series["train_samples"]):
         samples = command.count_rank_samples(int(series["train_samples"]), series["scaling"], work, ranks)
     return {
         **{name: series[name] for name in SERIES},

@@ -65,7 +65,8 @@ def power_columns(record: dict[str, Any]) -> dict[str, Any]:
         derived, workload = record["derived"], record["workload"]
         program_epochs = (record.get("program") or {}).get("epochs")  # of a command, which may stop at its target
         ranks = record["parameters"]["gpus"] * record["parameters"]["emulated_ranks"]
-        samples = workload["samples_per_rank"] * ranks * (program_epochs or derived["epochs_per_rank"])
+        epochs = program_epochs or derived["epochs_per_rank"]
+        samples = ranks * epochs * workload["samples_per_rank"] if workload["samples_per_rank"] else None
     gaps = [part["gap_s"] for part in power["components"].values() if part["gap_s"] is not None]
     return {
         "energy_delay_product_js": job * window if job and window else None,  # both from load to evaluate

@@ -40,13 +40,12 @@ def read_stored_output(folder: Path, run: RunDefinition, keys: Mapping[str, Any]
     return reading.read_again(lines_by_process, keys, run.ranks, run.derived.nodes, is_shared)
 
 
-def explain_metrics(program: Mapping[str, Any], knows_steps: bool) -> list[str]:
-    """Why the values of patterns are empty or not used. knows_steps: whether its epochs give the time of a step."""
+def explain_metrics(program: Mapping[str, Any], epoch_columns: Iterable[str]) -> list[str]:
+    """Why the values of patterns are empty or not used. epoch_columns: that the program's epochs give."""
     output = program["output"]
     empty = [name for name, value in output["values"].items() if value is None]
     lines = [f"metrics.{name}: {output['faults'].get(name, 'its pattern found no number')}" for name in empty]
-    columns = [name for name in command.OF_TRAINING if knows_steps or name != "time_per_step_s"]
-    unused = [name for name in columns if program["has_epochs"] and output["values"].get(name) is not None]
+    unused = [name for name in epoch_columns if output["values"].get(name) is not None]
     return lines + [f"metrics.{name}: the program's epochs give it, not its pattern" for name in unused]
 
 

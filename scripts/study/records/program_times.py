@@ -35,10 +35,10 @@ def _list_training_times(record: Mapping[str, Any], program: Mapping[str, Any]) 
     """(Metric, seconds of all epochs by it) of the metrics of training that the run has."""
     training, workload = record["training"], record["workload"]
     epochs = program["epochs"] or record["derived"]["epochs_per_rank"]
-    samples = workload["samples_per_rank"] * record["parameters"]["gpus"]
+    samples = (workload["samples_per_rank"] or 0) * record["parameters"]["gpus"]
     if training[EPOCH]:
         yield EPOCH, training[EPOCH] * epochs
-    if training[RATE]:
+    if training[RATE] and samples:
         yield RATE, samples * epochs / training[RATE]
     if training[STEP] and program["steps_per_epoch"]:
         yield STEP, training[STEP] * program["steps_per_epoch"] * epochs

@@ -384,9 +384,14 @@ def _explain_unproven(program: dict[str, Any], keys: Mapping[str, Any]) -> str |
 def _throughput(run: RunDefinition, times: NDArray[Any], metrics: dict[str, Any]) -> float | None:
     """Samples per second of all ranks, with validation, until the last epoch of the slowest has ended.
 
+    Where a command's samples are not known, what its pattern found, or None.
+
     Of an ensemble, the samples are those of all members, and the time is the longest of theirs.
     times: of the epochs in ``history.csv``.
     """
+    if metrics["workload"]["samples_per_rank"] is None:
+        value: float | None = metrics["program"]["metrics"].get("throughput_samples_per_s")
+        return value
     number = metrics["workload"]["samples_per_rank"] * run.emulated_ranks * len(times)
     if "member" not in metrics["ranks"][0]:
         return number * run.ranks / times.sum() if times.sum() and number else None
@@ -408,6 +413,15 @@ def _summarize_steps(run: RunDefinition, history: Columns, metrics: dict[str, An
 
 def _knows_steps(run: RunDefinition, metrics: Mapping[str, Any]) -> bool:
     return not command.is_command(run.benchmark) or bool(metrics["program"]["steps_per_epoch"])
+
+
+def _list_epoch_columns(run: RunDefinition, metrics: Mapping[str, Any]) -> list[str]:
+    """Columns that a program's epochs give: of numbers of samples or steps only where these are known; else none."""
+    if not metrics["program"]["has_epochs"]:
+        return []
+    if metrics["workload"]["samples_per_rank"] is None:
+        return ["time_per_epoch_s"]
+    return [name for name in command.OF_TRAINING if name != "time_per_step_s" or _knows_steps(run, metrics)]
 
 
 def _first_epoch_excess(history: Columns) -> float | None:
@@ -482,10 +496,9 @@ def _reading(metrics: dict[str, Any]) -> dict[str, float | None]:
 
 def _processes(run: RunDefinition, metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """The processes of a parameter server, with their bytes per step of one worker."""
-    steps = _steps(run, metrics)
     return [
         {name: each[name] for name in ("process", "role", "index", "host", "peak_memory_mb", "cpu_busy")}
-        | {f"{way}_mb_per_step": _mb(each[f"tcp_{way}_bytes"], steps) for way in ("sent", "received")}
+        | {f"{way}_mb_per_step": _mb(each[f"tcp_{way}_bytes"], _steps(run, metrics)) for way in ("sent", "received")}
         for each in metrics.get("processes", [])
     ]
 
@@ -568,10 +581,7 @@ def _program(
 ) -> dict[str, Any]:
     """What is of a command only. keys: by which its output was read."""
     program, unseen = metrics["program"], unseen_nodes(run)
-    whys = [
-        program["reason"],
-        *program_evidence.explain_metrics(program, program["has_epochs"] and _knows_steps(run, metrics)),
-    ]
+    whys = [program["reason"], *program_evidence.explain_metrics(program, _list_epoch_columns(run, metrics))]
     whys += [_no_phases(edges), *program["epoch"].remarks, unseen, _no_steps(run, metrics), _no_memory(metrics)]
     whys += program_evidence.list_remarks(program)
     return {
@@ -594,9 +604,12 @@ def _no_phases(edges: list[dict[str, Any]]) -> str | None:
 
 def _no_steps(run: RunDefinition, metrics: Mapping[str, Any]) -> str | None:
     """Why the steps of a program that told its epochs are not known, or None."""
-    if not metrics["program"]["has_epochs"] or _knows_steps(run, metrics):
+    program = metrics["program"]
+    if not program.get("has_epochs") or _knows_steps(run, metrics):
         return None
-    has_time = metrics["program"]["metrics"].get("time_per_step_s") is not None
+    if metrics["workload"]["samples_per_rank"] is None:
+        return "steps, throughput: the number of samples is not known; give workload in the benchmark's file"
+    has_time = program["metrics"].get("time_per_step_s") is not None
     names = "steps_per_epoch" if has_time else "steps_per_epoch, time_per_step_s"
     return (
         f"{names}: the batch size is not known; give batch_size in the benchmark's file, or hand it over "

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from study.compare import rank_answer
 from study.core import validation
 from study.core.csv_files import read_rows
@@ -12,11 +14,37 @@ from study.core.errors import StudyError
 from study.core.wording import format_count
 from study.records import failures
 from study.report.findings.outcome import VERDICTS
+from study.report.tables import TABLES
 
 WIDTH = 100
+NUMBERS = (("runtime_s", 2), ("speedup", 2))  # columns of the table of scaling, and their decimal places
 MOST_FAILURES = 10
 # The columns of runs.csv that are read here.
 COLUMNS = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record", "status")
+
+
+def format_scaling(runs: pd.DataFrame) -> list[str]:
+    """A line for each rank count of a study's runs: its runs, runtime, speedup with interval, and efficiency."""
+    rows = TABLES["scaling"].make(runs, pd.DataFrame()).frame
+    header = ("ranks", "runs", "runtime", "speedup", "95 % interval", "efficiency")
+    lines = [header, *(_format_point(row) for _, row in rows.iterrows())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
+
+
+def _format_point(row: pd.Series) -> tuple[str, ...]:
+    failed = f" ({row['repeats_failed']} failed)" if row.get("repeats_failed") else ""
+    interval = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}" if pd.notna(row["speedup_low"]) else ""
+    runtime, speedup = (f"{row[name]:.{digits}f}" if pd.notna(row[name]) else "" for name, digits in NUMBERS)
+    share = f"{100 * row['efficiency']:.0f} %" if pd.notna(row["efficiency"]) else ""
+    return (
+        f"{row['gpus']}",
+        f"{row['repeats_ok']}{failed}",
+        f"{runtime} s" if runtime else "",
+        speedup,
+        interval,
+        share,
+    )
 
 
 def format_answers(answers: Iterable[rank_answer.Answer]) -> Iterator[str]:

@@ -571,13 +571,14 @@ def make_placeholder_values(run: RunDefinition) -> dict[str, Any]:
     spec, derived = run.benchmark, run.derived
     samples = spec["workload"]["train_samples"]
     of_rank = command.count_rank_samples(samples, run["scaling"], run["work"], run.ranks)
+    steps = None if of_rank is None else derived.epochs_per_rank * math.ceil(of_rank / derived.batch_size_per_rank)
     return {
         **run.parameters,
         **own_parameters.parse_values(run[own_parameters.NAME], spec["parameters"]),
         "epochs_per_rank": derived.epochs_per_rank,
         "batch_size_per_rank": derived.batch_size_per_rank,
         "samples_per_rank": of_rank,
-        "steps_per_rank": derived.epochs_per_rank * math.ceil(of_rank / derived.batch_size_per_rank),
+        "steps_per_rank": steps,
         "train_samples": samples,
         "seed": derived.seed,
         "ranks": run.ranks,

@@ -32,12 +32,14 @@ class PassesResult:
     planned: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_snakemake(line: Sequence[str]) -> int:
+def run_snakemake(line: Sequence[str], is_shown: Callable[[str], bool] | None = None) -> int:
     """Run Snakemake; returns its exit code, or 128 plus the number of a terminating signal that this process got.
 
     Whichever it is, Snakemake gets SIGTERM: it starts no further job, and ends when those at work have. SIGINT and
     SIGHUP of a terminal reach it and its jobs besides. A second signal ends the jobs too. Where this process is killed,
     the kernel sends the SIGTERM.
+
+    is_shown: whether a line of its standard error is passed on; by default all are.
     """
     signals_received: list[int] = []
     child: subprocess.Popen[bytes] | None = None
@@ -48,9 +50,18 @@ def run_snakemake(line: Sequence[str]) -> int:
             _end_snakemake(child, signals_received)
 
     with signals.replace_handlers(hand_on):  # from before the start, so that no Snakemake is left behind
-        child = subprocess.Popen(line, preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM))
+        child = subprocess.Popen(
+            line,
+            stderr=None if is_shown is None else subprocess.PIPE,
+            preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
+        )
         if signals_received:
             _end_snakemake(child, signals_received)
+        if is_shown is not None and child.stderr is not None:
+            for text in child.stderr:
+                if is_shown(text.decode(errors="replace").rstrip()):
+                    sys.stderr.buffer.write(text)
+                    sys.stderr.flush()
         code = child.wait()
     if signals_received:
         return SIGNALLED + signals_received[0]

@@ -43,6 +43,7 @@ class Plan(TimedPlan):
 
     def __init__(self, request: Request, config: Mapping[str, Any], workflow: Workflow) -> None:
         super().__init__(request, config, workflow)
+        self._config = config
         self.elsewhere = table_inputs.elsewhere(self.study, Path(self.results))
         plan.check_results(self.study)
         self.of_findings = sources.select_finding_sources(self.study)
@@ -265,12 +266,13 @@ class Plan(TimedPlan):
 
         Of blocks with runs to come, where runs start one after the other; the last block's findings are the study's.
         """
-        if self.timed_threads == 1 or not self.study.findings or not self.is_main_process:
+        shows_each = bool(self._config.get("show_each_block"))
+        if self.timed_threads == 1 or not (self.study.findings or shows_each) or not self.is_main_process:
             return []
         paired = ((run, paths.locate_outcome(self.results, run.directory)) for run in self.study.runs)
         to_come = {run.repeat for run, path in paired if not Path(path).exists()}
         last = max((run.repeat for run in self.study.runs), default=0)
-        blocks = (block for block in sorted(to_come) if LEAST_BLOCKS <= block < last)
+        blocks = (block for block in sorted(to_come) if (1 if shows_each else LEAST_BLOCKS) <= block < last)
         return [f"{self.folder}/logs/shown_after_block_{block}" for block in blocks]
 
     @functools.cached_property

@@ -95,7 +95,7 @@ class Published:
         def resolve_name(name: str) -> Any:
             return names[name] if name in names else self.number(self.numbers[name], **names)
 
-        functions = {**FUNCTIONS, "cell": self.cell, "column": self.column, "text": text}
+        functions: dict[str, Any] = {**FUNCTIONS, "cell": self.cell, "column": self.column, "text": text}
         return formulas.evaluate_formula(formula, resolve_name, functions)
 
     def range(self, formula: str | None, **names: Any) -> Range:

@@ -22,7 +22,7 @@ RANK, NODE, JOB = STARTS = ("rank", "node", "job")
 ABSENT: Mapping[str, Any] = {
     "files": {}, "batch_size": 1, "learning_rate": None, "optimizer": "the program's", "loss": "the program's",
     "shuffle": False, "validation_share": 0, "model": {}, "starts": RANK, "work": EPOCHS, "code": [],
-    "environment": {}, "parameters": {}, "metrics": {},
+    "environment": {}, "parameters": {}, "metrics": {}, "workload": {"train_samples": None},
 }  # fmt: skip
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Placeholders by which a program gets its batch size, or what follows from it.
@@ -34,6 +34,8 @@ OF_READING = (
     "reuses",
     "drop_last",
 )  # keys that say how a run's output and files are read
+# Placeholders whose value follows from the number of samples.
+OF_SAMPLES = {"train_samples", "samples_per_rank", "steps_per_rank"}
 
 
 def is_command(spec: Mapping[str, Any]) -> bool:
@@ -62,8 +64,10 @@ def select_reading(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {key: spec[key] for key in OF_READING if spec.get(key) or spec.get(key) is False}
 
 
-def count_rank_samples(train_samples: int, scaling: str, work: str, ranks: int) -> int:
-    """Number of a rank's samples in an epoch: its share if the ranks divide a fixed work, else all."""
+def count_rank_samples(train_samples: int | None, scaling: str, work: str, ranks: int) -> int | None:
+    """Number of a rank's samples in an epoch: its share if the ranks divide a fixed work, else all; None if unknown."""
+    if train_samples is None:
+        return None
     return -(-train_samples // ranks) if scaling == "strong" and work != EPOCHS else train_samples
 
 
@@ -103,6 +107,9 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
                 if name not in known_names | further:
                     near = validation.suggest_nearest(name, sorted(known_names | further))
                     yield f"{key}: {{{name}}} is no placeholder{near}; see docs/commands.md"
+    if spec["workload"]["train_samples"] is None:
+        for name in sorted(list_placeholders(spec) & OF_SAMPLES):
+            yield f"command: {{{name}}} needs the number of samples; give workload: {{train_samples: NUMBER}}"
     if "resume" in spec and placeholders.CHECKPOINT not in list_placeholders(spec):
         yield "resume: no word has {checkpoint}, the path at which the program writes and finds its checkpoint"
     for file in spec["code"]:

@@ -17,7 +17,7 @@ class Epoch:
     """The work of an epoch.
 
     Args:
-        train_samples: of the whole set.
+        train_samples: of the whole set; None if neither the benchmark's file nor the program says it.
         samples_per_rank: that a rank trains, the mean of all ranks.
         steps: of a rank; None if the batch size is not known.
         share: of the samples that are trained; less than 1 where those that fill no batch are left out.
@@ -25,8 +25,8 @@ class Epoch:
         doubt: why it is not known how many samples are trained; None if it is.
     """
 
-    train_samples: int
-    samples_per_rank: int
+    train_samples: int | None
+    samples_per_rank: int | None
     steps: int | None
     share: float
     remarks: tuple[str, ...] = ()
@@ -47,6 +47,8 @@ def count_epoch(
     """
     whole, remarks, doubt = _count_samples(spec, parameters, ranks, sizes.get("train_samples", ()))
     of_rank = command.count_rank_samples(whole, parameters["scaling"], parameters["work"], ranks)
+    if whole is None or of_rank is None:
+        return Epoch(None, None, None, 1.0)
     total, trained, step = of_rank * ranks, _get_first(sizes, "trained_samples"), _get_first(sizes, "global_batch_size")
     is_known = command.is_batch_known(spec, parameters["batch_size"])
     if step and is_known and step != batch * ranks:
@@ -74,12 +76,14 @@ def count_epoch(
 
 def _count_samples(
     spec: Mapping[str, Any], parameters: Mapping[str, Any], ranks: int, reported: Sequence[int]
-) -> tuple[int, list[str], str | None]:
-    """(Samples of the whole set, remarks, why they are not known or None). reported: by the program."""
+) -> tuple[int | None, list[str], str | None]:
+    """(Samples of the whole set or None, remarks, why they are not known or None). reported: by the program."""
     declared = spec["workload"]["train_samples"]
     if not reported or reported[0] == declared:
         return declared, [], None
     share = command.count_rank_samples(declared, parameters["scaling"], parameters["work"], ranks)
+    if declared is None or share is None:
+        return reported[0], [], None
     if share < declared:  # the ranks divide the samples, and each may report its own part
         if all(abs(each - declared / ranks) < 1 for each in reported) or sum(reported) == declared:
             remark = (

@@ -1,0 +1,259 @@
+"""The folder scaling/ of a measured command line: Snakefile, configuration, benchmark and study."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from study.commands.measure import FOLDER, MACHINE
+from study.core import paths, validation
+from study.core.errors import StudyError
+from study.core.files import write_text
+from study.workloads import command
+from study.workloads.command import placeholders
+
+RANKS = "{ranks}"
+# Programs that start ranks, by their own option for how many; the first one is used if a line has none.
+STARTERS: Mapping[str, tuple[str, ...]] = {
+    "torchrun": ("--nproc-per-node", "--nproc_per_node"),
+    "accelerate": ("--num_processes", "--num-processes"),
+    "deepspeed": ("--num_gpus", "--num-gpus"),
+    "horovodrun": ("-np", "--num-proc"),
+    "mpirun": ("-np", "-n", "--np"),
+    "mpiexec": ("-n", "-np"),
+    "srun": ("-n", "--ntasks"),
+}
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+}
+MOST_CODE_FILES = 50
+MARK = "# Written by study measure; sha256 of the lines below: "
+SNAKEFILE = """\
+configfile: "config/config.yaml"
+
+
+module scaling:
+    snakefile:
+        {snakefile!r}
+    config:
+        config
+
+
+use rule * from scaling
+"""
+
+
+@dataclass(frozen=True)
+class MeasuredCommand:
+    """A command line to be measured, and how.
+
+    Attributes:
+        words: of the command, with ``{ranks}`` where it starts its ranks itself.
+        folder: in which it is started.
+        counts: of ranks, ascending.
+        scaling: strong or weak.
+        batch_size: of a rank, or None.
+        prefix: of the virtual environment or conda environment of its packages; None for the study's own.
+        metrics: {name: pattern}. success: a pattern that shows that the work was done, or None.
+    """
+
+    name: str
+    words: Sequence[str]
+    folder: Path
+    counts: Sequence[int]
+    scaling: str = "strong"
+    repeats: int = 3
+    epochs: int = 1
+    batch_size: int | None = None
+    prefix: Path | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    success: str | None = None
+    time_limit_s: int = 3600
+    gpus: int = 0
+    further_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def starts_own_ranks(self) -> bool:
+        """True if the command is started once and starts its ranks itself."""
+        return any(RANKS in word for word in self.words)
+
+    @property
+    def results_dir(self) -> str:
+        """The folder of the results, one for each version of the program's code, so that versions are never mixed."""
+        digest = hashlib.sha256()
+        for name in list_code(self.words, self.folder):
+            digest.update(f"{name}\0".encode() + (self.folder / name).read_bytes())
+        return f"results/{digest.hexdigest()[:8]}"
+
+    def make_files(self) -> dict[str, Any]:
+        """The content of each file, by its path in `FOLDER`: text of the Snakefile, else data for YAML."""
+        benchmark = {
+            "title": f"measured command {self.name}",
+            "kind": command.KIND,
+            "folder": "..",
+            "command": list(self.words),
+            "starts": command.JOB if self.starts_own_ranks else command.RANK,
+            "work": command.SAMPLES,
+            "epochs": {"strong": self.epochs, "weak": self.epochs},
+            "batch_size": self.batch_size,
+            "code": list_code(self.words, self.folder),
+            "environment": {"python": str(self.prefix)} if self.prefix else None,
+            "metrics": dict(self.metrics),
+            "success": [self.success] if self.success else None,
+        }
+        machine = {
+            "base": "local",
+            "launcher": "processes",
+            "description": "this machine, as study measure uses it",
+            "ranks_per_node": max(self.counts),
+            "gpus_per_rank": 1 if self.gpus else 0,
+            "time_limit_s": self.time_limit_s,
+            **self.further_settings,
+        }
+        config = {"study": self.name, "machine": MACHINE, "data_dir": "data", "results_dir": self.results_dir,
+                  "show_each_block": True}  # fmt: skip
+        return {
+            "Snakefile": SNAKEFILE.format(snakefile=str(paths.ROOT / "Snakefile")),
+            "config/config.yaml": config,
+            f"config/machines/{MACHINE}.yaml": machine,
+            f"config/benchmarks/{self.name}.yaml": {key: each for key, each in benchmark.items() if each},
+            f"config/studies/{self.name}.yaml": self._make_study(self.counts, self.repeats),
+            f"config/studies/{self.trial}.yaml": self._make_study(self.counts[:1], 1),
+        }
+
+    @property
+    def trial(self) -> str:
+        """Name of the study with one uncounted run on the fewest ranks."""
+        return f"{self.name}_trial"
+
+    def _make_study(self, counts: Sequence[int], repeats: int) -> dict[str, Any]:
+        grid = {"benchmark": self.name, "scaling": self.scaling, "gpus": list(counts), "repeats": repeats}
+        return {"description": f"measured command {self.name}", "runs": [grid], "tables": ["scaling"]}
+
+
+def write_files(measured: MeasuredCommand) -> list[Path]:
+    """Write the files of a measured command; returns those that are new or changed.
+
+    Raises `StudyError` for one that was not written by this function or was changed afterwards, and for a folder that
+    cannot be written.
+    """
+    import yaml
+
+    folder, written = measured.folder / FOLDER, []
+    texts = {
+        folder / name: content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False, width=120)
+        for name, content in measured.make_files().items()
+    }
+    for path in texts:
+        if path.exists() and not _is_unchanged(path):
+            raise StudyError(
+                f"{validation.shorten_path(path)} was written or changed by hand and is kept; use it with study run in "
+                f"{FOLDER}/, or measure under another --name"
+            )
+    try:
+        for path, text in texts.items():
+            whole = f"{MARK}{_digest(text)}\n{text}"
+            if not path.exists() or path.read_text(encoding="utf-8") != whole:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, whole)
+                written.append(path)
+    except OSError as error:
+        raise StudyError(f"{error.filename}: {error.strerror}; start this in a folder that you may write") from None
+    return written
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_unchanged(path: Path) -> bool:
+    try:
+        first, _, others = path.read_text(encoding="utf-8").partition("\n")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return first == f"{MARK}{_digest(others)}"
+
+
+def mark_ranks(words: Sequence[str]) -> list[str]:
+    """The words of a command line with ``{ranks}`` as the number of ranks of a known starter, such as torchrun.
+
+    Braces that are no placeholder are doubled. Unchanged if the line has ``{ranks}`` already, or no known starter.
+    """
+    marked = [_escape_braces(word) for word in words]
+    if any(RANKS in word for word in marked):
+        return marked
+    starter, first = _find_starter(words)
+    if starter is None:
+        return marked
+    options = STARTERS[starter]
+    for place, word in enumerate(marked[first:], first):
+        option, is_joined, _ = word.partition("=")
+        if option in options and is_joined:
+            marked[place] = f"{option}={RANKS}"
+            return marked
+        if option in options and place + 1 < len(marked):
+            marked[place + 1] = RANKS
+            return marked
+    marked[first:first] = [options[0], RANKS]
+    return marked
+
+
+def _find_starter(words: Sequence[str]) -> tuple[str | None, int]:
+    """(The known program that starts ranks or None, the place of the first word after it)."""
+    program = Path(words[0]).name
+    if program == "accelerate" and list(words[1:2]) == ["launch"]:
+        return program, 2
+    if program.startswith("python") and list(words[1:2]) == ["-m"] and words[2] in MODULES:
+        return MODULES[words[2]], 3
+    return (program, 1) if program in STARTERS and program != "accelerate" else (None, 1)
+
+
+def _escape_braces(word: str) -> str:
+    """The word with doubled braces, except those of known placeholders."""
+    known = "|".join(placeholders.DERIVED)
+    parts = re.split(rf"(\{{(?:{known})\}})", word)
+    return "".join(
+        part if place % 2 else part.replace("{", "{{").replace("}", "}}") for place, part in enumerate(parts)
+    )
+
+
+def list_code(words: Sequence[str], folder: Path) -> list[str]:
+    """The files whose content is the program's: its scripts in the folder, and the Python modules beside them."""
+    scripts = [word for word in words if word.endswith(command.SCRIPTS) and (folder / word).is_file()]
+    folders = {(folder / script).parent for script in scripts if script.endswith(".py")}
+    modules = sorted({path for each in folders for path in each.glob("*.py") if path.is_file()})
+    beside = [str(path.relative_to(folder)) for path in modules if path.is_relative_to(folder)]
+    return list(dict.fromkeys([*scripts, *(beside if len(beside) <= MOST_CODE_FILES else [])]))
+
+
+def name_command(words: Sequence[str]) -> str:
+    """A name for a command: that of its first script, else of its program."""
+    script = next((word for word in words if word.endswith(command.SCRIPTS)), words[0])
+    name = re.sub("[^A-Za-z0-9_]+", "_", Path(script).stem).strip("_")
+    return name or "command"
+
+
+def find_prefix(words: Sequence[str], given: str | None, variables: Mapping[str, str]) -> Path | None:
+    """The prefix of the environment in which the command is found; None for one without packages of its own.
+
+    given: by the user. Raises `StudyError` if the command is not found.
+    """
+    path = variables.get("PATH", "")
+    if given is not None:
+        prefix = paths.make_absolute(given)
+        if not (prefix / "bin" / "python").exists():
+            raise StudyError(f"--python: {prefix / 'bin' / 'python'} does not exist; give a virtual environment")
+        path = f"{prefix / 'bin'}:{path}"
+    program = shutil.which(words[0], path=path)
+    if program is None:
+        raise StudyError(f"{words[0]}: no such program in PATH; give its path, or its environment with --python")
+    if given is not None:
+        return prefix
+    own = Path(program).parent.parent
+    is_environment = (own / "pyvenv.cfg").exists() or (own / "conda-meta").is_dir()
+    return own if is_environment and (own / "bin" / "python").exists() else None

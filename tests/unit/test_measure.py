@@ -1,0 +1,117 @@
+"""The verb measure: how a command line is marked, what is written for it, what is refused, and one measurement."""
+
+import sys
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from study.commands import main, measured_command
+from study.commands.measured_command import MeasuredCommand, mark_ranks
+from study.core.errors import StudyError
+from study.experiment import expansion
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a script."""
+    (tmp_path / "train.py").write_text("print('done')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [
+        ("python train.py --lr 0.1", "python train.py --lr 0.1"),
+        ("torchrun --nproc-per-node 2 train.py", "torchrun --nproc-per-node {ranks} train.py"),
+        ("torchrun --nproc_per_node=2 train.py -n 3", "torchrun --nproc_per_node={ranks} train.py -n 3"),
+        ("torchrun train.py", "torchrun --nproc-per-node {ranks} train.py"),
+        ("/opt/venv/bin/torchrun train.py", "/opt/venv/bin/torchrun --nproc-per-node {ranks} train.py"),
+        (
+            "python -m torch.distributed.run train.py",
+            "python -m torch.distributed.run --nproc-per-node {ranks} train.py",
+        ),
+        ("accelerate launch --num_processes 4 a.py", "accelerate launch --num_processes {ranks} a.py"),
+        ("accelerate config", "accelerate config"),
+        ("deepspeed --num_gpus=8 train.py", "deepspeed --num_gpus={ranks} train.py"),
+        ("horovodrun -np 4 python train.py", "horovodrun -np {ranks} python train.py"),
+        ("mpirun --oversubscribe -n 2 ./a.out", "mpirun --oversubscribe -n {ranks} ./a.out"),
+        ("srun --ntasks=2 python train.py", "srun --ntasks={ranks} python train.py"),
+        ("./run.sh {ranks} {nothing} {seed}", "./run.sh {ranks} {{nothing}} {seed}"),
+        ("torchrun --nproc-per-node {ranks} a.py -n 2", "torchrun --nproc-per-node {ranks} a.py -n 2"),
+    ],
+)
+def test_the_number_of_ranks_is_found_in_a_command_line(line, marked):
+    assert " ".join(mark_ranks(line.split())) == marked
+
+
+def measured(folder, line="python train.py", **changes):
+    words = mark_ranks(line.split())
+    return MeasuredCommand(name="train", words=words, folder=folder, counts=[1, 2], **changes)
+
+
+def test_what_is_written_is_a_study_of_the_command(folder, monkeypatch):
+    """As a person would have written it: the workflow plans the runs of each count in each block."""
+    command = measured(folder, "torchrun train.py", repeats=2, success="done", batch_size=8)
+    assert len(measured_command.write_files(command)) == 6
+    assert measured_command.write_files(command) == [], "nothing changed"
+    monkeypatch.chdir(folder / "scaling")
+    study = yaml.safe_load((folder / "scaling/config/studies/train.yaml").read_text())
+    runs = expansion.expand_study("train", study, "train.yaml").runs
+    assert [(run.gpus, run.repeat) for run in runs] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    spec = runs[0].spec
+    assert (spec["starts"], spec["success"], spec["batch_size"]) == ("job", ["done"], 8)
+    assert spec["folder"] == str(folder) and spec["code"] == ["train.py"]
+
+
+def test_files_that_were_changed_by_hand_are_kept(folder):
+    measured_command.write_files(measured(folder))
+    file = folder / "scaling" / "config" / "studies" / "train.yaml"
+    file.write_text(file.read_text().replace("repeats: 3", "repeats: 5"))
+    with pytest.raises(StudyError, match="train.yaml was written or changed by hand and is kept"):
+        measured_command.write_files(measured(folder))
+
+
+def test_each_version_of_the_code_has_results_of_its_own(folder):
+    """A module beside the script counts too; other files do not."""
+    first = measured(folder).results_dir
+    (folder / "notes.txt").write_text("no code")
+    assert measured(folder).results_dir == first
+    (folder / "model.py").write_text("layers = 2\n")
+    second = measured(folder).results_dir
+    (folder / "model.py").write_text("layers = 3\n")
+    assert len({first, second, measured(folder).results_dir}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument 'COMMAND...'"),
+        (["--ranks", "0,2", "true"], "'0,2' must be rank counts such as 64,128,256"),
+        (["--metric", "loss", "true"], "'loss' must be NAME=PATTERN"),
+        (["no_such_program"], "no_such_program: no such program in PATH"),
+        (["--python", "nowhere", "true"], "nowhere/bin/python does not exist"),
+        (["--strict", "--ranks", "1,4096", "true"], "--ranks: 4096: this machine has"),
+        (["--name", "a/b", "true"], "--name: 'a/b' must be of letters, digits and _"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(folder, arguments, message):
+    ended = CliRunner().invoke(main.study, ["measure", *arguments])
+    assert ended.exit_code != 0
+    assert message in f"{ended.output}{ended.exception}"
+    assert not (folder / "scaling").exists()
+
+
+def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
+    """A program in an environment's folder brings it; one of the system has none of its own."""
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "torchrun"):
+        (programs / name).symlink_to(sys.executable)
+    variables = {"PATH": f"{programs}:/usr/bin:/bin"}
+    assert measured_command.find_prefix(["torchrun"], None, variables) is None
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    assert measured_command.find_prefix(["torchrun"], None, variables) == tmp_path / "venv"
+    assert measured_command.find_prefix(["sh"], None, variables) is None
+    assert measured_command.find_prefix(["sh"], str(tmp_path / "venv"), variables) == tmp_path / "venv"

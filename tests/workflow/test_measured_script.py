@@ -1,0 +1,76 @@
+"""study measure, from a folder with a script to the answer; each call a process of its own, as a user's."""
+
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from project import ROOT, WAIT_S
+
+SCRIPT = """
+import os, time
+ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+open("started", "a").write(f"{ranks} ")
+time.sleep(1.5 / ranks)
+if rank == 0:
+    print(f"speed: {10 * ranks}.5 img/s")
+    print("complete")
+"""
+# A block that a busy machine disturbs is not run again.
+CALL = """
+import sys
+from study.commands import main, measured_command
+make_files = measured_command.MeasuredCommand.make_files
+def make_files_once(self):
+    files = make_files(self)
+    files["config/machines/here.yaml"]["repeat_disturbed"] = 0
+    return files
+measured_command.MeasuredCommand.make_files = make_files_once
+main.main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a space in its name, as only the user's script has it."""
+    folder = tmp_path / "my scripts"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    return folder
+
+
+def call_measure(folder, *arguments):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    line = [sys.executable, "-c", CALL, "measure", *arguments]
+    return subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_one_line_gives_an_answer_and_the_same_line_adds_to_it(folder):
+    line = ["--ranks", "1,2", "--metric", "throughput_samples_per_s=speed: ([0-9.]+) img/s", "--success", "complete"]
+    done = call_measure(folder, *line, "--repeats", "1", "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "throughput_samples_per_s 10.5" in done.stderr, "of the trial"
+    assert (folder / "started").read_text().split() == ["1", "1", "2", "2"], "the trial, and a run on each count"
+    done = call_measure(folder, *line, "--repeats", "2", "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert len((folder / "started").read_text().split()) == 7, "one more run on each count, and no other trial"
+    (table,) = folder.glob("scaling/results/*/here/studies/train/runs.csv")
+    runs = pd.read_csv(table).sort_values(["gpus", "repeat"])
+    assert runs["status"].tolist() == ["ok"] * 4 and runs["unproven"].isna().all()
+    assert runs["throughput_samples_per_s"].tolist() == [10.5, 10.5, 20.5, 20.5]
+    assert "train: 2 ranks (goal: " in done.stdout or "train: 1 rank (goal: " in done.stdout
+    assert f"Report: {table.with_name('report.html').relative_to(folder)}" in done.stdout
+    assert "After block 1 of 2" in done.stderr or "block" not in done.stderr
+
+
+def test_a_trial_that_fails_or_shows_no_work_ends_the_measurement(folder):
+    """Nothing of it is kept, so a mended script is tried again."""
+    done = call_measure(folder, "--ranks", "1,2", "python", "train.py")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "error: the trial ended with exit code 0, which alone shows no work" in done.stderr
+    (folder / "train.py").write_text("raise SystemExit('no data here')\n")
+    done = call_measure(folder, "--ranks", "1,2", "--success", "complete", "python", "train.py")
+    assert done.returncode == 1
+    assert "error: the trial failed: " in done.stderr and "no data here" in done.stderr
+    assert not list(folder.glob("scaling/trial/*"))
