@@ -48,7 +48,7 @@ ELSEWHERE = {
     "folders of other systems": "__MACOSX",
     "apptainer": "--nv --rocm",
     "MLPerf's events": "mlperf_logging init_start init_stop eval_accuracy eval_loss",
-    "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl torchrun ssh-copy-id tmux screen "
+    "other programs, file systems and drivers": "occ-hwmon nvidia-smi hostnamectl ssh-copy-id tmux screen "
     "snakeviz eno2 enp5s0 chrome://tracing",
 }
 PLACEHOLDER = re.compile(

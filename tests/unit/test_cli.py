@@ -128,7 +128,7 @@ def test_exit_codes_and_names_in_messages():
     for arguments, code, said in (
         (["status", "--bogus"], 2, "error: No such option"),
         (["status", "smok"], 1, "error: there is no config/studies/smok.yaml; did you mean 'smoke'?"),
-        (["stat"], 2, "error: there is no verb 'stat'; the verbs are plan, run, status,"),
+        (["stat"], 2, "error: there is no verb 'stat'; the verbs are measure, plan, run, status,"),
         (["completion", "tcsh"], 2, "error: Invalid value for '{bash|zsh|fish}': 'tcsh' is not one of"),
         ([], 0, ""),
     ):

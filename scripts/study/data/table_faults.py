@@ -186,7 +186,7 @@ def check_last_column(path: Path, form: Form, matrix: NDArray[np.float32], numbe
         return
     last = text_table.split_names(lines[0], form)[-1]
     if last in numbers and np.isnan(matrix[:, len(form.codes) + list(numbers).index(last)]).all():
-        raise StudyError(f"{path}: line 1, column {last + 1}: no line has a value in it")
+        raise StudyError(f"{path}: line 1, column {int(last) + 1}: no line has a value in it")
 
 
 def find_fault(source: Source, form: Form, first_row: int) -> str | None:
