@@ -29,7 +29,7 @@ ELSEWHERE = {
     "config/machines/mine.yaml config/benchmarks/wave.yaml scripts/study/workloads/wave.py wave waves "
     "config/benchmarks/tide.yaml scripts/study/workloads/tide.py tide tides "
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
-    "config/machines/cluster.yaml points.csv docs/_build/html/index.html",
+    "config/machines/cluster.yaml points.csv out/*.pt docs/_build/html/index.html",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",
@@ -139,33 +139,21 @@ def _figures():
 
 
 @functools.cache
-def _options(script):
-    """The options of a verb, ``study NAME``, of a script, and of Snakemake."""
-    if script == "snakemake":
-        return {option for action in get_argument_parser()._actions for option in action.option_strings}
-    if script in _verbs():
-        return _declared(_verbs()[script])
-    text = read(script)
-    if script.startswith("scripts/") and "from study.commands." in text and script.count("/") == 1:
-        module = importlib.import_module(script.removeprefix("scripts/").removesuffix(".py"))
-        return set().union(*(_declared(each) for each in vars(module).values() if isinstance(each, Step)))
-    return {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', text)}
-
-
-@functools.cache
-def _verbs():
-    return {f"study {each.name}": each for each in VERBS}
+def _options():
+    """The options of Snakemake, of all verbs and of all scripts."""
+    options = {option for action in get_argument_parser()._actions for option in action.option_strings}
+    for script in tracked("scripts/*.py", "performance/*.py"):
+        options |= {f"--{name}" for name in re.findall(r'add_argument\(\s*f?"--([\w-]+)"', read(script))}
+        if script.count("/") == 1 and "from study.commands." in read(script):
+            module = importlib.import_module(script.removeprefix("scripts/").removesuffix(".py"))
+            options |= set().union(*(_declared(each) for each in vars(module).values() if isinstance(each, Step)))
+    return options.union(*map(_declared, VERBS))
 
 
 def _declared(command):
     """The options of a command, and of those below it."""
     below = getattr(command, "commands", {}).values()
     return {option for each in (command, *below) for param in each.params for option in param.opts}
-
-
-@functools.cache
-def _any_option():
-    return set.union(*map(_options, ["snakemake", *_verbs(), *tracked("scripts/*.py", "performance/*.py")]))
 
 
 def is_known(word):
@@ -222,61 +210,30 @@ def unknown_pair(key, value):
 
 
 def unknown_in_command(line):
-    """A command line of make, Snakemake or one of our scripts: targets, options, files and --config that are wrong."""
-    words = re.sub(r"\s#.*", "", line).split()
-    while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
-        name = words.pop(0).split("=")[0]
-        if not is_known(name):
-            return [name]
-    words = [word.removeprefix(".venv/bin/") for word in words]
-    if words[:2] == ["scripts/lab.sh", "exec"]:
-        words = words[2:]
-    if not words or words[0] not in (*COMMANDS, "scripts/lab.sh"):
+    """A command line of make, Snakemake or ours: targets, verbs, options, variables, files and settings that are wrong.
+
+    Options may be those of any of our programs.
+    """
+    line = re.sub(r"\s#.*", "", line)
+    words = [word.removeprefix(".venv/bin/") for word in line.split()]
+    program, *rest = [word for word in words if not re.fullmatch(r"[A-Z_]+=\S+", word)] or [""]
+    if program not in COMMANDS:
         return []
-    program, *rest = words
+    wrong = [name for name in re.findall(r"(?:^|\s)([A-Z_]+)=", line) if not is_known(name)]
     if program == "make":
-        targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.M))
-        return [word for word in rest if word.split("=")[0] not in targets and not _is_make_variable(word)]
-    if program == "scripts/lab.sh":
-        return [] if rest and re.search(rf"^  {rest[0]}\) ", read(program), re.M) else rest[:1]
-    if program == "study":
-        verb, *rest = rest or ["VERB"]
-        if PLACEHOLDER.fullmatch(verb) or verb == "VERB":
-            return []
-        if verb in ("run", "plan"):
-            return [word for word in _unknown_arguments("snakemake", rest) if word not in ("--study", "--machine")]
-        program = f"study {verb}"
-        if program in _verbs():
-            return _unknown_arguments(program, rest)
-        return [] if verb == "completion" else [verb]
-    if program == "python":
-        if rest[0] == "-m":
-            return [word for word in rest[2:] if "/" in word and unknown_path(word)]
-        program, *rest = rest
-        if program in elsewhere():
-            return []
-        if program not in existing():
-            return [program]
-    return _unknown_arguments(program, rest)
-
-
-def _is_make_variable(word):
-    return "=" in word and re.search(rf"\b{word.split('=')[0]}\b", read("Makefile")) is not None
-
-
-def _unknown_arguments(program, words):
-    wrong, before = [], ""
-    for word in words:
+        targets = re.findall(r"^([\w-]+):", read("Makefile"), re.M)
+        given = [word for word in words[words.index("make") :] if "=" in word]
+        wrong += [word for word in given if not re.search(rf"\b{word.split('=')[0]}\b", read("Makefile"))]
+        return [*dict.fromkeys(wrong + [word for word in rest if "=" not in word and word not in targets])]
+    verbs = ("run", "plan", "completion", "VERB", *(each.name for each in VERBS))
+    if program == "study" and rest and rest[0] not in verbs and not PLACEHOLDER.fullmatch(rest[0]):
+        wrong.append(rest[0])
+    for before, word in zip(["", *rest], rest, strict=False):
         if word.startswith("-"):
-            wrong += [word] if word not in _options(program) and word not in elsewhere() else []
-            before = word
+            wrong += [] if word in {*_options(), *elsewhere(), "-m", "-n"} else [word]
         elif before in ("--config", "--resources") and "=" in word:
             wrong += unknown_setting(*word.split("=", 1))
-        elif before == "--profile":
-            known = {word, f"profiles/{word}"} & (existing() | elsewhere()) or PLACEHOLDER.fullmatch(word)
-            wrong += [] if known else [word]
-            before = ""
-        elif "/" in word:
+        elif "/" in word and before != "--profile":
             wrong += unknown_path(word.split("=")[-1])  # perhaps LABEL=FOLDER
     return wrong
 
@@ -294,37 +251,25 @@ def unknown_in_span(span):
     span = " ".join(span.split())
     if span in elsewhere() or PLACEHOLDER.fullmatch(span) or not re.search(r"[A-Za-z]", span):
         return []
-    first = span.removeprefix(".venv/bin/").split()[0]
-    if first in (*COMMANDS, "scripts/lab.sh") or re.match(r"[A-Z_]+=\S+ ", span):
+    if span.removeprefix(".venv/bin/").split()[0] in COMMANDS or re.match(r"[A-Z_]+=\S+ ", span):
         return unknown_in_command(span)
     if span.startswith("-"):
-        option, *rest = span.split()
-        if option not in _any_option() and option not in elsewhere():
-            return [option]
-        return [word for word in rest if WORD.fullmatch(word) and not PLACEHOLDER.search(word) and not is_known(word)]
+        return [word for word in span.split() if word.startswith("-") and word not in _options() | elsewhere()]
     if pair := re.fullmatch(r"(\w[\w.]*): ?(.*)", span):
         return unknown_pair(*pair.groups())
     if " " in span or "://" in span:
-        return [word for word in WORD.findall(span) if "_" in word.strip("_") and not _is_shown(word)]
+        words = [word for word in WORD.findall(span) if "_" in word.strip("_")]
+        return [word for word in words if not is_known(word) and not PLACEHOLDER.fullmatch(word)]
     if pair := re.fullmatch(r"(\w+)=(\S+)", span):
-        return unknown_setting(*pair.groups()) if pair[1] in ("study", "machine") else _unless_known(pair[1])
+        return unknown_setting(*pair.groups())
     if "/" in span:
         return unknown_path(span)
-    if "~" in span or PLACEHOLDER.search(span) or "..." in span:  # a run's name; several names at once
+    is_part = "~" in span or "..." in span or PLACEHOLDER.search(span)  # of a run's name; several names at once
+    if FILE.fullmatch(span) and not is_part:
+        return [] if is_known(span) else [span]
+    if is_part or WORD.fullmatch(span) or ("." in span and not span.startswith(".")):
         return [word for word in WORD.findall(re.sub(PLACEHOLDER, " ", span)) if not is_known(word)]
-    if FILE.fullmatch(span):
-        return _unless_known(span)
-    if "." in span and not span.startswith("."):
-        return [word for word in WORD.findall(span) if not is_known(word)]
-    return _unless_known(span) if WORD.fullmatch(span) else []
-
-
-def _is_shown(word):
-    return is_known(word) or PLACEHOLDER.fullmatch(word)
-
-
-def _unless_known(word):
-    return [] if is_known(word) else [word]
+    return []
 
 
 def wrong_in_block(language, text):

@@ -51,7 +51,6 @@ def test_comments_name_only_files_that_exist(name):
         "`snakemake --config study=nothing`",
         "`snakemake --profile local results/local/studies/laptop/tables/nothing.md`",
         "`study recommend --aim fastest`",
-        "`scripts/lab.sh sideways`",
         "[method](docs/method.md#nothing)",
         "![figure](docs/sample/nothing.svg)",
         "```\nmake nothing\n```",
