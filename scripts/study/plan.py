@@ -392,9 +392,8 @@ def _refuse_values(study: Study, machine: Machine) -> list[str]:
     """Refuse values of grid keys that the machine cannot have, one line per key and reason."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for run in study.runs:
-        machine_with_library = launchers.with_library(run["allreduce_library"], machine)
         for name, parameter in PARAMETERS.items():
-            if parameter.refuse_on and (reason := parameter.refuse_on(run, machine_with_library)):
+            if parameter.refuse_on and (reason := parameter.refuse_on(run, machine)):
                 counts[name, reason] += 1
     return [f"{name} ({format_count(number, 'run')}): {reason}" for (name, reason), number in counts.items()]
 

@@ -26,7 +26,7 @@ def command(spec=COMMAND, **values):
 def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
     lacks = command()
     assert {*OF_TENSORFLOW, "framework", "strategy", "fusion_threshold_mb", "loader", "dataset"} <= lacks
-    assert not {"benchmark", "scaling", "work", "gpus", "epochs", "core_limit", "nccl_algorithm"} & lacks
+    assert not {"benchmark", "scaling", "work", "gpus", "epochs", "core_limit"} & lacks
     assert {"batch_size", "batch_size_per_rank"} <= lacks, "it sets its own, which nobody knows"
     assert not {"batch_size", "batch_size_per_rank"} & command(batch_size=64), "its file says it"
     words = {**COMMAND, "command": ["sh", "{batch_size_per_rank}", "{precision}"]}
@@ -38,7 +38,7 @@ def test_a_command_has_what_it_is_handed_and_what_the_launch_obeys():
     [
         ("tensorflow", "horovod", {"torch_compile", "servers"}, OF_TENSORFLOW | {"cycle_time_ms"}),
         ("pytorch", "horovod", OF_TENSORFLOW, {"cycle_time_ms", "precision"}),
-        ("pytorch", "ddp", OF_TENSORFLOW | {"cycle_time_ms", "mpi_collectives"}, {"torch_compile"}),
+        ("pytorch", "ddp", OF_TENSORFLOW | {"cycle_time_ms"}, {"torch_compile"}),
         ("tensorflow", "parameter_server", {"cycle_time_ms", "training_loop", "torch_compile"}, {"servers"}),
     ],
 )

@@ -24,7 +24,7 @@ from study.data import order as sample_order
 from study.experiment import autotuning, learning_rate
 from study.experiment.study import Study
 from study.launch import variables
-from study.machines import host_capabilities, launchers, machine
+from study.machines import launchers, machine
 from study.training import binding
 from study.training.schedule import Schedule
 
@@ -41,20 +41,10 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({"fusion_threshold_mb": 64}, {"HOROVOD_FUSION_THRESHOLD": "67108864"}),
         ({"cycle_time_ms": 3.5}, {"HOROVOD_CYCLE_TIME": "3.5"}),
         ({"cache_capacity": 0}, {"HOROVOD_CACHE_CAPACITY": "0"}),
-        ({"hierarchical_allreduce": True}, {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}),
         ({"xla": True}, {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}),
         ({**DDP, "torch_compile": True}, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
         ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
-        ({"nccl_algorithm": "Tree"}, {"NCCL_ALGO": "Tree"}),
-        ({"nccl_protocol": "LL128"}, {"NCCL_PROTO": "LL128"}),
-        ({"nccl_min_channels": 8}, {"NCCL_MIN_NCHANNELS": "8"}),
-        ({"communication_interface": "hsn0"}, {"NCCL_SOCKET_IFNAME": "hsn0", "GLOO_SOCKET_IFNAME": "hsn0"}),
-        ({"mpi_collectives": "sm"}, {"OMPI_MCA_coll_sm_priority": "100"}),
-        (
-            {"mpi_allreduce_algorithm": "ring"},
-            {"OMPI_MCA_coll_tuned_allreduce_algorithm": "ring", "OMPI_MCA_coll_tuned_use_dynamic_rules": "1"},
-        ),
         (
             {"autotune": True, **WEAK, "epochs": 80},
             {
@@ -123,15 +113,6 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"learning_rate_decay": "linear", "warmup_epochs": 2}, "learning_rate_decay: the warm-up takes all 2 epochs"),
         ({"learning_rate_decay": "linear", "plateau_epochs": 2}, "learning_rate_decay: the decay sets the learning"),
         ({"communication_cores": 1}, "communication_cores: needs binding: core"),
-        ({"nccl_algorithm": "Ring", "gpus": 1}, "nccl_algorithm: Ring has no effect: one rank has no communication"),
-        ({"nccl_protocol": "LL", "strategy": "parameter_server", "servers": 1}, "nccl_protocol: it was not tried with"),
-        ({"communication_interface": "eth0; rm"}, "communication_interface: 'eth0; rm' is no name of a network"),
-        ({**DDP, "allreduce_library": "gloo"}, "allreduce_library: strategy: .* one"),
-        ({**DDP, "mpi_collectives": "sm"}, "mpi_collectives: strategy: ddp does not"),
-        (
-            {"mpi_collectives": "sm", "mpi_allreduce_algorithm": "ring"},
-            "mpi_allreduce_algorithm: it is the module tuned",
-        ),
         ({"strategy": "parameter_server", "servers": 1, "fusion_threshold_mb": 1}, "strategy: .*the fusion buffer is"),
         ({"strategy": "parameter_server", "servers": 1, "learning_rate_decay": "linear"}, "strategy: .*learning_rate"),
     ],
@@ -153,21 +134,6 @@ def refused(on, **point):
 @pytest.mark.parametrize(
     ("on", "point", "reason"),
     [
-        ("local", {"hierarchical_allreduce": True}, "horovodrun starts the ranks ove"),
-        ("local_mpi", {"hierarchical_allreduce": True}, "it needs NCCL within a node"),
-        ("summit", {"hierarchical_allreduce": True}, "with 2 ranks on one node"),
-        ("local", {"nccl_algorithm": "Ring"}, "it is NCCL's, and the machine's ranks have no GPU"),
-        ("local_mpi", {"nccl_min_channels": 4}, "it is NCCL's, and the machine's ranks have"),
-        ("local", {"communication_interface": "lo"}, "Horovod's Gloo and MPI take thei"),
-        ("local", {"communication_interface": "none0", **DDP},
-         "this host has no interface none0 with an IPv4 address; it has"),
-        ("lab", {"communication_interface": "lo"}, "the machine's file names the inter"),
-        ("local", {"mpi_collectives": "sm"}, "it is Open MPI's, and launcher: horovodrun is not"),
-        ("local_mpi", {"mpi_allreduce_algorithm": "ring", "allreduce_library": "gloo"},
-         "it is Open MPI's, and launcher: horovodrun is not"),
-        ("local_mpi", {"mpi_collectives": "han"}, "han reduces within nodes, then between"),
-        ("theta", {"allreduce_library": "gloo"}, "launcher: aprun decides on the library"),
-        ("summit", {"allreduce_library": "mpi"}, "the ranks have GPUs, between which"),
         ("local", {"lustre_stripes": 4}, "local has no file_system: lustre in its file"),
         ("local", {"communication_cores": 1, "binding": "core"}, "1 of a rank's 1 cores"),
         ("lab", {"binding": "numa"}, "the laboratory's hosts share one machine's cores"),
@@ -179,46 +145,10 @@ def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason
 
 
 def test_a_machine_that_has_it_refuses_nothing():
-    assert refused("summit", hierarchical_allreduce=True, gpus=12, epochs=12, scaling="weak") == []
     assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
-    assert refused("perlmutter", nccl_algorithm="Ring", communication_interface="hsn0") == []
-    assert refused("local", communication_interface="lo", **DDP) == []
     switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
     assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
     assert refused("local", data_format="channels_first") == []
-
-
-def test_keys_of_open_mpi_are_refused_where_it_or_its_part_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(host_capabilities, "explain_missing_mpi", lambda: "it is Open MPI's, and there is none")
-    assert "there is none" in refused("local_mpi", mpi_collectives="basic")[0]
-    monkeypatch.setattr(host_capabilities, "explain_missing_mpi", lambda: None)
-    monkeypatch.setattr(host_capabilities, "has_module", lambda name: name == "tuned")
-    assert "this host's Open MPI has no module basic" in refused("local_mpi", mpi_collectives="basic")[0]
-    assert refused("local_mpi", mpi_allreduce_algorithm="ring") == []
-    monkeypatch.setattr(host_capabilities, "is_in_horovod", lambda framework: False)
-    assert "Horovod was built without MPI here" in refused("local", allreduce_library="mpi")[0]
-
-
-def test_the_library_of_an_arm_decides_on_the_launcher():
-    runs = {library: expand(allreduce_library=library)[0] for library in ("default", "gloo", "mpi")}
-    found = {library: define(run, on="local") for library, run in runs.items()}
-    assert [each.machine["launcher"] for each in found.values()] == ["horovodrun", "horovodrun", "mpirun"]
-    assert len({each.fingerprint for each in found.values()}) == 3
-    assert define(runs["gloo"], on="local_mpi").machine["launcher"] == "horovodrun"
-    assert define(runs["mpi"], on="perlmutter").machine["launcher"] == "srun"  # which the plan refuses
-
-
-def test_horovod_s_part_tells_whether_it_loads_mpi(monkeypatch, tmp_path):
-    (tmp_path / "tensorflow").mkdir()
-    spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(host_capabilities.importlib.util, "find_spec", lambda name: spec)
-    built = {}
-    for content in (b"ELF libgomp.so.1", b"ELF libmpi.so.40"):
-        (tmp_path / "tensorflow" / "mpi_lib.so").write_bytes(content)
-        host_capabilities.is_in_horovod.cache_clear()
-        built[content] = host_capabilities.is_in_horovod("tensorflow")
-    host_capabilities.is_in_horovod.cache_clear()
-    assert list(built.values()) == [False, True]
 
 
 def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):

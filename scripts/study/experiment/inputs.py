@@ -38,7 +38,6 @@ def define_run(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDe
     Its fingerprint covers the parameters that differ from their defaults and everything else that training reads: the
     benchmark's values, the dataset's definition, the machine's settings. It does not cover the locations of files.
     """
-    machine = launchers.with_library(run["allreduce_library"], machine)
     settings = {name: machine.get(name, default) for name, default in MACHINE_DEFAULTS.items()}
     if run["staging"] != "local_copy":
         settings["node_storage"] = storage.list_node_folders(machine).get(run["storage"])

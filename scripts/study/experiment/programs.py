@@ -11,7 +11,6 @@ from study.core.errors import StudyError
 from study.experiment import metric_names
 from study.experiment.parameter import FromBenchmark
 from study.experiment.parameters import PARAMETERS
-from study.experiment.parameters.communication import KEYS as COMMUNICATION
 from study.experiment.study import Dataset, PlannedRun
 from study.experiment.target import Target
 from study.workloads import command
@@ -20,7 +19,7 @@ from study.workloads.command import code_files, own_parameters
 SOURCE = "command"  # of the dataset that such a benchmark does not have
 # Grid keys that the launch obeys, whatever the program does. Others must be placeholders, or they would do nothing.
 OBEYED = ("benchmark", "dataset", "scaling", "work", own_parameters.NAME, "gpus", "batch_scaling", "loader",
-          "core_limit", "control", "repeat", "intra_op_threads", *COMMUNICATION)  # fmt: skip
+          "core_limit", "control", "repeat", "intra_op_threads")  # fmt: skip
 # Placeholders, of which one must be there if a grid changes the key.
 HANDED_OVER = {
     "epochs": ("epochs", "epochs_per_rank", "steps_per_rank"),

@@ -11,7 +11,6 @@ from study.core.environment import SET, STEERING, build_measuring_environment, b
 from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
-from study.experiment.parameters.communication import MPI_MODULES
 from study.instruments import background
 from study.instruments.heartbeats import LIMIT_VARIABLE
 from study.instruments.power import sampling
@@ -21,31 +20,14 @@ from study.machines.launchers import remove_other_jobs, remove_slurm_defaults
 TIMELINE = "ranks/timeline.json"  # in the run's directory, as Horovod writes it
 
 
-def _give_text_for(value: str, text: str) -> Callable[[Any], str | None]:
-    """Make a function that gives ``text`` for one value of a key, and None for the others."""
-    return lambda given: text if given == value else None
-
-
-# Grid keys that are variables: {key: {variable: from the key's value to its own, None if it is not set then}}.
-SWITCHES: dict[str, dict[str, Callable[[Any], str | None]]] = {
+# Grid keys that are variables: {key: {variable: from the key's value to its own}}.
+SWITCHES: dict[str, dict[str, Callable[[Any], str]]] = {
     "fusion_threshold_mb": {"HOROVOD_FUSION_THRESHOLD": lambda mb: str(mb << 20)},
     "cycle_time_ms": {"HOROVOD_CYCLE_TIME": lambda ms: f"{ms:g}"},
     "cache_capacity": {"HOROVOD_CACHE_CAPACITY": str},
-    "hierarchical_allreduce": {"HOROVOD_HIERARCHICAL_ALLREDUCE": lambda value: str(int(value))},
     "xla": {"TF_XLA_FLAGS": lambda _: "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"},
     "torch_compile": {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": lambda value: str(int(value))},
     "kmp_blocktime_ms": {"KMP_BLOCKTIME": str},
-    "nccl_algorithm": {"NCCL_ALGO": str},
-    "nccl_protocol": {"NCCL_PROTO": str},
-    "nccl_min_channels": {"NCCL_MIN_NCHANNELS": str},
-    "communication_interface": {"NCCL_SOCKET_IFNAME": str, "GLOO_SOCKET_IFNAME": str},
-    # Of the modules that can do a collective operation, Open MPI takes the one with the highest priority.
-    "mpi_collectives": {f"OMPI_MCA_coll_{name}_priority": _give_text_for(name, "100") for name in MPI_MODULES},
-    # The algorithm counts only where the rules by which Open MPI chooses one are replaced.
-    "mpi_allreduce_algorithm": {
-        "OMPI_MCA_coll_tuned_allreduce_algorithm": str,
-        "OMPI_MCA_coll_tuned_use_dynamic_rules": lambda _: "1",
-    },
 }
 
 
@@ -106,11 +88,10 @@ def define_run_variables(run: RunDefinition, folder: Path, stall_limit_s: float)
 def _define_key_variables(run: RunDefinition, folder: Path) -> dict[str, str]:
     """The variables that grid keys set; a key at its default sets none, so that the machine's or library's holds."""
     variables = {
-        variable: text
+        variable: as_text(run.parameters[key])
         for key, named in SWITCHES.items()
         if run.parameters.get(key, PARAMETERS[key].default) != PARAMETERS[key].default
         for variable, as_text in named.items()
-        if (text := as_text(run.parameters[key])) is not None
     }
     if run.parameters.get("intra_op_threads"):
         variables["OMP_NUM_THREADS"] = str(run["intra_op_threads"])

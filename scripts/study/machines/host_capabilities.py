@@ -1,18 +1,14 @@
-"""Capabilities of this host for a machine's runs: number of ranks, Open MPI's modules, links of the laboratory.
+"""Capabilities of this host for a machine's runs: number of ranks, links of the laboratory.
 
 The network laboratory's hosts are namespaces of this machine, see scripts/lab.sh.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import mmap
 import socket
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from study.core import commands, cores
@@ -22,11 +18,6 @@ from study.core.wording import format_count
 from study.machines import launchers, run_layout
 
 CORES, GPUS = "cores", "GPUs"
-
-MPI_ANSWER_S = 60  # for ompi_info
-MPI_PROGRAM = "ompi_info"  # of Open MPI; other MPIs have none
-HOROVOD_PARTS = {"tensorflow": "tensorflow/mpi_lib*.so", "pytorch": "torch/mpi_lib_v2*.so"}  # Horovod's, by framework
-MPI_LIBRARY = b"libmpi.so"  # that a part built with Open MPI loads
 
 LAB_PROGRAM = str(SCRIPTS / "lab.sh")
 LAUNCHING_HOST = "h0"
@@ -97,40 +88,6 @@ def count_cores_of_rank(parameters: Mapping[str, Any], machine: Mapping[str, Any
     own, communication = parameters.get("intra_op_threads", 0), parameters.get("communication_cores", 0)
     threads = own + communication if own else machine["cores_per_rank"]
     return int(max(machine["cores_per_rank"], threads, parameters.get("inter_op_threads", 0)))
-
-
-@functools.cache
-def explain_missing_mpi() -> str | None:
-    """Why this host has no Open MPI, or None."""
-    try:
-        commands.run_program([MPI_PROGRAM, "--version"], MPI_ANSWER_S).check_returncode()
-    except (OSError, subprocess.SubprocessError):
-        return f"it is Open MPI's, and {MPI_PROGRAM} does not run here: this host has another MPI, or none"
-    return None
-
-
-@functools.cache
-def has_module(name: str) -> bool:
-    """True if this host's Open MPI has a module of collective operations (``coll``)."""
-    answer = commands.run_program([MPI_PROGRAM, "--param", "coll", name, "--level", "1", "--parsable"], MPI_ANSWER_S)
-    return f"mca:coll:{name}:" in answer.stdout
-
-
-@functools.cache
-def is_in_horovod(framework: str) -> bool:
-    """Whether Horovod's part for a framework was built with Open MPI; True where there is no part to look into."""
-    spec = importlib.util.find_spec("horovod")
-    parts = [
-        part
-        for each in (spec and spec.submodule_search_locations) or ()
-        for part in Path(each).glob(HOROVOD_PARTS[framework])
-    ]
-    return not parts or any(map(_names_mpi, parts))
-
-
-def _names_mpi(part: Path) -> bool:
-    with open(part, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(MPI_LIBRARY) >= 0
 
 
 def refuse_outside_laboratory(machine: dict[str, Any]) -> str | None:

@@ -71,7 +71,6 @@ class Launcher(ABC):
     of_one_host = False  # whether it cannot start ranks on other hosts
     starts_horovod = True  # whether Horovod's ranks find each other under it
     ends_together: tuple[str, ...] = ()  # options with which it ends all ranks if one fails, as others do without
-    library: str | None = None  # by which Horovod's ranks reduce on CPUs under it, where another launcher has another
 
     @abstractmethod
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
@@ -91,17 +90,6 @@ def count_nodes(ranks: int, machine: dict[str, Any]) -> int:
 def get_launcher(machine: Mapping[str, Any]) -> Launcher:
     """The machine's launcher."""
     return LAUNCHERS[machine["launcher"]]()
-
-
-def with_library(library: str, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The machine's file with the launcher under which Horovod reduces by ``library``; as it is if there is none.
-
-    Only horovodrun and mpirun stand for each other: both start ranks on this host, or on the same hosts.
-    """
-    named = {each.library: name for name, each in LAUNCHERS.items() if each.library}
-    if library not in named or machine["launcher"] not in named.values():
-        return dict(machine)
-    return {**machine, "launcher": named[library]}
 
 
 def refuse_ranks(ranks: int, machine: dict[str, Any]) -> str | None:
@@ -223,7 +211,6 @@ class Horovodrun(Launcher):
 
     on_own_hosts = True
     rank_variables = ("HOROVOD_RANK",)
-    library = "gloo"
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """All ranks on this host, or host by host over ssh."""
@@ -242,7 +229,6 @@ class Mpirun(Launcher):
 
     on_own_hosts = True
     rank_variables = ("OMPI_COMM_WORLD_RANK",)
-    library = "mpi"
 
     def line(self, ranks: int, machine: dict[str, Any]) -> list[str]:
         """All ranks on this host, or host by host over ssh; then each host's daemon gets the run's variables."""

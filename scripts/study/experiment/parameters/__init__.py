@@ -9,7 +9,7 @@ added; a default never changes, nor does the order of the keys that are there.
 # isort: off
 from study.experiment.parameters import (  # noqa: F401
     workload, learning, input, network, observation, strategy, horovod, tensorflow, placement, ensemble, repeats,
-    communication, compilation,
+    compilation,
 )  # fmt: skip
 
 # isort: on

@@ -29,7 +29,6 @@ NOT_WITH_ENSEMBLES = {
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "a member trains on all samples",
     "warmup_epochs": "members with learning rates of their own have no common warm-up",
-    "hierarchical_allreduce": "members average no gradients with one another",
     "autotune": "members average no gradients with one another",
     "gradient_compression": "members average no gradients with one another",
     "backward_passes_per_step": "members average no gradients with one another",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
 from study.experiment import autotuning
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
 from study.experiment.parameters.registry import declare, explain_idle_communication, is_at_default
-from study.machines import launchers
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
@@ -19,20 +17,6 @@ def _refuse_cache_capacity(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``cache_capacity``, or None."""
     if run["trace"] and not is_at_default(run, "cache_capacity"):
         return "a traced run disables the response cache to show each negotiation; give two grids"
-    return None
-
-
-def _refuse_hierarchical_allreduce_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """Why hierarchical allreduce cannot run on a machine: NCCL reduces within a node, MPI between nodes."""
-    if not run["hierarchical_allreduce"]:
-        return None
-    if machine["launcher"] == "horovodrun":
-        return "horovodrun starts the ranks over Gloo, which has no hierarchical allreduce; use a machine with MPI"
-    if machine["gpus_per_rank"] == 0:
-        return "it needs NCCL within a node, and the machine's ranks have no GPUs"
-    if launchers.count_nodes(run.gpus, dict(machine)) == 1:
-        ranks = format_count(run.gpus, "rank")
-        return f"with {ranks} on one node, there is nothing between nodes; give more ranks, or use false"
     return None
 
 
@@ -108,17 +92,6 @@ declare(
         label="response cache (tensors)",
         refuse=_refuse_cache_capacity,
         idle=explain_idle_communication,
-    )
-)
-
-declare(
-    Parameter(
-        "hierarchical_allreduce",
-        Flag(),
-        "Whether Horovod reduces within each node first, then between nodes. Needs NCCL and several nodes.",
-        default=False,
-        default_in_papers=True,
-        refuse_on=_refuse_hierarchical_allreduce_on,
     )
 )
 

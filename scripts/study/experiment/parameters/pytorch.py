@@ -33,7 +33,6 @@ DDP_LACKS = {
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,
     "cache_capacity": OF_HOROVOD,
-    "hierarchical_allreduce": OF_HOROVOD,
     "autotune": OF_HOROVOD,
 }
 

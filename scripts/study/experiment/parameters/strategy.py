@@ -25,7 +25,6 @@ NOT_WITH_SERVERS = {
     "fusion_threshold_mb": "the fusion buffer is Horovod's",
     "cycle_time_ms": "the cycle is Horovod's",
     "cache_capacity": "the response cache is Horovod's",
-    "hierarchical_allreduce": "it is Horovod's",
     "autotune": "it is Horovod's",
     "gradient_compression": "it is Horovod's",
     "backward_passes_per_step": "it is Horovod's",
@@ -54,9 +53,6 @@ OF_STRATEGIES = {
     "servers": (PARAMETER_SERVER,),
     "server_placement": (PARAMETER_SERVER,),
     "torch_compile": (DDP,),
-    "allreduce_library": (HOROVOD,),
-    "mpi_collectives": (HOROVOD,),
-    "mpi_allreduce_algorithm": (HOROVOD,),
 }
 
 
