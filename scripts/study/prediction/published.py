@@ -65,8 +65,8 @@ def _add_energy(points: pd.DataFrame, values: pd.DataFrame, loader: str, declare
     The runtime is the published energy / power.
     """
     energy = declared["energy"]
-    joules, watts = (values[energy["loaders"][loader][name]].astype(float) for name in ("energy_per_gpu_j", "power_w"))
-    measured = pd.DataFrame({"ranks": values["gpus"], "energy_per_rank_j": joules, "power_per_rank_w": watts})
+    columns = {"gpus": "ranks", "energy_per_gpu_j": "energy_per_rank_j", "power_per_gpu_w": "power_per_rank_w"}
+    measured = values.loc[values["loader"] == loader, [*columns]].astype(float).rename(columns=columns)
     is_same = points["scaling"].eq(energy["scaling"]) & points["batch_size"].eq(energy["batch_size"])
     matched = points[is_same].rename_axis("point").reset_index().merge(measured, on="ranks")
     runtime = matched["energy_per_rank_j"] / matched["power_per_rank_w"]

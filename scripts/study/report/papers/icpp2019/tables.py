@@ -1,24 +1,20 @@
 """The tables of the ICPP 2019 paper, as measured by this study's runs."""
 
-import math
 from typing import Any
 
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.compare import estimates, failed_runs
+from study.compare import failed_runs
 from study.core.statistics import summarize
 from study.core.units import MIB_IN_MB
 from study.data.loaders import LOADERS
-from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
-from study.records.power import WHOLE_RUN
-from study.report.papers.published_tables import window_notes
 from study.report.papers.workload import file_difference, workload_difference
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.layout import ci95_name
 from study.report.tables.published_values import add_published_columns, read_published
-from study.report.tables.summary import POINT, WORKLOAD, count_kinds, points
+from study.report.tables.summary import count_kinds
 
 DIFFERENCE = workload_difference("icpp2019")
 BASE, OPTIMIZED = "read_csv", "chunked"  # the paper's original loader and its improved one
@@ -121,102 +117,3 @@ def _loading_row(row: dict[str, Any], group: pd.DataFrame, loaders: list[str]) -
     row["records"] = join_records(group["record"])
     row["failures"] = count_kinds(failed["loader"])
     return row
-
-
-@table_rows("icpp2019_table5")
-def table5(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """Table 5: power and energy per GPU under strong scaling, base and optimised loader, and the change in percent."""
-    table = _base_beside_optimized(points(runs, list(POWER)), runs)
-    measures = ["power_w", "power_optimized_w", "energy_per_gpu_j", "energy_optimized_per_gpu_j"]
-    changes = ["power_change_pct", "energy_change_pct"]
-    keys, file = ["benchmark", "scaling", "batch_size", "gpus"], "icpp2019_table5_nt3_power_energy.csv"
-    table = add_published_columns(table, file, keys, measures, DIFFERENCE, ours=TABLE_5_ALIKE)
-    table = table.join(read_published(file).set_index(keys)[changes].add_prefix("published_"), on=keys)
-    return Rows(table, window_notes(runs))
-
-
-POWER = {  # measured column: base, optimised, change
-    "power_per_gpu_w": ("power_w", "power_optimized_w", "power_change_pct"),
-    "energy_per_gpu_j": ("energy_per_gpu_j", "energy_optimized_per_gpu_j", "energy_change_pct"),
-    "power_per_gpu_one_hz_w": ("power_one_hz_w", "power_optimized_one_hz_w", "power_one_hz_change_pct"),
-    "energy_per_gpu_one_hz_j": (
-        "energy_per_gpu_one_hz_j",
-        "energy_optimized_per_gpu_one_hz_j",
-        "energy_one_hz_change_pct",
-    ),
-    "whole_run_power_per_gpu_one_hz_w": (
-        "whole_run_power_one_hz_w",
-        "whole_run_power_optimized_one_hz_w",
-        "whole_run_power_one_hz_change_pct",
-    ),
-    "whole_run_energy_per_gpu_one_hz_j": (
-        "whole_run_energy_per_gpu_one_hz_j",
-        "whole_run_energy_optimized_per_gpu_one_hz_j",
-        "whole_run_energy_one_hz_change_pct",
-    ),
-}
-
-
-# {column of Table 5: ours at the paper's rate and in its window}.
-TABLE_5_ALIKE = {
-    usual: alike
-    for ours in ("power_per_gpu_w", "energy_per_gpu_j")
-    for usual, alike in zip(POWER[ours][:2], POWER[f"{WHOLE_RUN}{ours[:-2]}_one_hz{ours[-2:]}"][:2], strict=True)
-}
-ALL_OR_ANY = {"code_is_current": "min", "oversubscribed": "max"}  # of what either side says
-
-
-def _ends(change: str) -> list[str]:
-    """The columns of the interval of a change: ``energy_change_low_pct``."""
-    return [change.replace("_pct", f"_{end}_pct") for end in ("low", "high")]
-
-
-def _base_beside_optimized(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per point for both loaders, with the paper's columns of Table 5; a loader without runs stays empty."""
-    base, optimized = (table[table["loader"] == loader].drop(columns="loader") for loader in (BASE, OPTIMIZED))
-    same = [name for name in POINT if name != "loader"]
-    table = base.merge(optimized, on=same, how="outer", suffixes=("", "_other"))
-    modelled = (table[["power_source", "power_source_other"]] == MODELLED).any(axis=1)
-    for column in ("power_reason", "power_source", "may_fail", "repeats_unlike", *WORKLOAD):
-        table[column] = table[column].combine_first(table[f"{column}_other"])
-    table["power_source"] = table["power_source"].mask(modelled, MODELLED)  # of either side
-    for column in ("repeats_failed", "code_is_current", "oversubscribed"):
-        both = table[[column, f"{column}_other"]].apply(pd.to_numeric)
-        table[column] = both.sum(axis=1) if column == "repeats_failed" else both.agg(ALL_OR_ANY[column], axis=1) > 0
-    table["failures"] = table[["failures", "failures_other"]].apply(lambda both: "; ".join(both.dropna()), axis=1)
-    table["repeats_optimized_ok"] = table["repeats_ok_other"].fillna(0).astype(int)
-    table["repeats_ok"] = table["repeats_ok"].fillna(0).astype(int)
-    changes = pd.DataFrame([_changes(row, runs) for _, row in table.iterrows()], index=table.index)
-    sides = {name: table[column] for name, column in _sides().items()}
-    table["records"] = table[["records", "records_other"]].apply(lambda both: join_records(both.dropna()), axis=1)
-    table = table.assign(**sides, **{name: changes[name] for name in changes})
-    columns = [*same, *WORKLOAD, *sides, *changes]
-    columns += ["repeats_ok", "repeats_optimized_ok", "repeats_failed", "failures", "may_fail", "power_source"]
-    columns += ["power_reason", "oversubscribed", "code_is_current", "repeats_unlike", "records"]
-    return table[columns].sort_values(["benchmark", "batch_size", "gpus"], ignore_index=True)
-
-
-def _sides() -> dict[str, str]:
-    """The measured columns of Table 5 with their intervals: {its name: the column of the merged points}."""
-    return {
-        name_column(name): f"{name_column(measured)}{end}"
-        for measured, names in POWER.items()
-        for name, end in zip(names[:2], ("", "_other"), strict=True)
-        for name_column in (str, ci95_name)
-    }
-
-
-def _changes(row: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
-    """The change of each measure from base to optimised, %, with its interval; NaN where one has no mean."""
-    changes: dict[str, Any] = {"pairing": None}
-    ratios: dict[str, estimates.Estimate] = {}
-    for measured, (_, _, change) in POWER.items():
-        names = [change, *_ends(change)]
-        changes |= dict.fromkeys(names, math.nan)
-        if row[[measured, f"{measured}_other"]].notna().all():
-            ratio = estimates.compare_rows(runs, row["records_other"], row["records"], measured)
-            changes |= dict(zip(names, (100 * (end - 1) for end in ratio.numbers), strict=True))
-            changes["pairing"] = changes["pairing"] or ratio.pairing
-            changes["blocks_unlike"] = changes.get("blocks_unlike") or ratio.unlike
-            ratios[change] = ratio
-    return changes | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
