@@ -495,7 +495,8 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
     ])  # fmt: skip
     found = noise_of_runs.estimate_noise(runs)
     assert found.deviation == pytest.approx(0.05, rel=0.3) and found.runs == 48
-    assert noise_of_runs.estimate_noise(runs[runs["block"] < 2]) == noise_of_runs.ASSUMED
+    two = runs[runs["gpus"] < 4]  # of two points, each block but the first has a degree of freedom
+    assert [noise_of_runs.estimate_noise(two[two["block"] < blocks]).runs for blocks in (5, 6)] == [0, 12]
     assert noise_of_runs.estimate_noise(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
 
 

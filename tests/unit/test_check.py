@@ -361,6 +361,11 @@ def test_a_load_is_not_divided_by_a_calibration(local):
         local.check()
 
 
+def test_a_traced_run_is_no_point():
+    content = {**STUDY, "runs": [POINT, {**POINT, "gpus": 2, "trace": True}]}
+    assert len(checks.list_points(expansion.expand_study("test", content, "test.yaml"), "runs")) == 1
+
+
 def test_exit_codes_tell_a_regression_from_a_mistake(local):
     local.runs(study_with(), STEADY)
     by_hand(local, value=20.0, high=0.1)

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from study.compare import estimates
+from study.compare import estimates, failed_runs
 
 
 def arm(seconds, starts, session="s"):
@@ -35,6 +35,15 @@ def test_the_interval_is_student_s_on_the_logarithms():
     assert found.value == pytest.approx(math.sqrt(8))
     assert math.log(found.high / found.value) == pytest.approx(half, rel=1e-4)
     assert math.log(found.value / found.low) == pytest.approx(half, rel=1e-4)
+
+
+def test_failures_of_all_arms_count_and_lost_jobs_apart():
+    """Of three and two failed runs, one was lost with its host."""
+    one, other = arm([1.0] * 4, range(4)), arm([1.0] * 3, range(3))
+    one.loc[:2, ["status", "failure_kind"]] = ["failed", "oom"]
+    other.loc[:1, ["status", "failure_kind"]] = ["failed", "host_lost"]
+    other.loc[0, "failure_kind"] = "error"
+    assert (failed_runs.count_failures(one, other), failed_runs.count_lost_runs(one, other)) == (4, 1)
 
 
 def test_an_arm_that_was_added_later_is_unpaired():

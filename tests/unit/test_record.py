@@ -274,6 +274,31 @@ def test_steps_and_weights_of_an_ensemble_are_those_of_its_first_member(ensemble
     assert model["final_weights_crc32"] == 7
 
 
+def test_what_the_members_of_an_ensemble_did_adds_up_and_what_they_waited_is_a_mean(ensemble_of):
+    first = {
+        "samples_preprocessed": 30,
+        "received_bytes": 2_000_000,
+        "memory_bytes": 3_000_000,
+        "cpu_s": 5.0,
+        "input_stall_s": 1.0,
+    }
+    second = {
+        "samples_preprocessed": 10,
+        "received_bytes": 6_000_000,
+        "memory_bytes": 1_000_000,
+        "cpu_s": 2.0,
+        "input_stall_s": 4.0,
+    }
+    told = make_record(ensemble_of(({}, first), ({}, second)))["ensemble"]
+    assert [told[name] for name in ("samples_preprocessed", "shared_mb", "data_memory_mb", "ranks_cpu_s")] == [
+        40,
+        8,
+        4,
+        7,
+    ]
+    assert told["input_stall_s"] == 2.5
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_members_of_an_ensemble_count_until_the_last_has_trained(ensemble_of, order):
     """100 samples an epoch, 400 in the 100 s of the slower member; 1 MB per epoch in 10 steps, and in 2."""
