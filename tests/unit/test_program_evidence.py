@@ -64,7 +64,7 @@ def pipe(*words):
     ("source", "changes", "unproven"),
     [
         ("print('img/s: 12')", {"metrics": RATE}, None),
-        ("print('done')", {"success": ["^done$"]}, None),
+        ("print('done')", {"success": "^done$"}, None),
         ("open('model.pt', 'w').write('x')", {"outputs": ["*.pt"]}, None),
         ("open(os.environ['STUDY_RUN_FOLDER'] + '/a.pt', 'w').write('x')", {"outputs": ["{run_folder}/*.pt"]}, None),
         ("print('img/s: 12')", {"metrics": {**RATE, "top5": {"pattern": "top5 ([0-9.]+)", "optional": True}}}, None),
@@ -334,7 +334,7 @@ def test_numbers_among_the_words_are_words(project):
     [
         ({"command": ["python", "program.py", "{ranks}"]}, ""),
         ({"command": ["bash", "-c", "echo $WORLD_SIZE"]}, ""),
-        ({"reads": ["WORLD_SIZE"]}, ""),
+        ({"reads": "WORLD_SIZE", "success": "^done$"}, ""),
         ({"code": ["program.py"]}, "os.environ['WORLD_SIZE']"),
         (None, ""),
     ],

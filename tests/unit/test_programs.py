@@ -244,7 +244,7 @@ def test_it_is_started_for_each_rank_each_node_or_the_job(project, monkeypatch, 
         "print(*(name for name in ('RANK', 'LOCAL_RANK', 'NODE_RANK') if name in os.environ), 'are set')",
         {"gpus": 2},
         starts=starts,
-        reads=["WORLD_SIZE"],
+        reads="WORLD_SIZE",
     )
     monkeypatch.setenv("RANK", "7")
     assert launched(run)["status"] == "ok"
@@ -543,7 +543,7 @@ LOGS = """
 @pytest.mark.slow
 def test_all_ranks_print_mlperf_s_lines_without_their_number(project):
     fork = "child = os.fork()\ntrain(0.2 if child else 0.25)\nchild and os.wait()"
-    (run,) = project(textwrap.dedent(LOGS) + fork, {"gpus": 2}, starts="job", work="samples", reads=["WORLD_SIZE"])
+    (run,) = project(textwrap.dedent(LOGS) + fork, {"gpus": 2}, starts="job", work="samples", reads="WORLD_SIZE")
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert record["program"]["epochs"] == 2 and record["unproven"] is None
@@ -565,7 +565,7 @@ def test_all_ranks_print_mlperf_s_lines_without_their_number(project):
 def test_what_is_trained_is_counted(project, lines, changes, rate, steps):
     """An epoch of 0.2 s, of 100 samples on two ranks."""
     source = textwrap.dedent(LOGS) + f"{lines}\nos.environ['RANK'] == '0' and train(0.2)"
-    (run,) = project(source, {"gpus": 2}, work="samples", reads=["WORLD_SIZE"], **({"batch_size": 10} | changes))
+    (run,) = project(source, {"gpus": 2}, work="samples", reads="WORLD_SIZE", **({"batch_size": 10} | changes))
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     if rate is None:
@@ -589,7 +589,7 @@ def test_numbers_that_the_program_s_time_contradicts_are_empty_in_the_tables(pro
     source = "time.sleep(0.8)\nprint('rate: 100')"  # 100 samples on each of 2 ranks
     for owner, reasons in (("job", ["numbers_agree"]), ("rank", [])):
         metrics = {"throughput_samples_per_s": {"pattern": "rate: ([0-9]+)", "of": owner}}
-        (run,) = project(source, {"gpus": 2}, work="samples", reads=["WORLD_SIZE"], metrics=metrics)
+        (run,) = project(source, {"gpus": 2}, work="samples", reads="WORLD_SIZE", metrics=metrics)
         record = launched(run, owner)
         assert list(record["check_reasons"]) == reasons, record
         emptied = checks.list_emptied_columns(record)
@@ -1307,7 +1307,7 @@ PRINTS_AT_ONCE = """
 def test_a_number_that_another_rank_has_printed_into_does_not_count(project, starts, ranks, number):
     """Of one rank, nobody else can print: the first match in the last line counts, whatever it is."""
     pattern = {"throughput_samples_per_s": "img/s: ([0-9.]+)"}
-    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern, reads=["WORLD_SIZE"])
+    (run,) = project(PRINTS_AT_ONCE, {"gpus": ranks}, starts=starts, metrics=pattern, reads="WORLD_SIZE")
     record = launched(run)
     assert record["status"] == "ok", record["failure"]
     assert record["training"]["throughput_samples_per_s"] == number

@@ -125,7 +125,7 @@ def check_run(run: PlannedRun, place: str) -> None:
     if run.spec["starts"] == command.JOB and not _knows_ranks(run["benchmark"], run.spec):
         raise StudyError(
             f"{place}.gpus: {run['benchmark']} is started once for the job (starts: job), and nothing tells it that it "
-            f"has {run.gpus} ranks: give {{ranks}} in its words, or say reads: [WORLD_SIZE] in config/benchmarks/"
+            f"has {run.gpus} ranks: give {{ranks}} in its words, or say reads: WORLD_SIZE in config/benchmarks/"
             f"{run['benchmark']}.yaml if it reads that variable"
         )
     if run["batch_scaling"] != "none" and not _has_placeholder("batch_size", used_names):

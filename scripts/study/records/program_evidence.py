@@ -18,8 +18,8 @@ OWN_LINE = re.compile(rb"^(epoch \d+/\d+: \d+\.\d\d s|error: )")  # of our own p
 MOST_NAMED = 3  # files, in a message
 NO_EVIDENCE = (
     "nothing shows that it did its work: it reported no event, and its benchmark's file names no line (success), "
-    "number (metrics) or file (outputs) by which to know; write success: [a pattern of a line that it prints at its "
-    "end]"
+    "number (metrics) or file (outputs) by which to know; write success: with a pattern of a line that it prints at "
+    "its end"
 )
 NO_FILES: Mapping[str, Any] = {"written": [], "used": [], "notes_reads": True, "is_whole": True}
 

@@ -27,6 +27,7 @@ ABSENT: Mapping[str, Any] = {
 SCRIPTS = (".py", ".sh")  # ends of a word that names a file of the program
 # Placeholders by which a program gets its batch size, or what follows from it.
 OF_BATCH = ("batch_size", "batch_size_per_rank", "steps_per_rank")
+ONE_OR_SEVERAL = ("success", "outputs", "fresh", "reuses")  # keys whose value may be a text or a list of texts
 OF_READING = (
     "metrics",
     "success",
@@ -49,7 +50,8 @@ def complete_spec(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
     epochs = {"minimum_per_rank": 1, **spec["epochs"]}
     declared = {key: value for key, value in spec.items() if key != "folder"}
     words = {key: [str(word) for word in spec[key]] for key in ("command", "resume") if key in spec}
-    return {**ABSENT, **declared, **words, "epochs": epochs, "folder": str(folder.resolve())}
+    lists = {key: [spec[key]] for key in ONE_OR_SEVERAL if isinstance(spec.get(key), str)}
+    return {**ABSENT, **declared, **words, **lists, "epochs": epochs, "folder": str(folder.resolve())}
 
 
 def list_metrics(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
