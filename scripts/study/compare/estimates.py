@@ -138,8 +138,8 @@ def estimate_ratio(one: pd.DataFrame, other: pd.DataFrame, measure: str, free: C
     if "power_source" in one and "power_source" in other and has_no_mean(pd.concat([one, other]), measure):
         return Estimate()
     used, left_out = _select_blocks([_index_good_runs(one, measure), _index_good_runs(other, measure)], [measure], free)
-    for _, run in pd.concat([one, other])[lambda runs: failed_runs.mark_unproven(runs)].iterrows():
-        left_out[run["block"]] = f"its block has an unproven run ({run['unproven']})"
+    for runs in (one, other):
+        left_out |= dict.fromkeys(runs.loc[failed_runs.mark_unproven(runs), "block"], failed_runs.IN_BLOCK)
     rest = Estimate(left_out=left_out, possible=len(set(one["block"]) & set(other["block"])))
     if used[0].empty:
         return rest

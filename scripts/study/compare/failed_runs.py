@@ -15,6 +15,7 @@ from study.records.targets import MEASURES as TO_TARGET
 
 LOST = "lost with a host or a batch job"  # what `is_failure_of_arm` is not
 UNPROVEN = "unproven"  # a run that `keep_proven` drops; its column ``unproven`` says why, and what to do
+IN_BLOCK = f"its block has an {UNPROVEN} run"
 NOT_ITS_OWN = ("host_lost",)  # kinds of failure that say nothing about the run's arm
 OF_FAILURES = ("block", "status", "failure_kind", "failure_phase", "failure_message", "target_reached")
 LESS_IS_BETTER = {"s", "J", "J s", "W", "MB", None}  # units of quantities

@@ -258,7 +258,8 @@ def _explain_exclusion(arm: ComparedArm) -> str | None:
 
 
 def describe_left_out(arm: ComparedArm) -> str:
-    """How many blocks are left out since their runs are not alike, and why; empty if none is."""
+    """How many blocks are left out since their runs are not alike or unproven, and why; empty if none is."""
     all_reasons = list(arm.speed.left_out.values())
     reasons = ", ".join(f"{format_count(all_reasons.count(why), 'block')}, {why}" for why in dict.fromkeys(all_reasons))
-    return f"; left out: {reasons}" if reasons else ""
+    unproven = failed_runs.describe_unproven(pd.concat([arm.runs, arm.baseline]))
+    return f"; left out: {reasons}" + (f"; {unproven}" if unproven else "") if reasons else ""
