@@ -13,7 +13,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, **keys):
+    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, program_trained_share=None, **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -23,6 +23,8 @@ def answers(make_recorded, tmp_path):
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
         for gpus, values in (loss or {}).items():
             runs.loc[runs["gpus"] == gpus, "test_loss"] = values
+        if program_trained_share:
+            runs["program_trained_share"] = runs["gpus"].map(program_trained_share)
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
@@ -149,3 +151,9 @@ def test_more_speedup_than_ranks_is_doubted_and_named(answers):
     assert found.ranks == 4 and doubted.format("2.2") in found.sentence
     (found,) = answers({1: [22.0], 2: [10.0]}, loader="parallel")
     assert found.ranks == 2
+
+
+def test_why_two_numbers_of_ranks_cannot_be_compared_is_told(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, program_trained_share={1: 1.0, 2: 0.65})
+    assert found.headline == "No answer."
+    assert found.sentence == "Nothing is said about 2: its block has several shares of the samples that are trained."

@@ -28,6 +28,7 @@ RULE = (
     "out."
 )
 SERIES = ["machine", "memory_mode", *(name for name in schemas.list_separating_keys() if name != "gpus")]
+NO_RUNS = "no successful runs to compare"
 # Speedup for each added rank that is doubted: of an interval as a whole, and of an estimate.
 MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.05, 1.25
 # Relative differences of the quality that are told: with an interval that excludes 0, and of one run each.
@@ -105,9 +106,9 @@ def _name_series(groups: list[pd.DataFrame]) -> list[str]:
 
 def _answer_series(name: str, runs: pd.DataFrame) -> Answer | None:
     points = {int(ranks): rows for ranks, rows in runs.groupby("gpus", sort=True)}
-    steps, skipped = _find_steps(points)
+    steps, refused, unknown = _find_steps(points)
     unproven = failed_runs.describe_unproven(runs)
-    if not steps and not unproven and not any(skipped.values()):
+    if not steps and not refused and set(unknown.values()) <= {NO_RUNS}:
         return None
     stop = next((step for step in steps if not step.is_worth), None)
     ranks = stop.ranks if stop else steps[-1].next_ranks if steps else None
@@ -116,9 +117,10 @@ def _answer_series(name: str, runs: pd.DataFrame) -> Answer | None:
         judged = stop or steps[-1]
         sentences.append(_write_sentence(ranks, judged, max(points)))
         sentences.append(f"But {judged.survivors}." if judged.survivors else "")
-    if not_compared := [str(count) for count, why in skipped.items() if why is None]:
-        sentences.append(f"Nothing is said about {', '.join(not_compared)}: no successful runs to compare.")
-    sentences += [f"Not {count}, whatever its times: {why}." for count, why in skipped.items() if why]
+    for why in dict.fromkeys(unknown.values()):
+        counts = ", ".join(str(count) for count, of_count in unknown.items() if of_count == why)
+        sentences.append(f"Nothing is said about {counts}: {why}.")
+    sentences += [f"Not {count}, whatever its times: {why}." for count, why in refused.items()]
     sentences.append(f"Left out: {unproven}." if unproven else "")
     sentences += _describe_stops(runs)
     sentences += disturbed.sentence(int(runs["disturbed"].eq(True).sum()), len(runs), "run")
@@ -161,19 +163,20 @@ def _describe_stops(used: pd.DataFrame) -> list[str]:
     return [f"{number} of {format_count(len(used), 'run')} stopped at the target: the work is the way to it."]
 
 
-def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int, str | None]]:
-    """The steps from each number of ranks to the next one that can be compared with it, and the numbers that cannot.
+def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int, str], dict[int, str]]:
+    """The steps from each number of ranks to the next one that can be compared with it, and two kinds that cannot.
 
-    The latter with the reason if they would be worth their ranks but failed more often than the fewer ones: a failed
-    run counts as the worst value, as in findings; or if they are faster than their ranks can make them. One beyond them
-    may be worth its ranks.
+    Refused, with the reason, are those that would be worth their ranks but failed more often than the fewer ones (a
+    failed run counts as the worst value, as in findings), or that are faster than their ranks can make them. Unknown,
+    with the reason, are those without a comparison. One beyond them may be worth its ranks.
     """
     steps = list[_Step]()
-    skipped: dict[int, str | None] = {}
+    refused, unknown = dict[int, str](), dict[int, str]()
     fewer: int | None = None
     for ranks, runs in points.items():
         if failed_runs.keep_proven(runs)["runtime_s"].isna().all():
-            skipped[ranks] = None
+            is_unproven = failed_runs.mark_unproven(runs).any()
+            unknown[ranks] = "its runs are unproven" if is_unproven else NO_RUNS
             continue
         if fewer is None:
             fewer = ranks
@@ -182,7 +185,7 @@ def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int,
         times = estimate_ratio(base, runs, "runtime_s")
         work = compute_work_growth(runs["scaling"].iloc[0], runs["sharding"].iloc[0], ranks / fewer)
         if not times.blocks or not math.isfinite(times.value):
-            skipped[ranks] = None
+            unknown[ranks] = "; ".join(dict.fromkeys(times.left_out.values())) or NO_RUNS
             continue
         step = _Step(fewer, ranks, times.convert(functools.partial(operator.mul, work)))
         arms = {format_count(each, "rank"): points[each] for each in (fewer, ranks)}
@@ -190,11 +193,11 @@ def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int,
         has_larger_batch = runs["batch_size_per_rank"].iloc[0] > base["batch_size_per_rank"].iloc[0]
         doubt = None if has_larger_batch else explain_superlinear(step.speedup, fewer, ranks)
         if doubt or (survivors and step.is_worth):
-            skipped[ranks] = doubt or survivors
+            refused[ranks] = doubt or survivors or ""
             continue
         steps.append(dataclasses.replace(step, survivors=survivors))
         fewer = ranks
-    return steps, skipped
+    return steps, refused, unknown
 
 
 def explain_superlinear(speedup: Estimate, fewer: int, ranks: int) -> str | None:
