@@ -55,7 +55,8 @@ class Stream(SampleSource):
         self.usage = Usage()
         self._samples_preprocessed = 0
         self._begun = self._ended = (0, 0)  # (wall, monotonic) ns
-        self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = self._library_cpu_s = 0.0
+        self._cpu_s = self._preprocessing_cpu_s = self._sharing_cpu_s = 0.0
+        self._library_cpu_s: float | None = 0.0
         self.batches_taken = 0
 
     @property
@@ -138,7 +139,7 @@ class Stream(SampleSource):
             "received_bytes": self._way.received_bytes,
             "cpu_s": self._cpu_s,
             "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
-            "communication_cpu_s": self._sharing_cpu_s + self._library_cpu_s,
+            "communication_cpu_s": None if self._library_cpu_s is None else self._sharing_cpu_s + self._library_cpu_s,
             "queue_fill": self.usage.queue_fill,
             "memory_bytes": self._buffer.memory_bytes + self._most_used,
             "begun_monotonic_ns": self._begun[1],

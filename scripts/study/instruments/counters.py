@@ -1,10 +1,12 @@
 """The kernel's counters of what this process uses: processor time, memory, bytes read, TCP bytes, busy cores."""
 
 import contextlib
+import math
 import os
 import resource
 import socket
 import struct
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from study.core.files import AnyPath
 
 TASKS = Path("/proc/self/task")
 TICKS = os.sysconf("SC_CLK_TCK")
+MEMORY_KIB = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024  # of this host
 IO_COUNTERS = Path("/proc/self/io")  # see proc(5)
 
 # Of struct tcp_info (linux/tcp.h): its size up to a field, and the offsets of fields.
@@ -23,6 +26,7 @@ NOT_SENT = 144  # tcpi_notsent_bytes, unsigned 32 bits
 SENT = 200  # tcpi_bytes_sent, with what was sent again, then tcpi_bytes_retrans; both from Linux 4.19 on
 IDLE_FIELDS = (3, 4)  # of a cpu line in /proc/stat: idle, iowait
 
+MOST_BYTES_PER_S = 1e12  # of a process's reads or connections: more than a node's memory moves
 TICKS_OFF_S = 0.1  # by which a counter of processor time may be off: it is counted in ticks, now and then late
 
 Bytes = tuple[int, int]  # sent, received
@@ -62,9 +66,14 @@ def read_thread_cpu_s(threads: Iterable[int]) -> dict[int, float]:
     return seconds
 
 
-def compute_cpu_s_since(before: Mapping[int, float]) -> float:
-    """Seconds of the threads of an earlier `read_thread_cpu_s` since then. A thread that has ended counts nothing."""
-    return sum(seconds - before[thread] for thread, seconds in read_thread_cpu_s(before).items())
+def compute_cpu_s_since(before: Mapping[int, float]) -> float | None:
+    """Seconds of the threads of an earlier `read_thread_cpu_s` since then; None if they cannot be.
+
+    A thread that has ended counts nothing.
+    """
+    most_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return _sum_known([compute_increase(before[thread], seconds, most_s, TICKS_OFF_S)
+                       for thread, seconds in read_thread_cpu_s(before).items()])  # fmt: skip
 
 
 def _read_one_thread_s(task: Path) -> float:
@@ -101,23 +110,25 @@ def list_threads() -> frozenset[int]:
     return frozenset(int(task.name) for task in TASKS.iterdir())
 
 
-def read_peak_memory_mb() -> float:
-    """Largest resident set size so far, in MB (10^6 bytes).
+def read_peak_memory_mb(status: Path = Path("/proc/self/status")) -> float | None:
+    """Largest resident set size of a process so far, in MB (10^6 bytes); None if it is unknown or cannot be.
 
     From VmHWM, which starts at 0 in each program; getrusage's ru_maxrss starts with the value of the parent.
     """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise OSError("/proc/self/status has no VmHWM")
+    with contextlib.suppress(OSError, ValueError):
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:") and 0 < (kib := int(line.split()[1])) <= MEMORY_KIB:
+                return kib * 1024 / 1e6
+    return None
 
 
 class ReadCounter:
     """Counts the bytes read inside the blocks that it surrounds.
 
     asked: bytes requested by read(), whether or not they come from the page cache. stored: bytes that came from
-    storage. Both are None if the kernel keeps no such counters. A mapped file is read without calls; it counts with its
-    whole size under ``asked``, because each process that trains on it reads all of it.
+    storage. Both are None if the kernel keeps no such counters, or if they tell what cannot be. A mapped file is read
+    without calls; it counts with its whole size under ``asked``, because each process that trains on it reads all of
+    it.
     """
 
     def __init__(self) -> None:
@@ -128,12 +139,19 @@ class ReadCounter:
     @contextlib.contextmanager
     def count(self) -> Iterator[None]:
         """Add the bytes that are read inside the block."""
-        before = _read_io_counters()
+        before, began = _read_io_counters(), time.monotonic()
         yield
-        after = _read_io_counters()
-        if before and after and self.asked is not None and self.stored is not None:
-            self.asked += after[0] - before[0] - before[2]
-            self.stored += after[1] - before[1]
+        after, most = _read_io_counters(), MOST_BYTES_PER_S * (time.monotonic() - began)
+        if self.asked is None or self.stored is None:
+            return
+        asked, stored = (
+            None if before is None or after is None else compute_increase(before[place], after[place], most)
+            for place in (0, 1)
+        )
+        if before is None or asked is None or stored is None:
+            self.asked = self.stored = None
+        else:
+            self.asked, self.stored = self.asked + int(asked) - before[2], self.stored + int(stored)
 
     def add_mapped(self, path: AnyPath) -> None:
         """Add the size of a file that is mapped."""
@@ -190,31 +208,41 @@ class Traffic:
         self._without = without
         self._sockets: Mapping[int, Bytes] = {}
         self._cores: Mapping[int, Ticks] = {}
+        self._began_s = 0.0
 
     def begin(self) -> None:
         """Remember the counters."""
+        self._began_s = time.monotonic()
         self._sockets, self._cores = self._read_counters(), _read_core_ticks()
 
     def end(self) -> dict[str, float | None]:
         """``tcp_sent_bytes``, ``tcp_received_bytes`` and ``cpu_busy`` (0 to 1) since `begin`.
 
         Linux before 4.1 counts no bytes: they are 0. ``cpu_busy`` is None if no time has passed, or if the kernel's
-        times of cores are hidden.
+        times of cores are hidden. Both are None if a counter went back, or rose by more than can be.
         """
-        now = self._read_counters()
-        deltas = [
-            (sent - before[0], received - before[1])
-            for identity, (sent, received) in now.items()
-            for before in [self._sockets.get(identity, (0, 0))]
-        ]
+        now, ticks = self._read_counters(), _read_core_ticks()
+        seconds = time.monotonic() - self._began_s
+        sent, received = (
+            [
+                compute_increase(self._sockets.get(inode, (0, 0))[way], counted[way], MOST_BYTES_PER_S * seconds)
+                for inode, counted in now.items()
+            ]
+            for way in (0, 1)
+        )
         return {
-            "tcp_sent_bytes": sum(sent for sent, _ in deltas),
-            "tcp_received_bytes": sum(received for _, received in deltas),
-            "cpu_busy": compute_busy_share(self._cores, _read_core_ticks()),
+            "tcp_sent_bytes": _sum_known(sent),
+            "tcp_received_bytes": _sum_known(received),
+            "cpu_busy": compute_busy_share(self._cores, ticks, most_ticks=seconds * TICKS),
         }
 
     def _read_counters(self) -> dict[int, Bytes]:
         return {inode: counted for inode, counted in _read_sockets().items() if inode not in self._without}
+
+
+def _sum_known(values: list[float | None]) -> float | None:
+    """The sum of values; None if one of them is."""
+    return None if None in values else sum(each for each in values if each is not None)
 
 
 def _read_sockets() -> dict[int, Bytes]:
@@ -253,9 +281,12 @@ def _read_tcp_bytes(descriptor: int) -> Bytes | None:
 
 
 def compute_busy_share(
-    before: Mapping[int, Ticks], after: Mapping[int, Ticks], root: Path = cores.ROOT
+    before: Mapping[int, Ticks],
+    after: Mapping[int, Ticks],
+    root: Path = cores.ROOT,
+    most_ticks: float = math.inf,
 ) -> float | None:
-    """The share of the time of this process's cores that was used, 0 to 1; None if no time has passed.
+    """The share of the time of this process's cores that was used, 0 to 1; None if it is unknown or no time has passed.
 
     Two hyper-threads are one core, and share its time: a core both of whose hyper-threads are busy for half of the time
     was busy for all of it. A quota of control groups is what there is to use, where it is less.
@@ -264,12 +295,20 @@ def compute_busy_share(
         before: the ticks of each logical CPU at the begin.
         after: at the end.
         root: below which /proc and /sys are read; tests have others.
+        most_ticks: by how much the ticks of a CPU can rise.
     """
+    off = TICKS_OFF_S * TICKS
+    rises: dict[int, tuple[float, float]] = {}
+    for cpu in before.keys() & after.keys():
+        busy, every = (compute_increase(before[cpu][place], after[cpu][place], most_ticks, off) for place in (0, 1))
+        if busy is None or every is None:
+            return None
+        rises[cpu] = busy, every
     used: list[float] = []  # of each core
     passed: list[float] = []
-    for cpus in cores.group_by_core(sorted(before.keys() & after.keys()), root):
-        used.append(sum(after[cpu][0] - before[cpu][0] for cpu in cpus))
-        passed.append(sum(after[cpu][1] - before[cpu][1] for cpu in cpus) / len(cpus))
+    for cpus in cores.group_by_core(sorted(rises), root):
+        used.append(sum(rises[cpu][0] for cpu in cpus))
+        passed.append(sum(rises[cpu][1] for cpu in cpus) / len(cpus))
     if not sum(passed):
         return None
     share = sum(min(each, most) for each, most in zip(used, passed, strict=True)) / sum(passed)

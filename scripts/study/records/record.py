@@ -523,14 +523,14 @@ def _traffic(run: RunDefinition, metrics: dict[str, Any]) -> dict[str, Any] | No
     if "cpu_busy" not in ranks[0]:
         return None
     busy = max((each["cpu_busy"] for each in _all(metrics) if each["cpu_busy"] is not None), default=None)
-    ranks = [rank for rank in ranks if rank["tcp_sent_bytes"] is not None]
     shares = run.parameters.get("input_sharing", "duplicated") != "duplicated"
     is_sparse = any(rank.get("sparse_gradients") for rank in ranks)
 
     def per_step(way: str) -> float | None:
-        if shares or not ranks:
+        known = [rank for rank in ranks if rank[f"tcp_{way}_bytes"] is not None]
+        if shares or not known:
             return None
-        return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in ranks) / 1e6
+        return statistics.mean(rank[f"tcp_{way}_bytes"] / _steps_of(rank, run, metrics) for rank in known) / 1e6
 
     return {
         "gradient_mb": None if is_sparse else 4 * metrics["trainable_parameters"] / 1e6,

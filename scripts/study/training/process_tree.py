@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from study.instruments.counters import read_peak_memory_mb
+
 TICKS = os.sysconf("SC_CLK_TCK")
 POLL_S = 0.02
 
@@ -45,13 +47,8 @@ def sum_cpu_s(processes: Iterable[int]) -> float:
 
 def read_peak_mb(processes: Iterable[int]) -> float:
     """The largest peak memory (10^6 bytes) of these processes; 0 if there are none."""
-    peaks_mb = [0.0]
-    for process in processes:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{process}/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    peaks_mb.append(int(line.split()[1]) * 1024 / 1e6)
-    return max(peaks_mb)
+    peaks_mb = (read_peak_memory_mb(Path(f"/proc/{process}/status")) for process in processes)
+    return max((peak_mb for peak_mb in peaks_mb if peak_mb is not None), default=0.0)
 
 
 def read_command_line(process: int) -> str:

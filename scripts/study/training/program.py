@@ -629,5 +629,5 @@ def _wait_for_helpers(others: set[int]) -> str | None:
 def _prepare_child(write_end: int) -> None:
     """Send this process's peak memory (MB) and let it end with its parent, before it becomes the program."""
     with contextlib.suppress(OSError):
-        os.write(write_end, str(read_peak_memory_mb()).encode())
+        os.write(write_end, str(read_peak_memory_mb() or "nan").encode())
     signals.die_with_parent(signal.SIGKILL)
