@@ -30,7 +30,7 @@ ELSEWHERE = {
     "config/benchmarks/tide.yaml scripts/study/workloads/tide.py tide tides "
     "config/benchmarks/mine.yaml validation_mae test_mae scripts/make_my_files.py config/references "
     "config/machines/cluster.yaml points.csv docs/_build/html/index.html",
-    "in the folder of a program": "train.py log.txt out/*.pt .study .study/aside .study/files.json",
+    "in the folder of a program": "log.txt out/*.pt .study .study/aside .study/files.json",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/Snakefile",
     "part of a name that stands whole beside it": "figure21 ci95",
