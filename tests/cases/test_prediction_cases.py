@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from test_prediction import RUN
 
+from study.contrib.readers.series_tables import build_series
 from study.prediction import goals, settings
 from study.prediction.answers import answer_workloads
 from study.prediction.goals import Goal
-from study.prediction.points import build_series
 from study.prediction.series_answer import answer
 from study.report.tables.prediction import recommendation_table
 

@@ -15,10 +15,10 @@ from test_prediction import computed, runs, with_energy
 
 from study.contrib.readers.own_tables import read_points
 from study.contrib.readers.series_files import read_series_files
+from study.contrib.readers.series_tables import build_series
 from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.prediction import goals
-from study.prediction.points import build_series
 from study.prediction.recommend import recommend
 from study.prediction.scaling_model import fit_scaling
 from study.prediction.series_answer import answer

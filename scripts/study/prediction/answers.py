@@ -224,8 +224,4 @@ def _list_candidate_counts(
 
 def list_doublings(first: int, last: float) -> list[int]:
     """First, 2 x first, 4 x first, ... up to ``last``."""
-    doublings = []
-    while first <= last:
-        doublings.append(first)
-        first *= 2
-    return doublings
+    return [first * 2**power for power in range(64) if first * 2**power <= last]

@@ -113,53 +113,35 @@ def _fill_program_times(runs: pd.DataFrame) -> pd.DataFrame:
 def _find_unlike(runs: pd.DataFrame) -> pd.Series:
     """Why runs are unlike those that their workload is predicted from, in words; None for those.
 
-    Runs are alike if nothing differs that must be alike in comparisons, such as code, libraries and data (see
-    `_list_differing_columns`); a value that is missing is taken to be alike. The newest version, by the start of its
-    runs, with `ENOUGH_POINTS` rank counts is used; if none has so many, the one with the most. Counts of
-    different versions would be taken for an effect of the ranks.
+    Runs are alike if nothing differs that must be alike in comparisons, such as code, libraries and data, and that no
+    key may change: the rank count changes the hardware. A value that is missing is taken to be alike. The newest
+    version, by the start of its runs, with `ENOUGH_POINTS` rank counts is used; if none has so many, the one with the
+    most. Counts of different versions would be taken for an effect of the ranks.
     """
     why = pd.Series(None, index=runs.index, dtype=object)
-    if "started_wall_ns" not in runs:
-        return why
-    for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False):
-        if names := _list_differing_columns(group):
-            narrow = group[[*names, "status", "gpus", "started_wall_ns"]]  # hundreds of columns take long to divide
-            versions = [version for _, version in narrow[names].drop_duplicates().iterrows()]
-            best = max(versions, key=lambda each: _rank_version(narrow[~_differs(narrow, each).any(axis=1)]))
-            differs = _differs(narrow, best)
-            for place, row in differs[differs.any(axis=1)].iterrows():
-                why[place] = f"{UNLIKE} ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
+    for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False) if "started_wall_ns" in runs else ():
+        names = [
+            name
+            for name in likeness.ALIKE
+            if name in group
+            and group[name].nunique() > 1
+            and not any(key in group and group[key].nunique(dropna=False) > 1 for key in likeness.FREED_BY[name])
+        ]
+        if not names:
+            continue
+        narrow = group[[*names, "status", "gpus", "started_wall_ns"]]  # hundreds of columns take long to divide
+        values = narrow[names]
+        differences = [values.notna() & values.ne(version) for _, version in values.drop_duplicates().iterrows()]
+        best = max(differences, key=lambda differs: _rank_version(narrow[~differs.any(axis=1)]))
+        for place, row in best[best.any(axis=1)].iterrows():
+            why[place] = f"{UNLIKE} ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
     return why
 
 
 def _rank_version(runs: pd.DataFrame) -> tuple[float, ...]:
-    """By which the runs of a version go before those of another one."""
-    return _count_points(runs), runs["started_wall_ns"].max(), len(runs)
-
-
-def _list_differing_columns(runs: pd.DataFrame) -> list[str]:
-    """The columns of `likeness.ALIKE` in which runs of a workload differ though no key does that may change them.
-
-    The rank count changes the hardware, and other hosts may have another operating system.
-    """
-    return [
-        name
-        for name in likeness.ALIKE
-        if name in runs
-        and runs[name].nunique() > 1
-        and not any(key in runs and runs[key].nunique(dropna=False) > 1 for key in likeness.FREED_BY[name])
-    ]
-
-
-def _differs(runs: pd.DataFrame, version: pd.Series) -> pd.DataFrame:
-    """Which known values of the version's columns are not those of ``version``, by run."""
-    values = runs[list(version.index)]
-    return values.notna() & values.ne(version)
-
-
-def _count_points(runs: pd.DataFrame) -> int:
-    """The rank counts that runs were successful on, at most `ENOUGH_POINTS`: more are not needed."""
-    return min(int(failed_runs.keep_proven(runs)["gpus"].nunique()), ENOUGH_POINTS)
+    """By which the runs of a version go before those of another one: first the rank counts that succeeded."""
+    points = failed_runs.keep_proven(runs)["gpus"].nunique()
+    return min(points, ENOUGH_POINTS), runs["started_wall_ns"].max(), len(runs)
 
 
 def _has_missed_target(runs: pd.DataFrame) -> pd.Series:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from study.contrib.readers.series_tables import THROUGHPUT
 from study.core.errors import StudyError
 from study.core.quantities import parse_number, remove_colours
 from study.core.registry import Registry
 from study.core.wording import format_count
-from study.prediction.points import THROUGHPUT
 
 LEAST_STEPS = 2
 LARGEST_RATIO = 48  # of two numbers with three digits, whose nearest whole number is sure
@@ -31,7 +31,7 @@ class RunValue:
     """A run's time or throughput, as read from a file.
 
     Args:
-        column: one of `study.prediction.points.TIMES`, or the throughput.
+        column: one of `study.contrib.readers.series_tables.TIMES`, or the throughput.
         value: in s, or in ``unit``.
         ranks: None if the log does not name them.
         unit: of a throughput.

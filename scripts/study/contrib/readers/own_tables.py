@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from study.contrib.readers import jobs
+from study.contrib.readers.series_tables import COLUMNS, COUNTS, TEXTS, Where, build_series
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable, explain_unclear_marks, read_foreign_csv
-from study.prediction.points import COLUMNS, COUNTS, TEXTS, Series, Where, build_series
+from study.prediction.points import Series
 
 REMEDY = "correct the file"
 MOST_NAMED = 8  # columns that are not read

@@ -17,6 +17,7 @@ import pandas as pd
 
 from study.contrib.readers.logs import LEAST_STEPS, LOGS, RunValue, read_log_text
 from study.contrib.readers.own_tables import REMEDY, normalize_name, read_points
+from study.contrib.readers.series_tables import THROUGHPUT, TIMES, build_series
 from study.contrib.readers.trackers import (
     MEASURED,
     add_ranks,
@@ -30,7 +31,7 @@ from study.core.foreign_csv import ForeignTable, read_foreign_csv
 from study.core.wording import format_count
 from study.prediction import settings
 from study.prediction.answers import fit_series_of_runs
-from study.prediction.points import THROUGHPUT, TIMES, Series, build_series
+from study.prediction.points import Series
 from study.records import own_keys
 from study.records.tidy import read_runs
 

@@ -13,11 +13,12 @@ import pandas as pd
 from study.contrib.readers import jobs
 from study.contrib.readers.logs import RunValue
 from study.contrib.readers.own_tables import describe_not_read, format_first_names, read_column
+from study.contrib.readers.series_tables import COLUMNS, THROUGHPUT, TIMES, Where, build_series
 from study.core import throughput_units
 from study.core.errors import StudyError
 from study.core.foreign_csv import ForeignTable
 from study.core.wording import format_count
-from study.prediction.points import COLUMNS, THROUGHPUT, TIMES, Series, Where, build_series
+from study.prediction.points import Series
 
 # Units of names that do not tell them alone: of torchtitan, Lightning and Composer.
 UNITS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,8 +24,8 @@ class SameWork:
         quantity: what they are: the column of the times, or ``throughput`` where they are those of some samples.
         times: of the same work (of a rank, or of all ranks together), in s.
         factor: by which measured times became these.
-        samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         owner: whose the throughput is, ``all``, ``rank`` or ``node``; None where steps or times were measured.
+        samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         notes: what was assumed, in sentences.
     """
 
@@ -39,50 +38,40 @@ class SameWork:
 
 
 def compare_same_work(rows: pd.DataFrame, quantity: str, work: str, per_node: float | None) -> SameWork:
-    """The times of a series.
+    """The times of a series: those of steps scaled to the batch of the smallest count, others as they are.
 
     Args:
         rows: with the columns ranks, that of ``quantity``, ``_unit`` (`throughput_units.Throughput`, or None) and, if
             known, nodes and batch_size.
         quantity: which column was measured.
-        work: as in `study.prediction.points`.
+        work: one of `study.prediction.points.WORKS`.
         per_node: ranks of a node; None if unknown.
     """
     batch, notes = _read_batch(rows, work)
-    if quantity != THROUGHPUT:
-        return _scale_times(rows, quantity, rows[quantity].astype(float), batch, notes)
-    unit = rows["_unit"].iloc[0]
-    whole = _compute_throughput_of_all(rows, per_node)
-    if unit is not None and unit.time_of:
-        notes = [
-            *notes,
-            f"each {unit.item} is taken by all ranks together, so the throughput is read as {unit.time_of}",
-        ]
-        return _scale_times(rows, unit.time_of, 1 / whole, batch, notes)
-    if unit is None:
-        notes = [*notes, "the unit of the throughput is not given; samples/s of all ranks together is assumed"]
-    is_known = bool(batch.notna().all() and batch.nunique() == 1)
-    samples = float(batch.iloc[0]) if is_known else 1.0
-    work_of_all = samples if work == "fixed" else samples * rows["ranks"]
-    samples_text = format_count(_format_size(samples), unit.item if unit else "sample")
-    notes = [*notes, *_describe_changed_batch(rows, batch, "so it is not used")]
-    notes.append(f"times are those of {samples_text}{'' if work == 'fixed' else ' of each rank'}")
-    one = pd.Series(1.0, rows.index)
-    return SameWork(THROUGHPUT, work_of_all / whole, one, unit.per if unit else "all", samples, notes)
-
-
-def _scale_times(rows: pd.DataFrame, quantity: str, times: pd.Series, batch: pd.Series, notes: list[str]) -> SameWork:
-    """Times of steps are scaled to the batch of the smallest count; others are left as they are."""
-    one = pd.Series(1.0, rows.index)
+    unit, one = rows["_unit"].iloc[0], pd.Series(1.0, rows.index)
+    times = rows[quantity].astype(float)
+    if quantity == THROUGHPUT:
+        times = 1 / _compute_throughput_of_all(rows, per_node)
+        if unit is None or not unit.time_of:
+            is_known = bool(batch.notna().all() and batch.nunique() == 1)
+            samples = float(batch.iloc[0]) if is_known else 1.0
+            if unit is None:
+                notes.append("the unit of the throughput is not given; samples/s of all ranks together is assumed")
+            notes += _describe_changed_batch(rows, batch, "so it is not used")
+            text = format_count(_format_size(samples), unit.item if unit else "sample")
+            notes.append(f"times are those of {text}{'' if work == 'fixed' else ' of each rank'}")
+            times *= samples if work == "fixed" else samples * rows["ranks"]
+            return SameWork(THROUGHPUT, times, one, unit.per if unit else "all", samples, notes)
+        quantity = unit.time_of
+        notes.append(f"each {unit.item} is taken by all ranks together, so the throughput is read as {quantity}")
     if quantity != STEP:
         consequence = "and with it the number of steps, so times are not quite alike"
         return SameWork(quantity, times, one, notes=[*notes, *_describe_changed_batch(rows, batch, consequence)])
     first = batch[rows["ranks"].idxmin()]
     factor = first / batch if batch.notna().all() else one
     consequence = f"so each time was divided by its batch and is that of a batch of {_format_size(first)}"
-    return SameWork(
-        quantity, times * factor, factor, notes=[*notes, *_describe_changed_batch(rows, batch, consequence)]
-    )
+    notes += _describe_changed_batch(rows, batch, consequence)
+    return SameWork(quantity, times * factor, factor, notes=notes)
 
 
 def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
@@ -93,10 +82,8 @@ def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
     of all is fixed.
     """
     batch = rows["batch_size"] if "batch_size" in rows else pd.Series(np.nan, rows.index)
-    if batch.isna().any() or batch.nunique() == 1:
-        return batch, []
     other = batch * rows["ranks"] if work == "fixed" else batch / rows["ranks"]
-    if other.max() > (1 + ROUNDED) * other.min():
+    if batch.isna().any() or batch.nunique() == 1 or other.max() > (1 + ROUNDED) * other.min():
         return batch, []
     size = other[rows["ranks"].idxmin()]
     note = (
@@ -107,17 +94,16 @@ def _read_batch(rows: pd.DataFrame, work: str) -> tuple[pd.Series, list[str]]:
     return pd.Series(size, rows.index), [note]
 
 
-def _describe_changed_batch(rows: pd.DataFrame, batch: pd.Series, consequence: str) -> Iterator[str]:
+def _describe_changed_batch(rows: pd.DataFrame, batch: pd.Series, consequence: str) -> list[str]:
     """A sentence if the batch changes with the ranks, or if some rows have none."""
     if batch.isna().any() and batch.notna().any():
-        yield "some rows have no batch_size, so it is not used"
-    elif batch.nunique() > 1:
-        sizes = batch.groupby(rows["ranks"]).unique()
-        first_sizes = [f"{' and '.join(map(_format_size, each))} on {ranks:.0f}" for ranks, each in sizes.items()][
-            :MOST_NAMED
-        ]
-        sizes_text = ", ".join(first_sizes if len(first_sizes) == len(sizes) else [*first_sizes, "..."])
-        yield f"the batch size changes ({sizes_text}), {consequence}"
+        return ["some rows have no batch_size, so it is not used"]
+    if batch.nunique() < 2:
+        return []
+    by_ranks = batch.groupby(rows["ranks"]).unique()
+    sizes = [f"{' and '.join(map(_format_size, each))} on {ranks:.0f}" for ranks, each in by_ranks.items()]
+    shown = ", ".join([*sizes[:MOST_NAMED], *(["..."] if len(sizes) > MOST_NAMED else [])])
+    return [f"the batch size changes ({shown}), {consequence}"]
 
 
 def _format_size(size: float) -> str:

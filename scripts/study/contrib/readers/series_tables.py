@@ -1,0 +1,287 @@
+"""The series of a table in memory, from columns with our names, and what is told about its numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study.contrib.readers import same_work
+from study.core import throughput_units
+from study.core.errors import StudyError
+from study.core.wording import format_count
+from study.prediction.points import WORKS, Series
+
+TIMES = ("time_per_step_s", "time_per_epoch_s", "runtime_s")
+THROUGHPUT = same_work.THROUGHPUT
+NUMBERS = (*TIMES, THROUGHPUT, "batch_size", "load_s", "energy_j", "power_w", "time_std", "repeat")
+MAY_BE_ZERO = ("load_s", "time_std", "repeat")
+COUNTS = ("ranks", "nodes")
+TEXTS = ("series", "unit")
+COLUMNS = (*COUNTS, *NUMBERS, *TEXTS)
+LEAST, MOST = 1e-100, 1e100  # of a number: their products and squares are still numbers
+MOST_RANKS = 10**9
+ASSUMED_UNIT = "samples/s"
+SCATTERED = 0.2  # relative standard deviation of repeats that is told
+LEAST_WATTS, MOST_WATTS = 1.0, 2e4  # of a rank: a rank may be one core, or a node with 16 GPUs
+MOST_SCATTER = 1e4  # relative variance: more is as good as nothing known, and its square is still a number
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a table was in its file, for messages.
+
+    Args:
+        lines: of each row.
+        header: the line of the names.
+        names: the file's names of our columns, where they are others.
+    """
+
+    lines: list[int]
+    header: int = 1
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_series(
+    frame: pd.DataFrame,
+    path: object,
+    work: str,
+    ranks_per_node: int | None = None,
+    unit: str | None = None,
+    origin: str = "imported",
+    where: Where | None = None,
+) -> list[Series]:
+    """The series of a table.
+
+    Args:
+        frame: with the columns of `docs/prediction.md`, "Points from a CSV file".
+        path: for messages; its name is that of the series where there is no column ``series``.
+        work: what scaling keeps fixed, one of `WORKS`.
+        ranks_per_node: of the machine, where there is no column ``nodes``.
+        unit: of the throughput, where there is no column ``unit``; with ``/GPU`` it is that of one rank.
+        origin: of the points.
+        where: if the table is from a file.
+
+    Raises: `StudyError` with line and column for what is not as expected.
+    """
+    if work not in WORKS:
+        raise StudyError(f"work: {work!r} is none of {', '.join(WORKS)}")
+    if frame.empty:
+        raise StudyError(f"{path}: there is no row; one per measured rank count is expected")
+    where = where or Where(list(range(2, len(frame) + 2)))
+    quantity = _find_quantity(frame, path, where)
+    _check_numbers(frame, quantity, path, where)
+    names = _name_series(frame, path, where)
+    groups = frame.assign(_line=where.lines).groupby(names, sort=True)
+    return [
+        _build_one(str(name), *_parse_units(rows, quantity, path, unit), quantity, work, ranks_per_node, origin)
+        for name, rows in groups
+    ]
+
+
+def _name_series(frame: pd.DataFrame, path: object, where: Where) -> pd.Series:
+    """The name of each row's series; the file's, where there is none. Raises `StudyError` if only some have one."""
+    if "series" not in frame or frame["series"].isna().all():
+        return pd.Series(Path(str(path)).stem, frame.index)
+    if frame["series"].isna().any():
+        line = where.lines[int(frame["series"].isna().to_numpy().argmax())]
+        raise StudyError(f"{path}: line {line}, column 'series': is empty; each row needs the name of its series")
+    return frame["series"]
+
+
+def _find_quantity(frame: pd.DataFrame, path: object, where: Where) -> str:
+    quantities = [name for name in (*TIMES, THROUGHPUT) if name in frame]
+    if len(quantities) != 1:
+        problem = f"the columns {' and '.join(quantities)}" if quantities else "no column with times"
+        expected = f"exactly one of {', '.join((*TIMES, THROUGHPUT))} is expected"
+        raise StudyError(f"{path}: line {where.header}: {problem}; {expected}")
+    return quantities[0]
+
+
+def _check_numbers(frame: pd.DataFrame, quantity: str, path: object, where: Where) -> None:
+    """Raise `StudyError` for the first number that no job has."""
+    for name in (name for name in (*COUNTS, *NUMBERS) if name in frame):
+        values = pd.to_numeric(frame[name], errors="coerce").to_numpy(float)
+        is_given = ~np.isnan(values)
+        wrong = is_given & ~((values >= LEAST) | ((values == 0) & (name in MAY_BE_ZERO)))
+        wrong |= values > (MOST_RANKS if name in COUNTS else MOST)
+        if name in (quantity, *COUNTS):
+            wrong |= ~is_given
+        expected = f"a number {'of at least' if name in MAY_BE_ZERO else 'above'} 0"
+        if name == "ranks":
+            expected = f"a whole number from 1 to {MOST_RANKS}"
+        if name == "nodes":
+            expected = "a whole number from 1 to the row's ranks"
+            wrong |= values > frame["ranks"].to_numpy(float)
+        if wrong.any():
+            place = int(wrong.argmax())
+            value = frame[name].iloc[place]
+            value_text = "is empty" if pd.isna(value) else f"{value:g}"
+            column = where.names.get(name, name)
+            raise StudyError(
+                f"{path}: line {where.lines[place]}, column {column!r}: {value_text}; {expected} is expected"
+            )
+
+
+def _parse_units(
+    rows: pd.DataFrame, quantity: str, path: object, option: str | None
+) -> tuple[pd.DataFrame, str | None]:
+    """(rows of a series with a column ``_unit`` of `throughput_units.Throughput` or None, unit of the throughput).
+
+    A cell without a unit has that of the others, or the option's. Raises `StudyError` for a unit that is not known, for
+    two kinds in a series, and for times in another unit.
+    """
+    rows = rows.reset_index(drop=True)
+    own = rows["unit"] if "unit" in rows else pd.Series(None, rows.index, dtype=object)
+    named = own.dropna().unique()
+    texts = own.where(own.notna(), named[0] if len(named) == 1 else option if option is not None else np.nan)
+    units: list[throughput_units.Throughput | None] = []
+    for text, line, is_own in zip(texts, rows["_line"], own.notna(), strict=True):
+        place = f"{path}: line {line}, column 'unit'" if is_own else "unit (--unit)"
+        try:
+            units.append(None if pd.isna(text) or quantity != THROUGHPUT else throughput_units.parse_throughput(text))
+        except ValueError as error:
+            raise StudyError(f"{place}: {error}") from None
+        is_of_times = pd.isna(text) or throughput_units.is_throughput(text)
+        if quantity != THROUGHPUT and not is_of_times and throughput_units.parse_time_unit(text) != 1:
+            raise StudyError(f"{place}: {text!r}, but {quantity} is in seconds; convert the numbers")
+    items = {each.item for each in units if each}
+    if len(items) > 1 or (items and None in units):
+        problem = " and ".join(sorted(items)) if len(items) > 1 else "no unit in some rows"
+        raise StudyError(f"{path}: column 'unit': one series has {problem}; one unit is expected (column series)")
+    first = texts.iloc[0]
+    unit = ASSUMED_UNIT if pd.isna(first) else re.sub(r"\bgpu", "GPU", str(first).strip())
+    return rows.assign(_unit=units), unit if quantity == THROUGHPUT else None
+
+
+def _build_one(
+    name: str,
+    rows: pd.DataFrame,
+    unit: str | None,
+    quantity: str,
+    work: str,
+    ranks_per_node: int | None,
+    origin: str,
+) -> Series:
+    per_node, notes_on_nodes = _find_ranks_per_node(rows, ranks_per_node)
+    comparable = same_work.compare_same_work(rows, quantity, work, per_node)
+    notes = list(comparable.notes)
+    unusable = [each for each in ("energy_j", "time_std") if each in rows and rows[each].notna().any()]
+    if comparable.quantity == THROUGHPUT and unusable:
+        notes.append(
+            f"not used: {' and '.join(unusable)}, since a throughput does not say of how many samples; power_w is used"
+        )
+        rows = rows.drop(columns=unusable)
+    if comparable.quantity == "runtime_s" and "load_s" in rows and rows["load_s"].any():
+        notes.append("not used: load_s, since runtime_s includes loading")
+    unknown = pd.Series(np.nan, rows.index)
+    energy = rows.get("energy_j", unknown) * comparable.factor
+    completed = rows.assign(
+        time=comparable.times,
+        energy_j=energy.fillna(rows.get("power_w", unknown) * comparable.times),
+        time_std=rows.get("time_std", unknown) * comparable.factor,
+        nodes=rows.get("nodes", unknown),
+        load_s=rows.get("load_s", unknown),
+    )
+    points = pd.DataFrame([_average_repeats(ranks, group) for ranks, group in completed.groupby("ranks", sort=True)])
+    notes += [*_describe_copies(rows), *_describe_scatter(points), *_describe_doubtful_power(points), *notes_on_nodes]
+    return Series(
+        name, comparable.quantity, work, points, per_node, origin, notes, comparable.owner, unit, comparable.samples
+    )
+
+
+def _find_ranks_per_node(rows: pd.DataFrame, ranks_per_node: int | None) -> tuple[float | None, list[str]]:
+    """The ranks of a full node, None if unknown, and what is told about it."""
+    if "nodes" not in rows or rows["nodes"].isna().all():
+        return (float(ranks_per_node) if ranks_per_node else None), []
+    full = float(np.ceil((rows["ranks"] / rows["nodes"]).max()))
+    if (rows["nodes"] == 1).all():
+        if ranks_per_node and ranks_per_node >= full:
+            return float(ranks_per_node), []
+        if not ranks_per_node:
+            ranks = format_count(int(full), "rank")
+            return full, [f"all rows are of one node, so {ranks} are taken for a full one; else give --ranks-per-node"]
+    notes = []
+    if ranks_per_node and ranks_per_node != full:
+        notes.append(
+            f"the column nodes has up to {full:g} ranks of a node, so --ranks-per-node {ranks_per_node} is not used"
+        )
+    sparse = rows[rows["nodes"] > np.ceil(rows["ranks"] / full)]
+    if len(sparse):
+        first = sparse.iloc[0]
+        notes.append(
+            f"{first['ranks']:.0f} ranks were on {first['nodes']:.0f} nodes, though {full:g} fit on one: it is treated "
+            "as on full nodes"
+        )
+    return full, notes
+
+
+def _describe_doubtful_power(points: pd.DataFrame) -> Iterator[str]:
+    """A sentence on a power that no rank takes, or on one that does not grow with the ranks."""
+    with_energy = points[points["energy_j"].notna()]
+    if with_energy.empty:
+        return
+    watts = with_energy["energy_j"] / with_energy["time"]
+    of_rank = watts / with_energy["ranks"]
+    odd = with_energy[(of_rank < LEAST_WATTS) | (of_rank > MOST_WATTS)]
+    ranks, power = with_energy["ranks"].iloc[[0, -1]], watts.iloc[[0, -1]]
+    if len(odd):
+        place = odd.index[0]
+        yield (
+            f"are energy_j in joules and power_w in watts? On {format_count(int(with_energy['ranks'][place]), 'rank')} "
+            f"they are {of_rank[place]:.3g} W of a rank"
+        )
+    elif ranks.iloc[1] >= 2 * ranks.iloc[0] and power.iloc[1] < 1.1 * power.iloc[0]:
+        yield (
+            f"are energy_j and power_w those of all ranks together? The power is {power.iloc[0]:.4g} W on "
+            f"{ranks.iloc[0]:.0f} and {power.iloc[1]:.4g} W on {ranks.iloc[1]:.0f}"
+        )
+
+
+def _describe_copies(rows: pd.DataFrame) -> Iterator[str]:
+    """A sentence on rows that are the same as an earlier one in all that is read; they count as repeats."""
+    read = [name for name in rows if not str(name).startswith("_")]
+    if number := int(rows.duplicated(read).sum()):
+        are = "is" if number == 1 else "are"
+        yield (
+            f"{format_count(number, 'row')} {are} the same as an earlier one in all columns that are read, and "
+            "counted as repeats: remove what was copied, since copies make the scatter look better known than it is"
+        )
+
+
+def _describe_scatter(points: pd.DataFrame) -> Iterator[str]:
+    """A sentence on the repeats that scatter most, if they scatter by more than `SCATTERED`."""
+    spread = np.sqrt(points["scatter"] * points["repeats"])
+    if spread.max() > SCATTERED:
+        ranks = points["ranks"][spread.idxmax()]
+        remedy = "measure again without disturbance"
+        if spread.max() >= 1 and points["repeats"][spread.idxmax()] == 1:
+            remedy = "is time_std in the unit of the times?"
+        yield f"times on {format_count(int(ranks), 'rank')} scatter by {spread.max():.0%}: {remedy}"
+
+
+def _average_repeats(ranks: float, rows: pd.DataFrame) -> dict[str, float]:
+    """The mean of the repeats at one count. Their scatter adds to the usual noise of a point, which does not shrink.
+
+    The energy is that of the mean power of the rows that have one: it may be known of some repeats only.
+    """
+    time, number = float(rows["time"].mean()), len(rows)
+    scatter = float(rows["time"].var(ddof=1)) / number / time**2 if number > 1 else 0.0
+    stated_variance = float((rows["time_std"] ** 2).mean()) / time**2
+    if not np.isnan(stated_variance):
+        scatter = max(scatter, stated_variance / number)
+    with_energy = rows[rows["energy_j"].notna()]
+    watts = float(with_energy["energy_j"].sum() / with_energy["time"].sum()) if len(with_energy) else np.nan
+    return {
+        "ranks": float(ranks),
+        "nodes": float(rows["nodes"].max()),
+        "time": time,
+        "scatter": min(scatter, MOST_SCATTER),
+        "repeats": number,
+        "load_s": float(rows["load_s"].mean()),
+        "energy_j": watts * time,
+    }
