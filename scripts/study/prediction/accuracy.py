@@ -30,30 +30,22 @@ def judge_limit(observations: pd.DataFrame, candidates: pd.DataFrame, limit: Lim
         limit: of the quantity.
     """
     measured = observations[observations[limit.quantity].notna()]
-    judge = _judge_memory if limit.quantity == GPU_MEMORY else _judge_accuracy
-    return [judge(measured, limit.is_met(measured[limit.quantity]), row) for _, row in candidates.iterrows()]
-
-
-def _judge_accuracy(measured: pd.DataFrame, is_met: pd.Series, row: pd.Series) -> str:
-    same = ["ranks", "epochs_per_rank", "batch", *SERIES]
-    rate, epochs = (
-        measured["learning_rate"] - row["learning_rate"],
-        measured["epochs_per_rank"] - row["epochs_per_rank"],
-    )
-    is_alike = measured["batch"] == row["batch"]
-    is_own = (measured[same] == row[same]).all(axis=1)
-    return _judge(is_met, is_own, is_alike & (rate >= 0) & (epochs <= 0), is_alike & (rate <= 0) & (epochs >= 0))
-
-
-def _judge_memory(measured: pd.DataFrame, is_met: pd.Series, row: pd.Series) -> str:
-    is_own = (measured["ranks"] == row["ranks"]) & (measured["batch"] == row["batch"])
-    return _judge(is_met, is_own, measured["batch"] >= row["batch"], measured["batch"] <= row["batch"])
-
-
-def _judge(is_met: pd.Series, is_own: pd.Series, is_harder: pd.Series, is_easier: pd.Series) -> str:
-    """The verdict by the candidate's own points, else by those for which the limit is harder or easier to meet."""
-    if is_own.any():
-        return MET if is_met[is_own].all() else NOT_MET
-    if (~is_met & is_easier).any():
-        return NOT_MET
-    return MET if (is_met & is_harder).any() else UNKNOWN
+    is_met, batches = limit.is_met(measured[limit.quantity]), measured["batch"]
+    verdicts = []
+    for _, row in candidates.iterrows():
+        same, is_harder, is_easier = ["ranks", "batch"], batches >= row["batch"], batches <= row["batch"]
+        if limit.quantity != GPU_MEMORY:
+            same += ["epochs_per_rank", *SERIES]
+            rates, epochs = measured["learning_rate"], measured["epochs_per_rank"]
+            is_harder &= is_easier & (rates >= row["learning_rate"]) & (epochs <= row["epochs_per_rank"])
+            is_easier &= (
+                (batches == row["batch"]) & (rates <= row["learning_rate"]) & (epochs >= row["epochs_per_rank"])
+            )
+        is_own = (measured[same] == row[same]).all(axis=1)
+        if is_own.any():
+            verdicts.append(MET if is_met[is_own].all() else NOT_MET)
+        elif (~is_met & is_easier).any():
+            verdicts.append(NOT_MET)
+        else:
+            verdicts.append(MET if (is_met & is_harder).any() else UNKNOWN)
+    return verdicts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,11 @@ class Answer:
     @functools.cached_property
     def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
         """Of each series the measurements that the model does not fit; series without any are left out."""
-        misfits_by_series = {
-            series: list(find_misfits(prediction, [each for each in self.held_out if each.series == series]))
-            for series, prediction in self.predictions.items()
-        }
-        return {series: misfits for series, misfits in misfits_by_series.items() if misfits}
+        misfits = {}
+        for series, prediction in self.predictions.items():
+            if own := list(find_misfits(prediction, [each for each in self.held_out if each.series == series])):
+                misfits[series] = own
+        return misfits
 
 
 def answer_workloads(
@@ -113,23 +113,17 @@ def answer_workloads(
             series, of_series = tuple(values), {**workload, **rows.iloc[0]}
             planned_counts = planned.get(get_series_key(of_series), [])
             counts = _list_candidate_counts(rows, observations, planned_counts, machine)
-            candidates[series] = settings.derive_settings_at_counts(
-                rows.iloc[0], counts, machine["ranks_per_node"], least
-            )
+            per_node = machine["ranks_per_node"]
+            candidates[series] = settings.derive_settings_at_counts(rows.iloc[0], counts, per_node, least)
             is_own = np.array([key == _get_key(of_series, labels) for key in keys], dtype=bool)
             failures[series] = count_failures(failed[is_own], rows)
-        yield Answer(
-            workload,
-            observations,
-            source,
-            bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all()),
-            frozenset(group["packages"]),
-            model if model.epochs else None,
-            candidates,
-            None if model.epochs else _choose_count_to_measure(observations, machine, least, carried),
-            carried,
-            failures,
-        )
+        of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
+        packages = frozenset(group["packages"])
+        answer = Answer(workload, observations, source, of_gpus, packages, model, candidates, None, carried, failures)
+        if not model.epochs:
+            to_measure = _choose_count_to_measure(observations, machine, least, carried)
+            answer = replace(answer, model=None, to_measure=to_measure)
+        yield answer
 
 
 def _fit_workloads(
@@ -140,9 +134,8 @@ def _fit_workloads(
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
         group, source = _keep_one_energy_source(group)
         in_common = {name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")}
-        observations = settings.summarize_points(group).assign(
-            **in_common, train_samples=group["train_samples"].iloc[0]
-        )
+        in_common["train_samples"] = group["train_samples"].iloc[0]
+        observations = settings.summarize_points(group).assign(**in_common)
         yield workload, group, source, observations, fit_runtime_model(observations)
 
 
@@ -192,14 +185,14 @@ def _keep_one_energy_source(runs: pd.DataFrame) -> tuple[pd.DataFrame, str | Non
     return runs, chosen
 
 
-def get_workload_key(values: Any) -> tuple[Any, ...]:
+def get_workload_key(values: Any, further: Sequence[str] = ()) -> tuple[Any, ...]:
     """The workload of a run (``values[key]`` is a value) or of a row of the tidy table, without the machine."""
-    return tuple(values[name] for name in settings.WORKLOAD[1:])
+    return tuple(values[name] for name in (*settings.WORKLOAD[1:], *further))
 
 
 def get_series_key(values: Any) -> tuple[Any, ...]:
     """The workload and the series of a run or of a row, see `get_workload_key`."""
-    return (*get_workload_key(values), *(values[name] for name in settings.SERIES))
+    return get_workload_key(values, settings.SERIES)
 
 
 def _list_candidate_counts(
@@ -213,12 +206,8 @@ def _list_candidate_counts(
     smallest, largest = int(rows["ranks"].min()), int(observations["ranks"].max())
     per_node = machine["ranks_per_node"]
     most = min(machine["nodes"] * per_node, FARTHEST_SHOWN * largest)
-    between = [
-        *list_doublings(1, largest),
-        *list_doublings(per_node, largest),
-        *(each for each in planned if each <= most),
-    ]
-    counts = {*rows["ranks"].astype(int), *between, *list_doublings(2 * largest, most)}
+    doublings = [*list_doublings(1, largest), *list_doublings(per_node, largest), *list_doublings(2 * largest, most)]
+    counts = {*rows["ranks"].astype(int), *doublings, *(count for count in planned if count <= most)}
     return sorted(count for count in counts if count >= smallest)
 
 

@@ -26,7 +26,7 @@ def check_held_out(held_out: Iterable[Prediction]) -> pd.DataFrame:
         hidden, remaining = each.settings.iloc[0], each.measured
         measured = hidden["runtime_s"]
         low, median, high = (values[0] for values in each.interval("runtime_s"))
-        errors = {name: _fit_naive(remaining, hidden, shape) / measured - 1 for name, shape in NAIVE.items()}
+        naive = {f"{name}_error": _fit_naive(remaining, hidden, f) / measured - 1 for name, f in NAIVE.items()}
         rows.append(
             {
                 **hidden[SERIES],
@@ -38,7 +38,7 @@ def check_held_out(held_out: Iterable[Prediction]) -> pd.DataFrame:
                 "predicted_high_s": high,
                 "error": median / measured - 1,
                 "within_interval": bool(low <= measured <= high),
-                **{f"{name}_error": error for name, error in errors.items()},
+                **naive,
                 "records": hidden["records"],
             }
         )

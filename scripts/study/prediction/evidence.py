@@ -91,15 +91,10 @@ def estimate_deviations(observations: pd.DataFrame, quantity: str) -> pd.DataFra
 
     Pooled over the repeats of all points without those apart, or of the point's own repeats where they scatter more.
     """
-    scatter = pd.DataFrame({"deviation": np.nan, "freedom": 0.0}, observations.index)
-    if f"{quantity}_spread" not in observations:
-        return scatter
-    rows = observations[observations[quantity].notna()]
-    own = rows[f"{quantity}_repeats"].to_numpy(float) - 1
-    variances, freedom, _ = estimate_variances(rows[f"{quantity}_spread"].to_numpy(float) / np.maximum(own, 1), own)
-    scatter.loc[rows.index, "deviation"] = np.where(freedom > 0, np.sqrt(variances), np.nan)
-    scatter.loc[rows.index, "freedom"] = freedom
-    return scatter
+    spread, repeats = (observations[f"{quantity}_{name}"].to_numpy(float) for name in ("spread", "repeats"))
+    variances, freedom, _ = estimate_variances(spread / np.maximum(repeats - 1, 1), np.maximum(repeats - 1, 0))
+    deviations = np.where(freedom > 0, np.sqrt(variances), np.nan)
+    return pd.DataFrame({"deviation": deviations, "freedom": freedom}, observations.index)
 
 
 def find_misfits(prediction: Prediction, held_out: Iterable[Prediction]) -> Iterator[Misfit]:

@@ -65,7 +65,9 @@ def _format_lines(
             distances["cannot be predicted, since the model does not fit what was measured"] += 1
             continue
         prediction = predictions[point]
-        distances[_describe_ratio(run.gpus / prediction.largest)] += 1
+        ratio = run.gpus / prediction.largest
+        far = f"within {FARTHEST} times" if ratio <= FARTHEST else f"beyond {FARTHEST} times (unreliable)"
+        distances[f"within {NEAR} times the largest measured count" if ratio <= NEAR else far] += 1
         nodes = -(-run.gpus // machine["ranks_per_node"])
         hours.append(nodes * draw_single_run(prediction, "runtime_s", rng) / 3600)
         if "energy_job_j" in prediction.draws:
@@ -75,21 +77,14 @@ def _format_lines(
     yield f"  Expected for {runs} to do, predicted from {len(answers)} of their workloads: {distance_words}"
     if hours:
         part = f" by {len(energies)} of these runs" if len(energies) < len(hours) else ""
-        yield f"    {_format_interval(hours)} node-hours" + (
-            f", {_format_interval(energies)} kWh{part}" if energies else ""
-        )
+        joules = f", {_format_interval(energies)} kWh{part}" if energies else ""
+        yield f"    {_format_interval(hours)} node-hours{joules}"
 
 
 def draw_single_run(prediction: Prediction, quantity: str, rng: np.random.Generator) -> np.ndarray:
     """Draws of one run: what is uncertain about the mean is the same for all runs, their own noise is not."""
     mean = prediction.means[quantity][0]
     return mean + rng.permutation(prediction.draws[quantity][0] - mean)
-
-
-def _describe_ratio(ratio: float) -> str:
-    if ratio <= NEAR:
-        return f"within {NEAR} times the largest measured count"
-    return f"within {FARTHEST} times" if ratio <= FARTHEST else f"beyond {FARTHEST} times (unreliable)"
 
 
 def _format_interval(draws: list[np.ndarray]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,9 @@ def predict_paper(paper: str) -> pd.DataFrame:
     seen = points[points["ranks"] <= declared["fit_up_to"]]
     frames = [_predict_quantities(fit_runtime_model(seen), points, {"time_per_epoch_s": "mean_epoch_s"})]
     if "energy" in declared:
+        energy = declared["energy"]
         by_loader = {
-            loader: _add_energy(
-                points, read_csv(folder / declared["energy"]["file"], {"gpus": FINITE}), loader, declared
-            )
-            for loader in declared["energy"]["loaders"]
+            loader: _add_energy(points, folder / energy["file"], energy, loader) for loader in energy["loaders"]
         }
         frames += [_predict_energies(points, by_loader, loader, declared["fit_up_to"]) for loader in by_loader]
     comparison = pd.concat(frames, ignore_index=True)
@@ -59,14 +58,14 @@ def predict_paper(paper: str) -> pd.DataFrame:
     return comparison
 
 
-def _add_energy(points: pd.DataFrame, values: pd.DataFrame, loader: str, declared: dict[str, Any]) -> pd.DataFrame:
+def _add_energy(points: pd.DataFrame, file: Path, energy: dict[str, Any], loader: str) -> pd.DataFrame:
     """The points of one loader with energy, power, and all of the runtime that is not epochs as ``load_s``.
 
     The runtime is the published energy / power.
     """
-    energy = declared["energy"]
     columns = {"gpus": "ranks", "energy_per_gpu_j": "energy_per_rank_j", "power_per_gpu_w": "power_per_rank_w"}
-    measured = values.loc[values["loader"] == loader, [*columns]].astype(float).rename(columns=columns)
+    values = read_csv(file, dict.fromkeys(columns, FINITE))
+    measured = values.loc[values["loader"] == loader, [*columns]].rename(columns=columns)
     is_same = points["scaling"].eq(energy["scaling"]) & points["batch_size"].eq(energy["batch_size"])
     matched = points[is_same].rename_axis("point").reset_index().merge(measured, on="ranks")
     runtime = matched["energy_per_rank_j"] / matched["power_per_rank_w"]
@@ -93,14 +92,10 @@ def _predict_quantities(model: RuntimeModel, points: pd.DataFrame, quantities: d
     """Predictions beside the published values. quantities: {name in the table: ours}."""
     series = points.groupby(["scaling", "batch_size"], sort=False)
     predictions = [(rows, predict(model, rows)) for _, rows in series]
-    return pd.concat(
-        [
-            _compare(prediction.interval(ours), rows, rows[ours], name)
-            for name, ours in quantities.items()
-            for rows, prediction in predictions
-        ],
-        ignore_index=True,
-    )
+    frames = []
+    for name, ours in quantities.items():
+        frames += [_compare(each.interval(ours), rows, rows[ours], name) for rows, each in predictions]
+    return pd.concat(frames, ignore_index=True)
 
 
 def _compare(predicted: Interval, points: pd.DataFrame, published: pd.Series, quantity: str) -> pd.DataFrame:

@@ -52,11 +52,8 @@ def derive_quantities(
     growth = ranks / ranks[:1]
     efficiency = runtime[:1] / runtime * _compute_growth_of_work(settings, growth) / growth
     quantities = {"runtime_s": runtime, "node_hours": node_hours, "efficiency": efficiency}
-    if "energy_job_j" in draws:
-        quantities |= {
-            "energy_job_j": draws["energy_job_j"],
-            "energy_delay_product_js": draws["energy_job_j"] * runtime,
-        }
+    if (joules := draws.get("energy_job_j")) is not None:
+        quantities |= {"energy_job_j": joules, "energy_delay_product_js": joules * runtime}
     return quantities | ({"cost": node_hours * price} if price else {})
 
 
@@ -131,15 +128,13 @@ def recommend(
     is_advised = is_near & ~is_measured & ~np.isin(counts, list(failing)) & (not misfits)
     candidates["narrows_interval_by"] = np.where(is_advised, narrows, np.nan)
     if not eligible.any():
-        groups = _group_excluded(candidates)
-        reasons = "; ".join(f"{words} excludes {ranks}" for words, ranks in groups)
+        reasons = "; ".join(f"{words} excludes {ranks}" for words, ranks in _group_excluded(candidates))
         return Recommendation(candidates, None, f"no count meets the goal: {reasons}")
     candidates["recommended"] = candidates.index == best
     low, median, high = (float(value) for value in compute_interval(minimised[best]))
     formatted = [format_significant(value, digits=4) for value in (median, low, high)]
     value = "{} {} ({} to {})".format(goal.minimise, *formatted)
-    if to_words:
-        value = to_words(int(counts[best]), (low, median, high))
+    value = to_words(int(counts[best]), (low, median, high)) if to_words else value
     how = "measured" if is_measured[best] else "predicted"
     sentence = f"recommended: {format_count(counts[best], 'rank')}; {how} {value}, "
     sentence += _describe_competition(goal, minimised[eligible], int(eligible[:best].sum()), bool(to_words))

@@ -158,9 +158,7 @@ class ScalingModel:
         for place in range(1, len(self.ranks) - 1):
             ranks, times, weights = (np.delete(each, place) for each in (self.ranks, self.times, self.weights))
             model = replace(self, ranks=ranks, times=times, weights=weights)
-            low, median, high = (
-                values[0] / self.times[place] for values in model.predict_interval(self.ranks[[place]])
-            )
+            low, median, high = (each[0] / self.times[place] for each in model.predict_interval(self.ranks[[place]]))
             if not low <= 1 <= high and abs(median - 1) > MISFIT:
                 distances.append((abs(float(median - 1)), int(self.ranks[place])))
         return max(distances)
@@ -273,12 +271,9 @@ def fit_scaling(
     if len(ranks) < LEAST_COUNTS or len(np.unique(ranks)) < len(ranks):
         raise ValueError(f"{LEAST_COUNTS} distinct rank counts are needed")
     usual = calibration["noise"] ** 2
-    of_means = np.full(len(ranks), usual)
-    if variances is not None:
-        of_means = (np.asarray(variances, dtype=float) / (1 if repeats is None else np.asarray(repeats)))[order]
-    scores = np.interp(
-        [INTERVAL[0], INTERVAL[2]], calibration["quantiles"]["shares"], calibration["quantiles"]["scores"]
-    )
+    of_runs = np.full(len(ranks), usual) if variances is None else np.asarray(variances, dtype=float)
+    of_means = (of_runs / (1 if repeats is None else np.asarray(repeats)))[order]
+    scores = np.interp(INTERVAL, calibration["quantiles"]["shares"], calibration["quantiles"]["scores"])
     included = calibration["scale"]["constant"] * float(np.ptp(scores)) / WIDTH  # of an interval at a measured count
     further = float(np.sqrt(max(scatter**2 - included**2, 0.0)))
     return ScalingModel(ranks, times, is_fixed, usual / np.maximum(of_means, usual), further, calibration)

@@ -25,6 +25,7 @@ SLOWER = 1.02  # a time that counts as longer than another
 MISTAKEN, FLAT_SLOPE = 0.3, 0.05  # of log time against log ranks: falls, or does not fall, as of the other kind of work
 LIKELY = 0.7  # probability of a knee: with 0.5, 6 of 71 knees of public series were too large, with 0.7 3
 MOST_COUNTS = 300  # of a series, measured and to predict: covariances of all of them are kept
+COLUMNS = ["series", "ranks", "fitted", "low", "median", "high"]
 NO_KEY = {"scaling": "strong", "epochs": 1, "batch_size": 1, "batch_scaling": "none", "link_mbit_per_s": 0,
           "batch": 1, "learning_rate": 1.0, "epochs_per_rank": 1}  # fmt: skip
 
@@ -35,8 +36,7 @@ class SeriesAnswer:
 
     Args:
         series: its points.
-        predictions: a row per count: series, ranks, fitted, low, median, high; low and high are empty where nothing is
-            predicted.
+        predictions: a row per count: `COLUMNS`; low and high are empty where nothing is predicted.
         sentences: the answer in words, the most important first.
         recommendation: None with fewer than `LEAST_COUNTS` counts.
         knee: (count, probability) or None.
@@ -85,7 +85,8 @@ def answer(
             f"measured on {first}: nothing beyond is predicted, for which {LEAST_COUNTS} rank counts are needed; "
             f"measure on {2 * first} too"
         )
-        table = _tabulate(series, [first], (np.nan, series.times, np.nan)).assign(fitted=False)
+        row = {"series": series.name, "ranks": first, "fitted": False, "low": np.nan, "high": np.nan}
+        table = pd.DataFrame([row | {"median": series.times[0]}])[COLUMNS]
         return SeriesAnswer(series, table, [*questions, words, *notes], None, None)
     farthest = int(FARTHEST_SHOWN * model.largest)
     asked = counts_to_predict or list_doublings(2 * int(model.largest), farthest)
@@ -112,15 +113,10 @@ def answer(
     ]
     if not is_throughput:
         sentences[len(questions)] += _describe_job(series, recommendation, amount)
-    table = _tabulate(series, counts, model.predict_interval(np.array(counts, dtype=float)))
+    interval = dict(zip(COLUMNS[3:], model.predict_interval(np.array(counts, dtype=float)), strict=True))
+    is_fitted = np.isin(counts, series.counts)
+    table = pd.DataFrame({"series": series.name, "ranks": counts, "fitted": is_fitted, **interval})
     return SeriesAnswer(series, table, [*sentences, *notes], recommendation, knee)
-
-
-def _tabulate(series: Series, counts: list[int], interval: tuple[object, object, object]) -> pd.DataFrame:
-    low, median, high = interval
-    fitted = np.isin(counts, series.counts)
-    columns = {"series": series.name, "ranks": counts, "fitted": fitted, "low": low, "median": median, "high": high}
-    return pd.DataFrame(columns)
 
 
 def _compute_most_ranks(series: Series, amount: float) -> float:
@@ -139,16 +135,14 @@ def _describe_job(series: Series, recommendation: Recommendation, amount: float)
             return ""
         return f". The runtime_s is that of a job of {amount:.10g} x {_name_time(series)} (--amount)"
     smallest, pick = int(series.counts[0]), recommendation.pick
-    first = format_count(smallest, "rank")
-    sentence = (
-        f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
-        "which more ranks share"
-    )
+    first, does = format_count(smallest, "rank"), ""
     if pick is not None and pick in series.counts:
         time = format_significant(float(series.times[series.counts == pick][0]), digits=4)
-        does = f"{format_count(pick, 'rank')} do {pick / smallest:.4g} x the work of {first}"
-        sentence += f" (in their {time} s, {does})"
-    return sentence
+        does = f" (in their {time} s, {format_count(pick, 'rank')} do {pick / smallest:.4g} x the work of {first})"
+    return (
+        f". The runtime_s is that of a job of {amount:.10g} x the work of {first} in {_name_time(series)} (--amount), "
+        f"which more ranks share{does}"
+    )
 
 
 def _describe_noise(series: Series) -> Iterator[str]:

@@ -120,13 +120,9 @@ def _find_unlike(runs: pd.DataFrame) -> pd.Series:
     """
     why = pd.Series(None, index=runs.index, dtype=object)
     for _, group in runs.groupby(WORKLOAD, dropna=False, sort=False) if "started_wall_ns" in runs else ():
-        names = [
-            name
-            for name in likeness.ALIKE
-            if name in group
-            and group[name].nunique() > 1
-            and not any(key in group and group[key].nunique(dropna=False) > 1 for key in likeness.FREED_BY[name])
-        ]
+        several = [name for name in likeness.ALIKE if name in group and group[name].nunique() > 1]
+        freed_by = {name: group[[key for key in likeness.FREED_BY[name] if key in group]] for name in several}
+        names = [name for name, keys in freed_by.items() if (keys.nunique(dropna=False) < 2).all()]
         if not names:
             continue
         narrow = group[[*names, "status", "gpus", "started_wall_ns"]]  # hundreds of columns take long to divide
@@ -300,33 +296,31 @@ def derive_settings_at_counts(
         least_epochs: of a rank, ``minimum_per_rank`` of the benchmark.
         is_checked: leave out counts that a study would not accept; else each rank has at least one epoch.
     """
-    rows = [_derive_setting(series, count, ranks_per_node) for count in counts]
-    if is_checked:
-        is_divided = series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS
-        rows = [
-            row
-            for row in rows
-            if (pd.isna(row["samples"]) or row["batch"] <= row["samples"])
-            and not (is_divided and (series["epochs"] % row["ranks"] or row["epochs_per_rank"] < least_epochs))
-        ]
-    return pd.DataFrame(rows)
+    rows = pd.DataFrame([_derive_setting(series, count, ranks_per_node) for count in counts])
+    if rows.empty or not is_checked:
+        return rows
+    is_accepted = ~(rows["batch"] > rows["samples"])  # of samples that are known
+    if series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS:
+        is_accepted &= (series["epochs"] % rows["ranks"] == 0) & (rows["epochs_per_rank"] >= least_epochs)
+    return rows[is_accepted].reset_index(drop=True)
 
 
 def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
-    epochs, samples, work = int(series["epochs"]), series["samples"], series.get("work", command.EPOCHS)
+    epochs: float = int(series["epochs"])
+    samples, work = series["samples"], series.get("work", command.EPOCHS)
     if series.get("sharding", "none") != "none":
         samples = count_samples_per_rank(int(series["train_samples"]), ranks)
     if work != command.EPOCHS and pd.notna(series["train_samples"]):
         samples = command.count_rank_samples(int(series["train_samples"]), series["scaling"], work, ranks)
+    if work == command.EPOCHS and series["scaling"] == "strong":
+        epochs = max(epochs / ranks, 1)
     return {
         **{name: series[name] for name in SERIES},
         "sharding": series.get("sharding", "none"),
         "work": work,
         "ranks": ranks,
         "nodes": divide_rounding_up(ranks, ranks_per_node),
-        "epochs_per_rank": max(epochs / ranks, 1)
-        if series["scaling"] == "strong" and work == command.EPOCHS
-        else epochs,
+        "epochs_per_rank": epochs,
         "batch": scale_batch_size(int(series["batch_size"]), ranks, series["batch_scaling"]),
         "samples": samples,
         "learning_rate": _scale_learning_rate(series, ranks),
