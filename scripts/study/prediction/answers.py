@@ -38,7 +38,6 @@ class Answer:
         energy_source: of the power: ``measured``, ``modelled``, or None without energies. Where both are there, the
             modelled ones are not used.
         of_gpus: whether the energies are of the GPUs only, since no run has the energy of its whole job.
-        packages: the library versions of its runs, each as in the column ``packages``.
         model: None if every series has a single rank count.
         candidates: {series: settings at measured, planned, in-between and larger counts, ascending}.
         to_measure: without a model, a rank count whose runs would make one possible; None if there is none.
@@ -50,7 +49,6 @@ class Answer:
     observations: pd.DataFrame
     energy_source: str | None
     of_gpus: bool
-    packages: frozenset[str]
     model: RuntimeModel | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
     to_measure: int | None = None
@@ -118,8 +116,7 @@ def answer_workloads(
             is_own = np.array([key == _get_key(of_series, labels) for key in keys], dtype=bool)
             failures[series] = count_failures(failed[is_own], rows)
         of_gpus = bool(group["energy_per_gpu_j"].notna().any() and group["energy_job_j"].isna().all())
-        packages = frozenset(group["packages"])
-        answer = Answer(workload, observations, source, of_gpus, packages, model, candidates, None, carried, failures)
+        answer = Answer(workload, observations, source, of_gpus, model, candidates, None, carried, failures)
         if not model.epochs:
             to_measure = _choose_count_to_measure(observations, machine, least, carried)
             answer = replace(answer, model=None, to_measure=to_measure)

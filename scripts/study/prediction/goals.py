@@ -51,11 +51,6 @@ class Goal:
         return self.minimise, *(limit.quantity for limit in self.limits)
 
 
-def list_goals() -> list[str]:
-    """All goals."""
-    return list(configuration.list_files(KIND))
-
-
 def load(name: str, price: float | None = None) -> Goal:
     """Read a goal; raises `StudyError` if it does not exist or violates its schema. price: in place of the goal's."""
     configuration.check_name(KIND, name)

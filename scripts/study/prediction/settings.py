@@ -36,7 +36,6 @@ PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quanti
 REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
 UNLIKE = "unlike the runs that are used"
 MISSED = "missed the target"  # the kind of failure of a run that does not reach the target quality of its dataset
-LEAST_POINTS = 2  # rank counts that a prediction needs
 ENOUGH_POINTS = 3  # with which a newer version goes before an older one
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
 
