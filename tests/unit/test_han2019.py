@@ -1,7 +1,6 @@
 """The Han paper: what follows from its printed numbers, its claims from runs with known numbers, and its figures."""
 
 import math
-import subprocess
 
 import pandas as pd
 import pytest
@@ -10,10 +9,8 @@ from examples import define, expand
 from study import plan
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.data import read_test
 from study.experiment import expansion, inputs
 from study.machines import launchers, machine, storage
-from study.records import read_tests
 from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report import sources
@@ -398,62 +395,6 @@ def test_the_plan_lists_the_parts_of_a_study():
     lines = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {}).splitlines()
     assert "  Figure 1: 10 runs" in lines
     assert "  Figure 2: 10 runs (5 of them in an earlier part)" in lines
-
-
-# The read test
-
-
-@pytest.fixture
-def no_fio(monkeypatch):
-    monkeypatch.setattr(read_test.shutil, "which", lambda name: None)
-
-
-def test_a_read_test_stands_beside_the_runs_of_its_storage(tmp_path):
-    runs = pd.DataFrame({"storage": ["nvme", "lustre"]})
-    results = tmp_path / "summitdev"
-    results.mkdir()
-    assert set(read_tests.add_read_tests(runs, results).read_test_reason) == {
-        "no read test yet: python scripts/read_storage.py --machine summitdev"
-    }
-    rows = [{"storage": "nvme", "page_cache": "warm", "tool": "fio", "gb_per_s": rate} for rate in (2.0, 4.0)]
-    rows.append({"storage": "nvme", "page_cache": "cold", "tool": "fio", "reason": "it stayed in the page cache"})
-    pd.DataFrame(rows).to_csv(read_tests.file(results), index=False)
-    nvme, lustre = read_tests.add_read_tests(runs, results).to_dict("records")
-    assert nvme["read_test_warm_gb_per_s"] == 3.0
-    assert nvme["read_test_warm_ci95_gb_per_s"] == pytest.approx(12.706, rel=1e-3), "Student's t of two values"
-    assert math.isnan(nvme["read_test_cold_gb_per_s"])
-    assert nvme["read_test_reason"] == "it stayed in the page cache"
-    assert "no read test yet" in lustre["read_test_reason"]
-
-
-def test_a_read_test_says_what_it_read_with_and_from_where(tmp_path, no_fio):
-    rows = list(read_test.measure_reads(tmp_path, size_mb=3, repeats=2))
-    assert [(row["repeat"], row["page_cache"]) for row in rows] == [(1, "cold"), (1, "warm"), (2, "cold"), (2, "warm")]
-    assert {row["tool"] for row in rows} == {"plain sequential read"}
-    assert all((row["gb_per_s"] is None) == (row["reason"] is not None) for row in rows)
-    assert all(row["gb_per_s"] > 0 for row in rows if row["page_cache"] == "warm")
-    assert list(tmp_path.iterdir()) == [], "its file is removed"
-
-
-def test_a_read_is_never_called_cold_when_it_is_not(tmp_path, no_fio, monkeypatch):
-    monkeypatch.setattr(read_test.page_cache, "drop_file", lambda path: "100% stayed in the page cache")
-    cold, warm = read_test.measure_reads(tmp_path, size_mb=1, repeats=1)
-    assert (cold["gb_per_s"], cold["reason"]) == (None, "100% stayed in the page cache")
-    assert warm["gb_per_s"] is not None
-
-
-def test_fio_reads_where_it_is_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_test.shutil, "which", lambda name: "/usr/bin/fio")
-    called = []
-
-    def run(line, limit_s):
-        called.append(line)
-        return subprocess.CompletedProcess(line, 0, '{"jobs": [{"read": {"bw_bytes": 2500000000}}]}')
-
-    monkeypatch.setattr(read_test.commands, "run_program", run)
-    rows = list(read_test.measure_reads(tmp_path, size_mb=1, repeats=1))
-    assert (rows[1]["tool"], rows[1]["gb_per_s"]) == ("fio", 2.5)
-    assert "--rw=read" in called[0] and "--invalidate=0" in called[0]
 
 
 # The studies

@@ -1,11 +1,8 @@
 """Images through Snakemake and two real ranks: generated, converted, trained on; and a broken file of the user's."""
 
-import subprocess
-
 import pandas as pd
 import pytest
 import yaml
-from project import BIN
 
 STUDY = """
 description: a test
@@ -63,7 +60,7 @@ def test_lenet_on_two_ranks(fresh):
 
 
 def _check_storage(project, runs):
-    """Record and table have the storage; a read test comes into the table as soon as there is one.
+    """Record and table have the storage.
 
     Snakemake copies to the shared storage, where the files stay. The run copies to its node, where nothing stays.
     """
@@ -80,16 +77,3 @@ def _check_storage(project, runs):
     assert table.staged_mb["second"] == pytest.approx(size)
     assert table.node_read_mb["second"] > size, "two ranks read all test images"
     assert (table.throughput_samples_per_s > 0).all()
-    assert table.read_test_warm_gb_per_s.isna().all()
-    assert set(table.read_test_reason) == {"no read test yet: python scripts/read_storage.py --machine local"}
-    line = [BIN / "python", "scripts/read_storage.py", "--size-mb", "20", "--repeats", "2"]
-    done = subprocess.run(line, cwd=project.root, env=project.variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert project.plan(study="images") == {"make_table": 1, "make_report": 1}
-    project.snakemake(study="images")
-    table = pd.read_csv(project.made / "tables" / "storage.csv").set_index("storage")
-    assert list(table.index) == ["first", "second"]
-    reads = pd.read_csv(project.results / "storage.csv")
-    assert set(reads.storage) == {"none", "first", "second"}
-    for name, of_storage in reads[reads.page_cache == "warm"].groupby("storage"):
-        assert name == "none" or table.read_test_warm_gb_per_s[name] == pytest.approx(of_storage.gb_per_s.mean())

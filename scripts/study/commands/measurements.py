@@ -10,16 +10,12 @@ import click
 from study.commands.options import (
     COUNT,
     JSON,
-    MACHINE,
-    PATH,
     SECONDS,
     StepOfLists,
     load_contrib,
     step,
     verb,
 )
-
-LONGEST_READ_S = 600  # for other timed runs of this user, which wait for the end of the test
 
 
 @verb(
@@ -34,30 +30,6 @@ def gpu(minutes: float, output: str | None) -> None:
     It needs PyTorch with CUDA: make setup WITH=pytorch.
     """
     load_contrib("gpu_check.check").check_gpus(output, minutes)
-
-
-@step("read_storage")
-@click.option("--machine", type=MACHINE, default="local", help="a file name in config/machines without .yaml")
-@click.option("--size-mb", type=COUNT, default=1000, help="size of the file, 10^6 bytes")
-@click.option("--repeats", type=COUNT, default=5, help="cold and warm reads of each storage")
-@click.option(
-    "--output", type=PATH,
-    help="a CSV file with one row per read; by default results/MACHINE/storage.csv, which table storage shows",
-)  # fmt: skip
-def read_storage(machine: str, size_mb: int, repeats: int, output: Path | None) -> None:
-    """Read test of a machine's storage, on this host: data_dir, and the storage folders of the machine's file."""
-    from study.core import configuration
-    from study.core.files import write_text
-    from study.machines import machine_lock, storage_reads
-    from study.records import read_tests
-
-    folders = storage_reads.find_folders(machine)
-    longest_s = 2 * len(folders) * repeats * LONGEST_READ_S
-    with machine_lock.hold_lock(f"read test of the storage of {machine}", longest_s):
-        reads = storage_reads.read_in_turn(folders, size_mb, repeats)
-    output = output or read_tests.file(Path(configuration.load_settings()["results_dir"]) / machine)
-    write_text(output, reads.to_csv(index=False))
-    print("\n".join(storage_reads.summarize_reads(reads)))
 
 
 @step("measure_loading", StepOfLists)

@@ -9,12 +9,11 @@ import click
 
 from study.commands.jobs import launch_training
 from study.commands.main import VERBS
-from study.commands.measurements import read_storage
 from study.commands.options import ConfigurationFile, OneOf
 from study.core.paths import ROOT
 
 # Steps that a reader calls by hand too; all others are called by rules, profiles and launchers.
-BY_HAND = (read_storage, launch_training)
+BY_HAND = (launch_training,)
 SETTINGS = {  # variables of make that are no program's
     "STUDY": "a file name in `config/studies/` without `.yaml`",
     "MACHINE": "a file name in `config/machines/` without `.yaml`",

@@ -127,9 +127,7 @@ def make_table(table_name: str, study: "Study", csv: str, markdown: str, latex: 
     from study.report.tables.kinds import with_own_keys
 
     kind, results = TABLES[table_name], paths.find_machine_folder(Path(csv).parent)
-    runs, loading = gather(
-        study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets, kind.reads_storage
-    )
+    runs, loading = gather(study, results, kind.uses, kind.uses_loading, kind.reads_further, kind.reads_targets)
     folder, judge = Path(paths.locate_study(results, study.name)), f"table_{table_name}"
     earlier = first_verdicts.read(folder, judge) if kind.verdicts else {}
     runs, late = first_verdicts.drop_later_runs(runs, earlier)

@@ -52,6 +52,11 @@ def subtract(minuend: Any, subtrahend: Any) -> Any:
     return 0.0 if is_rounding else remainder
 
 
+def compute_spread_pct(values: Any) -> float:
+    """100 x (longest / shortest - 1) of a column of pandas without missing values; NaN of fewer than two."""
+    return float(100 * (values.max() / values.min() - 1)) if values.count() > 1 else math.nan
+
+
 def summarize(values: Iterable[float | None], error: float = ERROR_PER_SIDE) -> Sample:
     """Mean and confidence interval (`Sample`) of ``values``, without missing ones.
 

@@ -17,7 +17,7 @@ from study.core.csv_files import stack_tables
 from study.experiment.expansion import load_study
 from study.experiment.study import LoadingMeasurement, PlannedRun, Study
 from study.machines import machine
-from study.records import read_tests, tidy, utilisation
+from study.records import tidy, utilisation
 from study.workloads import command
 
 Uses = Callable[[Any], bool]
@@ -47,7 +47,6 @@ def gather(
     uses_loading: bool,
     reads_further: bool = False,
     reads_targets: bool = False,
-    reads_storage: bool = False,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tidy tables (runs, loading) with the types that they have when read from their CSV files.
 
@@ -59,7 +58,6 @@ def gather(
         reads_further: whether the runs of `elsewhere` follow; the column ``record`` leads from ``results`` to theirs.
         reads_targets: whether the columns of `study.records.targets` are used; without, they are absent, and no
             telemetry is read for them.
-        reads_storage: whether the columns of `study.records.read_tests` are used; without, they are absent.
 
     Raises:
         StudyError: a record is missing or broken, or a file of a run was changed after its record was made.
@@ -74,8 +72,6 @@ def gather(
     files = [paths.locate_loading(results, measurement.directory) for measurement in study.loading if uses_loading]
     loading = tidy.loading_frame(files, code_version.digest_loading_code(), results)
     table = tidy.set_column_types(runs) if len(runs) else pd.DataFrame()
-    if reads_storage:
-        table = read_tests.add_read_tests(table, results)
     return table, tidy.set_column_types(loading, fields.list_columns(fields.LOAD_FILES)) if len(
         loading
     ) else pd.DataFrame()

@@ -21,13 +21,11 @@ class Sources:
     """The sources of a table or figure.
 
     further: the finished runs of other machines that it also shows.
-    reads_storage: whether it also shows the machine's read test.
     """
 
     runs: tuple[PlannedRun, ...]
     loading: tuple[LoadingMeasurement, ...]
     further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
-    reads_storage: bool = False
 
 
 def select_table_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
@@ -46,7 +44,7 @@ def select_table_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHERE
     further = _select_used(elsewhere if kind.reads_further else NOWHERE, kind.uses)
     loading = study.loading if kind.uses_loading else ()
     used = tuple(filter(kind.uses, study.runs))
-    return Sources(used, loading, further=further, reads_storage=kind.reads_storage)
+    return Sources(used, loading, further=further)
 
 
 def select_figure_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:

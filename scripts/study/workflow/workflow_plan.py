@@ -21,7 +21,7 @@ from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.launch import run_directory
 from study.machines import queues, storage
 from study.prediction import scaling_model
-from study.records import attempts, read_tests, record, renewal, table_inputs
+from study.records import attempts, record, renewal, table_inputs
 from study.report import sources
 from study.workflow import snakemake_internals
 from study.workflow.request import Request
@@ -333,7 +333,7 @@ class Plan(TimedPlan):
 
     def list_result_inputs(self, source_finder: Callable[..., sources.Sources], name: str) -> dict[str, list[str]]:
         """List the records and loading measurements that a table or figure is made from, for `input`."""
-        sources_used, read_test = self.get_sources(source_finder, name), read_tests.file(self.results)
+        sources_used = self.get_sources(source_finder, name)
         return {
             "outcomes": self.list_outcomes(sources_used.runs),
             "loading": self.list_measurements(sources_used.loading),
@@ -341,8 +341,6 @@ class Plan(TimedPlan):
             "further": [
                 path for each in sources_used.further for path in self._list_ended(sources_used.further[each], each)
             ],
-            # Somebody called for it, or not: it is no run's.
-            "read_test": [str(read_test)] if sources_used.reads_storage and read_test.exists() else [],
         }
 
     def list_export_inputs(self, wildcards: Any) -> list[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from study.compare import estimates, failed_runs, likeness
 from study.core.errors import StudyError
-from study.core.statistics import summarize
+from study.core.statistics import compute_spread_pct, summarize
 from study.experiment import programs
 from study.experiment.parameters import list_observing_keys
 from study.records.power import NO_MEAN, OF_POWER, has_no_mean, note_modelled_power
@@ -272,8 +272,7 @@ def _compute_value(
         sample = summarize(values)
         return sample.mean, sample.ci95, sample.ci95
     if kind == "spread_pct":
-        has_several = values.count() > 1
-        return (100 * (values.max() / values.min() - 1) if has_several else np.nan), np.nan, np.nan
+        return compute_spread_pct(values), np.nan, np.nan
     ratio = _compute_ratio(ok, column, panel["relative_to"], rows)
     ends = np.array(ratio.numbers)
     middle, low, high = ends if kind == "ratio" else 100 * (ends - 1)

@@ -33,7 +33,7 @@ from study.compare.estimates import UNPAIRED, Estimate, drop_survivors_interval,
 from study.core import units
 from study.core.errors import StudyError
 from study.core.registry import Registry
-from study.core.statistics import summarize
+from study.core.statistics import compute_spread_pct, summarize
 from study.records.power import OF_POWER
 from study.report.papers import formulas
 from study.report.papers.claim_arms import Arms, compare_rank_counts, pair_arms
@@ -110,7 +110,7 @@ def _estimate_repeats(form: str, runs: pd.DataFrame, column: str) -> Estimate:
     values = failed_runs.keep_proven(runs)[column]
     sample = summarize(values)
     if form == "spread_pct":
-        return Estimate(100 * float(values.max() / values.min() - 1), blocks=sample.n) if sample.n > 1 else Estimate()
+        return Estimate(compute_spread_pct(values), blocks=sample.n) if sample.n > 1 else Estimate()
     scale = 100 if form == "value_pct" else 1
     mean, half = scale * sample.mean, scale * sample.ci95
     return Estimate(mean, mean - half, mean + half, sample.n)

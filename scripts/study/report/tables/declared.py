@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.compare import failed_runs
 from study.core import fields, validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
+from study.core.statistics import compute_spread_pct
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.names import runs_of
@@ -31,8 +33,9 @@ OF_RUNS: dict[str, Callable[[pd.Series], Any]] = {
     "first": lambda values: values.iloc[0] if len(values) else None,
     "sum": lambda values: int(values.sum()),
     "any": lambda values: bool(values.eq(True).any()),
+    "spread_pct": compute_spread_pct,
 }
-FLAGS = ("uses_loading", "compares_runs", "reads_further", "reads_targets", "reads_storage")
+FLAGS = ("uses_loading", "compares_runs", "reads_further", "reads_targets")
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,10 @@ def average_points(declaration: Mapping[str, Any], runs: pd.DataFrame) -> pd.Dat
         sources = _list_names(formula, measures)  # without a mean of what it is computed from, it has none
         for column in (name, ci95_name(name)):
             table[column] = table[column].where(table[sources].notna().all(axis=1))
-    for name, reduction in declaration.get("of_runs", {}).items():
-        table[name] = [OF_RUNS[reduction](runs_of(runs, records)[name].dropna()) for records in table["records"]]
+    for name, how in declaration.get("of_runs", {}).items():
+        ((reduction, column),) = how.items() if isinstance(how, dict) else ((how, name),)
+        values = failed_runs.keep_proven(runs) if reduction == "spread_pct" else runs
+        table[name] = [OF_RUNS[reduction](runs_of(values, records)[column].dropna()) for records in table["records"]]
     return add_comparisons(declaration, table, runs) if "comparisons" in declaration else table
 
 

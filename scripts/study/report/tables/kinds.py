@@ -38,7 +38,6 @@ class Kind:
         compares_runs: whether it compares runs of one machine; then several machines cannot share one table.
         reads_further: whether it also shows the study's ``further_results``, runs of other machines.
         reads_targets: whether it uses the columns of `study.records.targets`.
-        reads_storage: whether it uses the columns of `study.records.read_tests`.
         verdicts: columns with verdicts, which repeats that are added later do not change (`first_verdicts`).
         make: from the tidy tables (runs, loading) to the table; other runs in them are left out.
     """
@@ -52,7 +51,6 @@ class Kind:
     compares_runs: bool
     reads_further: bool
     reads_targets: bool
-    reads_storage: bool
     verdicts: tuple[str, ...]
     make: Make
 
@@ -83,7 +81,6 @@ def table(
     compares_runs: bool = False,
     reads_further: bool = False,
     reads_targets: bool = False,
-    reads_storage: bool = False,
     verdicts: tuple[str, ...] = (),
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
@@ -101,7 +98,7 @@ def table(
             return with_unproven(with_disturbed(make(select_runs(runs, uses), loading), runs), runs)
 
         TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              reads_further, reads_targets, reads_storage, verdicts, make_of_used))  # fmt: skip
+                              reads_further, reads_targets, verdicts, make_of_used))  # fmt: skip
         return make_of_used
 
     return register
