@@ -54,7 +54,7 @@ def measured(folder, line="python train.py", **changes):
 def test_what_is_written_is_a_study_of_the_command(folder, monkeypatch):
     """As a person would have written it: the workflow plans the runs of each count in each block."""
     command = measured(folder, "torchrun train.py", repeats=2, success="done", batch_size=8)
-    assert len(measured_command.write_files(command)) == 6
+    assert len(measured_command.write_files(command)) == 7
     assert measured_command.write_files(command) == [], "nothing changed"
     monkeypatch.chdir(folder / "scaling")
     study = yaml.safe_load((folder / "scaling/config/studies/train.yaml").read_text())
@@ -63,6 +63,14 @@ def test_what_is_written_is_a_study_of_the_command(folder, monkeypatch):
     spec = runs[0].spec
     assert (spec["starts"], spec["success"], spec["batch_size"]) == ("job", ["done"], 8)
     assert spec["folder"] == str(folder) and spec["code"] == ["train.py"]
+
+
+def test_what_the_trial_wrote_is_moved_aside_unless_it_is_data(folder):
+    written = ["model.pt", "{run_folder}/log.txt", "data/mnist/train.gz", "out/last.pt"]
+    command = measured_command.sort_written_files(measured(folder), written)
+    assert (command.fresh, command.reuses) == (["model.pt", "out/last.pt"], ["data/mnist/train.gz"])
+    benchmarks = [command.make_files()[f"config/benchmarks/{name}.yaml"] for name in ("train", "train_trial")]
+    assert benchmarks[0] == benchmarks[1] | {"fresh": command.fresh, "reuses": command.reuses}
 
 
 def test_files_that_were_changed_by_hand_are_kept(folder):

@@ -11,9 +11,10 @@ from project import ROOT, WAIT_S
 SCRIPT = """
 import os, time
 ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-open("started", "a").write(f"{ranks} ")
+open("../started", "a").write(f"{ranks} ")
 time.sleep(1.5 / ranks)
 if rank == 0:
+    open("model.pt", "w").write("weights")
     print(f"speed: {10 * ranks}.5 img/s")
     print("complete")
 """
@@ -51,10 +52,11 @@ def test_one_line_gives_an_answer_and_the_same_line_adds_to_it(folder):
     done = call_measure(folder, *line, "--repeats", "1", "python", "train.py")
     assert done.returncode == 0, done.stderr
     assert "throughput_samples_per_s 10.5" in done.stderr, "of the trial"
-    assert (folder / "started").read_text().split() == ["1", "1", "2", "2"], "the trial, and a run on each count"
+    assert "files that it wrote, moved aside before each run: model.pt" in done.stderr
+    assert (folder.parent / "started").read_text().split() == ["1", "1", "2", "2"], "the trial, and a run on each count"
     done = call_measure(folder, *line, "--repeats", "2", "python", "train.py")
     assert done.returncode == 0, done.stderr
-    assert len((folder / "started").read_text().split()) == 7, "one more run on each count, and no other trial"
+    assert len((folder.parent / "started").read_text().split()) == 7, "one more run on each count, and no other trial"
     (table,) = folder.glob("scaling/results/*/here/studies/train/runs.csv")
     runs = pd.read_csv(table).sort_values(["gpus", "repeat"])
     assert runs["status"].tolist() == ["ok"] * 4 and runs["unproven"].isna().all()

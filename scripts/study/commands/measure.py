@@ -24,6 +24,7 @@ FOLDER = "scaling"  # beside the user's script
 MACHINE = "here"
 WORKS = {"fixed": "strong", "per_rank": "weak"}  # what stays the same when ranks are added: scaling mode
 AVAILABLE = "available"
+MOST_NAMED = 3  # files, in a message
 QUIET = ("rules", "progress", "host", "reason")
 # How Snakemake's lines begin that tell a user of one command nothing; others are shown, such as errors.
 NOISE = ("Using ", "Config file ", "Assuming ", "Building DAG", "Conda environments", "Select jobs", "Execute ",
@@ -102,7 +103,14 @@ def measure(
         sys.exit(min(_run_snakemake(measured, measured.name, "--dry-run")[0], 1))
     from study.workflow import passes
 
-    _run_trial(measured)
+    written = _run_trial(measured)
+    measured = measured_command.sort_written_files(measured, written)
+    for key, names in {"moved aside before each run": measured.fresh, "shared by all runs": measured.reuses}.items():
+        if names:
+            _print(f"files that it wrote, {key}: {', '.join(names[:MOST_NAMED])}{' ...' if names[MOST_NAMED:] else ''}")
+    os.chdir("..")
+    measured_command.write_files(measured)
+    os.chdir(FOLDER)
     code, _ = _run_snakemake(measured, measured.name)
     if code:
         _print(f"stopped; what was measured is kept in {FOLDER}/, and the same line goes on")
@@ -168,8 +176,11 @@ def _run_snakemake(
     return ended.code, "\n".join(hidden)
 
 
-def _run_trial(measured: "MeasuredCommand") -> None:
-    """Run the command once on the fewest ranks, uncounted; raises `StudyError` if it does not end as it should."""
+def _run_trial(measured: "MeasuredCommand") -> list[str]:
+    """Run the command once on the fewest ranks, uncounted; returns the files that it wrote.
+
+    Raises `StudyError` if it does not end as it should, or shows no work.
+    """
     from study.core.files import read_json
     from study.core.wording import format_count
     from study.workflow import passes
@@ -182,7 +193,7 @@ def _run_trial(measured: "MeasuredCommand") -> None:
         sys.exit(code)
     path = next(Path(folder, MACHINE).glob("runs/*/*/*/record.json"), None)
     record = read_json(path) if path else None
-    if record is None or record["status"] != "ok":
+    if path is None or record is None or record["status"] != "ok":
         shutil.rmtree(folder, ignore_errors=True)  # the next call tries again
         if record is None:
             _print(printed)
@@ -195,6 +206,8 @@ def _run_trial(measured: "MeasuredCommand") -> None:
             "PATTERN, of a line that only complete runs print, or --metric"
         )
     _print(*_describe_trial(measured, record))
+    written: list[str] = read_json(path.with_name("metrics.json"))["program"]["files"]["written"]
+    return written
 
 
 def _describe_trial(measured: "MeasuredCommand", record: Mapping[str, Any]) -> Iterator[str]:
@@ -210,7 +223,7 @@ def _describe_trial(measured: "MeasuredCommand", record: Mapping[str, Any]) -> I
         yield f"warning: no number for {', '.join(missing)}: its pattern found none in the output"
     seconds = runs * runtime_s
     duration = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-    yield f"{format_count(runs, 'run')} follow; if each takes as long: {duration}\n"
+    yield f"{format_count(runs, 'run')} follow; if each takes as long: {duration}"
 
 
 def _print_answer(ctx: click.Context, measured: "MeasuredCommand", goal: str | None) -> None:

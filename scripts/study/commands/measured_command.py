@@ -1,5 +1,6 @@
 """The folder scaling/ of a measured command line: Snakefile, configuration, benchmark and study."""
 
+import dataclasses
 import hashlib
 import re
 import shutil
@@ -32,6 +33,7 @@ MODULES = {
     "accelerate.commands.launch": "accelerate",
 }
 MOST_CODE_FILES = 50
+DATA_FOLDERS = frozenset({"data", "dataset", "datasets", "cache", ".cache"})  # what a run writes there is data
 MARK = "# Written by study measure; sha256 of the lines below: "
 SNAKEFILE = """\
 configfile: "config/config.yaml"
@@ -60,6 +62,7 @@ class MeasuredCommand:
         batch_size: of a rank, or None.
         prefix: of the virtual environment or conda environment of its packages; None for the study's own.
         metrics: {name: pattern}. success: a pattern that shows that the work was done, or None.
+        fresh, reuses: files that each run writes anew, and those that runs share; as in a benchmark's file.
     """
 
     name: str
@@ -75,7 +78,8 @@ class MeasuredCommand:
     success: str | None = None
     time_limit_s: int = 3600
     gpus: int = 0
-    further_settings: Mapping[str, Any] = field(default_factory=dict)
+    fresh: Sequence[str] = ()
+    reuses: Sequence[str] = ()
 
     @property
     def starts_own_ranks(self) -> bool:
@@ -106,6 +110,8 @@ class MeasuredCommand:
             "metrics": dict(self.metrics),
             "success": [self.success] if self.success else None,
         }
+        benchmark = {key: each for key, each in benchmark.items() if each}
+        files = {"fresh": list(self.fresh), "reuses": list(self.reuses)}
         machine = {
             "base": "local",
             "launcher": "processes",
@@ -113,7 +119,6 @@ class MeasuredCommand:
             "ranks_per_node": max(self.counts),
             "gpus_per_rank": 1 if self.gpus else 0,
             "time_limit_s": self.time_limit_s,
-            **self.further_settings,
         }
         config = {"study": self.name, "machine": MACHINE, "data_dir": "data", "results_dir": self.results_dir,
                   "show_each_block": True}  # fmt: skip
@@ -121,9 +126,10 @@ class MeasuredCommand:
             "Snakefile": SNAKEFILE.format(snakefile=str(paths.ROOT / "Snakefile")),
             "config/config.yaml": config,
             f"config/machines/{MACHINE}.yaml": machine,
-            f"config/benchmarks/{self.name}.yaml": {key: each for key, each in benchmark.items() if each},
-            f"config/studies/{self.name}.yaml": self._make_study(self.counts, self.repeats),
-            f"config/studies/{self.trial}.yaml": self._make_study(self.counts[:1], 1),
+            f"config/benchmarks/{self.trial}.yaml": benchmark,
+            f"config/benchmarks/{self.name}.yaml": benchmark | {key: each for key, each in files.items() if each},
+            f"config/studies/{self.trial}.yaml": self._make_study(self.trial, self.counts[:1], 1),
+            f"config/studies/{self.name}.yaml": self._make_study(self.name, self.counts, self.repeats),
         }
 
     @property
@@ -131,9 +137,19 @@ class MeasuredCommand:
         """Name of the study with one uncounted run on the fewest ranks."""
         return f"{self.name}_trial"
 
-    def _make_study(self, counts: Sequence[int], repeats: int) -> dict[str, Any]:
-        grid = {"benchmark": self.name, "scaling": self.scaling, "gpus": list(counts), "repeats": repeats}
+    def _make_study(self, benchmark: str, counts: Sequence[int], repeats: int) -> dict[str, Any]:
+        grid = {"benchmark": benchmark, "scaling": self.scaling, "gpus": list(counts), "repeats": repeats}
         return {"description": f"measured command {self.name}", "runs": [grid], "tables": ["scaling"]}
+
+
+def sort_written_files(measured: MeasuredCommand, written: Sequence[str]) -> MeasuredCommand:
+    """The command with the files that a run wrote into its folder: data are shared by runs, others are written anew.
+
+    written: paths relative to the folder.
+    """
+    own = [path for path in written if not path.startswith(placeholders.RUN_FOLDER)]
+    reuses = [path for path in own if DATA_FOLDERS.intersection(Path(path).parts[:-1])]
+    return dataclasses.replace(measured, fresh=[path for path in own if path not in reuses], reuses=reuses)
 
 
 def write_files(measured: MeasuredCommand) -> list[Path]:

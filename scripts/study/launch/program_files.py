@@ -20,6 +20,7 @@ from study.core.files import read_json, write_json
 from study.experiment.definition import RunDefinition
 from study.training.program import PROGRAM
 from study.workloads.command.code_files import list_paths
+from study.workloads.command.placeholders import RUN_FOLDER
 
 HIDDEN = ".study"  # folder in the program's, with `LEDGER` and what was moved aside
 LEDGER = "files.json"
@@ -27,7 +28,6 @@ ASIDE = "aside"
 NOT_LOOKED_AT = frozenset({".git", "__pycache__", ".snakemake", HIDDEN})  # names of folders
 MOST_FILES = 100_000
 MOST_NAMED = 1000  # of the files that a run wrote, in metrics.json
-RUN_FOLDER = "{run_folder}"  # before the names of files in the folder that the run gives to the program
 
 
 class State(NamedTuple):

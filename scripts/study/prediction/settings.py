@@ -237,7 +237,7 @@ def summarize_points(runs: pd.DataFrame) -> pd.DataFrame:
                 "ranks": first["gpus"],
                 "nodes": first["nodes"],
                 "epochs_per_rank": first["epochs_per_rank"],
-                "samples": first["samples_per_rank"],
+                "samples": _get_samples(first, first["gpus"]),
                 "batch": first["batch_size_per_rank"],
                 "learning_rate": _scale_learning_rate(first, first["gpus"]),
                 "base_rate": first["learning_rate"],
@@ -298,7 +298,7 @@ def derive_settings_at_counts(
     rows = pd.DataFrame([_derive_setting(series, count, ranks_per_node) for count in counts])
     if rows.empty or not is_checked:
         return rows
-    is_accepted = ~(rows["batch"] > rows["samples"])  # of samples that are known
+    is_accepted = (rows["batch"] <= rows["samples"]) | pd.isna(series.get("train_samples", 0))
     if series["scaling"] == "strong" and series.get("work", command.EPOCHS) == command.EPOCHS:
         is_accepted &= (series["epochs"] % rows["ranks"] == 0) & (rows["epochs_per_rank"] >= least_epochs)
     return rows[is_accepted].reset_index(drop=True)
@@ -306,7 +306,8 @@ def derive_settings_at_counts(
 
 def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[str, Any]:
     epochs: float = int(series["epochs"])
-    samples, work = series["samples"], series.get("work", command.EPOCHS)
+    work = series.get("work", command.EPOCHS)
+    samples = _share_one(series, ranks) if pd.isna(series.get("train_samples", 0)) else series["samples"]
     if series.get("sharding", "none") != "none":
         samples = count_samples_per_rank(int(series["train_samples"]), ranks)
     if work != command.EPOCHS and pd.notna(series["train_samples"]):
@@ -324,6 +325,16 @@ def _derive_setting(series: pd.Series, ranks: int, ranks_per_node: int) -> dict[
         "samples": samples,
         "learning_rate": _scale_learning_rate(series, ranks),
     }
+
+
+def _get_samples(run: pd.Series, ranks: int) -> float:
+    """Samples of a rank in an epoch; of a command that does not tell them, its share of one."""
+    return _share_one(run, ranks) if pd.isna(run["samples_per_rank"]) else run["samples_per_rank"]
+
+
+def _share_one(run: pd.Series, ranks: int) -> float:
+    is_shared = run["scaling"] == "strong" and run.get("work", command.EPOCHS) != command.EPOCHS
+    return 1 / ranks if is_shared else 1.0
 
 
 def _scale_learning_rate(row: pd.Series, ranks: int) -> float:

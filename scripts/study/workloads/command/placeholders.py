@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+RUN_FOLDER = "{run_folder}"  # before the names of files in the folder that the run gives to the program
 CHECKPOINT = "checkpoint"  # where the program writes its checkpoint and finds it when it resumes
 # Values that follow from a run's grid keys and from the process's place, and their meanings.
 DERIVED: Mapping[str, str] = {
