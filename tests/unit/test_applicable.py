@@ -15,7 +15,7 @@ from study.report.tables.kinds import with_own_keys
 from study.report.tables.layout import Table
 
 COMMAND = {"kind": "command", "command": ["sh", "count.sh", "{epochs}"]}
-OF_TENSORFLOW = {"training_loop", "xla", "data_format"}
+OF_TENSORFLOW = {"training_loop", "xla"}
 
 
 def command(spec=COMMAND, **values):

@@ -104,10 +104,6 @@ def test_members_are_part_of_a_run():
             {"checkpoint_epochs": 1, "measure": "peak_throughput"},
             "runs[0].ensemble: checkpoints are of training, and this run trains nothing",
         ),
-        (
-            {"checkpoint_epochs": 1, "input_sharing": "tf_data_service", "preprocessing_ranks": 1},
-            "runs[0].input_sharing: tf_data_service gives a run that resumes other samples",
-        ),
         ({"compute": "simulated"}, "runs[0].simulated_samples_per_s: compute: simulated needs the rate"),
         ({"simulated_samples_per_s": 5.0}, "runs[0].simulated_samples_per_s: 5 needs compute: simulated"),
         ({"ensemble": 1, "input_sharing": "all_shared"}, "runs[0].input_sharing: all_shared: one member has nobody"),
@@ -288,15 +284,6 @@ def test_a_member_that_ends_early_goes_on_sharing_and_makes_no_samples_that_nobo
         assert preprocessed[0] < EPOCHS * SAMPLES / 2 < preprocessed[1] == EPOCHS * SAMPLES
 
 
-def test_tensorflows_service_gives_each_member_as_many_samples():
-    found = streams("tf_data_service", 2, 1, 5)
-    for got in each_in_a_thread(taken, found):
-        assert sum(len(x) for x, _ in got) == EPOCHS * SAMPLES
-        assert all(np.array_equal(y, x[:, :2] * 3) for x, y in got)
-    assert found[0].get_measurements()["samples_preprocessed"] >= EPOCHS * SAMPLES
-    assert found[1].get_measurements()["received_bytes"] == EPOCHS * SOURCE_BYTES
-
-
 def rings(slots=1):
     """The rings of two ranks of a node, both of which read; the first one writes blocks of one sample."""
     form = Form((np.dtype(np.float32),), ((2,),))
@@ -369,7 +356,7 @@ def test_shared_memory_of_four_members_is_hardly_more_than_one_has():
     assert of_one < sum(each.get_measurements()["memory_bytes"] for each in found) <= 1.3 * of_one
 
 
-@pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1), ("tf_data_service", 1)])
+@pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1)])
 def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers, monkeypatch):
     monkeypatch.setattr(consumption, "PEAK_BATCHES", (3, 8))  # ends within an epoch of eight batches
 
@@ -389,9 +376,8 @@ def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers
 
     assert all(rate > 0 for rate in each_in_a_thread(peak, found))
     assert [each.batches_taken for each in found] == [11, 11]
-    if sharing != "tf_data_service":
-        made = sum(each.get_measurements()["samples_preprocessed"] for each in found)
-        assert made == SAMPLES + 6 * 4, "no more than the eleven batches need"
+    made = sum(each.get_measurements()["samples_preprocessed"] for each in found)
+    assert made == SAMPLES + 6 * 4, "no more than the eleven batches need"
 
 
 def test_the_rate_of_steps_is_that_of_whole_batches(monkeypatch):

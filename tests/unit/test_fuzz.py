@@ -23,7 +23,6 @@ from study.core import csv_files, validation
 from study.core.errors import StudyError
 from study.core.files import parse_json
 from study.data import feature_scaling, loaders, matrix_file, source_state
-from study.experiment import autotuning
 from study.instruments import phases, profiler
 from study.instruments.timeline import summarize_timeline
 from study.machines import machine_lock
@@ -161,22 +160,6 @@ def test_a_line_of_a_run_s_phases_that_is_no_edge_is_refused(tmp_path, line):
     with pytest.raises(StudyError, match="phases.jsonl: line 1"):
         phases.read_edges(tmp_path / "phases.jsonl")
     assert phases.read_edges(tmp_path / "phases.jsonl", is_merged=False) == []
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        "",
-        "score\n1\n",
-        "cycle_time_ms,tensor_fusion_threshold,score\n1,2\n",
-        "cycle_time_ms,tensor_fusion_threshold,score\n1,x,3\n",
-        "a\rb,score\n1,2\n",
-    ],
-)
-def test_a_log_of_autotuning_that_lacks_a_number_is_refused(tmp_path, log):
-    (tmp_path / autotuning.LOG).write_text(log, newline="")
-    with pytest.raises(StudyError, match="autotune.csv"):
-        autotuning.summarize_log(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"s\x00\x00\x00\x00", b"{0", b"i\x01\x00\x00\x00"])

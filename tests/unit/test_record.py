@@ -14,7 +14,7 @@ from study.compare import likeness
 from study.core import validation
 from study.core.errors import StudyError
 from study.core.files import write_json
-from study.experiment import autotuning, inputs
+from study.experiment import inputs
 from study.experiment.definition import RunDefinition
 from study.machines import queues
 from study.records import overlap
@@ -59,18 +59,15 @@ def test_what_was_trained_on(make_run):
     assert record["data_mb"] == {"train": 5.0, "test": 5.0}
 
 
-def test_what_autotuning_found_and_how_steps_vary(make_run, tmp_path):
-    (run,) = expand(scaling="weak", epochs=80, autotune=True)
+def test_how_steps_vary(make_run, tmp_path):
+    (run,) = expand(scaling="weak", epochs=80)
     folder = make_run(run)
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["ranks"][0]["step_times"] = {"median_s": 0.01, "p95_s": 0.03, "jitter": 0.2}
     write_json(folder / "metrics.json", metrics)
-    trials = "".join(f"{50 + number},{number},{number}\n" for number in range(autotuning.TRIALS))
-    (folder / autotuning.LOG).write_text(f"cycle_time_ms,tensor_fusion_threshold,score\n{trials}60,10,99\n")
-    resealed(folder, "metrics.json", autotuning.LOG)
+    resealed(folder, "metrics.json")
     write_json(folder / "record.json", make_record(folder))
     (row,) = runs_frame([run], {"nt3": "c0de"}, tmp_path / "local").to_dict("records")
-    assert (row["autotuned_fusion_threshold_mb"], row["autotuned_cycle_time_ms"]) == (10, 60)
     assert [row[f"step_time_{name}"] for name in ("median_s", "p95_s", "jitter")] == [0.01, 0.03, 0.2]
 
 

@@ -108,15 +108,6 @@ def test_costs_count_how_often_a_sample_is_preprocessed(ensembles, duplicated, s
     assert (row.predicted_cpu_gain, row.cpu_gain) == pytest.approx((gain, gain))
 
 
-def test_each_way_is_compared_with_the_tf_data_service(ensembles):
-    service = {**SHARED, "input_sharing": "tf_data_service", "preprocessing_ranks": 1, "makespan_s": [13.2, 26.8, 20.0]}
-    table, rows = made(ensembles(DUPLICATED, SHARED, service))
-    row = rows.loc["all_shared"]
-    assert (row.over_service, row.over_service_low, row.over_service_high) == pytest.approx((2, 2, 2))
-    assert pd.isna(rows.loc["tf_data_service"].over_service) and "not deterministic" in table.caption
-    assert pd.isna(rows.loc["tf_data_service"].predicted_cpu_gain), "its own threads are not measured"
-
-
 @pytest.mark.parametrize(("nodes", "expected"), [(4, (100, 150)), (1, (math.nan, math.nan))])
 @pytest.mark.slow
 def test_rates_of_one_member_are_those_of_many_only_on_nodes_of_their_own(ensembles, nodes, expected):

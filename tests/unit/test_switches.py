@@ -21,7 +21,7 @@ from study.backends.tensorflow.trainer import KerasTrainer
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import order as sample_order
-from study.experiment import autotuning, learning_rate
+from study.experiment import learning_rate
 from study.experiment.study import Study
 from study.launch import variables
 from study.machines import launchers, machine
@@ -45,14 +45,6 @@ devices.limit_threads(1)  # can be set only before TensorFlow's first use in thi
         ({**DDP, "torch_compile": True}, {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}),
         ({"kmp_blocktime_ms": 0}, {"KMP_BLOCKTIME": "0"}),
         ({"intra_op_threads": 2}, {"OMP_NUM_THREADS": "2"}),
-        (
-            {"autotune": True, **WEAK, "epochs": 80},
-            {
-                **autotuning.VARIABLES,
-                "HOROVOD_CACHE_CAPACITY": "1024",
-                "HOROVOD_AUTOTUNE_LOG": f"{os.getcwd()}/run/autotune.csv",
-            },
-        ),
     ],
 )
 def test_a_switch_is_a_variable_of_its_own_and_nothing_else(tmp_path, monkeypatch, point, set_to):
@@ -80,17 +72,9 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
     ("point", "message"),
     [
         ({"cache_capacity": 0, "trace": True}, "cache_capacity: a traced run disables"),
-        ({"autotune": True, **WEAK}, "autotune: tuning takes 312 steps, the run has 40"),
-        (
-            {"autotune": True, **WEAK, "epochs": 80, "backward_passes_per_step": 2},
-            "autotune: tuning takes 624 steps, the run has 400",
-        ),
-        ({"autotune": True, "gpus": 1}, "autotune: one rank has no communication"),
-        ({"autotune": True, **WEAK, "cycle_time_ms": 2}, "autotune: autotuning chooses cycle_time_ms itself"),
         ({"gradient_compression": "fp16", "gpus": 1, "emulated_ranks": 2}, "gradient_compression: an emulated run"),
         ({"backward_passes_per_step": 2, "gpus": 1, "emulated_ranks": 2}, "backward_passes_per_step: an emulated run"),
         ({"backward_passes_per_step": 2, "checkpoint_epochs": 1}, "backward_passes_per_step: checkpoints lack"),
-        ({"data_format": "channels_first", "benchmark": "p1b2", "batch_size": 20}, "data_format: p1b2 has no conv"),
         ({"precision": "mixed_float16", "checkpoint_epochs": 1}, "precision: checkpoints lack the loss scale"),
         ({"precision": "mixed_bfloat16", "gpus": 1, "emulated_ranks": 2}, "precision: an emulated run"),
         ({"training_loop": "custom", "gpus": 1, "emulated_ranks": 2}, "training_loop: emulated ranks"),
@@ -146,9 +130,6 @@ def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason
 
 def test_a_machine_that_has_it_refuses_nothing():
     assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
-    switched_off = {**machine.load("local"), "environment": {"TF_ENABLE_ONEDNN_OPTS": "0"}}
-    assert "oneDNN only" in refused(switched_off, data_format="channels_first")[0]
-    assert refused("local", data_format="channels_first") == []
 
 
 def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):
@@ -310,26 +291,6 @@ def test_the_order_with_a_buffer_is_of_seed_and_epoch():
     assert by_rank[:, 1].tolist() == order(2, 3)
 
 
-HEAD = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
-HEAD += "tensor_fusion_threshold,score\n"
-
-
-@pytest.mark.parametrize(
-    ("trials", "last", "expected"),
-    [
-        (0, "", (0, False, None, None)),
-        (3, "", (3, False, 2.0, 12.0)),
-        (autotuning.TRIALS, "", (autotuning.TRIALS, False, 10.0, 20.0)),
-        (autotuning.TRIALS, "0,0,0,1,20,10,99\n", (autotuning.TRIALS, True, 10.0, 20.0)),
-    ],
-)
-def test_what_autotuning_found(tmp_path, trials, last, expected):
-    assert autotuning.summarize_log(tmp_path) is None
-    rows = [f"0,0,0,1,{10 + number},{number},{number}\n" for number in range(trials)]
-    (tmp_path / autotuning.LOG).write_text(HEAD + "".join(rows) + last)
-    assert tuple(autotuning.summarize_log(tmp_path).values()) == expected
-
-
 def test_cores_of_ranks():
     assert binding.choose_own_cores([2, 3, 6, 7, 9], 2, 1, 2) == [6, 7]
     with pytest.raises(StudyError, match="binding: core needs 2 cores for each of the 3 ranks of this host, which has"):
@@ -399,47 +360,6 @@ def printed(code, onednn):
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
-
-
-BOTH_FORMATS = """
-import numpy as np
-import tensorflow as tf
-from study import workloads
-from study.backends.tensorflow import data_format
-from study.core import configuration
-
-for name, shape in [("nt3", (60, 1)), ("lenet", (28, 28, 3)), ("inception_v1", (32, 32, 3))]:
-    model = workloads.load_benchmark(name, configuration.load_named("benchmarks", name)).build_model(shape)
-    moved = data_format.move_channels_first(model)
-    same_weights = all(map(np.array_equal, model.get_weights(), moved.get_weights()))
-    x = tf.constant(np.random.default_rng(0).random((2, *shape), np.float32))
-    print(name, same_weights, np.abs(model(x).numpy() - moved(x).numpy()).max() < 1e-6)
-"""
-
-
-@pytest.mark.slow
-def test_channels_first_computes_the_same():
-    assert printed(BOTH_FORMATS, onednn="1") == ["nt3 True True", "lenet True True", "inception_v1 True True"]
-
-
-REFUSED = """
-from examples import define, expand
-from study.backends.tensorflow import data_format
-from study.core.errors import StudyError
-
-for precision in ("float32", "mixed_bfloat16"):
-    try:
-        data_format.arrange_channels(None, define(expand(data_format="channels_first", precision=precision)[0]))
-    except StudyError as error:
-        print(error)
-"""
-
-
-@pytest.mark.slow
-def test_channels_first_without_onednn_is_refused():
-    plain, mixed = printed(REFUSED, onednn="0")
-    assert "cannot train with channels_first, since it does not use oneDNN; switch oneDNN on in the mach" in plain
-    assert "cannot train with channels_first in bfloat16; use precision: float32, or channels_last" in mixed
 
 
 @pytest.mark.slow

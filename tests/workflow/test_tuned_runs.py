@@ -5,7 +5,6 @@ import os
 import numpy as np
 import pytest
 
-from study.experiment import autotuning
 from study.instruments.timeline import summarize_timeline
 
 NT3 = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 2, "loader": "npy"}  # 20 steps, ten gradients
@@ -94,23 +93,6 @@ def test_layers_in_16_bits_train_nearly_as_in_32(trained, traced):
     assert 0 < largest_difference(mixed, traced) < 1e-2
     assert mixed.history.loss.tolist() == pytest.approx(traced.history.loss.tolist(), rel=0.02)
     assert len({rank["final_weights_crc32"] for rank in mixed.metrics["ranks"]}) == 1
-
-
-@pytest.mark.long
-def test_channels_first_trains_the_same(trained, traced, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default on newer CPUs only
-    moved = trained({**NT3, "data_format": "channels_first"})
-    assert largest_difference(moved, traced) < 1e-3
-    assert moved.history.loss.tolist() == pytest.approx(traced.history.loss.tolist(), rel=1e-3)
-
-
-@pytest.mark.long
-def test_autotuning_ends_within_the_steps_that_the_plan_asks_for(trained):
-    epochs = -(-autotuning.STEPS // 5)
-    found = autotuning.summarize_log(trained({**NT3, "epochs": epochs, "autotune": True}).folder)
-    assert (found["trials"], found["is_finished"]) == (autotuning.TRIALS, True)
-    assert 0 <= found["fusion_threshold_mb"] <= 64
-    assert 1 <= found["cycle_time_ms"] <= 100
 
 
 STRIPED = """

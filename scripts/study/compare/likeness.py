@@ -26,7 +26,6 @@ from study.core import cores, fields
 from study.core.environment import is_recorded
 from study.core.errors import StudyError
 from study.core.files import parse_json
-from study.experiment import autotuning
 from study.instruments.power.readings import MODELLED
 from study.launch.variables import SWITCHES
 from study.records import overlap
@@ -40,11 +39,10 @@ FREED_BY = {name: fields.list_columns()[name].freed_by for name in ALIKE}
 SET_BY = {
     **{key: tuple(named) for key, named in SWITCHES.items()},
     "intra_op_threads": ("OMP_NUM_THREADS",),
-    "autotune": (*autotuning.VARIABLES, "HOROVOD_AUTOTUNE_LOG", "HOROVOD_CACHE_CAPACITY"),
     "core_limit": (cores.VARIABLE,),
     "trace": ("HOROVOD_TIMELINE", "HOROVOD_CACHE_CAPACITY"),
 }
-OF_FOLDER = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE_LOG")  # files in the run's own directory
+OF_FOLDER = ("HOROVOD_TIMELINE",)  # files in the run's own directory
 STEERING = "several settings of the environment"
 HOSTS = "runs on different hosts, which did not take turns"
 PAGE_CACHE = "runs that read their files from storage, and others from the page cache"

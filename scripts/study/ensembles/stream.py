@@ -135,10 +135,10 @@ class Stream(SampleSource):
             begun_monotonic_ns, ended_monotonic_ns: of the member's training.
         """
         return {
-            "samples_preprocessed": self._samples_preprocessed + self._way.samples_preprocessed,
+            "samples_preprocessed": self._samples_preprocessed,
             "received_bytes": self._way.received_bytes,
             "cpu_s": self._cpu_s,
-            "preprocessing_cpu_s": self._preprocessing_cpu_s if self._way.knows_threads else None,
+            "preprocessing_cpu_s": self._preprocessing_cpu_s,
             "communication_cpu_s": None if self._library_cpu_s is None else self._sharing_cpu_s + self._library_cpu_s,
             "queue_fill": self.usage.queue_fill,
             "memory_bytes": self._buffer.memory_bytes + self._most_used,

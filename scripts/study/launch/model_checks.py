@@ -26,7 +26,7 @@ SHIPPED = frozenset({"alexnet", "alexnet_one_tower", "googlenet", "inception_v1"
 LIMIT_S = 300
 MARK = "CHECKED "
 # Grid keys on which it depends whether a model keeps what is promised.
-KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step", "precision", "data_format",
+KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step", "precision",
         "emulated_ranks", "learning_rate_by_layer")  # fmt: skip
 
 

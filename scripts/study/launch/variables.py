@@ -8,7 +8,6 @@ from typing import Any
 
 from study.core import cores
 from study.core.environment import SET, STEERING, build_measuring_environment, build_search_path
-from study.experiment import autotuning
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.instruments import background
@@ -95,9 +94,4 @@ def _define_key_variables(run: RunDefinition, folder: Path) -> dict[str, str]:
     }
     if run.parameters.get("intra_op_threads"):
         variables["OMP_NUM_THREADS"] = str(run["intra_op_threads"])
-    if run.parameters.get("autotune"):
-        variables |= autotuning.VARIABLES | {
-            "HOROVOD_AUTOTUNE_LOG": str((folder / autotuning.LOG).resolve()),
-            "HOROVOD_CACHE_CAPACITY": str(run["cache_capacity"]),  # given, it is not tuned
-        }
     return variables

@@ -131,16 +131,15 @@ def _check_storage(content: dict[str, Any]) -> None:
 
 
 def _check_environment(environment: dict[str, str]) -> None:
-    """Refuse variables by which a run would be another than its record says: traced, tuned, with foreign packages."""
+    """Refuse variables by which a run would be another than its record says: traced, with foreign packages."""
     for variable in environment:
         if variable in ("PYTHONPATH", "PYTHONHOME"):
             why = "ranks use this Python's own packages and settings only; leave it out"
             raise StudyError(f"environment: {variable}: {why}")
         if variable.startswith(SET_PER_RUN):
             raise StudyError(f"environment: {variable}: has no effect: each run sets it itself; leave it out")
-        for prefix, key in (("HOROVOD_TIMELINE", "trace"), ("HOROVOD_AUTOTUNE", "autotune")):
-            if variable.startswith(prefix):
-                raise StudyError(f"environment: {variable}: use the grid key {key}, so that the records say it")
+        if variable.startswith("HOROVOD_TIMELINE"):
+            raise StudyError(f"environment: {variable}: use the grid key trace, so that the records say it")
 
 
 def _read_own_keys(name: str) -> set[str]:

@@ -145,13 +145,6 @@ def _timeline_complete(evidence: Evidence) -> str | None:
     return None if share <= MOST_EVENTS_LOST else f"{share:.1%} of the timeline's events are lost or have no end"
 
 
-def _autotuning_finished(evidence: Evidence) -> str | None:
-    autotuning = evidence.record.get("autotuning")
-    if not autotuning:
-        return NOT_MADE
-    return None if autotuning["is_finished"] else f"Horovod was still trying values after {autotuning['trials']} trials"
-
-
 def _timeline_columns(record: Mapping[str, Any]) -> list[str]:
     declared = fields.find_section("communication").fields
     return [each.column for each in declared if each.column and each.name not in ("allreduce_first_s", "timeline_lost")]
@@ -175,9 +168,6 @@ CHECKS = {
               lambda record: program_times.COLUMNS),
         Check("timeline_complete", "at most 1 % of the events of Horovod's timeline are lost", _timeline_complete,
               _timeline_columns),
-        Check("autotuning_finished", "Horovod's autotuning came to its end and went on with its best values",
-              _autotuning_finished,
-              lambda record: ["autotuned_fusion_threshold_mb", "autotuned_cycle_time_ms"]),
     )
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from study.core.csv_columns import Columns, read_columns
 from study.core.csv_files import FINITE, NUMBER, WHOLE
 from study.core.errors import StudyError
 from study.core.files import read_json, read_last_change_ns, sha256, to_finite_or_none
-from study.experiment import autotuning, identity, schemas
+from study.experiment import identity, schemas
 from study.experiment.definition import RunDefinition
 from study.instruments import calibration, disturbance, phases, profiler
 from study.instruments.power import summary
@@ -136,7 +136,6 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
         "traffic": _traffic(run, metrics) if ok else None,
         "allreduce_sweep": _sweep(run, metrics) if ok else None,
         "checkpoints": metrics.get("checkpoints"),
-        "autotuning": autotuning.summarize_log(folder),
         "ensemble": ensemble.section(metrics, edges) if ok else None,
         "memory": _memory(run, metrics) if ok else None,
         "power": _power(folder, run, edges),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from study.backends.tensorflow import (
-    data_format,
     initial_weights,
     lars,
     layer_settings,
@@ -42,7 +41,6 @@ def compile_model(
     seeds.set_random_seed(own_seed % MOST_SEEDS)
     with own_models.reset_keras_names(), precision.set_policy(run):
         model = own_models.build_model(benchmark, run, shape)
-        model = data_format.arrange_channels(model, run)
     initial_weights.draw_weights(model, run.derived.seed + ranks.rank)
     layer_settings.set_batch_norm_momentum(model, run)
     precision.keep_output_in_float32(model, run)

@@ -48,12 +48,10 @@ class Way(ABC):
     """A way of sharing, seen from one rank; all ranks make theirs together."""
 
     has_others = True  # whether other members need what this rank does
-    knows_threads = True  # whether the threads that preprocess are those of the rank's own blocks
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.received_bytes = 0  # payload from other ranks
-        self.samples_preprocessed = 0  # by this rank, beside the blocks that it makes as a reader
         self.buffer = self._make_buffer()
 
     @staticmethod

@@ -29,7 +29,6 @@ NOT_WITH_ENSEMBLES = {
     "input_pipeline": "samples are shared one block at a time",
     "sharding": "a member trains on all samples",
     "warmup_epochs": "members with learning rates of their own have no common warm-up",
-    "autotune": "members average no gradients with one another",
     "gradient_compression": "members average no gradients with one another",
     "backward_passes_per_step": "members average no gradients with one another",
     "training_loop": "a member's steps are Keras's",
@@ -106,8 +105,6 @@ def _refuse_model(run: PlannedRun, member: Member) -> str | None:
 
 def _refuse_input_sharing(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``input_sharing``, or None."""
-    if run["input_sharing"] == "tf_data_service" and run["checkpoint_epochs"]:
-        return "tf_data_service gives a run that resumes other samples; use checkpoint_epochs: 0"
     if run["input_sharing"] != "duplicated" and run["ensemble"] == 1:
         return f"{run['input_sharing']}: one member has nobody to share with; use duplicated, or a larger ensemble"
     return None
@@ -132,8 +129,6 @@ def _refuse_preprocessing_ranks(run: PlannedRun) -> str | None:
         return None
     if ranks == 0:
         return f"0: input_sharing: {sharing} needs 1 to {members} ranks that preprocess"
-    if sharing == "tf_data_service" and ranks != 1:
-        return f"{ranks}: the tf.data service preprocesses in rank 0 only; use 1"
     if ranks > members:
         return f"{ranks} is more than the {members} members (ensemble)"
     return None
@@ -205,7 +200,6 @@ declare(
                 "single_broadcast",
                 "multi_broadcast",
                 "shared_memory",
-                "tf_data_service",
                 "concurrent_broadcast",
             )
         ),
@@ -213,10 +207,8 @@ declare(
         "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
         "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
         "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
-        "their node's shared memory, from which all its ranks read. tf_data_service: TensorFlow's tf.data service on "
-        "rank 0, for comparison, with all ranks on one host; its order of samples is not deterministic, and members "
-        "that are too slow skip samples. concurrent_broadcast: as multi_broadcast, with the broadcasts at the same "
-        "time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
+        "their node's shared memory, from which all its ranks read. concurrent_broadcast: as multi_broadcast, with the "
+        "broadcasts at the same time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
         default="duplicated",
         refuse=_refuse_input_sharing,
         refuse_on=_refuse_input_sharing_on,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
-from study.experiment import autotuning
-from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
+from study.experiment.parameter import Choice, Count, Number, Parameter
 from study.experiment.parameters.registry import declare, explain_idle_communication, is_at_default
 
 if TYPE_CHECKING:
@@ -17,21 +16,6 @@ def _refuse_cache_capacity(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``cache_capacity``, or None."""
     if run["trace"] and not is_at_default(run, "cache_capacity"):
         return "a traced run disables the response cache to show each negotiation; give two grids"
-    return None
-
-
-def _refuse_autotune(run: PlannedRun) -> str | None:
-    """The reason why a run cannot have its ``autotune``, or None."""
-    if not run["autotune"]:
-        return None
-    if run.gpus == 1:
-        return "one rank has no communication to tune; give gpus of 2 or more"
-    for name in ("fusion_threshold_mb", "cycle_time_ms"):
-        if not is_at_default(run, name):
-            return f"autotuning chooses {name} itself; leave {name} out, or use false"
-    steps, needed = run.steps, autotuning.STEPS * run["backward_passes_per_step"]
-    if steps is not None and steps < needed:
-        return f"tuning takes {needed} steps, the run has {steps}; give more epochs"
     return None
 
 
@@ -92,20 +76,6 @@ declare(
         label="response cache (tensors)",
         refuse=_refuse_cache_capacity,
         idle=explain_idle_communication,
-    )
-)
-
-declare(
-    Parameter(
-        "autotune",
-        Flag(),
-        "Whether Horovod searches for the best fusion threshold (0 to 64 MiB) and cycle time (1 to 100 ms) in the "
-        f"first {autotuning.STEPS} steps: {autotuning.WARMUP_TRIALS} warm-up trial and {autotuning.TRIALS} measured "
-        f"ones of {autotuning.SAMPLES_PER_TRIAL} samples x {autotuning.STEPS_PER_SAMPLE} steps. The record has the "
-        "best pair.",
-        default=False,
-        default_in_papers=True,
-        refuse=_refuse_autotune,
     )
 )
 

@@ -24,7 +24,6 @@ LACKS = {
     "compute": ENSEMBLES,
     "input_pipeline": "Keras is handed the arrays",
     "training_loop": "it chooses between Keras's loop and this project's, which PyTorch always has",
-    "data_format": "PyTorch's convolutions have channels_last here",
     "xla": OF_TENSORFLOW,
     "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
 }
@@ -33,7 +32,6 @@ DDP_LACKS = {
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,
     "cache_capacity": OF_HOROVOD,
-    "autotune": OF_HOROVOD,
 }
 
 

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
 from study.experiment.parameters.registry import declare, explain_idle_training
 
 if TYPE_CHECKING:
     from study.experiment.study import PlannedRun
-
-
-def _refuse_data_format(run: PlannedRun) -> str | None:
-    """The reason why a run cannot have its ``data_format``, or None."""
-    if run["data_format"] == "channels_last":
-        return None
-    if not any(name in run.spec["model"] for name in ("convolutions", "channels")):
-        return f"{run.dataset.benchmark} has no convolutions; use channels_last"
-    return None
-
-
-def _refuse_data_format_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """The reason why a run cannot have its ``data_format`` on a machine, or None."""
-    switched_off = machine.get("environment", {}).get("TF_ENABLE_ONEDNN_OPTS") == "0"
-    if run["data_format"] == "channels_first" and machine["gpus_per_rank"] == 0 and switched_off:
-        return (
-            "on a CPU TensorFlow takes it with oneDNN only, which the machine's file switches off "
-            "(environment.TF_ENABLE_ONEDNN_OPTS)"
-        )
-    return None
 
 
 def _refuse_precision(run: PlannedRun) -> str | None:
@@ -76,21 +55,6 @@ declare(
         unit="threads",
         default_in_papers=True,
         label="inter-op threads",
-    )
-)
-
-declare(
-    Parameter(
-        "data_format",
-        Choice(("channels_last", "channels_first")),
-        "Position of the channel axis in a convolution's input and output. The weights are the same for both. On a "
-        "CPU, channels_first needs oneDNN, and in 16 bits also the CPU's instructions for them. Without these, the run "
-        "fails at its start.",
-        default="channels_last",
-        default_in_papers=True,
-        refuse=_refuse_data_format,
-        refuse_on=_refuse_data_format_on,
-        idle=explain_idle_training,
     )
 )
 

@@ -132,10 +132,8 @@ MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_s
             "data_memory_mb"]  # fmt: skip
 RATES = ["r_p_samples_per_s", "r_c_samples_per_s", "peak_samples_per_s"]
 GAINS = {"time": "training_s", "cpu": "ranks_cpu_s"}  # name of a gain -> the measure of which it is the ratio
-SERVICE = "tf_data_service"  # TensorFlow's own way, whose order of samples is not deterministic
 P_OF = "{}_p"
 P_VALUES = [P_OF.format(gain) for gain in GAINS]
-OVER_SERVICE = ["over_service", "over_service_low", "over_service_high"]
 GAIN, LOSS, NO_DIFFERENCE = "gain", "loss", "no difference shown"
 
 
@@ -224,7 +222,7 @@ def _list_gain_columns(gain: str) -> list[str]:
 
 
 def _gain_columns() -> list[str]:
-    return [*(name for gain in GAINS for name in _list_gain_columns(gain)), *OVER_SERVICE, "pairing"]
+    return [*(name for gain in GAINS for name in _list_gain_columns(gain)), "pairing"]
 
 
 def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -288,18 +286,13 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     """Predicted and measured gains of a way of sharing over duplicated pipelines; empty for these themselves."""
     gains: dict[str, Any] = dict.fromkeys(_gain_columns())
     ratios: dict[str, estimates.Estimate] = {}
-    if (service := _another(row, table, SERVICE)) is not None:
-        ratio = estimates.compare_rows(runs, service["records"], row["records"], "training_s")
-        gains |= dict(zip(OVER_SERVICE, ratio.numbers, strict=True))
-        ratios["over_service"] = ratio
     base = _another(row, table, DUPLICATED)
     if base is None:
         return gains | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
     rates = Rates(*(float(row[name]) for name in RATES))
     gains["predicted_time_gain"] = rates.gain
-    if row["input_sharing"] != SERVICE:  # whose own threads are in no column
-        times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
-        gains["predicted_cpu_gain"] = _costs(row, base).gain(*times)
+    times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
+    gains["predicted_cpu_gain"] = _costs(row, base).gain(*times)
     for gain, measure in GAINS.items():
         ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
         gains |= dict(zip(_list_gain_columns(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
