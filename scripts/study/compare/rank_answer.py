@@ -41,18 +41,20 @@ class Answer:
     """The answer for one workload.
 
     series: its name; ranks: None where no two numbers of ranks can be compared, though there are runs of two; records:
-    of the runs behind the sentence.
+    of the runs behind the sentence; quality: how that of the same work differs, empty if it does not.
     """
 
     series: str
     ranks: int | None
     sentence: str
     records: list[str]
+    quality: str = ""
 
     @property
     def headline(self) -> str:
-        """The number with the goal that it is for."""
-        return f"{format_count(self.ranks, 'rank')} (goal: {GOAL})." if self.ranks else "No answer."
+        """The number with the goal that it is for, after what speaks against looking at the time alone."""
+        number = f"{format_count(self.ranks, 'rank')} (goal: {GOAL})." if self.ranks else "No answer."
+        return f"{self.quality} By time alone: {number}" if self.quality else number
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _answer_series(name: str, runs: pd.DataFrame) -> Answer | None:
         return None
     stop = next((step for step in steps if not step.is_worth), None)
     ranks = stop.ranks if stop else steps[-1].next_ranks if steps else None
-    sentences = [_describe_quality(points)]
+    sentences = []
     if ranks:
         judged = stop or steps[-1]
         sentences.append(_write_sentence(ranks, judged, max(points)))
@@ -124,7 +126,7 @@ def _answer_series(name: str, runs: pd.DataFrame) -> Answer | None:
     sentences.append(f"Left out: {unproven}." if unproven else "")
     sentences += _describe_stops(runs)
     sentences += disturbed.sentence(int(runs["disturbed"].eq(True).sum()), len(runs), "run")
-    return Answer(name, ranks, " ".join(filter(None, sentences)), list(runs["record"]))
+    return Answer(name, ranks, " ".join(filter(None, sentences)), list(runs["record"]), _describe_quality(points))
 
 
 def _describe_quality(points: dict[int, pd.DataFrame]) -> str:
@@ -151,7 +153,7 @@ def _describe_quality(points: dict[int, pd.DataFrame]) -> str:
         if differing:
             return (
                 f"The same work does not give the same quality: {measure} is {format_significant(usual)} on "
-                f"{format_count(fewest, 'rank')}, {', '.join(differing)}. What follows is about time only."
+                f"{format_count(fewest, 'rank')}, {', '.join(differing)}."
             )
     return ""
 
@@ -190,7 +192,7 @@ def _find_steps(points: dict[int, pd.DataFrame]) -> tuple[list[_Step], dict[int,
         step = _Step(fewer, ranks, times.convert(functools.partial(operator.mul, work)))
         arms = {format_count(each, "rank"): points[each] for each in (fewer, ranks)}
         survivors = failed_runs.explain_survivors(arms, [*arms][step.is_worth], ["runtime_s"])
-        has_larger_batch = runs["batch_size_per_rank"].iloc[0] > base["batch_size_per_rank"].iloc[0]
+        has_larger_batch = runs["batch_size_per_rank"].max() > base["batch_size_per_rank"].max()
         doubt = None if has_larger_batch else explain_superlinear(step.speedup, fewer, ranks)
         if doubt or (survivors and step.is_worth):
             refused[ranks] = doubt or survivors or ""
