@@ -129,6 +129,7 @@ def test_units_become_those_of_the_metric(name, declared, line, number):
         (RATE, "rate: ([0-9.]+)", "rate: 12.5 ms", "is in ms, not in samples/s"),
         (RATE, {"pattern": "rate: ([0-9.]+)", "of": "job"}, "rate: 100 img/s/GPU", "is declared as of: job"),
         (RATE, "rate: ([0-9.]+)", "rate: 0.0", "found 0, which no time and no throughput is"),
+        ("own", "score: (\\S+)", "score: 1e308", "found 1e+308, which is too large"),
         (EPOCH_TIME, "took (\\S+)", "took 0:00:00", "found 0, which no time and no throughput is"),
         (EPOCH_TIME, "took ([0-9.]+)", "took 2.5 s/it", "is in s/it, not in s/epoch"),
         (STEP_TIME, "took ([0-9.]+)", "took 12.5m", "the unit 'm' behind it is not known"),
@@ -247,5 +248,5 @@ def test_any_metric_of_its_own_may_be_read(name):
     "name", ["runtime_s", "gpus", "validation_runtime_s", "val_loss", "busbw_4_gb_per_s", "epochs"]
 )
 def test_a_column_of_ours_is_no_metric_of_its_own(name):
-    with pytest.raises(StudyError, match=f"^mine.yaml: metrics.{name}: "):
+    with pytest.raises(StudyError, match=f"^mine.yaml: metrics: '{name}' "):
         metric_names.check_pattern_names([name], "mine.yaml")

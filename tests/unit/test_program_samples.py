@@ -44,6 +44,7 @@ def test_another_size_of_the_whole_set_is_used_and_told():
 
 def test_a_size_that_is_neither_of_all_nor_of_a_rank_is_doubted():
     assert "which is neither the 1000 of the benchmark's file" in count(train_samples=[450]).doubt
+    assert "which is neither the 1000 of the benchmark's file" in count(ranks=1, train_samples=[10**18]).doubt
 
 
 @pytest.mark.parametrize(("ranks", "trained", "steps"), [(1, 900, 3), (2, 600, 1)])

@@ -598,7 +598,7 @@ def test_numbers_that_the_program_s_time_contradicts_are_empty_in_the_tables(pro
 
 @pytest.mark.slow
 def test_an_epoch_of_no_time_is_doubted_and_costs_no_record(project):
-    source = textwrap.dedent(LOGS) + "time.sleep(0.2)\ntrain(0)"
+    source = textwrap.dedent(LOGS) + "time.sleep(0.2)\nstood = time.time_ns()\ntime.time_ns = lambda: stood\ntrain(0)"
     record = launched(project(source)[0])
     assert record["status"] == "ok", record["failure"]
     assert "by its events" in record["check_reasons"]["numbers_agree"]
@@ -625,12 +625,12 @@ def test_output_that_is_no_utf_8_and_a_lot_of_it(project):
 
 def test_a_progress_bar_has_its_last_state(tmp_path):
     read, written = os.pipe()
-    os.write(written, b"10 %\r50 %\r100 %\nnext")
+    os.write(written, b"10 %\r50 %\r100 %\nloss 2\r\x1b[K   \r\nnext")
     os.close(written)
     lines, path = [], tmp_path / "out"
     with open(path, "wb") as target:
         OutputCopier(read, target, lines.append).join(5)
-    assert lines == [b"100 %", b"next"] and path.read_text() == "100 %\nnext\n"
+    assert lines == [b"100 %", b"loss 2", b"next"] and path.read_text() == "100 %\nloss 2\nnext\n"
 
 
 # How it fails
@@ -1378,6 +1378,14 @@ def test_a_block_is_as_many_epochs_as_it_says():
     for second, key in enumerate(("block_start", "epoch_start", "epoch_stop", "block_stop"), 10):
         take(second, key, epoch_count=1)
     assert len(progress.epochs) == 3 and progress.epochs[-1].seconds == 1, "an epoch of its own counts"
+
+
+def test_numbers_that_no_table_can_hold_are_not_finite():
+    epochs = told(
+        (1, "epoch_start"), (2, "tracked_stats", {"loss": 10**400, "score": -1e300, "f1": 0}), (3, "epoch_stop")
+    )
+    assert epochs.epochs[0].metrics == {"loss": math.inf, "score": -math.inf, "f1": 0.0}
+    assert not events.is_finite(epochs.losses)
 
 
 def test_a_validation_before_the_first_epoch_is_no_test():

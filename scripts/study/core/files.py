@@ -16,7 +16,8 @@ from study.core import locks
 from study.core.errors import StudyError
 
 AnyPath = str | os.PathLike[str]
-LONGEST_INTEGER = 300  # digits; a float holds 308
+LARGEST = 1e300  # of a number; a float holds 1e308
+LONGEST_INTEGER = 300  # digits
 SEAL = "checksum"  # key of a sealed file
 AT_END = re.compile(rb'\n  "checksum": "([0-9a-f]{64})"\n\}\n?\Z')  # of one that `write_sealed` has written
 END_BYTES = 100
@@ -320,8 +321,8 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_finite_or_none(value: float | None) -> float | None:
-    """``value`` as a float; None if it is missing or not finite, which JSON cannot represent."""
-    return float(value) if value is not None and math.isfinite(value) else None
+    """``value`` as a float; None if it is missing, not finite, which JSON cannot represent, or beyond `LARGEST`."""
+    return float(value) if value is not None and abs(value) < LARGEST else None
 
 
 def check_links_inside(folder: AnyPath, root: AnyPath) -> None:

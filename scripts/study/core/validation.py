@@ -18,11 +18,10 @@ from jsonschema.exceptions import ValidationError
 from study.core import core_schema
 from study.core.errors import StudyError
 from study.core.file_kinds import recognize_file
-from study.core.files import read_json
+from study.core.files import LARGEST, read_json
 from study.core.paths import CONFIG, ROOT, find_relative_path
 from study.core.wording import LONGEST_VALUE, hide_secrets, to_one_line
 
-LARGEST = 1e300
 SURELY_SHALLOW = 20_000  # characters: nested as deeply as these allow, the parser in C does not crash
 MOST_VALUES = 1_000_000  # in a file, with those that its anchors stand for
 NOT_READ = (ValueError, LookupError, AttributeError, TypeError, OverflowError)  # what PyYAML raises besides its own

@@ -42,7 +42,7 @@ def check_pattern_names(names: Iterable[str], where: str) -> None:
     for name in names:
         why = explain_refusal(re.sub("^(validation|test)_", "", name), may_have_unit=True)
         if why:
-            raise StudyError(f"{where}: metrics.{name}: {why}; give the metric another name, as {_suggest_name(name)}")
+            raise StudyError(f"{where}: metrics: {name!r} {why}; give it another name, such as {_suggest_name(name)}")
 
 
 def check_distinct(names: list[str], where: str) -> None:

@@ -29,6 +29,7 @@ from typing import Any, TypeGuard
 
 from study.core.errors import StudyError
 from study.instruments.phases import PhaseLog, measure_zero_ns
+from study.workloads.command.patterns import MOST_OF_OWN
 
 MARK = b":::MLLOG "
 PHASES = {"init": "load", "load": "load", "preprocess": "preprocess", "broadcast": "broadcast", "run": "train"}
@@ -109,11 +110,11 @@ class Progress:
             take_edge(edge, at) if take_edge else self._take_phase_edge(name, edge, at)
             self._take_metadata(key, get_metadata(event))
         elif key == "tracked_stats" and isinstance(value, dict):
-            self._take_stats({name: each for name, each in value.items() if _is_number(each)})
+            self._take_stats({name: _limit_size(each) for name, each in value.items() if _is_number(each)})
         elif key in SIZES and _is_number(value) and 0 <= value < MOST:
             self.sizes[key] = int(value)
         elif key.startswith("eval_") and _is_number(value):
-            self._take_metrics({key.removeprefix("eval_"): value}, is_validation=True)
+            self._take_metrics({key.removeprefix("eval_"): _limit_size(value)}, is_validation=True)
 
     @property
     def epoch(self) -> int:
@@ -216,9 +217,10 @@ class Progress:
             return
         if not self._epoch:
             raise StudyError("event epoch_stop: there was no epoch_start, or it has had its epoch_stop")
-        self._epoch.end = at
-        if self._epoch.seconds < 0:
+        begin = self._epoch.begin
+        if at[1] < begin[1] - EARLIER_NS:
             raise StudyError(f"event epoch_stop: epoch {len(self.epochs) + 1} ended before it began by its clock")
+        self._epoch.end = max(at[0], begin[0]), max(at[1], begin[1])
         self.epochs += _divide(self._epoch, self._block_epochs or 1)
         self._epoch, self._block_epochs, self._last_was_reported = None, 0, False
 
@@ -399,6 +401,11 @@ def is_finite(values: dict[str, float]) -> bool:
 def _is_time(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a time since 1970, or since a machine's start, in ns or ms."""
     return _is_number(value) and 0 <= value < MOST
+
+
+def _limit_size(value: float) -> float:
+    """A number as a float; infinite if it is so large that its square is no number."""
+    return (math.inf if value > 0 else -math.inf) if abs(value) > MOST_OF_OWN else float(value)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

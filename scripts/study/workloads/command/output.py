@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import BinaryIO
 
+from study.core.quantities import remove_colours
+
 HEAD_BYTES = 4 << 20  # that are copied at once
 TAIL_BYTES = 1 << 20  # of what follows, copied at the end
 LONGEST_LINE = 64 << 10  # bytes; a longer one is cut into several
@@ -56,7 +58,11 @@ class OutputCopier:
 
     def _take_line(self, line: bytes) -> None:
         """Hand a line to the function, and write it, or keep it for the tail."""
-        line = line.rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar, the last state
+        if b"\r" in line:  # of a progress bar, the last state that is not blank
+            states = line.split(b"\r")
+            line = next(
+                (each for each in reversed(states) if remove_colours(each.decode(errors="replace")).strip()), b""
+            )
         self._take(line)
         text = line.decode(errors="replace")
         if text.strip():

@@ -41,7 +41,7 @@ CHOICES: Mapping[str, Callable[[Sequence[float]], float]] = {
 RANK, JOB = OWNERS = ("rank", "job")
 LONGEST_SEARCH_S = 0.2  # processor time of a metric in a line; a plain pattern takes 1 ms in the longest one
 LONGEST_NUMBER = 400  # characters around a match in which its number and its unit may go on
-MOST = 1e15  # of a time or a throughput
+MOST, MOST_OF_OWN = 1e15, 1e100  # of a time or a throughput, and of another metric
 DIGITS = r"(?:\\d|\[[^\]]*(?:0-9|\\d)[^\]]*\]|[0-9])(?:[+*?]|\{[0-9,]*\})?"  # what takes digits in a pattern
 BLANK = rf"(?:[{SPACES}]|\\s)[+*?]?"
 BEFORE = re.compile(r"[0-9](\.|[eE][-+]|(\.|[eE][-+]?)?[0-9])$")  # a number up to the first character of a part of it
@@ -268,6 +268,8 @@ class _Matches:
         value = CHOICES[metric.which]([number for number, _ in results])
         if metric.name in OF_TRAINING and not 0 < value <= MOST:
             return None, f"its pattern found {value:g}, which no time and no throughput is"
+        if not abs(value) <= MOST_OF_OWN:
+            return None, f"its pattern found {value:g}, which is too large"
         return value, None
 
     def _take_unmatched(self, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from study.workloads import command
 
+MOST_APART = 10  # times as many samples as the benchmark's file says, or as few, are doubted
 LEFT_OUT = 0.05  # of an epoch's samples: so many may be left out by drop_last without it being known
 
 
@@ -84,17 +85,15 @@ def _count_samples(
     share = command.count_rank_samples(declared, parameters["scaling"], parameters["work"], ranks)
     if declared is None or share is None:
         return reported[0], [], None
-    if share < declared:  # the ranks divide the samples, and each may report its own part
-        if all(abs(each - declared / ranks) < 1 for each in reported) or sum(reported) == declared:
-            remark = (
-                f"train_samples: the program reported {reported[0]}, which is taken for a rank's part of {declared}"
-            )
-            return declared, [remark], None
-        if max(reported) * ranks <= declared * (1 + LEFT_OUT):
-            return reported[0], [], (
-                f"train_samples: the program reported {reported[0]}, which is neither the {declared} of the "
-                f"benchmark's file (workload) nor a rank's part of them ({share}); correct one of them"
-            )  # fmt: skip
+    # Ranks that divide the samples may each report their own part.
+    are_parts = all(abs(each - declared / ranks) < 1 for each in reported) or sum(reported) == declared
+    if share < declared and are_parts:
+        remark = f"train_samples: the program reported {reported[0]}, which is taken for a rank's part of {declared}"
+        return declared, [remark], None
+    may_be_part = share < declared and max(reported) * ranks <= declared * (1 + LEFT_OUT)
+    if may_be_part or not declared / MOST_APART <= reported[0] <= declared * MOST_APART:
+        problem = f"which is neither the {declared} of the benchmark's file (workload) nor a rank's part of them"
+        return reported[0], [], f"train_samples: the program reported {reported[0]}, {problem}; correct one of them"
     used = f"train_samples: the program reported {reported[0]}, which is used"
     return reported[0], [f"{used}; the benchmark's file says {declared} (workload)"], None
 
