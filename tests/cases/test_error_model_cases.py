@@ -193,7 +193,7 @@ def test_equal_losses_are_told_apart_in_5_percent(repeats):
 def test_looking_again_does_not_change_a_verdict():
     study = study_of({**GRID, "repeats": 10})
     rng = np.random.default_rng(8)
-    finding, wrong, studies = declared(), 0, 100
+    finding, wrong, studies = declared(), 0, 60
     for _ in range(studies):
         runs = rows(study, lambda run: float(np.exp(rng.normal(0, 0.02))))
         first = None

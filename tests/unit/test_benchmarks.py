@@ -297,6 +297,7 @@ def test_nt3_learns_as_fast_as_the_paper_s(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_p1b1_learns(tmp_path):
     history, tested = trained(tmp_path, laptop_run("p1b1"))
     assert history.loss.iloc[-1] < 0.5 * history.loss.iloc[0]
@@ -304,6 +305,7 @@ def test_p1b1_learns(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_p1b2_learns_with_16_epochs(tmp_path):
     """icpp2019, section 4.2.3: 16 epochs or more give a high accuracy."""
     history, tested = trained(tmp_path, laptop_run("p1b2"))

@@ -339,7 +339,7 @@ NUMBERS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_all_loaders_give_the_same_bits(tmp_path_factory, data):
     """Any text of a number comes out of every loader as the nearest float64, rounded to float32, or is refused."""
@@ -497,7 +497,7 @@ SPECS = [
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_all_parsers_take_and_refuse_the_same(tmp_path_factory, data):
     """The same matrix from all parsers, or an error from all."""

@@ -53,7 +53,7 @@ def is_plain(text):
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None, database=None, derandomize=True)
+@settings(max_examples=1000, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_every_scalar_is_read_by_the_core_schema_or_refused(tmp_path_factory, text):
     if not is_plain(text):
@@ -69,7 +69,7 @@ def test_every_scalar_is_read_by_the_core_schema_or_refused(tmp_path_factory, te
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None, database=None, derandomize=True)
+@settings(max_examples=1000, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_what_yaml_1_1_has_as_another_value_is_refused(tmp_path_factory, text):
     """But for texts of 1.1 that are numbers in 1.2, such as 1e-3."""
@@ -98,7 +98,7 @@ CONTENTS = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None, database=None, derandomize=True)
+@settings(max_examples=600, deadline=None, database=None, derandomize=True)
 @given(content=st.dictionaries(ANY_TEXT, CONTENTS, min_size=1, max_size=4), unicode=st.booleans())
 def test_what_is_written_as_yaml_is_read_back(tmp_path_factory, content, unicode):
     file = tmp_path_factory.getbasetemp() / "written.yaml"
@@ -112,7 +112,7 @@ def test_what_is_written_as_yaml_is_read_back(tmp_path_factory, content, unicode
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
 @given(content=CONTENTS)
 def test_what_is_written_as_json_is_read_back(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "written.json"
@@ -121,7 +121,7 @@ def test_what_is_written_as_json_is_read_back(tmp_path_factory, content):
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None, database=None, derandomize=True)
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
 @given(text=PIECES)
 def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):
     """Texts are taken as they were typed, whatever Snakemake makes of them; others as in a file."""

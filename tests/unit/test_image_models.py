@@ -66,6 +66,7 @@ PARAMETERS = {
 
 NETWORKS = ("lenet", "lenet_classic", "alexnet", "alexnet_one_tower", "vgg_a", "inception_v1", "googlenet", "resnet50",
             "resnet101")  # fmt: skip
+LONG = dict.fromkeys(("vgg_a", "googlenet", "resnet50", "resnet101"), pytest.mark.long)
 QUICK = ("lenet", "lenet_classic")
 UNPADDED = ("lenet", "lenet_classic", "alexnet", "alexnet_one_tower", "vgg_a")  # the others' layers take any size
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NETWORKS]
@@ -89,7 +90,7 @@ def test_parameters(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "resnet101"])
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("resnet101", marks=pytest.mark.long)])
 def test_parameters_of_residual_networks(name):
     """Of the small model with the output of the large one: each map's mean is taken, so no other weight differs."""
     assert smallest(name)[1].count_params() - dense(2048, 2) + dense(2048, 1000) == PARAMETERS[name][3]
@@ -166,9 +167,9 @@ def test_l2_is_on_all_kernels_and_on_nothing_else(name):
     assert decays == ({0.9} if name in ("inception_v1", "googlenet", "resnet50", "resnet101") else set())
 
 
-# ResNet-101 is ResNet-50 with more of the same blocks.
+# The others have the same layers.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*NETWORKS[:-1], pytest.param("resnet101", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, ())) for name in NETWORKS])
 def test_the_loss_falls_in_a_short_run(name):
     """Two classes that differ in brightness: after ten steps the cross-entropy, without L2, is at most half.
 

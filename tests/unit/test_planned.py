@@ -12,7 +12,7 @@ import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import GroupSettings
 
-from study.core import environment, installed
+from study.core import environment
 from study.core.errors import StudyError
 from study.experiment import expansion
 from study.machines import free_space, queues
@@ -76,11 +76,6 @@ def test_a_study_s_files(plan, tmp_path):
     ]
 
 
-def test_what_config_says_of_disturbed_blocks_goes_before_the_machine(plan):
-    assert plan("smoke", "local").machine.get("repeat_disturbed") is None
-    assert plan("smoke", "local", repeat_disturbed=0).machine["repeat_disturbed"] == 0
-
-
 def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan, monkeypatch):
     study = dataclasses.replace(expansion.load_study("smoke"), exports=("perfetto",))
     monkeypatch.setattr(expansion, "load_study", lambda *_: study)
@@ -116,22 +111,6 @@ def test_wildcards_name_a_run_and_its_dataset(plan):
     assert found.get_run(wildcards(run)) is run
     for name in (run.dataset.raw_id, run.dataset.converted_id, run.dataset.scaled_id):
         assert found.get_dataset(SimpleNamespace(benchmark=run.dataset.benchmark, dataset=name)) is run.dataset
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("get_run", "study smoke has no run nt3/none/x"),
-        ("get_dataset", "study smoke has no dataset none of nt3"),
-        ("get_measurement", "study smoke has no loading measurement nt3/none/y"),
-    ],
-)
-def test_what_the_study_does_not_have_is_told_by_snakemake(plan, function, message):
-    """Such a file may be asked for on the command line."""
-    with pytest.raises(WorkflowError, match=message):
-        getattr(plan("smoke", "local"), function)(
-            SimpleNamespace(benchmark="nt3", dataset="none", point="x", measurement="y")
-        )
 
 
 def test_a_definition_is_made_once_and_has_the_run_s_values(plan, monkeypatch):
@@ -236,24 +215,6 @@ def test_a_profile_s_hidden_file_is_put_back(tmp_path, monkeypatch):
     assert of.config_settings.configfiles == [tmp_path / "mine.yaml"], "the jobs get it too"
 
 
-def test_rules_of_another_clone_are_refused(tmp_path):
-    with pytest.raises(StudyError, match="run make setup in the latter"):
-        request.check_library(tmp_path)
-    request.check_library(environment.SCRIPTS.parent)
-
-
-@pytest.mark.parametrize(
-    ("parser", "study", "is_told"),
-    [("fallback", "loading", True), ("fallback", "smoke", False), ("compiled", "loading", False)],
-)
-def test_a_parser_that_is_not_compiled_is_told_where_its_loader_is_used(
-    plan, capsys, monkeypatch, parser, study, is_told
-):
-    monkeypatch.setattr(installed.provenance, "find_table_parser", lambda: parser)
-    start.show_plan(plan(study, "local"))
-    assert ("Warning: the parser of text tables is not compiled here" in capsys.readouterr().err) == is_told
-
-
 @pytest.fixture(autouse=True)
 def build_snakemake_line(monkeypatch):
     """A function that sets the words of Snakemake's command line; at first it has none."""
@@ -349,22 +310,6 @@ def test_a_cluster_s_runs_do_not_start_on_its_login_node(started, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1800000000")
     assert "account" in started("smoke", "perlmutter", ["train"])[0]
-
-
-def test_old_versions_are_put_aside_if_asked_for(started):
-    assert started("smoke", "local", [], {"keep_versions": True})[0] == ["versions", "progress"]
-
-
-def test_runs_that_the_queue_forbids_are_refused(started, monkeypatch):
-    monkeypatch.setattr(start.plan, "list_refusals", lambda *_: ["no such queue", "no such node"])
-    with pytest.raises(StudyError) as told:
-        started("smoke", "local", ["train"])
-    assert told.value.lines == ["no such queue", "no such node"]
-
-
-def test_groups_of_a_profile_are_refused(started):
-    with pytest.raises(StudyError, match="give --group-components on the command line"):
-        started("smoke", "local", ["train"], group_components={"nodes_1": 3})
 
 
 def test_the_plan_is_shown_where_somebody_plans(plan, capsys, monkeypatch):

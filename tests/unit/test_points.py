@@ -115,18 +115,6 @@ def test_times_that_scale_as_other_work_are_told_first(times, work, column, told
     assert not told or sentences[0].startswith(told)
 
 
-def test_next_is_what_narrows_the_answer_or_shows_whether_more_pay():
-    predicted = " ".join(answered(made([8, 4.2, 2.3], (1, 2, 4)), (8, 16, 32)).sentences)
-    assert "next, measure on 16 ranks: it is expected to narrow the interval of runtime_s by " in predicted
-    largest = " ".join(answered(made([8, 4.2, 2.5, 1.6])).sentences)
-    assert "next, measure on 16 ranks: the recommended count is measured" in largest
-    measured = " ".join(answered(made([8, 5, 3.5, 3])).sentences)
-    assert "next, measure on 6 ranks: the recommended count and 8 ranks, which is worse, are measured" in measured
-    flat = " ".join(answered(made([8, 7.9, 7.8, 7.8])).sentences)
-    assert "no further measurement is advised: the recommended count and 2 ranks, which is worse, are measured" in flat
-    assert "by 0%" not in predicted + measured + largest + flat
-
-
 def test_far_counts_and_saturation_are_judged_by_doublings():
     words = " ".join(answered(made([8, 4.2, 2.3, 1.4]), (1024,)).sentences)
     assert "counts above 64 are more than 8 times the largest" in words
@@ -581,12 +569,6 @@ def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, titl
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
 
 
-@pytest.mark.parametrize("title", ["GPU throughput (img/s)", "local throughput (img/s)", "GPU img/s"])
-def test_titles_that_may_be_of_one_gpu_or_of_all_are_refused(tmp_path, title):
-    with pytest.raises(StudyError, match=r"\(with --unit img/s, or img/s/GPU if it is that of one GPU\)"):
-        of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
-
-
 @pytest.mark.parametrize("title", ["throughput (furlongs)", "throughput_std", "throughput (kimg/s)", "throughput [%]"])
 def test_an_unknown_unit_of_a_throughput_is_refused_with_the_remedy(tmp_path, title):
     remedy = "rename it throughput and give its unit, such as --unit img/s"
@@ -646,14 +628,6 @@ def test_numbers_without_a_prefix_tell_jobs_apart_where_they_occur_in_several_ru
     assert set(several_of_export(tmp_path, with_words)) == {"export model=bert", "export model=gpt"}, "which says more"
 
 
-def test_columns_that_are_not_read_are_told_with_those_in_which_repeats_differ(tmp_path):
-    own = of_export(tmp_path, "ranks,runtime_s,energy_kwh\n1,8,2\n2,4,2\n")
-    assert own.notes[-1] == "columns that are not read: energy_kwh"
-    own = of_export(tmp_path, "ranks,runtime_s,model,loss\n1,8,a,1\n1,9,b,2\n2,4,a,3\n2,5,b,4\n")
-    assert own.notes[-2] == "columns that are not read: model, loss"
-    assert own.notes[-1].startswith("rows of the same ranks differ in model, and were averaged")
-
-
 def test_benchmarks_of_mlperf_are_series(tmp_path):
     for name in ("bert", "resnet"):
         (tmp_path / f"{name}.log").write_text(entry("submission_benchmark", 1, value=name) + "\n" + MLPERF)
@@ -687,14 +661,6 @@ def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, tim
             read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")
     else:
         assert read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
-
-
-def test_series_of_one_name_are_told_apart(tmp_path):
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "points.csv").write_text("ranks,runtime_s\n1,8\n2,4\n")
-    paths = [str(tmp_path / folder / "points.csv") for folder in ("a", "b")]
-    assert [each.name for each in read_series_files(paths, "fixed")] == [f"points ({path})" for path in paths]
 
 
 @pytest.mark.parametrize("value", ["x", "0"])
@@ -800,23 +766,6 @@ def test_the_knee_is_that_of_the_job_with_its_loading():
     assert answer(made(**times, load_s=100.0), (), goals.load("fastest"), amount=1e6).knee[0] == 64
 
 
-def test_the_job_of_a_recommended_time_is_told_beside_it():
-    """16 ranks take 0.3102 s for a step, in which each does the work of the step of one rank: 0.3102 / 16 of it."""
-    steps = made([0.30, 0.304, 0.3102], (1, 4, 16), work="per_rank", column="time_per_step_s")
-    told = answered(steps, (32,), "fastest").sentences
-    first = next(each for each in told if each.startswith("goal fastest: recommended: "))
-    assert "The runtime_s is that of a job of 1 x the work of 1 rank in one step (--amount), which more ranks" in first
-    measured = answered(steps, (8,)).sentences[0]
-    assert "recommended: 16 ranks; measured runtime_s 0.01939 (" in measured
-    assert "(in their 0.3102 s, 16 ranks do 16 x the work of 1 rank)" in measured
-    assert "The runtime_s" not in answered(made(8 / COUNTS)).sentences[0], "one measured run"
-
-
-def test_too_many_counts_end_in_a_sentence():
-    with pytest.raises(StudyError, match="series x: 302 rank counts, measured and to predict; at most 300"):
-        answered(made([8, 4, 2, 1]), range(1, 303))
-
-
 def test_a_table_for_an_allocation_has_what_centres_ask_for():
     series = made([8, 4.1, 2.1, 1.1], power_w=[300, 600, 1200, 2400])
     table = allocation_table([answered(series, (16,))], 2.0, amount=3600, grid=500, pue=1.2)
@@ -877,16 +826,6 @@ def test_each_count_has_its_own_loading():
     assert made(**times, load_s=[np.nan, 20, np.nan, np.nan]).loads(COUNTS).tolist() == [20] * 4
 
 
-def test_a_job_of_one_step_that_mostly_loads_is_asked_about():
-    steps = made([0.3, 0.16, 0.09, 0.05], column="time_per_step_s", load_s=36.0)
-    first = answered(steps).sentences[0]
-    assert first.startswith(
-        "is --amount 1 meant? On 1 rank this job loads for 36 s and then takes 0.3 s (1 x one step)"
-    )
-    long = answer(steps, (16,), goals.load("fastest"), amount=1000).sentences
-    assert not any("is --amount" in each for each in long), "300 s of steps"
-
-
 def test_epochs_are_not_divided_among_more_ranks_than_there_are():
     """8 epochs on one rank: 8 ranks have one each, and 16 would have half of one."""
     series = made([10, 10.5, 11, 12], work="epochs", column="time_per_epoch_s")
@@ -899,13 +838,6 @@ def test_epochs_are_not_divided_among_more_ranks_than_there_are():
     two = made([10, 10.5], (1, 4), work="epochs", column="time_per_epoch_s")
     assert answer(two, (), goals.load("fastest"), amount=3).pick == 1
     assert answer(series, (16, 32), goals.load("fastest")).recommendation.pick == 32, "the time of an epoch only"
-
-
-def test_copied_rows_are_told():
-    series = made([8, 4, 4, 4, 2], (1, 2, 2, 2, 4))
-    assert "2 rows are the same as an earlier one" in " ".join(series.notes)
-    assert "repeats do not differ: that of a usual measurement is taken" in " ".join(answered(series).sentences)
-    assert "the same as" not in " ".join(made([8, 4, 4, 2], (1, 2, 2, 4), repeat=[1, 1, 2, 1]).notes)
 
 
 def test_the_energy_of_one_repeat_is_that_of_the_mean_time():

@@ -837,17 +837,6 @@ def test_the_processor_time_of_what_a_program_does_not_wait_for_counts(project):
     assert 0.85 <= record["program"]["cpu_time_s"] < 1.4 + 2 * python_s
 
 
-@pytest.mark.slow
-def test_a_resumed_program_without_events_has_no_times(project):
-    """Its runtime would be that of its last attempt."""
-    source = "is_first = '--resume' not in sys.argv; open(sys.argv[1], 'w').close(); sys.exit(is_first)"
-    (run,) = project(source, command=[sys.executable, "program.py", "{checkpoint}"], resume=["--resume"])
-    assert launched(run)["status"] == "failed"
-    record = launched(run)
-    assert record["status"] == "ok" and record["resumed_after_epoch"] == 0
-    assert record["program"]["reason"].startswith("it resumed, and the epochs of an earlier attempt are not known; ")
-
-
 def told_epochs(*values, numbers=None):
     """What a file of earlier epochs has of an attempt."""
     return [{"value": value, "number": numbers and numbers[place]} for place, value in enumerate(values)]
@@ -997,24 +986,6 @@ def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(t
         handle.write('{"key": "last", "time_ms": 2}')
     following._end_following()
     assert taken == ["first", "last"]
-
-
-@pytest.mark.slow
-def test_names_that_are_no_columns_and_a_last_line_without_an_end(project):
-    """They are left out and told; a run is worth more than the name of a metric."""
-    (run,) = project(
-        "import study_events as e\n"
-        "for _ in range(2):\n"
-        "    with e.phase('epoch'): time.sleep(.01); e.metrics(epoch=3, loss=1.0, **{'top-5': 2, 'F1': 1, 'f1': 2})\n"
-        "path = os.environ['STUDY_EVENTS']\n"
-        "text = open(path).read().rstrip('\\n'); open(path, 'w').write(text)"
-    )
-    record = launched(run)
-    assert record["status"] == "ok", record["failure"]
-    assert {name for name in record["quality"] if "loss" not in name} == {"F1", "validation_F1", "test_F1"}
-    reason = record["program"]["reason"]
-    assert 'metric "epoch" is a grid key or a column' in reason and 'metric "top-5" is no name' in reason
-    assert 'metric "f1" differs from F1 in its case only' in reason
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def trained(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["nt3", "p1b1", "p1b2", "p1b3"])
+@pytest.mark.parametrize(
+    "benchmark", ["nt3", *(pytest.param(name, marks=pytest.mark.long) for name in ("p1b1", "p1b2")), "p1b3"]
+)
 def test_weights_are_the_same_bit_for_bit(trained, benchmark, monkeypatch):
     point = {"benchmark": benchmark, "epochs": 4, "sharding": "by_rank"}
     crcs = [trained(2, "times", **point)[0]]

@@ -3,8 +3,6 @@
 import dataclasses
 import math
 import os
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -17,14 +15,13 @@ from study import plan, workloads
 from study.backends.tensorflow import build, devices, precision
 from study.backends.tensorflow.seeds import seed_dropout
 from study.backends.tensorflow.step_measures import StepMeasures
-from study.backends.tensorflow.trainer import KerasTrainer
 from study.core import configuration
 from study.core.errors import StudyError
 from study.data import order as sample_order
 from study.experiment import learning_rate
 from study.experiment.study import Study
 from study.launch import variables
-from study.machines import launchers, machine
+from study.machines import machine
 from study.training import binding
 from study.training.schedule import Schedule
 
@@ -126,21 +123,6 @@ def refused(on, **point):
 def test_what_a_machine_cannot_have_is_planned_but_not_started(on, point, reason):
     (line,) = refused(on, **point)
     assert line.startswith(f"config/studies/test.yaml: {next(iter(point))} (1 run): {reason}")
-
-
-def test_a_machine_that_has_it_refuses_nothing():
-    assert refused("theta", lustre_stripes=4, communication_cores=2, binding="core") == []
-
-
-def test_striped_copies_are_read_from_a_folder_of_their_own(monkeypatch):
-    run = define(expand(lustre_stripes=4, loader="npy")[0], on="theta", data_dir="/data")
-    assert all(each["path"].startswith("/data/stripes-4/converted/") for each in run.data.values())
-    settings = machine.load("theta")
-    found = plan.list_refusals(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
-    assert any("lfs, Lustre's own program, is not on PATH" in line for line in found)
-    monkeypatch.setattr(launchers.shutil, "which", lambda *_, **__: "/somewhere")
-    found = plan.list_refusals(Study("test", "a test", {}, expand(lustre_stripes=4)), settings, {})
-    assert not [line for line in found if "lfs" in line]
 
 
 def momentum_run(warmup="gradual", **point):
@@ -246,19 +228,6 @@ def test_a_corrected_momentum_is_that_of_keras_s_sgd():
     assert weight.numpy() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_momentum_is_set_also_of_an_optimizer_that_scales_the_loss():
-    import tf_keras as keras
-
-    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected", precision="mixed_float16")
-    optimizer = keras.optimizers.SGD(1.0, momentum=0.9)
-    build.make_momentum_variable(optimizer, run)
-    scaling = precision.add_loss_scale(optimizer, run)
-    assert scaling is not optimizer
-    trainer = types.SimpleNamespace(model=types.SimpleNamespace(optimizer=scaling))
-    KerasTrainer.set_momentum(trainer, 0.5)
-    assert float(optimizer.momentum) == 0.5
-
-
 def test_a_model_may_have_as_many_layers_with_dropout_as_the_large_bert():
     class Dropout:
         pass
@@ -352,14 +321,6 @@ def test_threads():
     assert (run.compute_threads, run.operations_at_once) == (3, 2)
     run = define(expand(binding="core", communication_cores=4)[0], on="theta")
     assert run.compute_threads == 60
-
-
-def printed(code, onednn):
-    """The lines that ``code`` prints in a process of its own: TensorFlow decides once whether it uses oneDNN."""
-    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.mark.slow

@@ -136,16 +136,6 @@ def test_a_table_s_code_makes_tables_only(project):
     assert project.plan() == {**TABLES, **REPORT}
 
 
-def test_a_table_s_declaration_makes_this_table_only(project):
-    project.change("config/papers/icpp2019/tables.yaml", "title: Time per epoch and power", "title: Epochs and power")
-    assert project.plan() == {"make_table": 1, **REPORT}
-
-
-def test_another_target_quality_trains_nothing(project):
-    project.change("config/studies/tiny.yaml", "at_most: 1000", "at_most: 2000")
-    assert project.plan() == OF_RUNS
-
-
 def test_a_machine_s_peak_trains_nothing(project):
     project.change(
         "config/machines/local.yaml", "gpus_per_rank: 0", "gpus_per_rank: 0\npeak_flop_per_s_per_rank: 1.0e+11"
@@ -182,11 +172,6 @@ def test_a_deleted_record_is_made_again_without_training(project):
     assert not record.exists(), "a dry run writes nothing"
     project.snakemake()
     assert record.read_bytes() == before
-
-
-def test_a_deleted_table_is_made_again_alone(project):
-    (project.made / "tables" / "icpp2019_table6.tex").unlink()
-    assert project.plan() == {"make_table": 1, **REPORT}
 
 
 def test_the_record_s_code_makes_records_again_without_training(project):
@@ -262,12 +247,6 @@ def test_a_config_file_of_the_user_s_own_is_over_config_yaml_and_leaves_the_prof
     assert "Study tiny on machine theta: 7 runs" in done.stderr
     done = project.snakemake("--configfile", "my.yaml", study=None)
     assert "Study tiny on machine local" in done.stderr
-
-
-def test_sdm_conda_is_one_line(project):
-    done = project.snakemake("--dry-run", "--sdm", "conda", check=False)
-    assert "--sdm conda cannot be used" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_data_need_no_account_and_no_batch_system(project):
@@ -370,14 +349,6 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_study_of_loading_alone(project):
-    start, used, end = (TINY.index(part) for part in ("  nt3:", "  wide:", "loading:"))
-    text = TINY[:start] + TINY[used : TINY.index("runs:")] + "runs: []\n" + TINY[end:]
-    project.add_study("loads", text[: text.index("tables:")] + "tables: [icpp2019_table3]\n")
-    project.make("tables/icpp2019_table3.md", study="loads")
-    assert "| nt3" in (project.made / "tables" / "icpp2019_table3.md").read_text()
-
-
 def test_each_study_has_tables_of_its_own(project):
     """Running another study leaves the first one's as they are."""
     project.add_study("short", TINY[: TINY.index("tables:")] + "tables: [scaling]\n")
@@ -398,12 +369,3 @@ def test_another_learning_rate_in_the_benchmark_s_file_trains_again(project):
     project.make("runs.csv", study="one")
     (run,) = pd.read_csv(project.made / "runs.csv").itertuples()
     assert (run.learning_rate, run.status) == (0.004, "ok")
-
-
-def test_a_missing_file_of_the_user_s_own_is_named(project):
-    start = TINY.index("  nt3:")
-    own = "  nt3: {source: path, train: no/train.csv, test: no/test.csv}\n"
-    project.add_study("mine", TINY[:start] + own + TINY[TINY.index("  wide:") :])
-    done = project.snakemake("--dry-run", study="mine", check=False)
-    assert "config/studies/mine.yaml: datasets" in done.stdout + done.stderr
-    assert "datasets.nt3.train: there is no file no/train.csv" in done.stdout + done.stderr

@@ -48,13 +48,6 @@ def test_summitdev_plans_all_runs_of_its_paper(plan):
     assert re.search(r"^train +470$", told, re.M)
 
 
-def test_the_command_line_goes_over_the_machine(plan):
-    told = plan("--profile", "summit", "--config", "study=laptop")
-    assert "Study laptop on machine summit: 54 runs." in told
-    assert re.search(r"p1b2 strong scaling: 48 runs on 1, 2, 4 ranks", told), "as many as four epochs can be shared by"
-    assert "--config chose it" in told
-
-
 def test_every_profile_is_found_by_its_name():
     for profile in (ROOT / "profiles").iterdir():
         if profile.name != "default":

@@ -249,20 +249,6 @@ def test_it_is_readable_and_accessible(unchanged, width, scheme):
         assert unchanged.violations() == []
 
 
-def test_print_has_no_controls(unchanged):
-    unchanged.look(media="print")
-    for selector in ("nav", ".dt-search", ".dt-buttons", ".dtcc", ".button"):
-        assert unchanged.style(selector, "display") == "none" or not unchanged.first(selector).is_displayed(), selector
-    assert unchanged.first("#table-scaling table").is_displayed()
-
-
-def test_the_first_tab_skips_to_the_content(report):
-    report.first("body").send_keys(Keys.TAB)
-    assert report.ask("document.activeElement.textContent") == "Skip to the content"
-    assert report.ask("document.activeElement.getBoundingClientRect().left") >= 0
-    assert report.style(":focus", "outlineStyle") != "none"
-
-
 @pytest.mark.long
 def test_snakemake_s_own_report_is_still_possible(reported):
     reported.snakemake("--report", reported.root / "snakemake.html")

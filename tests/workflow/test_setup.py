@@ -232,31 +232,6 @@ def test_a_parser_that_was_not_compiled_is_told_and_tried_again(setup, tmp_path)
         assert done.code == 0 and "there is no" in done.out and f"apt install {NAME}-dev" in done.out, done.err
 
 
-@pytest.mark.parametrize(
-    ("says", "words"),
-    [
-        (
-            "Retrying after connection broken by 'NewConnectionError': Failed to establish a new connection",
-            "packages cannot be downloaded; check the network, or set an index",
-        ),
-        ("ProxyError('Cannot connect to proxy.', timeout('timed out'))", "the proxy does not answer; correct or unset"),
-        ("OSError: [Errno 28] No space left on device", "a disk is full, here, in the home or in TMPDIR"),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "is not the locked one"),
-    ],
-)
-def test_what_pip_says_has_its_remedy(setup, says, words):
-    done = setup(TEST_SAYS=says)
-    assert done.code == 1 and done.err.count("\n") == 1, done.err
-    assert words in done.err
-
-
-def test_a_small_folder_for_temporary_files_is_not_used(setup, tmp_path):
-    small = '[ "$2" = . ] && free=9000 || free=100; echo head; echo a b c $free e f'
-    done = setup(fakes={"df": small}, TMPDIR=str(tmp_path), TEST_SAYS="no")
-    assert f"temporary files go to .venv/tmp: {tmp_path} has less than 3000 MB free" in done.out
-    assert not (done.root / ".venv" / "tmp").exists(), "it goes with the set-up"
-
-
 @pytest.mark.parametrize("step", ["venv", "install", "download"])
 def test_ctrl_c_is_no_error(setup, step):
     """While the environment is made, while packages are installed, and while Horovod is built."""
