@@ -65,6 +65,10 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
     runs = [dataclasses.replace(run, walltime_minutes=None) for run in runs]
     assert limit("summit", runs, tmp_path).source == walltimes.MACHINE
     outcome(tmp_path, runs[0])
+    record = Path(locate_run(tmp_path, runs[0].directory), "record.json")
+    record.write_text('{"unproven": "nothing shows that it did its work"}')
+    assert limit("summit", runs, tmp_path).source == walltimes.MACHINE
+    record.unlink()
     found = limit("summit", runs, tmp_path)
     assert (found.limit_s, found.source, found.is_estimated) == (1500, walltimes.REPEATS, True)
     outcome(tmp_path, runs[1], TIMED_OUT)

@@ -13,6 +13,7 @@ from typing import Any
 
 from study.core import paths, validation
 from study.core.errors import StudyError
+from study.core.files import parse_json_file
 from study.experiment import published_times
 from study.experiment.study import PlannedRun
 from study.machines import launchers, queues
@@ -87,10 +88,12 @@ class Limits:
             too_short |= (folder / paths.TIMED_OUT).exists()
             try:
                 outcome = validation.load_valid_json(folder / "outcome.json", "outcome")
+                record = folder / "record.json"
+                unproven = record.exists() and parse_json_file(record.read_bytes(), record).get("unproven")
             except StudyError:  # not there, or damaged, which is told where it is read
                 continue
             too_short |= (outcome["failure"] or {}).get("kind") == "timeout"
-            if outcome["status"] == "ok":
+            if outcome["status"] == "ok" and not unproven:
                 times.append(outcome["runtime_s"])
         return max(times, default=None), too_short
 

@@ -20,7 +20,8 @@ from study.report.page.links import Embedding, Link, RecordLinks, to_address
 from study.report.tables.layout import differs_from_default
 
 MOST_ROWS = 500  # a study with more runs has a list of links in place of a table of runs
-COLUMNS = [*schemas.list_separating_keys(), "epochs_per_rank", "batch_size_per_rank", "repeat", "status", "runtime_s",
+COLUMNS = [*schemas.list_separating_keys(), "epochs_per_rank", "batch_size_per_rank", "repeat", "status", "unproven",
+           "runtime_s",
            "time_per_epoch_s", "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
 
 
@@ -52,7 +53,8 @@ def make_runs_table(
     """
     if not 0 < len(runs) <= MOST_ROWS:
         return None
-    frame = runs[[name for name in COLUMNS if name in runs]].convert_dtypes()
+    hidden = set() if failed_runs.mark_unproven(runs).any() else {"unproven"}
+    frame = runs[[name for name in COLUMNS if name in runs and name not in hidden]].convert_dtypes()
     frame, partial = drop_foreign_keys(
         frame, {str(Path(paths.locate_record(".", run.directory))): run for run in planned}
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
-from study.compare import likeness
+from study.compare import failed_runs, likeness
 from study.compare.result_sets import compare_results
 from study.core.wording import format_count
 from study.records.names import join_records
@@ -48,7 +48,8 @@ def compare_machines(runs: pd.DataFrame, base: str) -> Table:
         [f"{format_count(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
     )
     optional = ("differs", "why_not", "repeats_failed", "base_failed", "oversubscribed")
-    remarks = [*copies, *notes(frame, share_runs=True)]
+    unproven = [f"left out: {why}"] if (why := failed_runs.describe_unproven(runs)) else []
+    remarks = [*copies, *unproven, *notes(frame, share_runs=True)]
     return Table("comparison", caption, frame, columns, optional, remarks, identity)
 
 
