@@ -42,5 +42,6 @@ def test_the_chain_on_real_files(fresh):
     assert (run.status, run.gpus, run.epochs_per_rank) == ("ok", 2, 1)
     assert (run.train_samples, run.test_samples, run.features) == (82, 20, 12_533)
     table = pd.read_csv(fresh.made / "tables" / "icpp2019_table3.csv")
-    assert table.size_mb.round(1).tolist() == [0.7, 3.0]
-    assert (table.speedup_npy > 2).all()
+    by_npy = table[table.loader == "npy"]
+    assert sorted(by_npy.size_mb.round(1)) == [0.7, 3.0]
+    assert (by_npy.speedup > 2).all()
