@@ -13,7 +13,7 @@ MINUTE_NS = 60 * 10**9
 def answers(make_recorded, tmp_path):
     """The answers for runs of the given times: ``answers({1: [10.0, 11.0], 2: [6.0, 6.1]})``, by blocks."""
 
-    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, program_trained_share=None, **keys):
+    def of(times, disturbed=0, failed=(), some=(), kind="oom", loss=None, own=None, **keys):
         repeats = max(map(len, times.values()))
         planned = expand(**{"gpus": sorted(times), "epochs": 8, "repeats": repeats, **keys})
         there = [run for run in planned if run.repeat <= len(times[run.gpus])]
@@ -23,8 +23,8 @@ def answers(make_recorded, tmp_path):
         runs.loc[runs["gpus"].isin(failed), ["status", "runtime_s"]] = ["failed", float("nan")]
         for gpus, values in (loss or {}).items():
             runs.loc[runs["gpus"] == gpus, "test_loss"] = values
-        if program_trained_share:
-            runs["program_trained_share"] = runs["gpus"].map(program_trained_share)
+        for name, values in (own or {}).items():
+            runs[name] = runs["gpus"].map(values)
         for gpus, repeat in some:
             one = (runs["gpus"] == gpus) & (runs["repeat"] == repeat)
             runs.loc[one, ["status", "runtime_s", "failure_kind", "failure_phase"]] = ["failed", None, kind, "train"]
@@ -137,6 +137,13 @@ def test_another_quality_of_the_same_work_is_told_first(answers, one, two, words
     assert (found.ranks, found.headline) == (2, f"{start}{number}")
 
 
+def test_metrics_of_one_s_own_tell_of_the_quality_by_their_names(answers):
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"val_perplexity": {1: 20.5, 2: 31}, "tokens": {1: 5, 2: 9}})
+    assert found.quality == "The same work does not give the same quality: val_perplexity is 20.5 on 1 rank, 31 on 2."
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"tokens": {1: 5, 2: 9}}, loader="chunked")
+    assert found.quality == ""
+
+
 def test_the_quality_of_more_work_is_not_compared(answers):
     (found,) = answers({1: [20.0] * 3, 2: [20.5] * 3}, scaling="weak", loss={1: [0.5] * 3, 2: [0.1] * 3})
     assert found.quality == ""
@@ -154,6 +161,6 @@ def test_more_speedup_than_ranks_is_doubted_and_named(answers):
 
 
 def test_why_two_numbers_of_ranks_cannot_be_compared_is_told(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, program_trained_share={1: 1.0, 2: 0.65})
+    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"program_trained_share": {1: 1.0, 2: 0.65}})
     assert found.headline == "No answer."
     assert found.sentence == "Nothing is said about 2: its block has several shares of the samples that are trained."

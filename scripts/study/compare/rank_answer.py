@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import math
 import operator
+import re
 from dataclasses import dataclass
 
 import pandas as pd
 
 from study.compare import failed_runs
 from study.compare.estimates import Estimate, estimate_difference, estimate_ratio
+from study.core import fields
 from study.core.wording import format_count, format_significant
 from study.experiment import schemas
 from study.experiment.parameters import is_observed, list_observing_keys
@@ -33,7 +35,8 @@ NO_RUNS = "no successful runs to compare"
 MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.05, 1.25
 # Relative differences of the quality that are told: with an interval that excludes 0, and of one run each.
 LEAST_DIFFERENCE, LEAST_DIFFERENCE_OF_RUNS = 0.01, 0.1
-QUALITIES = sorted(QUALITY, key=lambda name: not name.startswith(("validation", "test")))
+# Metrics of a user's own that tell of the quality, by their names; others may be rates.
+OWN_QUALITY = re.compile(r".*(loss|acc|accuracy|error|perplexity|ppl|bleu|rouge|f1|auc|iou|mse|mae|wer|score|reward)")
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def _describe_quality(points: dict[int, pd.DataFrame]) -> str:
         return ""
     (fewest, base), *others = used.items()
     first = base.iloc[0]
-    for measure in (name for name in QUALITIES if name in base and failed_runs.find_better_direction(name)):
+    for measure in _list_qualities(base):
         usual = float(base[measure].mean())
         differing = [
             f"{format_significant(float(runs[measure].mean()))} on {ranks}{' (one run each)' if alone else ''}"
@@ -156,6 +159,14 @@ def _describe_quality(points: dict[int, pd.DataFrame]) -> str:
                 f"{format_count(fewest, 'rank')}, {', '.join(differing)}."
             )
     return ""
+
+
+def _list_qualities(runs: pd.DataFrame) -> list[str]:
+    """The columns that tell how well runs trained, those of data that was not trained on first."""
+    known = fields.list_columns()
+    own = [name for name in runs.select_dtypes("number") if name not in known and OWN_QUALITY.fullmatch(name.lower())]
+    there = [name for name in (*QUALITY, *own) if name in runs and runs[name].notna().any()]
+    return sorted(there, key=lambda name: not name.startswith(("val", "test", "eval")))
 
 
 def _describe_stops(used: pd.DataFrame) -> list[str]:
