@@ -25,7 +25,6 @@ from study.data.images import conversion as image_conversion
 from study.data.images.layouts import Source
 from study.experiment import conversions
 from study.experiment.definition import RunDefinition
-from study.instruments.power.readings import Unavailable
 from study.launch import launch, run_directory, supervision
 from study.machines import launchers, run_layout
 from study.machines.machine import load as machine
@@ -85,15 +84,6 @@ def test_this_host_carries_as_many_ranks_as_it_has_gpus(monkeypatch, visible, mo
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert launchers.count_most_ranks({**machine("local"), "gpus_per_rank": 1}) == most
-
-
-def test_gpus_that_cannot_be_counted_are_no_number(monkeypatch):
-    def absent():
-        raise Unavailable("NVML: Driver Not Loaded")
-
-    monkeypatch.setattr(launchers.nvml, "import_library", absent)
-    with pytest.raises(StudyError, match="cannot be counted: NVML: Driver Not Loaded; give numbers"):
-        launchers.count_most_ranks({**machine("local"), "gpus_per_rank": 1})
 
 
 def test_other_machines_carry_what_their_file_says():
@@ -246,18 +236,6 @@ def is_failure(outcome, kind, rank, words):
     assert outcome["status"] == "failed"
     assert (outcome["failure"]["kind"], outcome["failure"]["rank"]) == (kind, rank)
     assert words in outcome["failure"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("script", "kind", "words"),
-    [
-        ("kill -9 $$", "killed", "137"),
-        ("exit 0", "error", "without writing metrics.json and history.csv"),
-        ("exit 3", "error", "exit code 3"),
-    ],
-)
-def test_a_failed_run_without_a_word_is_recorded(run, tmp_path, monkeypatch, script, kind, words):
-    is_failure(outcome_of(run, tmp_path, monkeypatch, script), kind, None, words)
 
 
 def entered(*of_ranks):
@@ -421,13 +399,6 @@ def test_the_record_of_a_failure_has_the_last_lines_of_the_log(run, tmp_path, mo
     assert outcome["failure"]["log"] == [f"line {i}" for i in range(81, 101)]
 
 
-def test_a_new_attempt_leaves_nothing_of_the_old_one(run, tmp_path, monkeypatch):
-    outcome_of(run, tmp_path, monkeypatch, WHOLE)
-    outcome = outcome_of(run, tmp_path, monkeypatch, "exit 1")
-    assert outcome["status"] == "failed"
-    assert not (tmp_path / "run" / "metrics.json").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_terminated_launch_ends_its_ranks_and_leaves_no_outcome(run, tmp_path, number):
@@ -530,14 +501,6 @@ def test_images_are_described_alike_by_the_plan_and_by_their_conversion(layout):
     assert conversions.describe_conversion(spec, layout, "train") == converted
 
 
-def test_data_that_were_converted_in_another_way_are_refused(run, tmp_path, monkeypatch):
-    described = json.loads((tmp_path / "train.json").read_text())
-    described["definition"]["drop"] = [1, 2, 3]
-    (tmp_path / "train.json").write_text(json.dumps(described))
-    with pytest.raises(StudyError, match="train.json: its file was converted by another definition, or by another ver"):
-        outcome_of(run, tmp_path, monkeypatch, WHOLE)
-
-
 @pytest.mark.slow
 def test_a_launch_that_was_lost_at_its_walltime_is_not_tried_again(run, tmp_path):
     lost_launch(run, tmp_path, job={"id": "7", "ends_s": time.time() + 20})
@@ -582,16 +545,6 @@ def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monk
         outcome_of(run, tmp_path, monkeypatch, f"echo '{NO_ANSWER}' >&2; exit 1")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["provenance.json"]
     assert not launch.record_lost_run(run, tmp_path / "run", 2), "the next job trains"
-
-
-def test_a_launch_of_which_slurm_started_a_part_is_no_failed_run(run, tmp_path, monkeypatch):
-    """A node was gone: its ranks did not begin, and the others were ended."""
-    run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
-    said = "srun: error: Application launch failed: Communication connection failure"
-    script = f"echo begun > $FOLDER/ranks/begun; echo '{said}' >&2; echo 'srun: Job step aborted' >&2; exit 233"
-    with pytest.raises(StudyError, match="could not start the ranks: srun: error: Application launch failed"):
-        outcome_of(run, tmp_path, monkeypatch, script)
-    assert not (tmp_path / "run" / "run.yaml").exists()
 
 
 def test_checkpoints_outlive_a_launch_that_slurm_did_not_answer(run, tmp_path, monkeypatch):

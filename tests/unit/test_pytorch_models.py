@@ -211,17 +211,6 @@ def test_layers_compute_in_16_bits_and_the_output_in_32():
 
 
 @trains
-def test_what_steps_measure():
-    trainer = trainer_of("p1b2", "pytorch")
-    epoch(trainer)
-    assert trainer.collect_epoch_measures().keys() == {"compute_per_step_s"}
-    assert trainer.summarize_step_times().keys() == {"median_s", "p95_s", "jitter"}
-    assert trainer.count_finite_steps() == 3
-    assert trainer.count_finite_steps() == 0
-    assert trainer.has_averaged_gradients() is None
-
-
-@trains
 @pytest.mark.parametrize("loss", ["binary_crossentropy", "mse"])
 def test_the_accuracy_of_a_single_output_is_keras_s(loss):
     """Of the losses, the first one takes what is before the sigmoid."""
@@ -272,27 +261,6 @@ def test_a_weight_that_layers_share_counts_once(monkeypatch):
 
 
 @trains
-def test_products_on_a_gpu_are_as_exact_as_tensorflow_s(monkeypatch):
-    """Where there is a GPU, or PyTorch believes so."""
-    import torch
-
-    from study.backends.pytorch import devices
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    before, found = torch.get_float32_matmul_precision(), []
-    try:
-        for number in (0, 1):
-            assert (
-                devices.choose_device(SimpleNamespace(machine={"gpus_per_rank": number}), 0).type
-                == ("cpu", "cuda")[number]
-            )
-            found.append(torch.get_float32_matmul_precision())
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert found == [before, "high"]
-
-
-@trains
 def test_a_pass_without_an_allreduce_has_a_compute_time_of_its_own(monkeypatch):
     """DDP of one process, as of two: the first and the third pass add gradients up, the second one sends them."""
     import torch
@@ -334,15 +302,6 @@ def test_the_store_of_the_ranks_listens_at_the_address_that_they_are_told(own, m
         socket.create_connection((stranger, port), 5)
     stores[0].set("key", "value")
     assert stores[0].get("key") == b"value"
-
-
-@trains
-def test_a_store_of_an_address_that_is_not_this_host_s_is_refused():
-    from study.backends.pytorch import process_group
-    from study.communication.roles import Place
-
-    with pytest.raises(StudyError, match="rank 0 cannot listen at 192.0.2.77:4711: .* see interface"):
-        process_group._make_default_group(Place(0, 1, "c", "k", ("a",), ("192.0.2.77:4711",)), "gloo")
 
 
 @pytest.mark.long  # three compilations by g++
@@ -388,20 +347,6 @@ def test_a_loss_that_is_not_finite_is_counted_to_its_step():
 def test_what_pytorch_lacks_is_refused_in_the_plan(point, words):
     with pytest.raises(StudyError, match=words):
         expand(**point)
-
-
-def test_a_framework_that_is_not_installed_is_named_with_the_command(monkeypatch):
-    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
-    assert backends.explain_missing("pytorch").endswith(
-        "is not installed in this environment; run make setup WITH=pytorch"
-    )
-
-
-def test_horovod_that_was_built_without_pytorch_is_named_with_the_command(monkeypatch, tmp_path):
-    monkeypatch.setattr(backends, "_find_package_folders", lambda name: [str(tmp_path)])  # as if both were there
-    assert backends.explain_missing("pytorch", "ddp") is None
-    assert "Horovod was built without PyTorch" in backends.explain_missing("pytorch", "horovod")
-    assert "run make setup WITH=pytorch, or use ddp" in backends.explain_missing("pytorch", "horovod")
 
 
 @trains
