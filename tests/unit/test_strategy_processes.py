@@ -320,7 +320,6 @@ SERVED = {"strategy": "parameter_server", "servers": 1}
         ({**SERVED, "staging": "local_copy"}, "strategy", "staging: local_copy"),
         ({**SERVED, "warmup_epochs": 1}, "strategy", "warmup_epochs"),
         ({**SERVED, "profile": True}, "strategy", "profile"),
-        ({**SERVED, "learning_rate_by_layer": "lars"}, "strategy", "a layer's norm needs the whole layer"),
         ({**SERVED, "checkpoint_epochs": 1}, "strategy", "checkpoint_epochs"),
         ({**SERVED, "staging": "job_broadcast"}, "strategy", "staging: job_broadcast"),
         ({**SERVED, "input_pipeline": "keras_arrays"}, "strategy", "tf_data"),

@@ -85,7 +85,6 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"cache_samples": True}, "cache_samples: nt3's tables are in memory"),
         ({"backward_passes_per_step": 1000}, "backward_passes_per_step: it is more than the .* would never"),
         ({"warmup": "constant"}, "warmup: constant says how the rate grows in warmup_epochs, which is 0"),
-        ({"warmup": "momentum_corrected", "warmup_epochs": 1}, "warmup: nt3's optimizer has no momentum"),
         ({"warmup": "by_epoch"}, "warmup: by_epoch says how the rate grows in warmup_epochs, which is 0"),
         ({"batch_norm_momentum": 0.95}, "batch_norm_momentum: nt3 has no batch normalisation; leave it out"),
         ({"learning_rate_decay": "step"}, "decay_epochs: learning_rate_decay: step needs 1 or more"),
@@ -142,10 +141,6 @@ SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
         {"learning_rate_decay": "linear", "warmup_epochs": 2},
         lambda t: 1 + 3 * (t + 1) / 10 if t < 10 else 4 * (40 - t) / 30,
     ),
-    "cyclic": (
-        {"learning_rate_decay": "cyclic", "decay_epochs": 2, "warmup_epochs": 1, "warmup": "constant"},
-        lambda t: 1 if t < 5 else 4 * (0.25 + 0.75 * (1 - abs((t - 5) % 10 / 5 - 1))),
-    ),
     "collapsed": (
         {"learning_rate_decay": "collapsed", "decay_epochs": 2},
         lambda t: 4 * (1 - t / 40) if t < 30 else 4 * 0.25 * ((40 - t) / 10) ** 2,
@@ -154,31 +149,27 @@ SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
 
 
 class Held:
-    """A trainer with nothing but a learning rate and a momentum."""
+    """A trainer with nothing but a learning rate."""
 
     def __init__(self, rate):
-        self.rate, self.momentum = rate, 0.9
+        self.rate = rate
 
     def set_learning_rate(self, rate):
         """Hold it."""
         self.rate = rate
-
-    def set_momentum(self, momentum):
-        """Hold it."""
-        self.momentum = momentum
 
     def set_penalty_factor(self, factor):
         """It has no penalties."""
 
 
 def steps_of(run, epochs_before=0):
-    """(learning rate, momentum) of each step from a run's begin, or from where it resumes."""
+    """The learning rate of each step from a run's begin, or from where it resumes."""
     held, found = Held(learning_rate.scale_rate(run, 4)), []
     schedule = Schedule(held, run, FakeCommunicator(size=4), STEPS, [0.5] * epochs_before)
     for _ in range((8 - epochs_before) * STEPS):
         if schedule.changes_by_step:
             schedule.apply_schedule()
-        found.append((held.rate, held.momentum))
+        found.append(held.rate)
     return found
 
 
@@ -188,44 +179,10 @@ def test_the_learning_rate_of_every_step_is_the_closed_form(name):
     point, factor = SCHEDULES[name]
     run, expected = momentum_run(**point), [0.001 * factor(t) for t in range(40)]
     for epochs_before in (0, 1, 2, 5, 7):
-        found = [rate for rate, _ in steps_of(run, epochs_before)]
+        found = steps_of(run, epochs_before)
         assert found == pytest.approx(expected[epochs_before * STEPS :], rel=1e-6), epochs_before
     rates = [learning_rate.compute_rate(run, 4, t, STEPS) for t in range(40)]
     assert rates == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_momentum_is_corrected_where_the_rate_grows():
-    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected")
-    rates = [0.001 * (1 + 3 * min(1, (t + 1) / 10)) for t in range(40)]
-    corrected = [0.9] + [0.9 * rates[t] / rates[t - 1] for t in range(1, 40)]
-    for epochs_before in (0, 1, 2, 4):
-        found = steps_of(run, epochs_before)
-        assert [rate for rate, _ in found] == pytest.approx(rates[epochs_before * STEPS :], rel=1e-6)
-        assert [each for _, each in found] == pytest.approx(corrected[epochs_before * STEPS :], rel=1e-6)
-
-
-def test_a_corrected_momentum_is_that_of_keras_s_sgd():
-    """v' = momentum x new rate / old rate x v - new rate x gradient."""
-    import tensorflow as tf
-    import tf_keras as keras
-
-    run = momentum_run(warmup_epochs=2, warmup="momentum_corrected")
-    optimizer, weight = keras.optimizers.SGD(1.0, momentum=0.9), tf.Variable([1.0])
-    build.make_momentum_variable(optimizer, run)
-    optimizer.build([weight])
-    trainer = types.SimpleNamespace(
-        set_learning_rate=optimizer.learning_rate.assign, set_momentum=optimizer.momentum.assign
-    )
-    schedule = Schedule(trainer, run, FakeCommunicator(size=4), STEPS)
-    expected, velocity = 1.0, 0.0
-    step = tf.function(lambda: optimizer.apply_gradients([(tf.constant([0.5]), weight)]))
-    for t in range(12):
-        schedule.apply_schedule()
-        step()
-        rate, before = (learning_rate.compute_rate(run, 4, each, STEPS) for each in (t, max(t - 1, 0)))
-        velocity = 0.9 * rate / before * velocity - rate * 0.5
-        expected += velocity
-    assert weight.numpy() == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_model_may_have_as_many_layers_with_dropout_as_the_large_bert():

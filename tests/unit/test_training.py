@@ -235,26 +235,3 @@ def test_a_matrix_is_broadcast_in_blocks_of_its_own_memory(monkeypatch):
     for number, block in enumerate(found):
         block[:] = number
     assert matrix.ravel().tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-
-
-def test_a_step_of_lars_by_hand():
-    """Weights of norm 5, a gradient of norm 10: a factor of 0.001 x 5 / 10; the bias keeps the learning rate."""
-    import tensorflow as tf
-
-    run = define(expand(gpus=1, learning_rate_by_layer="lars")[0])
-    model = build.compile_model(workloads.load_benchmark("nt3", SPEC), run, FakeCommunicator(), (60, 1))
-    assert type(model.optimizer).__name__ == "LARS"
-    weights, bias = tf.Variable([[3.0, 4.0]]), tf.Variable([1.0])
-    optimizer = type(model.optimizer)(learning_rate=2.0, momentum=0.5)
-    optimizer.build([weights, bias])
-    for _ in range(2):
-        optimizer.apply_gradients([(tf.constant([[6.0, 8.0]]), weights), (tf.constant([0.25]), bias)])
-    first = 2 * 0.001 * 5 / 10  # of the gradient: along the weights, which shrink by 0.01
-    second = 2 * 0.001 * 4.99 / 10 + 0.5 * first
-    assert weights.numpy()[0] == pytest.approx([3 - 6 * (first + second), 4 - 8 * (first + second)])
-    assert bias.numpy() == pytest.approx([1 - 0.5 - 0.75])
-
-
-def test_lars_needs_sgd():
-    with pytest.raises(StudyError, match="learning_rate_by_layer: LARS is momentum SGD, but p1b1's optimizer is adam"):
-        expand(benchmark="p1b1", epochs=8, batch_size=20, learning_rate_by_layer="lars")

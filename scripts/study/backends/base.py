@@ -127,9 +127,6 @@ class Trainer(Protocol):
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the next steps."""
 
-    def set_momentum(self, momentum: float) -> None:
-        """Set the momentum of the next steps."""
-
     def set_penalty_factor(self, factor: float) -> None:
         """Multiply the penalties on the weights, such as weight decay, from the next step on."""
 

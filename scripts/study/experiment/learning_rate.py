@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from study.experiment.definition import RunDefinition
 
 STEP_FACTOR = 0.1  # as Goyal et al. reduce it
-CYCLE_LEAST = 0.25  # of the largest rate; Smith, section 3.3, has a third or a quarter
 PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
 PLATEAU_IMPROVEMENT = 1e-4  # of the loss, at least; a smaller one is none
 
@@ -40,27 +39,12 @@ def compute_warmup_rate(run: RunDefinition, size: int, step: int, steps: int) ->
     return first + (last - first) * min(1.0, (step + 1) / steps)
 
 
-def compute_momentum(run: RunDefinition, size: int, step: int, steps_per_epoch: int) -> float:
-    """The momentum of step ``step`` under ``warmup: momentum_corrected``.
-
-    The velocity contains the learning rate of the step before; where the rate changes, the momentum is multiplied by
-    new rate / old rate (Goyal et al., section 3, remark 2).
-    """
-    momentum = run.benchmark["momentum"]
-    if not 0 < step < count_warmup_steps(run, steps_per_epoch):
-        return momentum
-    return (
-        momentum * compute_rate(run, size, step, steps_per_epoch) / compute_rate(run, size, step - 1, steps_per_epoch)
-    )
-
-
 def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
     """The factor of the scaled learning rate in training step ``step`` (from 0), after the warm-up.
 
     step: a tenth of the rate before, every ``decay_epochs`` epochs of the run. linear: from 1 in the first step after
-    the warm-up by equal amounts towards 0, which a further step would have. cyclic: triangles of ``decay_epochs`` that
-    begin after the warm-up, from `CYCLE_LEAST` to 1 and back (Smith, arXiv:1506.01186, section 3). collapsed: linear,
-    but in the last ``decay_epochs`` it falls to 0 quadratically (PRACE guide to deep learning, 2019, 6.2.7).
+    the warm-up by equal amounts towards 0, which a further step would have. collapsed: linear, but
+    in the last ``decay_epochs`` it falls to 0 quadratically (PRACE guide to deep learning, 2019, 6.2.7).
     """
     decay, epoch_steps = run.parameters.get("learning_rate_decay", "none"), steps_per_epoch
     if decay == "none":
@@ -70,9 +54,6 @@ def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) ->
         return STEP_FACTOR ** (step // length)
     warmup = count_warmup_steps(run, epoch_steps)
     steps_done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
-    if decay == "cyclic":
-        phase = steps_done % length / length
-        return CYCLE_LEAST + (1 - CYCLE_LEAST) * (1 - abs(2 * phase - 1))
     remaining_share = (steps - steps_done) / steps
     if decay == "collapsed" and steps - steps_done < length:
         return length / steps * ((steps - steps_done) / length) ** 2

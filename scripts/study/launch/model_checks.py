@@ -27,7 +27,7 @@ LIMIT_S = 300
 MARK = "CHECKED "
 # Grid keys on which it depends whether a model keeps what is promised.
 KEYS = ("framework", "strategy", "checkpoint_epochs", "backward_passes_per_step", "precision",
-        "emulated_ranks", "learning_rate_by_layer")  # fmt: skip
+        "emulated_ranks")  # fmt: skip
 
 
 def list_refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Learning rate, momentum and penalties as the run's keys set them, step by step and epoch by epoch."""
+"""Learning rate and penalties as the run's keys set them, step by step and epoch by epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from study.communication.collectives import Collectives
 from study.experiment.definition import RunDefinition
 from study.experiment.learning_rate import (
     PLATEAU_FACTOR,
-    compute_momentum,
     compute_rate,
     count_reductions,
     count_warmup_steps,
@@ -21,7 +20,7 @@ COLLAPSED_PENALTY = 2.0  # factor of the weight decay in a collapse (PRACE guide
 
 
 class Schedule:
-    """Sets the learning rate, momentum and penalties of a trainer while it trains.
+    """Sets the learning rate and the penalties of a trainer while it trains.
 
     Args:
         trainer: whose learning rate it sets.
@@ -37,10 +36,10 @@ class Schedule:
         self._trainer, self._run, self._ranks, self._steps = trainer, run, ranks, steps
         self._size, self._losses = ranks.size * run.emulated_ranks, list(losses)
         self._step = len(self._losses) * steps
-        self._kind, warmup = run.parameters.get("warmup", "gradual"), count_warmup_steps(run, steps)
+        kind, warmup = run.parameters.get("warmup", "gradual"), count_warmup_steps(run, steps)
         self._decays = run.parameters.get("learning_rate_decay", "none") != "none"
-        # A gradual warm-up ends with the scaled rate; after the others the next step has yet to get rate or momentum.
-        self._last_change = warmup + (self._kind != "gradual") if warmup else 0
+        # A gradual warm-up ends with the scaled rate; after the others the next step has yet to get it.
+        self._last_change = warmup + (kind != "gradual") if warmup else 0
         self._rate: float | None = None
         epoch = find_collapse_epoch(run)
         self._first_collapsed = None if epoch is None else epoch * steps
@@ -49,7 +48,7 @@ class Schedule:
 
     @property
     def changes_by_step(self) -> bool:
-        """True if the learning rate or the momentum changes from step to step."""
+        """True if the learning rate changes from step to step."""
         return self._decays or self._last_change > 0
 
     def begin_epoch(self) -> None:
@@ -62,14 +61,12 @@ class Schedule:
             self._trainer.set_learning_rate(scale_rate(self._run, self._size) * factor)
 
     def apply_schedule(self) -> None:
-        """Set the learning rate, momentum and penalty of the next step, where they change."""
+        """Set the learning rate and penalty of the next step, where they change."""
         if self._decays or self._step < self._last_change:
             rate = compute_rate(self._run, self._size, self._step, self._steps)
             if rate != self._rate:
                 self._trainer.set_learning_rate(rate)
                 self._rate = rate
-            if self._kind == "momentum_corrected" and self._step < self._last_change:
-                self._trainer.set_momentum(compute_momentum(self._run, self._size, self._step, self._steps))
         if self._first_collapsed is not None and self._step >= self._first_collapsed:
             self._set_penalty(COLLAPSED_PENALTY)
         self._step += 1

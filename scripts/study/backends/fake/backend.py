@@ -153,10 +153,6 @@ class Linear:
         """Set the learning rate of the next steps."""
         self._rate = rate
 
-    def set_momentum(self, momentum: float) -> None:
-        """Set the momentum of the next steps."""
-        self._momentum = momentum
-
     def set_penalty_factor(self, factor: float) -> None:
         """Multiply the penalty on the weights, from the next step on."""
         self._factor = factor

@@ -259,10 +259,6 @@ class TorchTrainer:
         """Set the learning rate of the next steps."""
         self.optimizer.rate = rate
 
-    def set_momentum(self, momentum: float) -> None:
-        """Set the momentum of the next steps."""
-        self.optimizer.momentum = momentum
-
     def set_penalty_factor(self, factor: float) -> None:
         """Multiply the penalties on the weights, such as weight decay, from the next step on."""
         self._penalty_factor = factor

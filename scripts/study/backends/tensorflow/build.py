@@ -6,7 +6,6 @@ from typing import Any
 
 from study.backends.tensorflow import (
     initial_weights,
-    lars,
     layer_settings,
     metrics,
     own_models,
@@ -46,12 +45,9 @@ def compile_model(
     precision.keep_output_in_float32(model, run)
     size = ranks.size * run.emulated_ranks
     optimizers = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam, "rmsprop": keras.optimizers.RMSprop}
-    if run["learning_rate_by_layer"] == "lars":
-        optimizers["sgd"] = lars.make_lars_class()
     further = {name: run.benchmark[name] for name in ("momentum",) if name in run.benchmark}
     optimizer = optimizers[run.benchmark["optimizer"]](learning_rate=learning_rate.scale_rate(run, size), **further)
     optimizer = get_averaging(ranks).distribute_optimizer(optimizer, **_choose_gradient_options(run))
-    make_momentum_variable(optimizer, run)
     optimizer = precision.add_loss_scale(optimizer, run)
     model.compile(loss=run.benchmark["loss"], optimizer=optimizer, metrics=metrics.make_metrics(benchmark))
     own_models.check_optimizer_kept(model, optimizer, run)
@@ -65,11 +61,3 @@ def _choose_gradient_options(run: RunDefinition) -> dict[str, Any]:
     options = {"compression": ("gradient_compression", "none"), "backward_passes": ("backward_passes_per_step", 1)}
     values = {option: run.parameters.get(key, default) for option, (key, default) in options.items()}
     return {option: value for option, value in values.items() if value != options[option][1]}
-
-
-def make_momentum_variable(optimizer: Any, run: RunDefinition) -> None:
-    """Make the momentum of ``optimizer`` (SGD) a variable, if the run's schedule changes it."""
-    import tensorflow as tf
-
-    if run.parameters.get("warmup") == "momentum_corrected":
-        optimizer.momentum = tf.Variable(optimizer.momentum, trainable=False, dtype=tf.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.backends.base import Hooks, State, count_rank_steps
-from study.backends.tensorflow import keras_fit, layer_settings, precision, steps
+from study.backends.tensorflow import keras_fit, layer_settings, steps
 from study.backends.tensorflow.build import compile_model
 from study.backends.tensorflow.gradient_averaging import get_averaging
 from study.backends.tensorflow.input import make_batches
@@ -145,10 +145,6 @@ class KerasTrainer:
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the next steps."""
         self.model.optimizer.learning_rate.assign(rate)
-
-    def set_momentum(self, momentum: float) -> None:
-        """Set the momentum of the next steps, of an optimizer that `compile_model` has given a variable for it."""
-        precision.unwrap_loss_scale(self.model.optimizer).momentum.assign(momentum)
 
     def set_penalty_factor(self, factor: float) -> None:
         """Multiply the penalties on the weights, such as weight decay, from the next step on."""

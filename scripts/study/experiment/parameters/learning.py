@@ -34,8 +34,6 @@ def _refuse_warmup(run: PlannedRun) -> str | None:
         return None
     if not run["warmup_epochs"]:
         return f"{run['warmup']} says how the rate grows in warmup_epochs, which is 0; give warmup_epochs"
-    if run["warmup"] == "momentum_corrected" and not run.spec.get("momentum"):
-        return f"{run.dataset.benchmark}'s optimizer has no momentum to correct; use gradual"
     return None
 
 
@@ -60,13 +58,6 @@ def _refuse_decay_epochs(run: PlannedRun) -> str | None:
     if decay == "collapsed" and epochs >= (remaining_epochs := run.epochs_per_rank - run["warmup_epochs"]):
         after = f"{remaining_epochs} epochs after the warm-up"
         return f"{epochs} epochs of collapse leave none of the {after} for the linear decay"
-    return None
-
-
-def _refuse_rate_by_layer(run: PlannedRun) -> str | None:
-    """The reason why a run cannot have its ``learning_rate_by_layer``, or None."""
-    if run["learning_rate_by_layer"] == "lars" and run.spec["optimizer"] != "sgd":
-        return f"LARS is momentum SGD, but {run.dataset.benchmark}'s optimizer is {run.spec['optimizer']}; use none"
     return None
 
 
@@ -150,23 +141,10 @@ declare(
 
 declare(
     Parameter(
-        "learning_rate_by_layer",
-        Choice(("none", "lars")),
-        "Whether each layer's learning rate is scaled by the norms of its weights and gradient (LARS), for large "
-        "batches. The learning rate then multiplies 0.001 x norm of the weights / norm of the gradient.",
-        default="none",
-        refuse=_refuse_rate_by_layer,
-        idle=explain_idle_training,
-    )
-)
-
-declare(
-    Parameter(
         "warmup",
-        Choice(("gradual", "constant", "momentum_corrected", "by_epoch")),
+        Choice(("gradual", "constant", "by_epoch")),
         "How warmup_epochs begin. gradual: the rate grows with each step. constant: it stays that of one rank until "
-        "they end. by_epoch: it grows by an equal amount with each epoch. momentum_corrected: gradual, and the "
-        "momentum is multiplied by new rate / old rate (arXiv:1706.02677, sections 2.2 and 3).",
+        "they end. by_epoch: it grows by an equal amount with each epoch (arXiv:1706.02677, section 2.2).",
         default="gradual",
         default_in_papers=True,
         refuse=_refuse_warmup,
@@ -176,9 +154,8 @@ declare(
 declare(
     Parameter(
         "learning_rate_decay",
-        Choice(("none", "step", "linear", "cyclic", "collapsed")),
+        Choice(("none", "step", "linear", "collapsed")),
         "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
-        "cyclic: after the warm-up from a quarter up to the whole rate and back in decay_epochs (arXiv:1506.01186). "
         "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
         "augmentation is light at most (PRACE guide, 6.2.7).",
         default="none",
@@ -192,7 +169,7 @@ declare(
     Parameter(
         "decay_epochs",
         Count(0),
-        "Epochs from one reduction to the next (step), of a cycle (cyclic), or of the collapse (collapsed).",
+        "Epochs from one reduction to the next (step), or of the collapse (collapsed).",
         default=0,
         unit="epochs",
         default_in_papers=True,

@@ -25,7 +25,6 @@ LACKS = {
     "input_pipeline": "Keras is handed the arrays",
     "training_loop": "it chooses between Keras's loop and this project's, which PyTorch always has",
     "xla": OF_TENSORFLOW,
-    "learning_rate_by_layer": "LARS is implemented for TensorFlow only",
 }
 # The same with strategy: ddp.
 DDP_LACKS = {

@@ -42,7 +42,6 @@ NOT_WITH_SERVERS = {
     "step_delay_ms": "a worker makes its steps when it can",
     "plateau_epochs": "a reduction needs an epoch in which all workers are in step",
     "profile": "the chief trains nothing; there is no rank to profile",
-    "learning_rate_by_layer": "a layer's norm needs the whole layer, whose parts may be on several servers",
 }
 MOST_SENT = (1 << 31) - (1 << 20)  # bytes of an array in a message of TensorFlow's servers (gRPC), less its frame
 PARAMETER_SERVER = "parameter_server"
