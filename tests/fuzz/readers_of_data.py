@@ -122,21 +122,6 @@ class ChangedTable(Table):
         return loaded[0]
 
 
-@reader("numbers in text", "csv", spec={"header": False}, text="1,2.5\n3,4\n")
-class Numbers(Table):
-    """Numbers of every length, against Python's float."""
-
-    def damage(self, content):
-        words = st.from_regex(r"[-+]?[0-9]{1,25}([.][0-9]{1,25})?(e-?[0-9]{1,3})?", fullmatch=True)
-        exact = st.floats(allow_nan=False, allow_infinity=False).map(repr)
-        single = st.floats(width=32, allow_nan=False, allow_infinity=False).map(float)
-        # Halfway between two float32, and a hair beside: where rounding twice goes wrong.
-        half = single.map(lambda x: (x + float(np.nextafter(np.float32(x), np.float32(np.inf)))) / 2)
-        number = st.one_of(words, exact, st.builds("{:.60f}{}".format, half, st.sampled_from(["", "1", "0"])))
-        lines = st.lists(st.builds("{},{}\n".format, number, number), min_size=1, max_size=30)
-        return lines.map(lambda lines: "".join(lines).encode())
-
-
 @reader("a file of another kind", "zip")
 class OtherKind(Reader):
     """What a file is called never fails; a damaged archive is still one."""

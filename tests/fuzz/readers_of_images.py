@@ -6,7 +6,7 @@ import struct
 import damage
 import hypothesis.strategies as st
 import numpy as np
-from readers import NOTHING_TO_COMPARE, Reader, reader
+from readers import Reader, reader
 
 from study.backends.tensorflow import image_codec
 from study.core.errors import StudyError
@@ -89,20 +89,6 @@ class UserRecords(Layout):
             for each in tf.data.TFRecordDataset(str(path))
             for example in [tf.train.Example.FromString(each.numpy()).features.feature]
         ]  # fmt: skip
-
-
-@reader("images in a user's TFRecords that gzip compressed", "tfrecord")
-class GzipRecords(UserRecords):
-    def prepare(self, folder):
-        self.plain = super().prepare(folder).read_bytes()
-        self.path.write_bytes(gzip.compress(self.plain))
-        return self.path
-
-    def damage(self, content):
-        return super().damage(self.plain).map(gzip.compress) | damage.gz_files(content)
-
-    def expect(self, path):
-        return NOTHING_TO_COMPARE
 
 
 @reader("MNIST's images", "gz", file="train-images-idx3-ubyte.gz")
