@@ -88,7 +88,8 @@ def summarize(
     lines += _warn_of_shared_cores(study, machine)
     lines += _warn_of_missing_verdicts(study)
     lines += [f"  {line}" for line in programs.describe_threads(study.runs, machine)]
-    lines += [f"  Warning: {line}" for line in programs.warn_of_undivided_samples(study.runs)]
+    warnings = [*programs.warn_of_undivided_samples(study.runs), *programs.warn_of_hidden_exit_codes(study.runs)]
+    lines += [f"  Warning: {line}" for line in warnings]
     in_turn = "" if "scheduler" not in machine else IN_TURN
     lines += [
         f"  {line}"

@@ -172,6 +172,25 @@ def test_where_reads_are_not_noted_a_file_that_is_there_is_a_doubt(project, monk
     }  # fmt: skip
 
 
+@pytest.mark.slow
+def test_a_program_that_says_that_it_resumed_is_doubted_also_in_the_first_run(project):
+    """Its checkpoint is of a run by hand, of which nobody knows."""
+    source = "print('Resuming training from snapshot at Epoch 1')\nprint('img/s: 12')"
+    (run,) = project(source, metrics=RATE)
+    assert "it says that it went on from a checkpoint (Resuming training from snap" in launch_run(run)["unproven"]
+    (run,) = project(source, metrics=RATE, reuses="snapshot.pt")
+    assert launch_run(run, "other")["unproven"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"=> no checkpoint found at 'a.pt'", b"Namespace(resume='', start_epoch=0)", b"resume_from_checkpoint: None",
+     b"loaded pretrained weights", b"results of epoch 1"],
+)  # fmt: skip
+def test_settings_about_checkpoints_are_no_resumption(line):
+    assert reading.read_again({0: [line]}, {}, 1, 1, False)["resumed"] == ""
+
+
 # Item 3: processes that outlive the command
 
 
@@ -222,6 +241,7 @@ LOOP = ["bash", "-c", f"until {sys.executable} program.py; do {{}} :; done"]
         ("sys.exit(3)", "echo crashed. Respawning..;"),
         ("os.kill(os.getpid(), 9)", "echo restarting;"),
         ("sys.stderr.write('RuntimeError: NCCL error\\n'); sys.exit(1)", ""),
+        ("time.sleep(0.3); sys.exit(3)", ""),  # without a word
     ],
 )
 def test_a_program_that_was_started_again_has_no_clean_time(project, fails, words):
@@ -229,7 +249,7 @@ def test_a_program_that_was_started_again_has_no_clean_time(project, fails, word
     (run,) = project(FAILS_ONCE.format(fails=fails), command=loop, metrics=RATE)
     record = launch_run(run)
     assert record["status"] == "ok", record["failure"]
-    assert "it was started again after an error" in record["unproven"]
+    assert "it was started again" in record["unproven"]
 
 
 def test_the_words_of_torchrun_for_a_failed_worker_are_a_restart():
@@ -355,6 +375,24 @@ def test_the_plan_says_how_many_threads_a_rank_gets(project):
     assert programs.describe_threads(project(grid={"intra_op_threads": 2}), on) == []
     assert programs.describe_threads(project(), on | {"environment": {"OMP_NUM_THREADS": "4"}}) == []
     (run,) = project("print(os.environ['OMP_NUM_THREADS'], 'threads')", {"intra_op_threads": 3}, success=["3 threads"])
+    assert launch_run(run)["unproven"] is None
+
+
+def test_the_plan_warns_of_a_pipe_that_hides_exit_codes(project):
+    (line,) = programs.warn_of_hidden_exit_codes(project(command=["bash", "-c", "python program.py 2>&1 | tee log"]))
+    assert "set -o pipefail" in line
+    kept = "set -o pipefail; python program.py | tee log"
+    assert programs.warn_of_hidden_exit_codes(project(command=["bash", "-c", kept])) == []
+    Path("run.sh").write_text("python program.py |& tee log\n")
+    assert "(run.sh)" in programs.warn_of_hidden_exit_codes(project(command=["bash", "run.sh"]))[0]
+
+
+@pytest.mark.slow
+def test_a_command_that_is_called_for_each_epoch_is_no_restart(project):
+    loop = ["bash", "-c", f"for epoch in 1 2 3; do {sys.executable} program.py $epoch; done"]
+    (run,) = project(
+        "print('epoch', sys.argv[1], flush=True); time.sleep(0.3); print('img/s: 12')", command=loop, metrics=RATE
+    )
     assert launch_run(run)["unproven"] is None
 
 

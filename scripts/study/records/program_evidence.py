@@ -96,7 +96,12 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
         often = "once" if program["runs_left"] == 1 else f"{program['runs_left']} times"
         lines.append(f"a rank began its run again {often}, without run_stop: its times are of all attempts")
     if output["restart"]:
-        lines.append(f"it was started again after an error ({output['restart']}): its times are of all attempts")
+        lines.append(f"it was started again ({output['restart']}): its times are of all attempts")
+    if output["resumed"] and not program["is_resumed"] and not keys.get("reuses"):
+        lines.append(
+            f"it says that it went on from a checkpoint ({output['resumed']}); have each run train anew (fresh, "
+            "{run_folder}), or name the checkpoint under reuses if all are to begin from it"
+        )
     if used := [name for name in files["used"] if not _matches(name, keys.get("reuses", ()))]:
         names = ", ".join(used[:MOST_NAMED]) + (f" and {len(used) - MOST_NAMED} more" if used[MOST_NAMED:] else "")
         was_used = "this one read or changed it" if files["notes_reads"] else "here no reads are noted"

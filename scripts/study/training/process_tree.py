@@ -51,6 +51,41 @@ def read_peak_mb(processes: Iterable[int]) -> float:
     return max((peak_mb for peak_mb in peaks_mb if peak_mb is not None), default=0.0)
 
 
+class RestartWatch:
+    """Finds commands that a process, or one of its children, starts again after they have ended.
+
+    again: the first such command line; "" without one. A command that ends between two looks is not seen.
+    """
+
+    def __init__(self, process: int) -> None:
+        self._process, self.again = process, ""
+        self._running: dict[int, str] = {}
+        self._ended: set[str] = set()
+
+    def look(self) -> None:
+        """Look at the processes that run now."""
+        children = _list_main_children(self._process)
+        grandchildren = {each for child in children for each in _list_main_children(child)}
+        present = children | grandchildren
+        for process in [each for each in self._running if each not in present]:
+            self._ended.add(self._running.pop(process))
+        own = {read_command_line(self._process), *map(self._running.get, children)}
+        for process in present - self._running.keys():
+            line = read_command_line(process)
+            if line in own or line.startswith("process "):  # it has not executed its program yet
+                continue
+            self._running[process] = line
+            if line in self._ended:
+                self.again = self.again or line
+
+
+def _list_main_children(process: int) -> set[int]:
+    """The ids of the children that the first thread of a process started; none if the kernel does not list them."""
+    with contextlib.suppress(OSError, ValueError):
+        return set(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+    return set()
+
+
 def read_command_line(process: int) -> str:
     """The command line of a process, cut off after 200 characters; its number if it cannot be read."""
     with contextlib.suppress(OSError):

@@ -341,10 +341,13 @@ class Program:
         heartbeat = _ProgramHeartbeat(self._ranks, heartbeats.read_limit_s())
         is_quiet_work = "silence_limit_s" not in self._benchmark  # whether CPU time alone is progress
 
+        self._restart_watch = process_tree.RestartWatch(process.pid)
+
         def watch() -> None:
             pause_s = FIRST_POLL_S
             while True:
                 self._read_events()
+                self._restart_watch.look()
                 event_count = sum(each.number for each in self._progress.values())
                 tree = {process.pid}
                 if heartbeat.is_due():
@@ -526,7 +529,7 @@ class Program:
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": cpu_s,
                 "told": reports,
-                "output": self._reading.to_json(),
+                "output": self._reading.to_json(self._restart_watch.again),
                 "words": words,
                 "variables": variables,
                 "output_bytes": sum(each.bytes for each in streams),

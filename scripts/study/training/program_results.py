@@ -80,6 +80,7 @@ def _summarize_program(
         "reason": "; ".join(reasons) or None,
         "metrics": output["values"],
         "output": output,
+        "is_resumed": any(each["is_resumed"] for each in processes),
         "runs_left": max((each["runs_left"] for each in reports.values()), default=0),
         "trained": any(each["trained"] for each in reports.values()),
         "is_aborted": any(each["is_aborted"] for each in reports.values()),

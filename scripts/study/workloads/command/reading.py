@@ -30,6 +30,12 @@ FAILURE = re.compile(
 RESTART = re.compile(
     r"failed \(exitcode: -?\d+\) local_rank:|will restart|\b(restarting|respawning|relaunching)\b", re.I
 )
+# A program's words for going on from a checkpoint: those of minGPT and nanoGPT, Lightning, Transformers, PyTorch's examples.
+RESUMED = re.compile(
+    r"\bresum(ing|ed)\b.*\b(from|epoch|step|checkpoint|snapshot)\b|\bloading snapshot\b|restored all states from|"
+    r"continuing training from|loaded checkpoint .*\(epoch",
+    re.I,
+)
 HARMLESS = ("Exception ignored in", "Exception in thread", "--- Logging error")  # before a harmless traceback
 RAISED = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")  # the last line of a traceback
 RANK_TAG = re.compile(r"^\[rank\d+\]: ?")  # of PyTorch, before the lines of a traceback
@@ -57,7 +63,7 @@ class OutputReader:
         self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
         self._failed_source, self._failed_s = 0, -math.inf  # its stream, and when it came
         self._errors: list[str] = []  # all lines with words of failure
-        self._restart = ""
+        self._restart = self._resumed = ""  # the first line with such words
         self._first_lines = Counter[str]()  # and how often each was printed
         self._most_printers = ranks if is_shared else 1  # of one line
         self._line_before = ""
@@ -71,8 +77,8 @@ class OutputReader:
         if text := remove_colours(line.decode(errors="replace")).strip():
             self._take_text(text, is_event or has_number, source, at_s)
 
-    def to_json(self) -> dict[str, Any]:
-        """What was read, for `study.training.program_results`."""
+    def to_json(self, command_again: str = "") -> dict[str, Any]:
+        """What was read, for `study.training.program_results`. command_again: that was started again after its end."""
         values = self._patterns.read_values()
         return {
             "values": {name: value for name, (value, _) in values.items()},
@@ -80,7 +86,8 @@ class OutputReader:
             "success": sorted(self._matched),
             "failure": self._failure if self._lines_since < LAST_LINES else "",
             "error": self._errors[0] if self._errors else "",
-            "restart": self._find_restart(),
+            "restart": self._find_restart(command_again),
+            "resumed": self._resumed,
         }
 
     @property
@@ -107,6 +114,8 @@ class OutputReader:
             self._errors.append(self._failure)
         if RESTART.search(text):
             self._restart = self._restart or text[:LONGEST_QUOTE]
+        if RESUMED.search(text):
+            self._resumed = self._resumed or text[:LONGEST_QUOTE]
         line = TIMES.sub("", text)
         if line in self._first_lines or (len(self._first_lines) < FIRST_LINES and re.search(r"[A-Za-z]{2}", line)):
             self._first_lines[line] += 1
@@ -124,14 +133,16 @@ class OutputReader:
                 self._faults[name] = patterns.explain_slow_search(pattern, text)
         return matched
 
-    def _find_restart(self) -> str:
-        """A line that shows that the program was started again; "" without one.
+    def _find_restart(self, command_again: str) -> str:
+        """What shows that the program was started again; "" without a sign.
 
-        A program that begins again prints its first lines again, once for each error that ended it.
+        A program that begins again prints its first lines again: once for each error that ended it, or a command of its
+        was started again. Either alone may be what it does.
         """
         most = max(self._first_lines.values(), default=0)
-        began_again = self._most_printers < most <= self._most_printers + len(self._errors)
-        return self._restart or (self._errors[0] if began_again else "")
+        if self._restart or most <= self._most_printers:
+            return self._restart
+        return self._errors[0] if most <= self._most_printers + len(self._errors) else command_again
 
 
 def find_final_error(lines: Sequence[str]) -> str | None:
@@ -153,7 +164,7 @@ def merge(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **{key: readings[0][key] for key in ("values", "faults")},
         "success": sorted({pattern for each in readings for pattern in each["success"]}),
-        **{key: first(key) for key in ("failure", "error", "restart")},
+        **{key: first(key) for key in ("failure", "error", "restart", "resumed")},
     }
 
 
