@@ -30,7 +30,7 @@ FAILURE = re.compile(
 RESTART = re.compile(
     r"failed \(exitcode: -?\d+\) local_rank:|will restart|\b(restarting|respawning|relaunching)\b", re.I
 )
-# A program's words for going on from a checkpoint: those of minGPT and nanoGPT, Lightning, Transformers, PyTorch's examples.
+# Words for going on from a checkpoint: of minGPT and nanoGPT, Lightning, Transformers and PyTorch's examples.
 RESUMED = re.compile(
     r"\bresum(ing|ed)\b.*\b(from|epoch|step|checkpoint|snapshot)\b|\bloading snapshot\b|restored all states from|"
     r"continuing training from|loaded checkpoint .*\(epoch",
