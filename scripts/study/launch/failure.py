@@ -204,11 +204,9 @@ def _find_reason(lines: list[str], exit_code: int | None) -> tuple[str, int | No
 def _find_memory_error(lines: list[str]) -> tuple[int | None, str] | None:
     """(rank, text) of a line that says that memory ran out; None if its rank went on, and failed with another error."""
     messages: list[tuple[int | None, str]] = []
-    for rank, all_lines in _group_by_rank(lines).items():
-        own = [
-            line.partition(LAST_LINES_ARE)[0] for line in all_lines
-        ]  # which only repeats what the program printed before
-        places = [place for place, line in enumerate(own) if OUT_OF_MEMORY.search(line)]
+    for rank, own in _group_by_rank(lines).items():
+        # The last lines in our own message only repeat what the program printed before.
+        places = [n for n, line in enumerate(own) if OUT_OF_MEMORY.search(line.partition(LAST_LINES_ARE)[0])]
         others = [place for place, message in _list_errors(own)
                   if not OUT_OF_MEMORY.search(message) and not CONSEQUENCE.search(message)]  # fmt: skip
         if places and places[-1] > max(others, default=-1):
