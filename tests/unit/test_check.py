@@ -361,6 +361,11 @@ def test_a_load_is_not_divided_by_a_calibration(local):
         local.check()
 
 
+def test_a_time_is_multiples_of_the_calibration_and_a_rate_what_is_done_in_it():
+    relative = {name: references.make_relative(0.5, 3.0, name) for name in ("runtime_s", "throughput_samples_per_s")}
+    assert relative == {"runtime_s": 6.0, "throughput_samples_per_s": 1.5}
+
+
 def test_a_traced_run_is_no_point():
     content = {**STUDY, "runs": [POINT, {**POINT, "gpus": 2, "trace": True}]}
     assert len(checks.list_points(expansion.expand_study("test", content, "test.yaml"), "runs")) == 1
