@@ -191,7 +191,10 @@ def _run_row(
     ):  # trained in several pieces: its times, power and energy are not comparable
         row |= dict.fromkeys(name for name in row if name not in PARAMETERS and _is_of_whole_run(name))
     emptied = checks.list_emptied_columns(record)
-    if record["unproven"]:  # how long it took is all that is known of it
+    if contradiction := record["check_reasons"].get("numbers_agree"):
+        doubt = f"its numbers contradict each other: {contradiction}; correct its pattern or unit"
+        row["unproven"] = "; ".join(filter(None, (record["unproven"], doubt)))
+    if row["unproven"]:  # how long it took is all that is known of it
         emptied += [name for name in (*MEASURED, *(record["quality"] or {})) if name != "runtime_s"]
     return row | dict.fromkeys(name for name in emptied if name in row)
 
