@@ -113,8 +113,10 @@ reference: setup  ## write docs/reference from the declarations in the code
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
 
-dist:  ## write a release into dist/: archive of the last commit, checksum, release notes; TAG=v1.2 checks that tag
+dist: setup  ## write a release into dist/: archive of the last commit, checksum, release notes, wheel; TAG=v1.2 checks that tag
 	@scripts/dist.sh $(if $(value TAG),$(call one_word,TAG))
+	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist "$$(ls -t dist/*.tar.gz | head -n 1)"
+	@ls -t dist/*.whl | head -n 1
 
 docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html

@@ -52,7 +52,10 @@ def restore_lacking_keys(runs: pd.DataFrame) -> pd.DataFrame:
         name: runs[name].astype(object).mask(empty[name], _stands_for(name)) for name in keys if empty[name].any()
     }
     names = [" ".join(empty.columns[row]) for row in empty.to_numpy(bool)]
-    return runs.assign(**filled, **{LACKING: pd.Series(names, runs.index, dtype=object).where(of_commands, None)})
+    in_one_piece = runs.copy()  # pandas warns of a frame that was put together column by column
+    return in_one_piece.assign(
+        **filled, **{LACKING: pd.Series(names, runs.index, dtype=object).where(of_commands, None)}
+    )
 
 
 def list_lacking_columns(runs: pd.DataFrame) -> dict[str, set[str]]:
