@@ -51,23 +51,6 @@ def test_the_first_doubling_that_is_not_worth_its_ranks_ends_it(answers):
     )
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "keys", "ranks", "words"),
-    [
-        ([20.0] * 3, [12.0, 13.5, 14.0], {}, 2, "The interval includes the limit, so further blocks may change this."),
-        ([20.0] * 3, [25.0] * 3, {}, 1, "0.8 times as fast as 1 (95 % interval 0.8 to 0.8, 3 blocks); that is slower."),
-        ([20.0] * 3, [20.5, 19.6, 20.7], {}, 1, "3 blocks); no gain is shown."),
-        ([20.0] * 3, [19.5, 20.4, 19.3], {}, 1, "3 blocks); no gain is shown."),
-        ([20.0] * 3, [22.0] * 3, {"scaling": "weak"}, 2, "1.82 times as fast"),
-        ([20.0], [12.0], {}, 2, "(1 block, too few for an interval)"),
-    ],
-    ids=["the limit in the interval", "slower", "1 in the interval", "nearly a gain", "weak scaling", "one block"],
-)
-def test_the_answer_says_how_sure_it_is(answers, one, two, keys, ranks, words):
-    (found,) = answers({1: one, 2: two}, **keys)
-    assert found.ranks == ranks and words in found.sentence
-
-
 def test_two_doublings_at_once_are_judged_as_two(answers):
     assert answers({1: [20.0] * 3, 4: [10.0] * 3})[0].ranks == 1, "2 is less than 1.5 ** 2"
     assert answers({1: [20.0] * 3, 4: [8.0] * 3}, loader="chunked")[0].ranks == 4
@@ -108,17 +91,6 @@ def test_the_fewer_ranks_are_said_to_fail_more_often(answers):
     assert found.sentence.endswith("But 1 rank failed in 1 of 3 runs (oom in train).")
 
 
-def test_series_that_differ_in_a_key_are_named_by_it(answers):
-    found = answers({1: [20.0] * 3, 2: [12.0] * 3}, loader=["read_csv", "chunked"])
-    assert {each.series for each in found} == {"nt3, loader read_csv", "nt3, loader chunked"}
-
-
-def test_many_disturbed_runs_are_told(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, disturbed=2)
-    assert found.sentence.endswith("Other use of the hosts disturbed 2 of 6 runs (runs.csv, disturbed_by).")
-    assert "disturbed" not in answers({1: [20.0] * 3, 2: [12.0] * 3}, loader="chunked", disturbed=1)[0].sentence
-
-
 @pytest.mark.parametrize(
     ("one", "two", "words"),
     [
@@ -137,18 +109,6 @@ def test_another_quality_of_the_same_work_is_told_first(answers, one, two, words
     assert (found.ranks, found.headline) == (2, f"{start}{number}")
 
 
-def test_metrics_of_one_s_own_tell_of_the_quality_by_their_names(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"val_perplexity": {1: 20.5, 2: 31}, "tokens": {1: 5, 2: 9}})
-    assert found.quality == "The same work does not give the same quality: val_perplexity is 20.5 on 1 rank, 31 on 2."
-    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"tokens": {1: 5, 2: 9}}, loader="chunked")
-    assert found.quality == ""
-
-
-def test_the_quality_of_more_work_is_not_compared(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [20.5] * 3}, scaling="weak", loss={1: [0.5] * 3, 2: [0.1] * 3})
-    assert found.quality == ""
-
-
 def test_more_speedup_than_ranks_is_doubted_and_named(answers):
     """3.26 times on 2 ranks; 2.2 with an interval above 2.1; and 2.2 of one block, which may be noise."""
     doubted = "Not 2, whatever its times: {} times as fast as 1 rank is more than 2 times the ranks can be: "
@@ -158,9 +118,3 @@ def test_more_speedup_than_ranks_is_doubted_and_named(answers):
     assert found.ranks == 4 and doubted.format("2.2") in found.sentence
     (found,) = answers({1: [22.0], 2: [10.0]}, loader="parallel")
     assert found.ranks == 2
-
-
-def test_why_two_numbers_of_ranks_cannot_be_compared_is_told(answers):
-    (found,) = answers({1: [20.0] * 3, 2: [12.0] * 3}, own={"program_trained_share": {1: 1.0, 2: 0.65}})
-    assert found.headline == "No answer."
-    assert found.sentence == "Nothing is said about 2: its block has several shares of the samples that are trained."

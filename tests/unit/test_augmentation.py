@@ -5,7 +5,6 @@ import colorsys
 import numpy as np
 import pytest
 import tensorflow as tf
-from examples import expand
 from test_images import expanded
 
 from study.backends.tensorflow import augmentation as tensorflow_augmentation
@@ -157,8 +156,3 @@ def test_what_cannot_be_changed_is_refused_in_the_plan(dataset, point, expected)
     with pytest.raises(StudyError, match=r"test.yaml: .*augmentation") as error:
         expanded(dataset, **point)
     assert expected in str(error.value)
-
-
-def test_tables_have_no_augmentation():
-    with pytest.raises(StudyError, match="nt3 trains on tables, which have none; leave it out"):
-        expand(augmentation="none")

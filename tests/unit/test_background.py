@@ -15,7 +15,6 @@ from fake_nvml import FakeNvml
 from project import wait_for
 
 from study.core import cores, fields
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.instruments import background, disturbance, gpus, host_processes, standstill
 from study.instruments.background import COLUMNS, OF_GPUS, Background
@@ -769,13 +768,6 @@ def test_a_run_without_the_file_is_neither_disturbed_nor_undisturbed(tmp_path):
 )  # fmt: skip
 def test_a_run_is_disturbed_by_what_is_above_a_limit(found, limits, told):
     assert disturbance.list_reasons({"busiest_others": None, **found}, limits) == told
-
-
-@pytest.mark.parametrize("text", ["", "end_wall_ns\n1\n", ",".join(COLUMNS) + "\n" + ",".join(["x"] * len(COLUMNS))])
-def test_another_file_is_refused(tmp_path, text):
-    (tmp_path / disturbance.FILE).write_text(text)
-    with pytest.raises(StudyError, match=r"background.csv"):
-        disturbance.summarize(tmp_path, [])
 
 
 QUOTA_US, PERIOD_US = 5_000, 100_000

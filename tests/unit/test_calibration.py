@@ -4,7 +4,6 @@ import pytest
 from examples import expand
 from run_files import resealed
 
-from study.core.errors import StudyError
 from study.core.files import write_json
 from study.instruments import calibration
 from study.machines import machine
@@ -18,12 +17,6 @@ def test_every_round_of_every_process_is_timed(monkeypatch):
     seconds = calibration.time_rounds(2)
     assert len(seconds) == 4
     assert min(seconds) > 0
-
-
-def test_a_process_that_fails_is_told(monkeypatch):
-    monkeypatch.setattr(calibration, "ROUNDS", "many")
-    with pytest.raises(StudyError, match="the calibration could not be timed"):
-        calibration.time_rounds(1)
 
 
 def test_the_summary_is_the_mean_of_the_medians():

@@ -5,11 +5,10 @@ import dataclasses
 import pandas as pd
 import pytest
 from examples import expand
-from fake_nvml import FakeNvml
 
 from study import plan
 from study.experiment.study import Study
-from study.machines import host_capabilities, launchers
+from study.machines import host_capabilities
 from study.machines.host_capabilities import Capacity
 from study.machines.machine import load as machine
 from study.report.tables import prediction
@@ -53,15 +52,6 @@ def study_on(*counts, **point):
 def test_cores_of_other_nodes_are_not_judged_here(two_cores):
     for on in (machine("summit"), {**machine("local"), "hosts": {"a": 8}}):
         assert plan._warn_of_shared_cores(study_on(4), on) == []
-
-
-def test_ranks_do_not_share_a_gpu_in_silence(monkeypatch):
-    monkeypatch.setattr(launchers.nvml, "import_library", lambda: FakeNvml(3))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    on = {**machine("local"), "gpus_per_rank": 1}
-    (line,) = [line for line in plan.list_refusals(study_on(1, 2, 4), on, {}) if "gpus_per_rank" in line]
-    assert line.startswith("config/machines/local.yaml: gpus_per_rank: 1: CUDA shows fewer GPUs here than 4 ranks need")
-    assert not [line for line in plan.list_refusals(study_on(1, 2), on, {}) if "gpus_per_rank" in line]
 
 
 def candidates(**narrows):

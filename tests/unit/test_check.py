@@ -352,15 +352,6 @@ def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
     assert "\n" not in str(refused.value)
 
 
-def test_a_load_is_not_divided_by_a_calibration(local):
-    loading = [{"benchmark": "nt3", "loader": ["read_csv"], "repeats": 3}]
-    local.study = expansion.expand_study("test", {**STUDY, "loading": loading}, "test.yaml")
-    point = next(iter(checks.list_points(local.study, "loads")))
-    by_hand(local, quantity="load_s", point=point, unit="calibrations", high=0.5)
-    with pytest.raises(StudyError, match="unknown unit 'calibrations' of load_s; write s$"):
-        local.check()
-
-
 def test_a_time_is_multiples_of_the_calibration_and_a_rate_what_is_done_in_it():
     relative = {name: references.make_relative(0.5, 3.0, name) for name in ("runtime_s", "throughput_samples_per_s")}
     assert relative == {"runtime_s": 6.0, "throughput_samples_per_s": 1.5}
@@ -417,13 +408,6 @@ def test_a_quantity_that_a_program_does_not_tell_has_its_reason():
     frame = pd.DataFrame({"program_reason": ["its batch size is not known"] * 2})
     assert checks._explain_missing_values("time_per_step_s", frame) == "its batch size is not known"
     assert checks._explain_missing_values("runtime_s", frame) is None
-
-
-def test_a_quantity_of_the_target_has_a_reason(local):
-    local.runs(study_with({"quantity": "training_to_target_s", "high": 0.1}), STEADY)
-    local.check()
-    assert local.row.verdict == "no value"
-    assert "not reached" in local.row.reason
 
 
 def test_runs_without_calibration_are_told_before_there_is_a_reference(local):

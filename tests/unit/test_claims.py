@@ -1,6 +1,5 @@
 """Claims of papers: what claims.yaml declares, its formulas, and messages for what is wrong in it."""
 
-import dataclasses
 import math
 
 import pandas as pd
@@ -44,11 +43,6 @@ def test_every_number_that_a_paper_names_can_be_computed(paper):
     for claim in declared.claims:
         value = declared.published.range(claim.published, benchmark=claim.benchmark)
         assert claim.published is None or not all(map(math.isnan, value)), claim.quantity
-
-
-def test_a_claim_of_several_benchmarks_is_one_of_each(made):
-    declared = made([{**CLAIM, "benchmark": ["nt3", "p1b1"], "runs": {"form": "value", "measure": "runtime_s"}}])
-    assert [(each.benchmark, each.form) for each in declared.claims] == [("nt3", "value"), ("p1b1", "value")]
 
 
 @pytest.mark.parametrize(
@@ -100,45 +94,6 @@ def test_what_is_wrong_in_claims_names_file_and_key(made, claim, words):
     with pytest.raises(StudyError, match=rf"claims.yaml(: |, ).*{words}") as error:
         made([CLAIM | claim], numbers={"twice": "2 * text('speed')"})
     assert "\n" not in str(error.value)
-
-
-def test_a_claim_by_points_names_one_of_the_tables(made):
-    points = {"table1": {"file": "new_text.csv", "what": "Table 1", "runs": {"gpus": 1}, "columns": {"a": "runtime_s"}}}
-    runs = {"form": "value", "measure": "a"}
-    assert made([CLAIM | {"points": "table1", "runs": runs}], points=points).points["table1"].what == "Table 1"
-
-
-@pytest.mark.parametrize(
-    ("claim", "words"),
-    [
-        ({"runs": {"form": "value", "measure": "a"}}, "expected runs, and points: one of table1; found None"),
-        ({"points": "table1"}, "expected runs, and points: one of table1; found table1"),
-        ({"points": "table1", "runs": {"form": "spread_pct", "measure": "a"}}, "expected value, ratio.*spread_pct"),
-    ],
-)
-def test_what_is_wrong_in_claims_by_points(made, claim, words):
-    points = {"table1": {"file": "new_text.csv", "what": "Table 1", "runs": {"gpus": 1}, "columns": {"a": "runtime_s"}}}
-    with pytest.raises(StudyError, match=words):
-        made([CLAIM | claim], points=points)
-
-
-def test_claims_by_experiments_name_a_machine_and_have_no_runs(made):
-    quantities = {"speed": {"form": "value", "measure": "runtime_s"}}
-    with pytest.raises(StudyError, match=r"claims\[0\] \(speed\): expected machine and at, and no runs"):
-        made([CLAIM], quantities=quantities)
-
-
-def test_a_quantity_is_declared_or_a_function_of_the_paper_s_module(made):
-    """One that is neither is an error also without runs."""
-    quantities = {"speed": {"form": "value", "measure": {"summit": "runtime_s", "theta": "load_s"}}}
-    at = {"benchmark": "nt3", "machine": "theta", "at": {"scaling": "strong"}}
-    known, own, unknown = ({**CLAIM, **at, "quantity": name} for name in ("speed", "accuracy_gain", "sped"))
-    paper = made([known, own], quantities=quantities)
-    assert [(each.form, each.column, each.has_own_form) for each in paper.claims] == [
-        ("value", "load_s", False), ("accuracy_gain", None, True)]  # fmt: skip
-    wrong = dataclasses.replace(paper, claims=(declaration.Claim(**unknown, form="sped", has_own_form=True),))
-    with pytest.raises(StudyError, match=r"papers/new/claims.yaml: claims: there is no quantity 'sped'.*accuracy_gain"):
-        claims.recompute_claims(wrong, pd.DataFrame(), pd.DataFrame())
 
 
 @pytest.mark.parametrize(

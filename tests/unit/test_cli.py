@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tracked import ours
 
-from study.commands import main, measurements, options, results, workflow
+from study.commands import main, options, workflow
 from study.commands.results import export
 from study.contrib.exports.archive import list_workflow_files
 from study.core.errors import StudyError
@@ -89,15 +89,6 @@ def test_a_folder_without_the_workflow_is_refused_with_where_to_go(tmp_path, mon
         options.require_workflow(tmp_path)
 
 
-def test_a_verb_that_reads_results_warns_of_an_environment_of_another_lock(invoke, tmp_path, monkeypatch):
-    monkeypatch.setattr(results.status, "callback", lambda **_: None)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert invoke("status").output == ""
-    (tmp_path / "requirements.sha256").write_text("0")
-    said = invoke("status").output
-    assert said.startswith("warning: the packages in ") and said.endswith("run make setup\n")
-
-
 def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -111,16 +102,6 @@ def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_pat
     assert line == ["--profile", str(ROOT / "profiles" / "summit"), target, "--forcerun", "train"]
     with pytest.raises(StudyError, match="two studies, smoke and laptop"):
         workflow.build_snakemake_line("smoke", "laptop", None, "local", (), [])
-
-
-def test_a_verb_of_contrib_says_that_it_was_deleted(monkeypatch):
-    for name in [each for each in sys.modules if each.startswith("study.contrib")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "study.contrib", None)
-    with pytest.raises(
-        StudyError, match=r"^scripts/study/contrib, which has gpu_check.check, is not there; restore it"
-    ):
-        measurements.gpu([], standalone_mode=False)
 
 
 def test_exit_codes_and_names_in_messages():

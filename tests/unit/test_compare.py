@@ -1,7 +1,6 @@
 """Results of two machines in the same tables, and what is refused."""
 
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,7 +8,6 @@ from examples import expand
 
 from study.commands.results import compare
 from study.core import code_version, provenance
-from study.core.errors import StudyError
 from study.core.files import read_json
 from study.experiment.study import Study
 from study.records import versions
@@ -54,36 +52,6 @@ def test_machines_of_different_memory_modes_have_a_ratio(compared):
     folder = compared({"theta": 10.0, "theta_flat": 20.0})
     assert pd.read_csv(folder / "scaling.csv").set_index("memory_mode").runtime_s.to_dict() == {"cache": 10, "flat": 20}
     assert pd.read_csv(folder / "comparison.csv").set_index("quantity").loc["runtime_s", "ratio"] == 2
-
-
-@pytest.mark.slow
-def test_the_machine_is_shown(compared):
-    text = (compared({"local": 10.0, "local_mpi": 20.0}) / "scaling.md").read_text()
-    assert "| machine " in text
-    assert "local_mpi" in text
-
-
-@pytest.mark.slow
-def test_the_hosts_are_named(compared):
-    folder = compared({"local": 10.0, "local_mpi": 20.0})
-    host = pd.read_csv(folder.parent / "local" / "studies" / "one" / "runs.csv")["hosts"][0]
-    assert f"local ({host}), local_mpi ({host}):" in (folder / "scaling.md").read_text()
-
-
-def test_one_machine_twice_is_refused(compared):
-    with pytest.raises(StudyError, match="are both of machine local"):
-        compared({"local": 10.0}, folders=["local", "local"])
-
-
-@pytest.mark.slow
-def test_nothing_in_common_is_refused(compared):
-    with pytest.raises(StudyError, match="no table in common"):
-        compared({"local": 10.0, "local_mpi": 20.0}, tables=())
-
-
-def test_a_folder_that_cannot_be_a_study_s_is_refused():
-    with pytest.raises(StudyError, match="^/: is no folder of a study's results, results/<machine>"):
-        machine_comparison.parse_results("/")
 
 
 def results_of(make_recorded, tmp_path, machine, runtimes):
@@ -146,13 +114,6 @@ def test_without_calibration_later_runs_have_no_interval(compared):
     row = pd.read_csv(compared({"local": 10.0, "local_mpi": 20.0}) / "comparison.csv").set_index("quantity")
     assert row.loc["runtime_s", "ratio"] == 2
     assert row["ratio_low"].isna().all()
-
-
-@pytest.mark.parametrize("folder", ["/nope", "/", "/tmp"])
-def test_a_labelled_folder_near_the_root_is_named(folder, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["x", f"one={folder}", "--output", str(tmp_path)])
-    with pytest.raises(StudyError, match=f"^{Path(folder) / 'runs.csv'}: is not there; run the study"):
-        compare(standalone_mode=False)
 
 
 def test_runs_of_another_version_are_put_aside_once(make_recorded, tmp_path, monkeypatch):

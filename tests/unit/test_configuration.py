@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from study.core import configuration, paths, validation
+from study.core import configuration, validation
 from study.core.errors import StudyError
 from study.experiment import schemas
 from study.machines import machine
@@ -103,17 +103,6 @@ def test_a_machine_whose_keys_do_not_agree_is_told(machines, text, words):
         machine.load("mine")
 
 
-def test_a_mistake_in_the_base_is_told_of_the_base(machines, tmp_path):
-    machines("base: theta\ndescription: x\n")
-    theta = tmp_path / "machines" / "theta.yaml"
-    theta.write_text(theta.read_text().replace("cores_per_rank: 64", "cores_per_rank: 0"))
-    with pytest.raises(StudyError, match=r"machines/theta.yaml: line 10: cores_per_rank: 0 is less than"):
-        machine.load("mine")
-    theta.write_text(theta.read_text().replace("cores_per_rank: 0\n", ""))
-    with pytest.raises(StudyError, match=r"machines/mine.yaml: .*the key 'cores_per_rank' is missing"):
-        machine.load("mine")
-
-
 def broken(tmp_path, old, new, text=STUDY, kind="studies"):
     assert old in text
     path = tmp_path / "broken.yaml"
@@ -177,30 +166,6 @@ def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
     with pytest.raises(StudyError) as error:
         validation.read_yaml_with_tree(tmp_path / "broken.yaml")
     assert str(error.value) == f"{validation.shorten_path(tmp_path / 'broken.yaml')}: {words}"
-
-
-def test_no_pattern_of_a_user_s_file_is_shown():
-    def patterns(node):
-        if isinstance(node, dict):
-            yield from [node] if isinstance(node.get("pattern"), str) else []
-            yield from (each for part in node.values() for each in patterns(part))
-        elif isinstance(node, list):
-            yield from (each for part in node for each in patterns(part))
-
-    for name in ("config", "studies", "machines", "benchmarks", "figures", "findings"):
-        found = list(patterns(validation.read_schema(name)))
-        assert found and [each for each in found if not {"x-expected", "description"} & set(each)] == []
-
-
-def test_a_file_in_the_place_of_a_folder(tmp_path):
-    paths.check_folders({"data_dir": str(tmp_path), "results_dir": str(tmp_path / "none yet")})
-    (tmp_path / "file").touch()
-    for folder in ("file", "file/results"):
-        with pytest.raises(StudyError, match="^results_dir: .*/file is a file; give a folder"):
-            paths.check_folders({"data_dir": str(tmp_path), "results_dir": str(tmp_path / folder)})
-
-    with pytest.raises(StudyError, match="^data_dir: x+: File name too long; give another folder"):
-        paths.check_folders({"data_dir": "x" * 300})
 
 
 def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):

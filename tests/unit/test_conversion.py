@@ -206,15 +206,6 @@ def test_a_last_column_may_lack_values(tmp_path, monkeypatch, by):
         converted(tmp_path, "1,2,\n0,x,5\n", Form.from_spec(spec))
 
 
-@pytest.mark.parametrize(
-    ("expected", "words"),
-    [({"rows": 4}, "line 3: the file has 3 rows, 4 were expected"), ({"columns": 4}, "3 columns, 4 were expected")],
-)
-def test_another_shape_than_expected(tmp_path, expected, words):
-    with pytest.raises(StudyError, match=words):
-        converted(tmp_path, GOOD, **expected)
-
-
 NAMED_SPEC = {"header": True, "codes": [{"column": "type"}], "drop": ["case"]}
 NAMED = Form.from_spec(NAMED_SPEC)
 NAMED_TEXT = "case,type,a,b\nc1,lung,1,2.5\nc2,breast,3,4\nc3,lung,-5,6e2\n"
@@ -298,19 +289,6 @@ def test_a_file_that_changed_after_its_conversion_is_refused(tmp_path):
     (tmp_path / "data.csv").write_text(NAMED_TEXT + "c4,lung,1,2\n")
     with pytest.raises(StudyError, match="bytes were converted|were converted; was it changed"):
         load_matrix("read_csv", tmp_path / "data.csv", tmp_path / "m.json", NAMED_SPEC)
-
-
-@pytest.mark.parametrize("loader", ["read_csv", "parallel"])
-def test_a_label_that_changed_after_the_conversion(tmp_path, loader):
-    converted(tmp_path, GOOD)
-    (tmp_path / "data.csv").write_text(GOOD.replace("1,-3", "x,-3"))
-    with pytest.raises(StudyError, match="('[0x]' is not one of its 2 known values|to float: 'x'); was it changed"):
-        load_matrix(loader, tmp_path / "data.csv", tmp_path / "m.json", SPEC)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(StudyError, match="none.csv: cannot be read: No such file"):
-        convert(tmp_path / "none.csv", tmp_path / "m.npy", tmp_path / "m.json", FORM)
 
 
 def between(number):

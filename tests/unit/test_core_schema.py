@@ -147,34 +147,6 @@ def test_values_of_the_command_line_are_those_of_a_file(tmp_path_factory, text):
     assert outcomes[0] == outcomes[1]
 
 
-INVISIBLE = {
-    "epochs: 10\u00a0": "line 1: epochs: 10<U+00A0> has an invisible character (U+00A0); write a blank, or put",
-    "epochs:\u00a010": "line 1: epochs:<U+00A0>10 has an invisible character (U+00A0)",
-    "\u00a0epochs: 10": "line 1: <U+00A0>epochs has an invisible character (U+00A0)",
-    "study: laptop\u200b": "line 1: study: laptop<U+200B> has an invisible character (U+200B)",
-    "a: x\n \u00a0b": "has an invisible character (U+00A0)",
-}
-
-
-@pytest.mark.parametrize("text", INVISIBLE)
-def test_blanks_that_are_none_are_refused(tmp_path, text):
-    (tmp_path / "a.yaml").write_text(f"{text}\n", encoding="utf-8")
-    with pytest.raises(StudyError, match=re.escape(INVISIBLE[text])):
-        validation.read_yaml(tmp_path / "a.yaml")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("epochs: 3\n".encode("utf-16"), "is text in UTF-16.*iconv"),
-     (b"a: 1\nb: caf\xe9\n", "see line 2; save it as UTF-8"),
-     (b"\x1f\x8b\x08\0\0\0\0\0\0\3", "is .*gzip")],
-)  # fmt: skip
-def test_a_file_in_another_encoding_is_named(tmp_path, content, words):
-    (tmp_path / "a.yaml").write_bytes(content)
-    with pytest.raises(StudyError, match=words):
-        validation.read_yaml(tmp_path / "a.yaml")
-
-
 REFUSED = {
     "010": "key: 010 is 8 in YAML 1.1 and 10 in YAML 1.2; write 10 or 8 or '010' in quotes for the text",
     "08": "08 is a text in YAML 1.1 and 8 in YAML 1.2; write 8 or '08' in quotes",

@@ -167,13 +167,6 @@ def test_failures_leave_nothing_and_name_the_way_out(http_server, fetch, tmp_pat
     assert not (tmp_path / "checksums" / "train.sha256").exists()
 
 
-@pytest.mark.parametrize("server", ["http://127.0.0.1:9", "ftp://127.0.0.1"])
-def test_no_server(fetch, monkeypatch, server):
-    monkeypatch.setattr(download, "FTP_PORT", 9)
-    with pytest.raises(StudyError, match=f"from {server} .*source: path"):
-        fetch(f"{server}/nt_train2.csv")
-
-
 @pytest.mark.parametrize(
     ("known", "words"),
     [
@@ -226,12 +219,6 @@ def test_secrets_in_an_address_are_in_no_message(http_server, tmp_path, capfd, h
 )
 def test_a_query_stays_at_the_end_of_an_address(server, url):
     assert download.build_file_url(server, "P1B1/a.csv") == url
-
-
-def test_an_address_that_cannot_be_taken_apart_is_refused_without_its_secret():
-    with pytest.raises(StudyError, match=r"^http://\[h/x is no address") as error:
-        download.build_file_url(f"http://user:{SECRET}@[h/x?{SECRET}", "f")
-    assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Ensembles without Horovod: their keys, the order of samples, and every way of sharing between threads as ranks."""
 
-import ctypes
 import dataclasses
 import itertools
 import json
@@ -17,9 +16,7 @@ from fake_communicator import ThreadedCommunicator
 
 from study.backends.tensorflow.backend import BACKEND
 from study.backends.tensorflow.gradient_averaging import get_averaging
-from study.backends.tensorflow.horovod import Horovod
 from study.backends.tensorflow.input import make_batches
-from study.communication import mpi
 from study.communication.single_rank import SingleRank
 from study.core import cores
 from study.core.errors import StudyError
@@ -33,9 +30,7 @@ from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
 from study.experiment.ensemble import list_members
 from study.experiment.expansion import expand_study
-from study.experiment.parameters import PARAMETERS
 from study.instruments import counters
-from study.training import rank
 
 SAMPLES, EPOCHS, BATCH = 50, 2, 7
 WAIT_S = 100  # only keeps what is broken from hanging
@@ -114,28 +109,6 @@ def test_what_cannot_run_is_refused(changed, words):
     with pytest.raises(StudyError) as refused:
         planned(**changed)
     assert words in str(refused.value)
-
-
-def test_broadcasts_by_mpi_are_refused_where_there_is_none():
-    (run,) = planned(input_sharing="concurrent_broadcast", preprocessing_ranks=1)
-    refuse = PARAMETERS["input_sharing"].refuse_on
-    assert refuse(run, {"launcher": "horovodrun"}).startswith("concurrent_broadcast: horovodrun starts ranks without")
-    assert refuse(run, {"launcher": "mpirun"}) is refuse(planned()[0], {"launcher": "horovodrun"}) is None
-    ranks = Horovod.__new__(Horovod)
-    ranks.libraries = {"mpi": "Some MPI 1.0"}
-    for supported, enabled, words in ((None, False, "talk over Gloo"), (False, True, "Some MPI 1.0 is not built for")):
-        ranks._hvd = SimpleNamespace(mpi_enabled=lambda: enabled, mpi_threads_supported=lambda: supported)  # noqa: B023
-        with pytest.raises(StudyError, match=f"input_sharing: concurrent_broadcast needs .*{words}"):
-            ranks.build_concurrent_broadcast()
-    with pytest.raises(StudyError, match=r"knows Open MPI only, and this is Some MPI 1.0; use multi_broadcast"):
-        mpi.Broadcasts(ctypes.CDLL("libm.so.6"), "Some MPI 1.0")
-
-
-def test_the_order_is_that_of_an_ordinary_run():
-    order, of_rank = Order(5, SAMPLES, 8, EPOCHS, is_shuffled=True), EpochOrder(5)
-    for epoch in range(EPOCHS):
-        of_rank.set(epoch)
-        assert np.array_equal(order.positions(epoch), of_rank.positions(SAMPLES))
 
 
 @pytest.mark.parametrize("most", [None, 11])
@@ -347,15 +320,6 @@ def test_a_slow_member_holds_no_more_than_its_buffer():
     assert memory[0] < 1.5 * 2 * block_bytes + 200 + block_bytes
 
 
-def test_shared_memory_of_four_members_is_hardly_more_than_one_has():
-    """Where the ring has several times as many blocks as there are members, each of which holds a copy of one more."""
-    samples, blocks = 16, 12  # no bytes between the arrays of the ring: they are multiples of its alignment
-    found = streams("shared_memory", 4, 1, samples, capacity=blocks)
-    each_in_a_thread(taken, found)
-    of_one = (blocks + 1) * samples * SOURCE_BYTES // SAMPLES
-    assert of_one < sum(each.get_measurements()["memory_bytes"] for each in found) <= 1.3 * of_one
-
-
 @pytest.mark.parametrize(("sharing", "readers"), [("all_shared", 2), ("shared_memory", 1)])
 def test_a_measured_throughput_takes_as_many_batches_as_it_says(sharing, readers, monkeypatch):
     monkeypatch.setattr(consumption, "PEAK_BATCHES", (3, 8))  # ends within an epoch of eight batches
@@ -425,16 +389,6 @@ def test_a_core_limit_takes_the_first_cores(monkeypatch):
     assert 0 < cores.limited.before_s < time.process_time()
 
 
-def test_a_thread_that_ended_does_not_make_cpu_time_negative():
-    end = threading.Event()
-    thread = threading.Thread(target=lambda: (sum(range(10**6)), end.wait(WAIT_S)))
-    thread.start()
-    used = counters.read_thread_cpu_s({thread.native_id, threading.get_native_id()})
-    end.set()
-    thread.join()
-    assert 0 <= counters.compute_cpu_s_since(used) < WAIT_S
-
-
 @pytest.mark.parametrize(
     ("statistics", "seconds"),
     [("1500000000 7 9", 1.5), ("0 0 0", 300 / counters.TICKS), (None, 300 / counters.TICKS)],
@@ -479,11 +433,6 @@ def test_cpu_time_on_other_cores_is_that_of_threads_that_may_use_them():
         assert 0.5 + times["free"] <= on_first < nowhere - 0.04
 
 
-def test_a_core_limit_above_the_cores_is_refused():
-    with pytest.raises(StudyError, match="core_limit: 10000 is more than the"):
-        rank._check_core_limit(SimpleNamespace(parameters={"core_limit": 10_000}))
-
-
 def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     import tensorflow as tf
     import tf_keras as keras
@@ -496,13 +445,3 @@ def test_a_member_observes_its_gradients_under_a_loss_scale_too():
     (own,) = seen
     assert [float(each) for each in own] == [2 * 8]
     assert float(weight) == 3 - 0.5 * 2
-
-
-def test_fewer_ranks_than_a_process_set_has_are_told_in_one_line(monkeypatch):
-    def init(process_sets):
-        assert [each.ranks for each in process_sets] == [[0, 1]]
-        raise ValueError("Horovod initialization failed.")
-
-    monkeypatch.setattr("horovod.tensorflow.init", init)
-    with pytest.raises(StudyError, match=r"process sets \[\(0, 1\)\].*as many ranks as the run has"):
-        Horovod(static_sets=[(0, 1)])

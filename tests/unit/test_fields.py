@@ -123,10 +123,6 @@ def test_missing_values_make_integers_floats_and_booleans_objects():
 FILES = (fields.RUN_FILES, fields.LOAD_FILES, fields.EPOCH_FILES, fields.MEMBER_FILES)
 
 
-def test_every_declaration_is_of_a_file():
-    assert {path.stem for path in fields.FOLDER.glob("*.yaml")} == {name for files in FILES for name in files}
-
-
 def test_a_row_of_members_has_the_declared_columns():
     member = {"number": 0, "seed": 1, "learning_rate": 0.1, "batch_size": 5, "epochs": 1, "losses": [0.5],
               "parameters": 12, "quality": {"accuracy": 0.9}, "samples_preprocessed": 4,

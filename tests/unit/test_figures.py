@@ -15,12 +15,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from study.commands.steps import make_figure
-from study.core.errors import StudyError
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import Study
-from study.report import sources
-from study.report.figures import description
 from study.report.figures.description import (
     describe_filters,
     has_targets,
@@ -299,14 +296,6 @@ def test_without_power_the_panel_says_why():
     assert (len(axes.get_yticks()), len(axes.lines), axes.get_legend()) == (0, 0, None)
 
 
-def test_a_reason_covers_no_published_point():
-    axes = axes_of(selected("figure18", {"scaling": "weak", "accuracy": None}), "Accuracy")
-    FigureCanvasAgg(axes.figure).draw()
-    box = axes.texts[0].get_window_extent()
-    for line in axes.lines:
-        assert not any(box.contains(*point) for point in axes.transData.transform(line.get_xydata()))
-
-
 def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
     counts = [2**n for n in range(13)]
     axes = axes_of(selected("figure6", *({"gpus": n} for n in counts)), "Performance")
@@ -343,13 +332,6 @@ def test_what_must_be_known_of_the_runs_is_above_the_panels():
     assert all(note in draw(data).get_suptitle() for note in data.notes)
 
 
-def test_a_mean_of_the_repeats_that_did_not_fail_is_said_to_be():
-    """2 of 3 repeats on 4 ranks are out of memory: their place has the time of the third. All on 6 failed: a cross."""
-    repeats = [failed(gpus=4), failed(gpus=4, repeat=2), {"gpus": 4, "repeat": 3, "runtime_s": 5.0}, failed(gpus=6)]
-    data = selected("figure6", {"gpus": 1}, *repeats)
-    assert data.notes == ("failed repeats are in no mean: 2 (2 x oom), 4 ranks",)
-
-
 @pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(tmp_path, monkeypatch):
     for folder, size in (("a", 10), ("b", 20)):
@@ -376,11 +358,6 @@ def test_both_files_or_none(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_figure():
-    with pytest.raises(StudyError, match="no figure 'icpp2019_figure7' in config/figures.yaml, .*; did you mean"):
-        load_description("icpp2019_figure7")
-
-
 def test_a_figure_of_the_time_to_a_target_reads_targets():
     figure = load_description("icpp2019_figure6")
     assert not has_targets(figure)
@@ -396,22 +373,6 @@ def test_planning():
     assert not is_drawn(figure10, {**fitting, "loader": "npy"})
     assert not is_drawn(figure10, {**fitting, "scaling": "weak"})
     assert not is_drawn(figure10, {**fitting, "trace": True})
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"file": "table2.csv"}, "table2.csv: there is no such file in config/papers; known files: "),
-     ({"y": "time"}, "there is no column 'time'; the file has: machine"),
-     ({"y": "machine"}, "column 'machine' does not hold numbers"),
-     ({"where": {"batch_size": 30}}, "no row fits {'batch_size': 30}")],
-)  # fmt: skip
-def test_published_values_that_are_not_there(changes, words, monkeypatch):
-    """Named before anything runs, for each figure of the study."""
-    figure = load_figures()["icpp2019_figure6"]
-    panel = {**figure["panels"][2], "published": [{**figure["panels"][2]["published"][0], **changes}]}
-    monkeypatch.setattr(description, "load_figures", lambda: {"mine": {**figure, "panels": [panel]}})
-    with pytest.raises(StudyError, match="figures: figure mine: published: .*" + re.escape(words)):
-        sources.select_figure_sources(Study("s", "", {}, (), (), (), ("mine",)), "mine")
 
 
 @pytest.fixture
@@ -440,11 +401,6 @@ def test_the_script(run_script):
     drawn = (made / "f.svg").read_text()
     assert "failed (oom)" in drawn
     assert "hang" not in drawn, "the figure is of strong scaling"
-
-
-def test_the_script_without_any_run(run_script):
-    with pytest.raises(StudyError, match="icpp2019_figure6 needs runs"):
-        run_script()
 
 
 def test_every_grid_parameter_tells_experiments_apart():

@@ -293,15 +293,6 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
     assert not short or lines[0].startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "condition"), [({}, "if runs"), ({"scheduler": "slurm"}, "if they run one after")]
-)
-def test_the_plan_says_when_batch_jobs_must_run_one_after_the_other(scheduler, condition):
-    study = dataclasses.replace(study_of(GRID), findings=("test",))
-    told = plan.summarize(study, {**LOCAL, "launcher": "srun", **scheduler}, {})
-    assert f"findings: with 3 blocks, {condition}" in told
-
-
 def test_if_every_run_failed_there_is_no_verdict():
     study = study_of(GRID)
     runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
@@ -352,12 +343,6 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
     assert "1 run failed" in said and "oom in train: no memory" in said
     assert "findings.md" in said and "report.html" in said
     assert max(len(line.replace(str(tmp_path), "")) for line in said.splitlines()) < 120 and "|" not in said
-
-
-def test_without_a_study_the_command_says_how_to_make_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["show", "--results-dir", str(tmp_path)])
-    with pytest.raises(StudyError, match="runs.csv is not there; run the study first: study run laptop"):
-        show_findings(standalone_mode=False)
 
 
 FAILED, EXPECTED, OK = ({"status": s, "may_fail": m} for s, m in (("failed", ""), ("failed", "True"), ("ok", "")))
@@ -448,27 +433,6 @@ def test_the_default_study_has_runs_for_its_findings():
 def test_a_broken_declaration_is_refused(changes, words):
     with pytest.raises(StudyError, match=words):
         declared(**changes)
-
-
-@pytest.mark.parametrize(
-    ("findings", "words"),
-    [
-        (["chunked_shorten_loading"], "test.yaml: findings: there is no config/findings/chunked_shorten_loading.yaml; "
-         "did you mean 'chunked_shortens_loading'"),
-        (["loading_share_grows"], "test.yaml: findings: loading_share_grows needs runs with benchmark p1b2, scaling "
-         "strong, loader read_csv, gpus 1; the study has none"),
-    ],
-)  # fmt: skip
-def test_a_study_without_the_runs_is_refused_at_planning(findings, words):
-    study = expansion.expand_study("test", {**copy.deepcopy(STUDY), "runs": [GRID], "findings": findings}, "test.yaml")
-    with pytest.raises(StudyError, match=words):
-        plan.check_results(study)
-
-
-def test_arms_that_differ_in_another_key_are_refused():
-    study = study_of({**GRID, "gpus": [1, 2]})
-    with pytest.raises(StudyError, match=r"findings: test: its runs differ in gpus \(1, 2\); give gpus under points"):
-        declaration.select_arms(declared(), study)
 
 
 def test_traced_runs_are_no_arm_unless_they_are_meant():

@@ -12,8 +12,7 @@ from fake_nvml import FakeNvml, NVMLError
 
 from study.commands import measurements
 from study.contrib.gpu_check import check, devices, load, meters, training
-from study.contrib.gpu_check.verdicts import NOT_OK, UNCHECKED, CannotCheck, Verdicts, write_markdown
-from study.core.errors import StudyError
+from study.contrib.gpu_check.verdicts import NOT_OK, UNCHECKED, Verdicts
 from study.core.files import write_json
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.sensors import nvml as sensor
@@ -124,15 +123,6 @@ def test_an_injected_fault_is_found_by_the_right_check(make, where, changes, che
     assert words in reasons(host.judge()).get(check_name, "not found")
 
 
-def test_a_lost_gpu_is_named(make):
-    host = make()
-    host.nvml.gpus[1].is_lost = True
-    verdicts = Verdicts()
-    run = devices.LoadRun(host.folder, [], {})
-    devices.judge_devices(verdicts, run, host.nvml)
-    assert "GPU 1: GPU is lost" in reasons(verdicts)["NVML reads every GPU of the host"]
-
-
 def test_what_a_gpu_lacks_could_not_be_checked(make):
     host = make(1)
     host.has_counter = False
@@ -178,17 +168,6 @@ def test_training_is_judged_by_its_record(tmp_path, changes, losses, not_ok, unc
 
 
 # The whole
-
-
-def test_what_a_section_raises_is_a_verdict():
-    verdicts = Verdicts()
-    for error in (CannotCheck("no reason"), StudyError("a fault"), ZeroDivisionError("a | b")):
-        verdicts.run_section("one", lambda error=error: (_ for _ in ()).throw(error))
-    assert [each.verdict for each in verdicts] == [UNCHECKED, NOT_OK, NOT_OK]
-    assert verdicts[2].reason.startswith("ZeroDivisionError at test_gpu_check.py:")
-    text = write_markdown(verdicts, {"host": "n1"})
-    assert "0 ok, 2 not ok, 1 could not be checked." in text and "- host: n1" in text
-    assert "- one: all further checks : a fault" in text and "a \\| b |" in text
 
 
 @pytest.fixture

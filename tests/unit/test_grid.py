@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracked import ours
 
 from study.core import configuration, validation
 from study.core.errors import StudyError
@@ -184,13 +183,6 @@ def test_a_point_s_name_has_what_differs_from_the_defaults():
     assert second.directory == first.directory + "+repeat~2"
 
 
-@pytest.mark.parametrize("name", [path.stem for path in ours((configuration.CONFIG / "studies").glob("*.yaml"))])
-def test_no_wildcard_holds_a_comma(name):
-    """Snakemake splits the wildcards of a batch job at commas."""
-    found = expansion.load_study(name, machine.load("local"))
-    assert not [each.directory for each in (*found.runs, *found.loading) if "," in each.directory]
-
-
 def test_a_long_name_is_shortened_and_stays_unique():
     """With the longest value of each key that has names for values, and numbers of eight digits."""
     names = set()
@@ -313,14 +305,6 @@ def test_the_width_of_one_s_own_files_is_read_from_them(tmp_path, columns, packe
             expansion.expand_study("test", content, "test.yaml")
 
 
-def test_too_few_epochs_for_the_benchmark(monkeypatch):
-    spec = copy.deepcopy(configuration.load_named("benchmarks", "nt3"))
-    spec["epochs"]["minimum_per_rank"] = 4
-    monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
-    with pytest.raises(StudyError, match=r"runs\[0\].gpus: 4: 2 epochs a rank; nt3 needs at least 4"):
-        study()
-
-
 def test_datasets_of_two_studies_are_told_apart_by_what_they_are():
     def identity(**changes):
         content = copy.deepcopy(BASE)
@@ -349,21 +333,6 @@ def test_available_counts_are_those_that_the_machine_carries_and_the_epochs_allo
         "test", {**content, "runs": [{**content["runs"][0], "gpus": counts}]}, "test.yaml"
     )
     assert [run.directory for run in found.runs] == [run.directory for run in by_numbers.runs]
-
-
-def test_available_counts_need_a_machine_that_can_count():
-    def fails():
-        raise StudyError("no NVML")
-
-    content = {**copy.deepcopy(BASE), "runs": [{"benchmark": "nt3", "loader": "npy", "gpus": "available",
-                                                "scaling": "weak", "epochs": 4}]}  # fmt: skip
-    with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: name the machine"):
-        expansion.expand_study("test", content, "test.yaml")
-    with pytest.raises(StudyError, match=r"test.yaml: runs\[0\].gpus: available: no NVML"):
-        expansion.expand_study("test", content, "test.yaml", fails)
-    content["runs"][0]["gpus"] = ["available", 2]
-    with pytest.raises(StudyError, match=r"runs\[0\].gpus"):
-        validation.validate(content, schemas.build_study_schema(), "test.yaml")
 
 
 def test_icpp2019_has_every_published_nt3_point():

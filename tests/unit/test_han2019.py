@@ -307,22 +307,6 @@ def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
     assert "storage~fast" in fast.directory and "storage" not in usual.directory
 
 
-def test_a_storage_that_is_not_there(monkeypatch, tmp_path):
-    (run,) = expand(storage="fast")
-    with pytest.raises(StudyError) as error:
-        inputs.list_run_inputs(run, machine.load("local"), "data")
-    assert str(error.value) == (
-        "storage: 'fast' is not under storage in config/machines/local.yaml; known: none; "
-        "add fast: FOLDER there, or leave the key out"
-    )
-    monkeypatch.delenv("FAST", raising=False)
-    (unset,) = storage.list_refusals(["fast", "none"], {"storage": {"fast": "$FAST/study"}})
-    assert unset.startswith("storage: fast: the variable $FAST is not set")
-    (absent,) = storage.list_refusals(["fast"], {"storage": {"fast": f"{tmp_path}/no"}})
-    assert "is no folder here that can be written to" in absent
-    assert storage.list_refusals(["fast"], {"storage": {"fast": str(tmp_path)}}) == []
-
-
 def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkeypatch):
     """It need not exist where Snakemake runs, and its variables are the node's."""
     monkeypatch.delenv("LOCAL", raising=False)
@@ -372,29 +356,6 @@ def test_runs_that_cannot_copy_to_a_storage_on_each_node_are_refused(point, why)
     )
     assert str(error.value).startswith(f"{begin}: ") and why in str(error.value)
     plan.check_storage(study, on | {"storage": {"nvme": "/tmp"}})
-
-
-def test_a_storage_has_one_name(monkeypatch):
-    content = machine.load("summitdev") | {"storage_on_nodes": {"lustre": "/ssd"}}
-    monkeypatch.setattr(machine.configuration, "load_named", lambda *_: content)
-    expected = "config/machines/summitdev.yaml: storage_on_nodes: lustre is also under storage; give it another name"
-    with pytest.raises(StudyError, match=expected):
-        machine.load("summitdev")
-
-
-def test_the_plan_lists_the_parts_of_a_study():
-    point = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "loader": "read_csv", "repeats": 5}
-    content = {
-        "description": "a test",
-        "datasets": {
-            "nt3": {"source": "synthetic", "train_samples": 100, "test_samples": 20, "features": 60, "seed": 1}
-        },
-        "runs": [{**point, "gpus": [1, 2], "part": "Figure 1"}, {**point, "gpus": [2, 4], "part": "Figure 2"}],
-        "tables": [],
-    }
-    lines = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {}).splitlines()
-    assert "  Figure 1: 10 runs" in lines
-    assert "  Figure 2: 10 runs (5 of them in an earlier part)" in lines
 
 
 # The studies

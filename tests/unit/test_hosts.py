@@ -58,11 +58,6 @@ def test_a_broken_host_file_is_told(tmp_path, text, words):
         machine_files.read_hosts(str(tmp_path / "hosts.txt"))
 
 
-def test_a_missing_host_file_is_told():
-    with pytest.raises(StudyError, match="the host file nowhere.txt cannot be read"):
-        machine_files.read_hosts("nowhere.txt")
-
-
 @pytest.mark.parametrize(
     ("placed", "servers", "expected"),
     [
@@ -164,9 +159,3 @@ def test_hosts_that_are_one_machine_share_its_cores():
     assert not record._is_oversubscribed(three, {"hosts": apart})
     assert record._is_oversubscribed(three, {"hosts": one})
     assert not record._is_oversubscribed(two, {"hosts": one[:2]})
-
-
-def test_an_interface_of_an_unknown_host_is_refused():
-    machine = {"hosts": {"a": 1, "b": 1}, "interface": {"a": "eth0", "bb": "eth1"}}
-    with pytest.raises(StudyError, match="bb is not one of the hosts; did you mean 'b'"):
-        machine_files.derive_host_settings(machine)

@@ -45,18 +45,9 @@ def test_lines(monkeypatch, name, ranks, line):
     assert " ".join(launchers.make_command(ranks, machine(name), ["PROGRAM"])) == line
 
 
-def test_a_launcher_that_is_not_there():
-    with pytest.raises(StudyError, match="'jsrun' of the machine's file is not on PATH"):
-        launchers.make_command(1, machine("summit"), ["PROGRAM"])
-
-
 @pytest.mark.parametrize(("ranks", "nodes"), [(1, 1), (6, 1), (7, 2), (384, 64), (3072, 512)])
 def test_nodes_are_the_ceiling(ranks, nodes):
     assert launchers.count_nodes(ranks, machine("summit")) == nodes
-
-
-def test_a_launcher_of_this_host_has_one_node():
-    assert "list the hosts" in launchers.refuse_ranks(2, {**machine("local"), "nodes": 4})
 
 
 def test_too_many_ranks_are_refused_with_the_reason():

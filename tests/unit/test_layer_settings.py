@@ -10,7 +10,6 @@ from examples import define, expand
 from fake_communicator import FakeCommunicator
 
 from study.backends.tensorflow import layer_settings
-from study.core.errors import StudyError
 from study.experiment import learning_rate
 from study.training.schedule import Schedule
 
@@ -42,12 +41,6 @@ def test_the_momentum_of_batch_normalisation_is_the_key_s(momentum):
     model(X, training=True)
     assert model.layers[0].layers[1].moving_mean.numpy() == pytest.approx(expected, abs=1e-6)
     assert model.layers[1].momentum == momentum
-
-
-def test_a_model_without_batch_normalisation_is_refused():
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
-    with pytest.raises(StudyError, match=r"batch_norm_momentum: the model of benchmark wave has no Keras layer"):
-        layer_settings.set_batch_norm_momentum(model, of(batch_norm_momentum=0.95))
 
 
 def penalties(model):

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from study.core.errors import StudyError
 from study.data import loader_timing, loaders, page_cache
 from study.data.conversion import convert
 from study.data.tabular import Form
@@ -51,14 +50,6 @@ def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_pa
     assert {sample["crc32"] for sample in result["samples"]} == {result["samples"][0]["crc32"]}
 
 
-@pytest.mark.slow
-def test_where_pages_stay_there_are_no_cold_loads_but_a_reason(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(page_cache, "measure_share_in_memory", lambda path: 0.5)
-    result = measured(files, tmp_path, ["npy"], ["warm", "cold"])
-    assert [sample["page_cache"] for sample in result["samples"]] == ["warm"]
-    assert result["cold_reason"] == "50% of raw.csv stayed in the page cache after the kernel was asked to drop it"
-
-
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_dask_reads_a_block_per_core(tmp_path, monkeypatch, cores):
     """Whatever the size of the file: a block too few left one of two cores idle."""
@@ -82,22 +73,9 @@ def test_dask_s_own_call_reads_rows_longer_than_its_sample(tmp_path, monkeypatch
     assert found.tobytes() == values.astype(np.float32).tobytes()
 
 
-def test_a_file_too_wide_for_dask_s_own_call_is_not_loaded(tmp_path):
-    (tmp_path / "t.csv").write_text(",".join(["1"] * 30_001) + "\n")
-    convert(tmp_path / "t.csv", tmp_path / "m.npy", tmp_path / "m.json", Form(header=False))
-    with pytest.raises(StudyError, match="t.csv: has 30,001 columns; above 30,000 this loader takes minutes: use dask"):
-        loaders.load_matrix("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": False})
-
-
 @pytest.mark.slow
 def test_a_load_that_fails_is_a_sample(files, tmp_path):
     (tmp_path / "m.npy").write_bytes(b"nothing")
     (sample,) = measured(files, tmp_path, ["npy"], ["warm"])["samples"]
     assert sample["status"] == "failed"
     assert sample["message"].startswith("exit code 1: ")
-
-
-def test_another_s_file_cannot_be_known_to_be_cold(files, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "the kernel does not tell this user" in page_cache.drop_file(files["train"]["raw"])

@@ -56,11 +56,3 @@ def test_the_lock_of_a_killed_one_may_be_removed(changes, told):
     assert told in lock_holder.explain_lock()
     assert "snakemake --unlock" in lock_holder.explain_lock()
     lock_holder.require_no_living_holder()
-
-
-@pytest.mark.parametrize("text", [None, "", "[]", '{"pid": 1}'])
-def test_without_a_note_nobody_is_named(text):
-    if text is not None:
-        lock_holder.FILE.write_text(text)
-    assert "if no Snakemake is at work in this folder" in lock_holder.explain_lock()
-    lock_holder.require_no_living_holder()

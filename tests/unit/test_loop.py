@@ -10,7 +10,6 @@ import pytest
 from examples import define, expand, make_data
 from fake_communicator import FakeCommunicator, ThreadedCommunicator
 
-from study import backends
 from study.core.errors import StudyError
 from study.experiment import learning_rate
 from study.instruments import phases
@@ -120,8 +119,3 @@ def test_emulated_ranks_train_as_real_ones(defined, tmp_path, sharding):
 def train_quietly(run, folder, ranks):
     """A rank whose files another one writes."""
     rank.run_rank(run, folder, phases.now(), lambda with_process_sets: ranks)
-
-
-def test_an_unknown_framework_is_refused():
-    with pytest.raises(StudyError, match=r"framework: cafe: there is no scripts/study/backends/cafe/backend\.py"):
-        backends.get_backend("cafe")

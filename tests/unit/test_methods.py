@@ -1,10 +1,7 @@
 """The papers' methods: values of the grid keys, from the papers' folders."""
 
-import re
-
 import pytest
 
-from study.core.errors import StudyError
 from study.core.files import write_text
 from study.experiment import methods
 from study.experiment.parameters import PARAMETERS
@@ -40,9 +37,3 @@ def test_a_paper_is_known_by_its_folder_alone(made):
 
 def test_a_method_may_leave_all_keys_open(made):
     assert made("unmentioned: any\nvalues: {}\n") == {}
-
-
-@pytest.mark.parametrize("values", ["{stagging: none}", "{staging: often}", "{warmup_epochs: [1, -1]}"])
-def test_a_mistake_is_told_with_its_file_and_key(made, values):
-    with pytest.raises(StudyError, match=r"method\.yaml.*" + re.escape(values[1:].split(":")[0])):
-        made(f"unmentioned: any\nvalues: {values}\n")

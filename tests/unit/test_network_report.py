@@ -4,8 +4,6 @@ import pandas as pd
 import pytest
 
 from study.experiment.parameters import PARAMETERS
-from study.report.figures import drawing, network_drawing
-from study.report.figures.description import load_description
 from study.report.tables import TABLES
 
 network, allreduce = (TABLES[name].make for name in ("network", "allreduce"))
@@ -69,14 +67,3 @@ def test_bandwidth_is_a_share_of_the_link():
     table = allreduce(FOUND, None).frame
     assert list(table["message_bytes"]) == list(SIZES)
     assert table["share_of_link"].tolist() == pytest.approx([0.9, 0.9])
-
-
-@pytest.mark.slow
-def test_the_figure_is_drawn(tmp_path):
-    data = network_drawing.select(load_description("network"), FOUND, "test")
-    figure = network_drawing.draw(data)
-    left, right = figure.axes
-    assert left.get_xlabel() == "hosts, one rank each"
-    assert [tick.get_text() for tick in right.get_xticklabels()] == ["4 KiB", "8 MiB"]
-    drawing.write_figure(network_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
-    assert "emulated link rates" in (tmp_path / "a.svg").read_text()

@@ -1,7 +1,6 @@
 """A node's own copies: whole and checked, removed in any case, and never those of another run."""
 
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -112,14 +111,6 @@ def test_a_storage_that_fills_or_fails_while_it_is_written(shared, node, monkeyp
         NodeCopies(str(node), KEY).add([str(shared / "folder")], ReadCounter())
 
 
-def test_a_storage_that_cannot_be_written_to(shared):
-    """The kernel's own read-only file system."""
-    with pytest.raises(
-        StudyError, match=r"the run's files cannot be copied to /proc/sys \(storage_on_nodes.nvme in the"
-    ):
-        NodeCopies("/proc/sys", "storage_on_nodes.nvme")
-
-
 def test_a_copy_that_differs_is_refused(shared, node, monkeypatch):
     """A storage that gives other bytes back: simulated by changing the file before it is read back."""
     synced = os.fdatasync
@@ -145,11 +136,6 @@ def test_a_file_that_grows_while_it_is_copied(shared, node, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", growing)
     with pytest.raises(StudyError, match=r"b\.bin: had 1000 bytes, and 1004 while it was copied; start the run again"):
         NodeCopies(str(node), KEY).add([str(shared / "folder" / "b.bin")], ReadCounter())
-
-
-def test_a_folder_that_is_gone_is_no_fault_of_the_storage(shared, node):
-    with pytest.raises(FileNotFoundError, match=re.escape(str(shared / "gone"))):
-        NodeCopies(str(node), KEY).add([str(shared / "gone")], ReadCounter())
 
 
 def test_more_shards_than_the_soft_limit_of_open_files(tmp_path):

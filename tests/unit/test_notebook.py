@@ -34,12 +34,6 @@ def test_it_runs_on_its_sample(drawn):
     assert found["of_phases"]["pid"].nunique() == 2
 
 
-def test_a_folder_without_a_trace_is_one_line(drawn, tmp_path):
-    (tmp_path / "runs.csv").write_text((SAMPLE / "runs.csv").read_text())
-    with pytest.raises(SystemExit, match="has no trace; make one with: study trace RUN"):
-        notebooks.run(NOTEBOOK, FOLDER=tmp_path)
-
-
 def test_it_has_no_outputs():
     assert [cell["id"] for cell in notebooks.cells(NOTEBOOK) if cell["outputs"] or cell["execution_count"]] == []
 

@@ -1,7 +1,6 @@
 """Imports go one way: a package imports only those that stand above it in the list."""
 
 import ast
-import dataclasses
 import re
 import subprocess
 import sys
@@ -9,9 +8,7 @@ import sys
 import pytest
 from tracked import ours
 
-from study import plan
 from study.core import provenance
-from study.core.errors import StudyError
 from study.core.files import write_json
 from study.core.paths import ROOT
 from study.experiment.expansion import load_study
@@ -89,15 +86,6 @@ def test_a_study_is_planned_and_told_without_contrib(make_run, tmp_path):
     assert done.stdout.startswith("Study smoke on machine local: 4 runs.")
     assert "p1b2" in (folder / "tables" / "scaling.csv").read_text()
     assert "p1b2" in (folder / "report.html").read_text()
-
-
-def test_exports_without_contrib_are_refused_in_one_line(monkeypatch):
-    for name in [each for each in sys.modules if each.startswith("study.contrib")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "study.contrib", None)
-    asked = dataclasses.replace(load_study("smoke"), exports=("archive",))
-    with pytest.raises(StudyError, match=r"^config/studies/smoke.yaml: exports: .*contrib, .* is not there; .*$"):
-        plan.check_results(asked)
 
 
 FRAMEWORK = re.compile(r"^ *(?:import|from) (?:tensorflow|tf_keras|keras|horovod|torch|jax)\b", re.M)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from study.core import configuration, paths
-from study.core.errors import StudyError
+from study.core import paths
 from study.workflow import request as workflow_request
 
 
@@ -43,24 +42,3 @@ def test_a_profile_s_file_is_not_taken_twice(link, tmp_path, monkeypatch):
     given = [tmp_path / "real" / "config" / "x.yaml"]
     assert workflow_request.find_hidden_config_files(["--profile", "p"], {}, given) == []
     assert workflow_request.find_hidden_config_files(["--profile", "p"], {}, []) == [link / "config" / "x.yaml"]
-
-
-RULE = "is not read: a file's name is letters, digits and _, and ends in .yaml; rename it to"
-
-
-def test_a_folder_and_a_dangling_link_are_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config" / "machines" / "mine.yaml").mkdir(parents=True)
-    (tmp_path / "config" / "machines" / "gone.yaml").symlink_to(tmp_path / "nowhere")
-    for name, what in (("mine", "a folder"), ("gone", "a link to a file that is not there")):
-        with pytest.raises(StudyError, match=rf"config/machines/{name}.yaml is {what}; it must be a file"):
-            configuration.load_named("machines", name)
-
-
-def test_a_base_with_a_hyphen_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config" / "machines").mkdir(parents=True)
-    (tmp_path / "config" / "machines" / "our-node.yaml").write_text("{}\n")
-    (tmp_path / "config" / "machines" / "mine.yaml").write_text("base: our-node\n")
-    with pytest.raises(StudyError, match=rf"mine.yaml: base: config/machines/our-node.yaml {RULE} our_node.yaml"):
-        configuration.load_named("machines", "mine")

@@ -4,13 +4,10 @@ import math
 
 import pandas as pd
 import pytest
-from examples import expand
 
 from study import plan
 from study.experiment import expansion
 from study.experiment.ensemble import is_ensemble
-from study.experiment.study import Study
-from study.machines import launchers, machine
 from study.report import sources
 from study.report.figures import drawing, selection
 from study.report.figures.description import load_description
@@ -110,16 +107,6 @@ def test_every_published_cell_is_shown_without_runs(name, file, columns):
 
 
 # The machine
-
-
-def test_titan_can_be_planned_and_not_started():
-    titan = machine.load("titan")
-    assert [launchers.count_nodes(members, titan) for members in (1, 80, 1000)] == [1, 80, 1000]
-    study = Study("test", "", {}, expand())
-    (told,) = [line for line in plan.list_refusals(study, titan, {}) if "unsupported" in line]
-    assert told.startswith("config/machines/titan.yaml: unsupported: Titan's batch system (Torque with Moab")
-    assert "not verified" in told
-    assert not any("unsupported" in line for line in plan.list_refusals(study, machine.load("local"), {}))
 
 
 # From runs

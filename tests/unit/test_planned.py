@@ -268,19 +268,6 @@ def test_a_job_s_own_snakemake_checks_the_account_only(started):
     assert started("smoke", "local", ["train"], {"keep_versions": True}, is_main=False)[0] == ["account"]
 
 
-def test_default_resources_of_an_older_profile_for_slurm_are_refused_with_the_remedy(started, build_snakemake_line):
-    build_snakemake_line("--executor", "cluster-generic")
-    given = {"slurm_partition": '"batch"', "mem_mb": 1000}
-    with pytest.raises(StudyError) as told:
-        started("smoke", "perlmutter", ["train"], resources=given)
-    assert told.value.lines == [
-        "default-resources: slurm_partition has no effect; give sbatch's option as job_options in "
-        "config/machines/perlmutter.yaml (docs/machines/slurm.md)"
-    ]
-    build_snakemake_line()
-    started("smoke", "local", ["train"], resources=given)
-
-
 def test_runs_go_only_where_the_machine_s_file_says(plan, build_snakemake_line, monkeypatch, tmp_path):
     """Also in a plan, and where a profile for other workflows chooses the executor."""
     on_slurm, here = plan("smoke", "perlmutter"), plan("smoke", "local")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.workflow import request
 
@@ -25,10 +24,3 @@ THETA = ROOT / "profiles" / "theta" / "machine.yaml"
 def test_the_hidden_files_of_a_profile(monkeypatch, line, variables, given, found):
     monkeypatch.chdir(ROOT)
     assert request.find_hidden_config_files(line.split(), variables, [ROOT / file for file in given]) == found
-
-
-def test_sdm_conda_is_refused():
-    request.check_deployment([])
-    request.check_deployment(["APPTAINER"])
-    with pytest.raises(StudyError, match="--sdm conda cannot be used: envs/study.yaml has no Horovod"):
-        request.check_deployment(["CONDA"])

@@ -62,9 +62,3 @@ def test_the_plan_warns_of_runs_that_are_too_long():
     assert "38 runs (nt3 strong scaling on 1, 6, 12 ranks) are too long" in line
     assert "training alone takes up to 74.1 h; the queue lets a run of these sizes take 2.9 h at most" in line
     assert warnings("summit") == []
-
-
-def test_a_limit_without_the_queue_s_rules_can_be_raised():
-    (line,) = warnings("summit", time_limit_s=3600, queue={})
-    assert "14 runs (nt3 strong scaling on 1 rank)" in line
-    assert "time_limit_s is 3600: raise it in config/machines/summit.yaml above 3,955 s" in line

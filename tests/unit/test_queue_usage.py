@@ -146,9 +146,3 @@ def test_a_figure_has_mean_and_range_of_the_ranks(tmp_path, figure, at_6, at_10,
         assert found == pytest.approx(list(expected), nan_ok=True), second
     assert np.isnan([line.mean[0], line.mean[-1]]).all(), "nothing before the first row and after the last"
     assert data.axis in (tmp_path / "f.svg").read_text()
-
-
-def test_a_run_without_rows_says_why(tmp_path):
-    (run,) = drawn(tmp_path, "pittman2018_figure2", []).runs
-    assert run.lines == () and run.reason.startswith("no usage.csv")
-    assert "no usage.csv" in (tmp_path / "f.svg").read_text()

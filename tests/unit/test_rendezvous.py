@@ -161,14 +161,6 @@ def test_hosts_are_reached_through_a_network_that_all_have(a, b, interface, expe
     assert (found["hosts"], found["size"]) == (["a", "b", "b", ""], 3)
 
 
-def test_hosts_without_a_common_network_are_refused():
-    apart = {0: host("a", "10.0.0.1"), 1: host("b", "10.5.0.2", resolved="127.0.1.1")}
-    with pytest.raises(StudyError, match=r"a \(lo .*eth0 \(10.0.0.1\)\) has no network in common with b .*interface"):
-        rendezvous.describe_cluster(apart, 2, "token" * 8, None)
-    with pytest.raises(StudyError, match=r"b: has no interface eth1 with an IPv4 address, but lo .*eth0 \(10.5.0.2\)"):
-        rendezvous.describe_cluster({0: host("a", "1.1.1.1", "10.0.0.1"), 1: apart[1]}, 2, "token" * 8, "eth1")
-
-
 def test_the_loss_of_one_process_ends_the_others(monkeypatch):
     """MPI does so by itself; processes of srun that use no MPI would wait for one another."""
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)

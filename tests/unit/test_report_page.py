@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 from html.parser import HTMLParser
 
@@ -19,7 +18,6 @@ from study.records import tidy
 from study.records.record import make_record
 from study.report.findings.outcome import VERDICTS
 from study.report.page import assets, links, page, tables
-from study.report.page import machine as machine_of_page
 from study.report.page.links import RecordLinks
 from study.report.tables.layout import Table
 
@@ -128,32 +126,6 @@ def test_the_machine_is_told(made):
 
 
 @pytest.mark.slow
-def test_modelled_power_is_not_called_measured(made, monkeypatch):
-    found = [machine_of_page.Sensor("measured", ["no NVML"], 2), machine_of_page.Sensor("modelled", [], 1)]
-    monkeypatch.setattr(machine_of_page, "_summarize_sensors", lambda runs: found)
-    text = Seen(made()).text
-    assert "power and energy measured in 2 runs. Missing: no NVML" in text
-    assert "power and energy modelled from CPU utilisation, not measured, in 1 run" in text
-
-
-def test_versions_have_what_carried_the_gradients():
-    told = ["torch 2.13.0, horovod 0.28.1", None, "torch 2.13.0, horovod 0.28.1"]
-    runs = pd.DataFrame({"communication_libraries": told})
-    assert machine_of_page._collect_communication_versions(runs) == {"communication": ["torch 2.13.0, horovod 0.28.1"]}
-    assert machine_of_page._collect_communication_versions(runs.assign(communication_libraries=None)) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("made_ns", "lacks"), [(0, True), (1 << 62, False)])
-def test_a_recommendation_says_if_it_lacks_later_runs(made, tmp_path, made_ns, lacks):
-    file = tmp_path / "local" / "studies" / "test" / "recommendation" / "fastest" / "recommendation.csv"
-    file.parent.mkdir(parents=True)
-    file.write_text("gpus\n1\n")
-    os.utime(file, ns=(made_ns, made_ns))
-    assert ("does not have 2 of the runs" in Seen(made()).text) == lacks
-
-
-@pytest.mark.slow
 def test_failures_are_told_with_their_reason_and_record(made):
     seen = Seen(made(kind="oom"))
     told = seen.text.split("Failures", 3)[-1]
@@ -188,13 +160,6 @@ def test_a_finding_is_told_with_its_runs_and_rows(made):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stale", [FINDING, {"name": "of another form"}], ids=["readable", "unreadable"])
-def test_findings_of_an_earlier_version_of_the_study_are_not_shown(made, stale):
-    told = Seen(made(found=[stale], declares=False)).text
-    assert "This study declares no findings" in told and FINDING["sentence"] not in told
-
-
-@pytest.mark.slow
 def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     """Not the tables and findings of an earlier call, which are in the folder."""
     made(found=[FINDING])
@@ -207,19 +172,6 @@ def test_while_the_study_runs_it_shows_what_has_ended(made, tmp_path):
     assert "Tables are made when all runs have ended." in seen.text
     assert FINDING["title"] not in seen.text
     assert not [each for _, each in seen.elements if each.get("href", "").endswith("runs.csv")]
-
-
-@pytest.mark.slow
-def test_findings_of_another_form_are_refused(made, tmp_path):
-    file = tmp_path / "local" / "studies" / "test" / "findings.json"
-    made(found=[FINDING])
-    for broken, words in (
-        ({name: FINDING[name] for name in FINDING if name != "sentence"}, "sentence"),
-        (FINDING | {"verdict": "perhaps"}, "verdict"),
-    ):
-        write_json(file, of_study([broken]))
-        with pytest.raises(StudyError, match=words):
-            page.read_findings(file.parent)
 
 
 @pytest.mark.slow
@@ -296,17 +248,6 @@ def test_files_are_in_the_page_while_there_is_space(tmp_path, monkeypatch):
     assert space.make_link(tmp_path / "b.svg").href == "b.svg"
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_damaged_file_of_a_run_is_told_with_the_folder_that_is_to_be_deleted(tmp_path, damage):
-    """Not with the file: a run's own files are not made again."""
-    file = tmp_path / "runs" / "a" / "provenance.json"
-    file.parent.mkdir(parents=True)
-    if damage == "cut":
-        file.write_text('{"host": ')
-    with pytest.raises(StudyError, match=f"{file}: is missing or damaged; restore it or delete {file.parent} to run"):
-        machine_of_page._load_provenances(pd.DataFrame({"record": ["runs/a/record.json"]}), pd.DataFrame(), tmp_path)
-
-
 @pytest.mark.slow
 def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     """Every run has its link; tables keep to their share, and say what is left out."""
@@ -336,17 +277,6 @@ def test_the_page_of_five_thousand_runs_stays_small(made, tmp_path):
     assert '<a href="runs.csv">' in whole
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("profile", "words"), [
-    (True, ["json/__init__.py"]),
-    (False, []),
-])  # fmt: skip
-def test_a_profiled_run_has_the_top_of_its_profile(made, profile, words):
-    text = Seen(made(profile=profile)).text
-    assert ("Profiles" in text) == bool(words)
-    assert all(each in text.split("Profiles")[1] for each in words)
-
-
 @pytest.mark.parametrize("name", ["tables/scaling.md", "tables/scaling.csv", "figures/scaling.svg", "recommendation"])
 def test_no_file_of_elsewhere_is_shown(made, tmp_path, name):
     made()
@@ -357,18 +287,3 @@ def test_no_file_of_elsewhere_is_shown(made, tmp_path, name):
     place.symlink_to(tmp_path / "id_secret")
     with pytest.raises(StudyError, match=f"{name}: leads to {tmp_path}/id_secret, which is not in {tmp_path}/local"):
         page.make_page(Study("test", "", {}, (), tables=("scaling",)), MACHINE, folder)
-
-
-def test_a_study_of_loads_alone(tmp_path):
-    folder = tmp_path / "local" / "studies" / "test"
-    folder.mkdir(parents=True)
-    write_json(tmp_path / "local" / "loading.json", {"provenance": provenance.collect_provenance()})
-    loads = pd.DataFrame([{"record": "loading.json", "status": "failed", "loader": "dask", "benchmark": "nt3",
-                           "file": "train", "message": "exit code 1: no"}])  # fmt: skip
-    loads.to_csv(folder / "loading.csv", index=False)
-    pd.DataFrame().to_csv(folder / "runs.csv", index=False)
-    text = Seen(page.make_page(Study("test", "loads", {}), MACHINE, folder)).text
-    assert "dask on nt3 train" in text
-    assert "exit code 1: no" in text
-    assert "This study has no runs." in text
-    assert "loading.json, 1 loads" in text

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.core import configuration, validation
+from study.core import configuration
 from study.core.errors import StudyError
 from study.core.files import sha256, write_json
-from study.experiment import expansion, schemas
+from study.experiment import expansion
 from study.experiment.study import Further, Study
 from study.instruments.power.sampler import COLUMNS, MEASURES
 from study.instruments.power.sensors import cray
@@ -165,34 +165,6 @@ def test_each_published_point_has_a_run():
             assert (row["memory_mode"], row["scaling"], scaled, row["gpus"], size) in planned, (file, row)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (
-            "learning_rate_scaling",
-            "learning_rate_scalling",
-            "runs[1].learning_rate_scalling: unknown key; did you mean",
-        ),
-        ("machine: theta_flat", "machine: theta_flad", "further_results[0].machine: there is no"),
-        ("study: sc18_flat", "study: sc18_flad", "did you mean 'sc18_flat'?"),
-        (
-            "machine: theta_flat",
-            "machin: theta_flat",
-            "further_results[0].machin: unknown key; did you mean 'machine'?",
-        ),
-    ],
-)
-def test_a_typo_in_the_study_is_one_line(tmp_path, old, new, words):
-    text = (configuration.CONFIG / "studies" / "sc18.yaml").read_text()
-    assert old in text
-    (tmp_path / "sc18.yaml").write_text(text.replace(old, new, 1))
-    with pytest.raises(StudyError) as error:
-        expansion.expand_study(
-            "sc18", validation.load_valid_yaml(tmp_path / "sc18.yaml", schemas.build_study_schema()), "sc18.yaml"
-        )
-    assert words in str(error.value) and "\n" not in str(error.value)
-
-
 # Memory modes
 
 
@@ -251,14 +223,6 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     assert (row.pairing, row.missing) == ("unpaired", None)
     assert math.isnan(row.low), "two machines are never interleaved"
     assert row.source == "runs; published: section 4.1"
-
-
-@pytest.mark.slow
-def test_both_modes_stand_in_one_figure(both_modes, tmp_path):
-    data = timeline.select_timeline(
-        load_description("sc18_figure3_4"), both_modes, "test", tmp_path / "theta", traced=False
-    )
-    assert [run.title.rpartition(" ")[2] for run in data.runs] == ["cache", "flat"]
 
 
 @pytest.mark.slow
@@ -447,13 +411,6 @@ def test_a_best_batch_size_needs_intervals_that_exclude_the_others(frame):
     assert rows.loc[20, "runtime_to_lowest_low"] > 1
     assert rows["energy_verdict"].isna().all()
     assert "nt3, 1 rank: runtime: lowest with batch size 50" in table.notes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("failed", "edge"), [([100], ""), ([], ", the largest tried")])
-def test_the_largest_batch_size_tried_may_have_failed(frame, failed, edge):
-    table, _ = by_batch(frame, {20: 20.0, 50: 10.0} | dict.fromkeys(failed, 5.0), failed=failed)
-    assert f"nt3, 1 rank: runtime: lowest with batch size 50{edge}" in table.notes
 
 
 @pytest.mark.slow

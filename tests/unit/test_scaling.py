@@ -72,12 +72,6 @@ def test_touching_reads_a_value_of_each_page(tmp_path):
     assert touch_pages(map_matrix(tmp_path / "m.npy")) == 8
 
 
-def test_a_file_that_is_no_matrix(tmp_path):
-    (tmp_path / "m.npy").write_bytes(b"nothing")
-    with pytest.raises(StudyError, match="is no whole converted matrix"):
-        map_matrix(tmp_path / "m.npy")
-
-
 @pytest.mark.slow
 def test_batches_of_a_mapped_file_do_not_copy_it(tmp_path):
     """Memory that is not the file's own grows by batches, neither by the file nor by what TensorFlow makes of it."""

@@ -100,12 +100,6 @@ def test_draws_have_the_quantiles_of_the_interval_and_grow_together():
     assert (means.std(axis=1) < np.log(draws).std(axis=1)).all()
 
 
-@pytest.mark.parametrize("ranks", [[4], [4, 4]])
-def test_one_count_is_refused(ranks):
-    with pytest.raises(ValueError, match="2 distinct rank counts"):
-        fit_scaling(np.array(ranks), np.ones(len(ranks)), True)
-
-
 def test_simple_fits_find_what_they_assume():
     assert power_law(RANKS, 9 * RANKS**-0.7, FARTHER, True) == pytest.approx(9 * FARTHER**-0.7)
     assert power_law(RANKS, 2 + np.log(RANKS), FARTHER, False) == pytest.approx(2 + np.log(FARTHER))

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from study import plan
 from study.commands.jobs import cluster
 from study.core.errors import StudyError
 from study.machines import batch_jobs, machine, queues
@@ -301,10 +300,6 @@ def test_grace_begins_anew_when_a_job_is_seen_again(asked):
     assert [batch_jobs.status("7") for _ in range(6)] == ["running"] * 5 + ["failed"]
 
 
-def test_a_job_that_nobody_submitted_is_no_success(asked):
-    assert [batch_jobs.status("99") for _ in range(6)] == ["running"] * 5 + ["failed"]
-
-
 def test_cancelling_asks_the_scheduler_of_each_job(asked):
     asked[0][:] = [SUBMITTED]
     submit()
@@ -358,12 +353,6 @@ def test_what_a_run_may_take_ends_before_its_job():
     assert queues.compute_seconds_left(queues.read_job({"PBS_JOBID": "8.server"}), now=2000) is None
 
 
-@pytest.mark.parametrize("spoilt", [{"STUDY_JOB_ENDS": "abc"}, {"STUDY_JOB_ENDS": "1", "STUDY_JOB_OPTIONS": "-q 'x"}])
-def test_variables_that_no_job_has_are_refused(spoilt):
-    with pytest.raises(StudyError, match="STUDY_JOB_ENDS.* is not as a batch job has it"):
-        queues.read_job(spoilt)
-
-
 def test_a_slurm_that_does_not_tell_a_job_s_end_is_asked(tmp_path, monkeypatch):
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho 2026-01-02T03:04:05\n")
@@ -385,12 +374,3 @@ def test_a_lost_run_timed_out_only_if_it_lived_to_its_job_s_end():
     kind, message = queues.describe_lost_job(job, 500e9)
     assert (kind, "its batch job 7 was lost" in message) == ("killed", True)
     assert queues.describe_lost_job(None, 500e9)[0] == "killed"
-
-
-@pytest.mark.parametrize(("scheduler", "any_word"), [("slurm", True), ("lsf", False)])
-def test_without_an_account_the_message_says_what_to_give(scheduler, any_word):
-    """A Slurm without accounts takes any (tests/workflow/test_slurm.py gives one that does not exist)."""
-    with pytest.raises(StudyError, match="--config account=PROJECT, in config/config.yaml, or in the variable") as said:
-        plan.check_account({"name": "m", "scheduler": scheduler}, {})
-    assert str(said.value).endswith("; where Slurm has no accounts, any word will do") is any_word
-    plan.check_account({"name": "m"}, {})

@@ -1,6 +1,5 @@
 """What make status says of a study's points."""
 
-import argparse
 import math
 import os
 import sys
@@ -9,10 +8,7 @@ import time
 import pytest
 from examples import STUDY
 
-from study.commands import options
 from study.commands.results import status
-from study.core import number_types
-from study.core.errors import StudyError
 from study.experiment import expansion
 from study.records import failures, run_states
 
@@ -53,22 +49,3 @@ def test_a_run_that_ends_while_its_state_is_read_is_running(tmp_path, monkeypatc
     (tmp_path / "ranks").mkdir()
     monkeypatch.setattr(run_states, "hosts", lambda folder: (folder / "ranks").rmdir() or "")
     assert run_states.state(tmp_path) == ("running", "")
-
-
-def test_a_machine_that_does_not_exist_has_no_progress(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["status", "--machine", "lokal", "--results-dir", str(tmp_path)])
-    with pytest.raises(StudyError, match=r"there is no machine 'lokal' .*; did you mean 'local'\?"):
-        status(standalone_mode=False)
-    monkeypatch.setattr(sys, "argv", ["status", "--machine", "summit", "--results-dir", str(tmp_path)])
-    status(standalone_mode=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [(number_types.parse_count, "0"), (number_types.parse_count, "-5"), (number_types.parse_count, "1.5"),
-     (number_types.parse_seconds, "-4"), (number_types.parse_seconds, "nan"), (number_types.parse_seconds, "inf"),
-     (number_types.parse_rate, "0"), (options.FOLDER.function, "")],
-)  # fmt: skip
-def test_arguments_that_would_measure_nothing_are_refused(kind, text):
-    with pytest.raises((argparse.ArgumentTypeError, ValueError), match="must be"):
-        kind(text)

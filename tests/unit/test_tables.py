@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 from documents import BLOCK, read
-from examples import STUDY, expand
+from examples import expand
 
 from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
@@ -21,7 +21,6 @@ from study.records import targets
 from study.records.record import make_record
 from study.records.table_inputs import gather
 from study.records.tidy import loading_frame, runs_frame
-from study.report import sources
 from study.report.findings import declaration
 from study.report.tables import TABLES, declared
 from study.report.tables.layout import Table, text
@@ -51,13 +50,6 @@ def test_each_declared_table_has_measures_or_code_that_makes_its_rows():
     assert set(declared.load_declarations()) <= set(TABLES)
 
 
-def test_a_declared_column_that_is_not_there_is_refused(frame):
-    (run,) = expand()
-    own = {"where": "tables.yaml", "measures": ["runtime_s"], "columns": ["gpus", "runtim_s"], "order": ["gpus"]}
-    with pytest.raises(StudyError, match="there is no column 'runtim_s'; did you mean 'runtime_s'"):
-        declared.make_points(own, frame((run, {})), NO_LOADING)
-
-
 def test_a_formula_has_no_value_without_its_sources_or_of_a_division_by_0(frame):
     (one, two) = expand(gpus=[1, 2])
     own = {"measures": ["load_s", "train_s", "share"], "columns": ["gpus", "share", "double"], "order": ["-gpus"],
@@ -66,15 +58,6 @@ def test_a_formula_has_no_value_without_its_sources_or_of_a_division_by_0(frame)
     table = declared.make_points(own, runs, NO_LOADING).frame
     assert list(table["gpus"]) == [2, 1]
     assert list(table["double"].fillna(-1)) == [-1, 1.0]
-
-
-@pytest.mark.parametrize("name", ["scaling", "energy_by_phase", "icpp2019_claims"])
-def test_a_study_whose_runs_give_no_timings_is_told_so(name):
-    grid = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 2, "loader": "read_csv", "trace": True}
-    study = expansion.expand_study("test", {**STUDY, "runs": [grid]}, "test.yaml")
-    words = f"tables: {name} needs runs that give timings, so without trace, profile, .*; the study has none"
-    with pytest.raises(StudyError, match=words):
-        sources.select_table_sources(study, name)
 
 
 def test_the_examples_of_a_table_work(frame, monkeypatch):
@@ -227,15 +210,6 @@ def test_findings_of_the_papers_studies_compare_three_repeats(name):
     for each in study.findings:
         for runs in declaration.select_arms(declaration.load_finding(each), study).values():
             assert len(runs) >= 3, each
-
-
-def test_tables_tell_of_staging_and_pipeline_only_where_they_are_not_the_default(frame):
-    usual, staged = expand(scaling="weak", gpus=2, staging=["none", "local_copy"])
-    runs = frame((usual, {}), (staged, {}))
-    alone, both = (TABLES["icpp2019_table6"].make(part, NO_LOADING).markdown() for part in (runs[:1], runs))
-    assert "staging" not in alone
-    assert "local_copy" in both
-    assert "tf_data" not in both
 
 
 def test_failed_repeats_are_counted_and_not_averaged(frame):
@@ -554,13 +528,6 @@ def test_loading_dominates_from_where_the_paper_says_with_its_own_numbers(frame,
 
 
 @pytest.mark.slow
-def test_loading_that_does_not_dominate(frame):
-    table = claims_of(frame((expand(gpus=2)[0], {"train": 30.0})))
-    row = table.loc[("summit", "strong", "loading_dominates_from")].iloc[0]
-    assert row.missing == "loading does not dominate in these runs: at most 10% of train_s on 2 ranks"
-
-
-@pytest.mark.slow
 def test_claims_are_of_the_paper_s_way_to_train(frame):
     """A pair in shards, or with another batch size, is another experiment: it must not enter the range."""
     usual = expand(gpus=2, loader=["read_csv", "chunked"])
@@ -820,15 +787,6 @@ def test_any_two_rows_differ_in_a_shown_column(frame, name, key):
     header = next(line for line in table.markdown().splitlines() if line.startswith("|"))
     shown = [cell.strip() for cell in header.split("|") if cell.strip() in table.identity]
     assert not table.frame[shown].duplicated().any(), shown
-
-
-def test_two_datasets_are_two_rows_that_say_so(frame):
-    (run,) = expand(gpus=2)
-    other = dataclasses.replace(run, parameters={**run.parameters, "dataset": "synthetic-other"})
-    other = dataclasses.replace(other, dataset=dataclasses.replace(run.dataset, id="synthetic-other"))
-    runs = frame((run, {}), (other, {}))
-    assert "synthetic-other" in TABLES["scaling"].make(runs, NO_LOADING).markdown()
-    assert "dataset" not in TABLES["scaling"].make(runs[:1], NO_LOADING).markdown()
 
 
 def test_speedups_say_how_sure_they_are(frame):

@@ -273,10 +273,3 @@ def test_a_target_that_every_run_reaches_or_none_is_refused(target, message):
     validation.validate(content, schemas.build_study_schema(), "s.yaml")
     with pytest.raises(StudyError, match=f"s.yaml: datasets.nt3.target_quality: .*{message}"):
         expansion.expand_study("s", content, "s.yaml")
-
-
-def test_one_dataset_cannot_have_two_targets():
-    with pytest.raises(
-        StudyError, match="datasets.other.target_quality: 'nt3' is the same dataset with another target"
-    ):
-        expansion.expand_study("s", study(nt3={}, other={"target_quality": OWN}), "s.yaml")

@@ -81,17 +81,6 @@ def selected(tmp_path, *rows):
     return select_timeline(FIGURE, pd.DataFrame(rows), "test", tmp_path)
 
 
-def test_lanes_name_the_hosts_of_several(tmp_path):
-    row = add_run(tmp_path, "a", host="h{}", nodes=2, hosts="h0 h1", clock_uncertainty_s=0.0012)
-    data = selected(tmp_path, row)
-    assert [lane.label for lane in data.runs[0].lanes] == ["rank 0 on h0", "rank 1 on h1"]
-    corrected = "the hosts' clocks are corrected by offsets measured at the start, known to 0.0012 s"
-    as_they_are = "the nodes' clocks are taken as they are: how far they are apart was not measured"
-    assert corrected in data.notes and as_they_are not in data.notes
-    of_a_batch_job = selected(tmp_path, {**row, "clock_uncertainty_s": None}).notes
-    assert as_they_are in of_a_batch_job and corrected not in of_a_batch_job, "its hosts are known, their clocks not"
-
-
 def test_all_is_on_the_clock_of_the_launch(tmp_path):
     (run,) = selected(tmp_path, add_run(tmp_path, "a")).runs
     assert [lane.label for lane in run.lanes] == ["rank 0", "rank 1"]
@@ -147,15 +136,6 @@ def test_no_power_says_why(tmp_path):
     assert texts == ["no power: no power sensor here"]
 
 
-def test_modelled_power_is_called_so(tmp_path):
-    row = add_run(tmp_path, "a", power={"modelled": ("node", 70, None)}, power_source="modelled")
-    file = tmp_path / "a" / "telemetry.csv"
-    file.write_text(file.read_text().replace("nvml", "modelled"))
-    data = selected(tmp_path, row)
-    assert data.runs[0].lines[0].label == "node, modelled"
-    assert any("modelled" in note for note in data.notes)
-
-
 def test_measured_and_modelled_power_are_not_averaged(tmp_path):
     row = add_run(tmp_path, "a", power={"bmc": ("node", 100, None), "other": ("node", 70, None)})
     telemetry = pd.read_csv(tmp_path / "a" / "telemetry.csv")
@@ -163,11 +143,6 @@ def test_measured_and_modelled_power_are_not_averaged(tmp_path):
     telemetry.to_csv(tmp_path / "a" / "telemetry.csv", index=False)
     lines = {line.label: line.mean[POINTS // 2] for line in selected(tmp_path, row).runs[0].lines}
     assert lines == pytest.approx({"node": 100, "node, modelled": 70})
-
-
-def test_of_many_ranks_the_first_and_the_last_to_load(tmp_path):
-    (run,) = selected(tmp_path, add_run(tmp_path, "a", ranks=7)).runs
-    assert [lane.label for lane in run.lanes] == ["rank 0, first to load", "rank 6, last to load"]
 
 
 def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_path):
@@ -181,22 +156,11 @@ def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_pa
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
-def test_staging_is_told(tmp_path):
-    (run,) = selected(tmp_path, add_run(tmp_path, "a", staging="local_copy")).runs
-    assert run.title.endswith("read_csv (base), a copy on each node")
-
-
 def test_failed_and_further_runs_are_told(tmp_path):
     rows = [add_run(tmp_path, f"r{index}") for index in range(8)] + [{**ROW, "status": "failed", "record": "none"}]
     data = selected(tmp_path, *rows)
     assert len(data.runs) == 6
     assert data.notes == ("1 traced runs failed and are not shown", "2 more traced runs are not shown")
-
-
-def test_only_failed_runs_still_make_a_figure(tmp_path):
-    data = selected(tmp_path, {**ROW, "status": "failed", "record": "none"})
-    write_figure(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
-    assert "no run came to its end" in (tmp_path / "f.svg").read_text()
 
 
 def test_a_study_without_traced_runs_is_refused(tmp_path):

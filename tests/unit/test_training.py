@@ -16,7 +16,6 @@ from study.backends.tensorflow import build, devices
 from study.communication import collectives
 from study.core import configuration, fields
 from study.core.errors import StudyError
-from study.data import loaders
 from study.instruments import phases
 from study.training import divergence, rank
 from study.training.schedule import Schedule
@@ -181,19 +180,6 @@ def test_each_rank_trains_on_a_part_of_its_own(run_rank):
 def test_ranks_that_differ_after_the_broadcast_are_refused(run_rank):
     with pytest.raises(StudyError, match="weights differ after the broadcast"):
         run_rank(FakeCommunicator(size=2, agree=False))
-
-
-def test_another_number_of_ranks_than_planned_is_refused(run_rank):
-    (planned,) = expand(gpus=4)
-    with pytest.raises(StudyError, match="started 2 ranks, the run has 4"):
-        rank._check_rank_count(define(planned), FakeCommunicator(size=2))
-
-
-def test_a_file_that_is_not_the_converted_one_is_refused(run_rank, tmp_path, monkeypatch):
-    other = loaders.Loader("raw", lambda *_: np.zeros((3, 4), np.float32))
-    monkeypatch.setitem(loaders.LOADERS._entries, "read_csv", other)
-    with pytest.raises(StudyError, match=r"\(3, 4\) float32 was loaded"):
-        run_rank(FakeCommunicator())
 
 
 @pytest.mark.slow

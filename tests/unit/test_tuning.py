@@ -12,11 +12,10 @@ from examples import STUDY, expand
 
 from study import plan
 from study.compare import arms, tuner
-from study.core.errors import StudyError
 from study.experiment import expansion
 from study.machines import machine
 from study.records.tidy import arms_text
-from study.report.figures import drawing, tuning_drawing
+from study.report.figures import tuning_drawing
 from study.report.figures.description import load_description
 from study.report.tables import TABLES
 from study.report.tables.tuning import sentences, tuner_table
@@ -94,14 +93,6 @@ def test_no_verdict_below_three_blocks(runs_of, blocks, verdict):
     assert math.isnan(row.p_value) == math.isnan(row.detectable_pct) == (verdict is None)
 
 
-@pytest.mark.parametrize(("repeats", "warns"), [(1, True), (2, True), (3, False)])
-def test_the_plan_tells_that_there_will_be_no_verdict(repeats, warns):
-    point = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
-    content = {**copy.deepcopy(STUDY), "runs": [{**point, "repeats": repeats, "tuning": SWITCHES}]}
-    told = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {})
-    assert ("Warning: 3 arms of tuning with fewer than 3 repeats" in told) is warns
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"repeats": 4}, None), ({"repeats": 6, "screening_blocks": 3}, None),
@@ -119,21 +110,6 @@ def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words
     content = {**copy.deepcopy(STUDY), "runs": [grid], **blocks}
     told = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {})
     assert words is None and "Warning" not in told or words is not None and f"{words}" in told
-
-
-def test_screening_blocks_without_arms_are_refused():
-    grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy"}
-    content = {**copy.deepcopy(STUDY), "runs": [grid], "screening_blocks": 3}
-    with pytest.raises(StudyError, match="screening_blocks: is for study tune, and no grid has tuning; leave it out"):
-        expansion.expand_study("test", content, "test.yaml")
-
-
-@pytest.mark.parametrize(("blocks", "words"), [(4, "2 screening and 2 held-out blocks at most"), (5, "3 screening"),
-                                               (6, None)])  # fmt: skip
-def test_the_tuner_says_at_once_that_it_can_never_answer(tuned, blocks, words):
-    study, _ = tuned({"arrays": 1.2}, blocks=blocks)
-    why = tuner.explain_too_few_blocks(study)
-    assert why is None if words is None else words in why and "set repeats to 6 or more" in why
 
 
 def test_a_failed_run_is_counted_and_never_averaged(runs_of):
@@ -224,36 +200,6 @@ def test_a_panel_has_only_its_own_arms(runs_of):
     assert [tick.get_text() for tick in lower.get_yticklabels()] == ["arrays", "same (A/A)"]
 
 
-@pytest.mark.slow
-def test_the_legend_has_what_is_drawn(runs_of, tmp_path):
-    data = drawn(runs_of({"same": 1.0, "arrays": 1.2, "sharded": 0.9}))
-    figure = tuning_drawing.draw(data)
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()][:3] == ["faster", "slower", "no difference shown"]
-    drawing.write_figure(tuning_drawing.draw, data, tmp_path / "a.svg", tmp_path / "a.pdf")
-    assert "A/A" in (tmp_path / "a.svg").read_text()
-
-
-def test_baselines_of_two_datasets_have_titles_of_their_own(runs_of):
-    runs = runs_of({"arrays": 1.2})
-    other = runs.assign(
-        dataset="small", record="small/" + runs["record"], arms=runs["arms"].str.replace("nt3", "small")
-    )
-    assert [title for title, _ in drawn(runs).panels] == ["NT3, 2 ranks"]
-    titles = [title for title, _ in drawn(pd.concat([runs, other], ignore_index=True)).panels]
-    assert titles == [f"NT3, 2 ranks, dataset {name}" for name in (runs["dataset"].iloc[0], "small")]
-
-
-def test_two_blocks_are_drawn_without_a_verdict(runs_of):
-    (legend,) = tuning_drawing.draw(drawn(runs_of({"arrays": 1.2}, blocks=2))).legends
-    assert [text.get_text() for text in legend.get_texts()] == ["no verdict"]
-
-
-def test_no_arm_with_a_ratio_is_no_figure(runs_of):
-    with pytest.raises(StudyError, match="tuning: no arm has a block in common with its baseline in study test"):
-        drawn(runs_of({"arrays": 1.2}).assign(status="failed"))
-
-
 # Tuner
 
 
@@ -337,12 +283,6 @@ def test_held_out_blocks_that_did_not_run_one_after_the_other_confirm_nothing(tu
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.NOT_ENOUGH
     assert "is picked; its held-out blocks did not run one after the other" in told
-
-
-def test_an_answer_of_oversubscribed_runs_says_so(tuned):
-    study, runs = tuned({"arrays": 1.2, "sharded": 1.0})
-    _, told = answer_of(study, runs.assign(oversubscribed=True))
-    assert "ranks had fewer cores than they should (oversubscribed)" in told
 
 
 def test_answers_of_as_many_ranks_are_told_apart_by_the_keys_in_which_they_differ(tuned):

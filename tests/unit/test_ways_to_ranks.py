@@ -102,20 +102,6 @@ def test_a_copy_gives_every_loader_the_same_matrix_and_leaves_nothing(run, tmp_p
     assert table.matrix.tobytes() == first.matrix.tobytes()  # a mapped copy stays as long as it is mapped
 
 
-@pytest.mark.parametrize("named", [None, "", "$EMPTY", "$NOT_SET/x", ".", "~", "/nowhere", "/dev/null"])
-def test_node_storage_that_is_no_folder_of_the_node_s(run, monkeypatch, named):
-    monkeypatch.setenv("EMPTY", "")
-    defined = run("local_copy", "npy")
-    defined.machine["node_storage"] = named
-    with pytest.raises(StudyError, match=r"is no folder here with an absolute path \(node_storage"):
-        loaded(defined)
-
-
-def test_a_way_that_there_is_not(run):
-    with pytest.raises(StudyError, match="staging: 'lokal_copy' is none of none, local_copy"):
-        loaded(run("lokal_copy", "npy"))
-
-
 def test_node_storage_may_name_variables(run, monkeypatch, tmp_path):
     monkeypatch.setenv("NODE", str(tmp_path / "node"))
     assert loaded(run("local_copy", "npy", node_storage="$NODE"))[0].matrix.shape == (300, 1001)

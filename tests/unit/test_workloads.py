@@ -53,17 +53,6 @@ def test_an_own_model_may_be_one_module(own):
     assert workloads.locate_module(name) == "scripts/study/workloads/absent.py"
 
 
-def test_a_module_without_a_complete_class_is_refused(own):
-    name = own(OWN.replace("build_model", "make_model"))
-    with pytest.raises(StudyError, match=r"scripts/study/workloads/absent\.py has no complete class Benchmark"):
-        workloads.load_benchmark(name, {})
-
-
-def test_a_benchmark_without_a_module_is_refused():
-    with pytest.raises(StudyError, match=r"absent\.yaml has no scripts/study/workloads/absent\.py beside it"):
-        workloads.load_workload("absent", {})
-
-
 def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
     file = r"there is no scripts/study/workloads/{}/pytorch\.py"
     assert workloads.explain_missing_model("nt3", "tensorflow") is None
