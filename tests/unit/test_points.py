@@ -264,6 +264,14 @@ PASTED = {  # {content: (file, work, quantity, times); or what is told}
     "ranks,ns/day\n1,20\n2,40\n": ("p.csv", "fixed", "throughput", [4320, 2160]),
     "GPUs,time to train (minutes)\n8,100\n16,55\n": ("p.csv", "fixed", "runtime_s", [6000, 3300]),
     "ranks;wall time (h)\n1;4,5\n2;2,5\n": ("p.csv", "fixed", "runtime_s", [16_200, 9000]),
+    "Ours:\n\n| **GPUs** | **img/s** |\n|---|--:|\n| 1 | **400** |\n| 2 | 800 |\n\nOn V100.\n": (
+        "p.md",
+        "fixed",
+        "throughput",
+        [1 / 400, 1 / 800],
+    ),
+    "GPUs,runtime (min)\n1,10\n2,6\n": "'runtime (min)' may be minutes or the least value: write (minutes)",
+    "| GPUs | img/s |\n|---|---|\n| 1 | 400 |\n| 2 | 1,500 |\n": "since its comma may be a decimal one or divide",
     "nodes,throughput,unit\n1,100,img/s\n2,190,img/s\n": "'nodes' counts nodes: name it ranks, so that each node is a",
     "ranks,time_per_step_s\n1k,4\n2k,3\n": "'1k' is not a whole number",
 }

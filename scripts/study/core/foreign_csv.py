@@ -15,6 +15,7 @@ from study.core.quantities import DECIMAL_COMMA, DECIMAL_POINT, POINTS, THOUSAND
 
 DELIMITERS = ",;\t"
 OF_MARKDOWN = "|"
+MARKDOWN_TABLE = re.compile(r"^[ ]*\|.*\n[ ]*\|[ :|-]*-[ :|-]*$", re.M)  # names and the rule below them
 RULE = re.compile(r":?-+:?")  # below the names of a Markdown table
 SEPARATOR = re.compile(r'"?sep=([,;\t])"?[ ]*(?=\r|\n)', re.I)  # the first line of files that Excel writes
 
@@ -67,7 +68,7 @@ def read_foreign_csv(path: Path, remedy: str) -> ForeignTable:
         text, delimiter = _find_delimiter(_read_text(path))
         rows = [(line, [cell.strip() for cell in row]) for line, row in parse_rows(text, delimiter)]
         if delimiter == OF_MARKDOWN:
-            rows = [(line, _strip_ends(row)) for line, row in rows]
+            rows = [(line, _strip_ends(row)) for line, row in rows if len(row) > 1 and not row[0]]
             rows = [(line, row) for line, row in rows if not all(RULE.fullmatch(cell) for cell in row)]
         rows = [(line, row) for line, row in _with_commented_names(rows) if any(row) and not _is_comment(row)]
         if not rows:
@@ -104,7 +105,7 @@ def _with_commented_names(rows: list[tuple[int, list[str]]]) -> list[tuple[int, 
 
 def _strip_ends(row: list[str]) -> list[str]:
     """The cells of a line of a Markdown table, without what is before its first and behind its last mark."""
-    row = row[1:] if row and not row[0] else row
+    row = [cell.strip("*` ") for cell in row[1:]]
     return row[:-1] if row and not row[-1] else row
 
 
@@ -144,6 +145,8 @@ def _find_delimiter(text: str) -> tuple[str, str]:
     """(text without a line ``sep=``, delimiter of its cells)."""
     if match := SEPARATOR.match(text):
         return text[match.end() :], match[1]
+    if MARKDOWN_TABLE.search(text):
+        return text, OF_MARKDOWN
     for line in text.splitlines():
         if line.strip().startswith(OF_MARKDOWN):
             return text, OF_MARKDOWN

@@ -47,6 +47,14 @@ def format_significant(value: float, limits: Iterable[float] = (), digits: int =
     return format_clearly(value, limits, digits, write)
 
 
+def format_with_multiple(value: float, digits: int = 4) -> str:
+    """As `format_significant`, but a large number has M, G or T in place of an exponent: 22.9M."""
+    for multiple, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(value) >= multiple:
+            return format_significant(value / multiple, digits=digits) + letter
+    return format_significant(value, digits=digits)
+
+
 def to_one_line(text: str, longest: int = LONGEST_VALUE) -> str:
     """``text`` on one line, its middle left out beyond ``longest`` characters."""
     text = " ".join(text.split())

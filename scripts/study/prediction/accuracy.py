@@ -23,11 +23,8 @@ def judge_limit(observations: pd.DataFrame, candidates: pd.DataFrame, limit: Lim
     no easier, and does not if such a point failed that had it no harder. Where learning rates are not known, as of
     commands, nothing is known of the accuracy.
 
-    Args:
-        observations: with the limit's quantity, `SERIES` and the columns of ``candidates``.
-        candidates: with ranks, batch and, for accuracies, `SERIES`, epochs_per_rank and learning_rate (by the scaling
-            rule, as a schedule changes that of the last epoch).
-        limit: of the quantity.
+    observations, candidates: with ranks, batch and, for accuracies, `SERIES`, epochs_per_rank and learning_rate (by the
+    scaling rule, as a schedule changes that of the last epoch), the former also with the limit's quantity.
     """
     measured = observations[observations[limit.quantity].notna()]
     is_met, batches = limit.is_met(measured[limit.quantity]), measured["batch"]

@@ -13,16 +13,8 @@ import pandas as pd
 from study.core import configuration
 from study.experiment import programs
 from study.machines.host_capabilities import Capacity
-from study.prediction import settings
+from study.prediction import runtime_model, settings
 from study.prediction.evidence import Failures, Misfit, count_failures, find_misfits
-from study.prediction.runtime_model import (
-    Prediction,
-    RunsOfSeries,
-    RuntimeModel,
-    fit_runtime_model,
-    predict,
-    predict_held_out,
-)
 
 FARTHEST_SHOWN = 32  # times the largest measured count
 MOST_ASKED = 128  # ranks that a user is asked to measure first
@@ -49,7 +41,7 @@ class Answer:
     observations: pd.DataFrame
     energy_source: str | None
     of_gpus: bool
-    model: RuntimeModel | None
+    model: runtime_model.RuntimeModel | None
     candidates: dict[tuple[Any, ...], pd.DataFrame]
     to_measure: int | None = None
     carried: Capacity | None = None
@@ -62,18 +54,17 @@ class Answer:
         return " ".join([self.workload["benchmark"], *values])
 
     @functools.cached_property
-    def predictions(self) -> dict[tuple[Any, ...], Prediction]:
+    def predictions(self) -> dict[tuple[Any, ...], runtime_model.Prediction]:
         """Of the candidates of each series that has a model."""
-        if self.model is None:
+        if (model := self.model) is None:
             return {}
-        return {
-            series: predict(self.model, rows) for series, rows in self.candidates.items() if self.model.has_series(rows)
-        }
+        predicted = {series: rows for series, rows in self.candidates.items() if model.has_series(rows)}
+        return {series: runtime_model.predict(model, rows) for series, rows in predicted.items()}
 
     @functools.cached_property
-    def held_out(self) -> list[Prediction]:
+    def held_out(self) -> list[runtime_model.Prediction]:
         """Of each measured point, from the other rank counts."""
-        return list(predict_held_out(self.observations)) if self.model else []
+        return list(runtime_model.predict_held_out(self.observations)) if self.model else []
 
     @functools.cached_property
     def misfits(self) -> dict[tuple[Any, ...], list[Misfit]]:
@@ -125,7 +116,7 @@ def answer_workloads(
 
 def _fit_workloads(
     runs: pd.DataFrame,
-) -> Iterator[tuple[dict[str, Any], pd.DataFrame, str | None, pd.DataFrame, RuntimeModel]]:
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame, str | None, pd.DataFrame, runtime_model.RuntimeModel]]:
     """(workload, its runs with energies of one source, this source, its observations, their model) of each workload."""
     for key, group in [] if runs.empty else runs.groupby(settings.WORKLOAD, sort=True, dropna=False):
         workload = dict(zip(settings.WORKLOAD, key, strict=True))
@@ -133,10 +124,10 @@ def _fit_workloads(
         in_common = {name: workload[name] for name in ("sharding", "learning_rate_scaling", "work")}
         in_common["train_samples"] = group["train_samples"].iloc[0]
         observations = settings.summarize_points(group).assign(**in_common)
-        yield workload, group, source, observations, fit_runtime_model(observations)
+        yield workload, group, source, observations, runtime_model.fit_runtime_model(observations)
 
 
-def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], RunsOfSeries]]:
+def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], runtime_model.RunsOfSeries]]:
     """(values of `settings.WORKLOAD` and of `settings.SERIES`, what predicts its runtime) of each series that can be.
 
     runs: the ``used`` of `study.prediction.settings.select_runs`. They are predicted as in `answer_workloads`.
@@ -145,7 +136,7 @@ def fit_series_of_runs(runs: pd.DataFrame) -> Iterator[tuple[tuple[Any, ...], Ru
     for workload, _, _, observations, model in _fit_workloads(runs):
         for series, rows in observations.groupby(settings.SERIES, sort=True):
             if model.has_series(rows):
-                yield (*workload.values(), *series), RunsOfSeries(model, rows.iloc[0], per_node)
+                yield (*workload.values(), *series), runtime_model.RunsOfSeries(model, rows.iloc[0], per_node)
 
 
 def _get_key(values: Any, names: Sequence[str]) -> tuple[Any, ...]:

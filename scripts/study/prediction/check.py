@@ -29,8 +29,7 @@ def check_held_out(held_out: Iterable[Prediction]) -> pd.DataFrame:
         naive = {f"{name}_error": _fit_naive(remaining, hidden, f) / measured - 1 for name, f in NAIVE.items()}
         rows.append(
             {
-                **hidden[SERIES],
-                "ranks": hidden["ranks"],
+                **hidden[[*SERIES, "ranks", "records"]],
                 "ratio_to_largest": hidden["ranks"] / remaining["ranks"].max(),
                 "measured_runtime_s": measured,
                 "predicted_runtime_s": median,
@@ -39,7 +38,6 @@ def check_held_out(held_out: Iterable[Prediction]) -> pd.DataFrame:
                 "error": median / measured - 1,
                 "within_interval": bool(low <= measured <= high),
                 **naive,
-                "records": hidden["records"],
             }
         )
     return pd.DataFrame(rows)

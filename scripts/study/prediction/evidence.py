@@ -140,12 +140,12 @@ def count_failures(failed: pd.DataFrame, observations: pd.DataFrame) -> dict[int
     return failures
 
 
-def describe_excluded(reasons: Mapping[int, str]) -> list[str]:
-    """``Excluded: 24, 48, as 3 of 3 runs on 24 ranks failed (oom 3)``, of each reason of `exclude_failing_counts`."""
+def group_counts(reasons: Mapping[int, str]) -> list[tuple[str, str]]:
+    """(reason, its counts, as ``24, 48``) of each reason in {rank count: why it is excluded}."""
     by_reason: dict[str, list[str]] = {}
     for count, why in reasons.items():
         by_reason.setdefault(why, []).append(str(count))
-    return [f"Excluded: {', '.join(counts)}, as {why}" for why, counts in by_reason.items()]
+    return [(why, ", ".join(counts)) for why, counts in by_reason.items()]
 
 
 def exclude_superlinear_counts(rows: pd.DataFrame) -> dict[int, str]:

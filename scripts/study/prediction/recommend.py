@@ -11,15 +11,8 @@ import pandas as pd
 
 from study.core.wording import format_count, format_sampled_share, format_significant
 from study.experiment.study import compute_work_growth
+from study.prediction import evidence
 from study.prediction.accuracy import MET, UNKNOWN, judge_limit
-from study.prediction.evidence import (
-    Failures,
-    Misfit,
-    describe_excluded,
-    draw_judged,
-    exclude_failing_counts,
-    exclude_superlinear_counts,
-)
 from study.prediction.goals import Goal
 from study.prediction.runtime_model import Prediction, compute_interval
 from study.prediction.scaling_model import load_calibration
@@ -74,9 +67,10 @@ def describe_changing_work(settings: pd.DataFrame) -> str | None:
 def recommend(
     prediction: Prediction,
     goal: Goal,
-    failed: dict[int, Failures] | None = None,
-    misfits: Sequence[Misfit] = (),
+    failed: dict[int, evidence.Failures] | None = None,
+    misfits: Sequence[evidence.Misfit] = (),
     to_words: ToWords | None = None,
+    is_highest: bool = False,
 ) -> Recommendation:
     """The recommendation for one series.
 
@@ -88,32 +82,32 @@ def recommend(
         goal: what the count must achieve.
         failed: {rank count: its failed runs} of this series.
         misfits: measurements of the workload that contradict each other.
-        to_words: says low, median and high of the minimised quantity at a count in another unit, where higher is
-            better.
+        to_words: says low, median and high of the minimised quantity at a count in another unit.
+        is_highest: whether higher is better in that unit.
     """
-    settings, failures = prediction.settings, failed or {}
+    settings = prediction.settings
     misfits = [each for each in misfits if _is_of_goal(each, goal)]
-    draws, is_measured = draw_judged(prediction)
+    draws, is_measured = evidence.draw_judged(prediction)
     quantities = derive_quantities(settings, draws, goal.price)
     counts = settings["ranks"].astype(int).to_numpy()
-    failing = exclude_failing_counts(failures, set(counts[is_measured]), counts.tolist(), goal.probability)
-    failing |= exclude_superlinear_counts(prediction.observations)
+    failing = evidence.exclude_failing_counts(failed or {}, set(counts[is_measured]), counts.tolist(), goal.probability)
+    failing |= evidence.exclude_superlinear_counts(prediction.observations)
     limits_met = _judge_limits(prediction, goal, quantities)
     candidates = _tabulate_candidates(prediction, goal.price, is_measured)
     is_near = (candidates["ratio_to_largest"] <= FARTHEST).to_numpy()
     holds = np.ones((len(counts), 1), dtype=bool)
     for each in limits_met.values():  # of each draw, or of all draws at once
         holds = holds & each
-    candidates["probability_of_limits"] = holds.mean(axis=1)
-    excluded = [failing.get(count) for count in counts.tolist()]
-    for place, probability in enumerate(candidates["probability_of_limits"]):
+    candidates["probability_of_limits"] = probabilities = holds.mean(axis=1)
+    excluded: dict[int, str] = {}
+    for place, count in enumerate(counts.tolist()):
         if not is_near[place]:
-            excluded[place] = f"more than {FARTHEST} times the largest measured count"
-        elif excluded[place] is None and misfits and not is_measured[place]:
-            excluded[place] = NOT_TRUSTED
-        elif excluded[place] is None and probability < goal.probability:  # the limit that is least likely to be met
-            excluded[place] = min(reversed(limits_met), key=lambda words: limits_met[words][place].mean())
-    candidates["excluded_by"] = excluded
+            excluded[count] = f"more than {FARTHEST} times the largest measured count"
+        elif count in failing or (misfits and not is_measured[place]):
+            excluded[count] = failing.get(count, NOT_TRUSTED)
+        elif probabilities[place] < goal.probability:  # the limit that is least likely to be met
+            excluded[count] = min(reversed(limits_met), key=lambda words: limits_met[words][place].mean())
+    candidates["excluded_by"] = [excluded.get(count) for count in counts.tolist()]
     if changing := describe_changing_work(settings):
         return Recommendation(candidates, None, f"no recommendation: {changing}")
     if unknown := _explain_unknown(prediction, goal, quantities):
@@ -128,7 +122,7 @@ def recommend(
     is_advised = is_near & ~is_measured & ~np.isin(counts, list(failing)) & (not misfits)
     candidates["narrows_interval_by"] = np.where(is_advised, narrows, np.nan)
     if not eligible.any():
-        reasons = "; ".join(f"{words} excludes {ranks}" for words, ranks in _group_excluded(candidates))
+        reasons = "; ".join(f"{words} excludes {ranks}" for words, ranks in evidence.group_counts(excluded))
         return Recommendation(candidates, None, f"no count meets the goal: {reasons}")
     candidates["recommended"] = candidates.index == best
     low, median, high = (float(value) for value in compute_interval(minimised[best]))
@@ -137,18 +131,20 @@ def recommend(
     value = to_words(int(counts[best]), (low, median, high)) if to_words else value
     how = "measured" if is_measured[best] else "predicted"
     sentence = f"recommended: {format_count(counts[best], 'rank')}; {how} {value}, "
-    sentence += _describe_competition(goal, minimised[eligible], int(eligible[:best].sum()), bool(to_words))
-    if better := _group_excluded(candidates[~eligible & (medians < medians[best]) & is_near]):
+    sentence += _describe_competition(goal, minimised[eligible], int(eligible[:best].sum()), is_highest)
+    is_better = dict(zip(counts.tolist(), (medians < medians[best]) & is_near, strict=True))
+    if better := evidence.group_counts({count: why for count, why in excluded.items() if is_better[count]}):
         exclusions = "; ".join(f"{ranks} by {words}" for words, ranks in better)
-        word = "higher" if to_words else "lower"
+        word = "higher" if is_highest else "lower"
         sentence += f". Counts with a {word} median do not compete, as they are excluded: {exclusions}"
     if misfits:
         words = "; ".join(misfit.words for misfit in misfits)
         sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
-    return Recommendation(candidates, int(counts[best]), ". ".join([sentence, *describe_excluded(failing)]))
+    failures = [f"Excluded: {ranks}, as {words}" for words, ranks in evidence.group_counts(failing)]
+    return Recommendation(candidates, int(counts[best]), ". ".join([sentence, *failures]))
 
 
-def _is_of_goal(misfit: Misfit, goal: Goal) -> bool:
+def _is_of_goal(misfit: evidence.Misfit, goal: Goal) -> bool:
     """Whether a goal depends on a quantity that the model does not fit. All quantities depend on the runtime."""
     return misfit.quantity == "runtime_s" or any(name.startswith("energy") for name in goal.quantities)
 
@@ -190,12 +186,6 @@ def _judge_limits(prediction: Prediction, goal: Goal, quantities: dict[str, np.n
         else:
             limits_met[f"{limit.words} (not known)"] = np.zeros((len(prediction.settings), 1), dtype=bool)
     return limits_met
-
-
-def _group_excluded(candidates: pd.DataFrame) -> list[tuple[str, str]]:
-    """(reason, counts that it excludes) of candidates that are excluded."""
-    groups = candidates.groupby("excluded_by", sort=False)["ranks"]
-    return [(str(reason), ", ".join(map(str, ranks))) for reason, ranks in groups]
 
 
 def _describe_competition(goal: Goal, draws: np.ndarray, place: int, is_highest: bool) -> str:

@@ -169,6 +169,8 @@ def _describe_missing_columns(table: ForeignTable, columns: dict[str, str], meas
             "no column with times or a throughput is known: name it time_per_step_s, time_per_epoch_s, runtime_s or "
             "throughput (with --unit img/s, or img/s/GPU if it is that of one GPU)"
         )
+        lacking += [f"{name!r} may be minutes or the least value: write (minutes)"
+                    for name in table.frame if re.search(r"[(\[]\s*min\s*[)\]]$", name.strip(), re.I)]  # fmt: skip
     read = ", ".join(f"{columns[name]!r} is read as {name}" for name in ("ranks", measured) if name in columns)
     return f"{', and '.join(lacking)}{read and f'; {read}'}; the file has {', '.join(table.frame)}"
 

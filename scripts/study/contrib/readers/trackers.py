@@ -51,7 +51,7 @@ ALIASES = {
 # Our names and other programs' for them, but those which may be a setting.
 KNOWN_NAMES = {*COLUMNS, *ALIASES, *(other for others in ALIASES.values() for other in others)} - {*AMBIGUOUS}
 TITLES_OF_TIMES = {name for ours, names in ALIASES.items() if ours in TIMES for name in names}  # without a unit
-UNIT_SUFFIXES = {"_ms": 1e-3}
+UNIT_SUFFIXES = {"_ms": "ms"}
 NO_OWNER = rf"(?!/(?:{throughput_units.OWNERS})s?(?![a-z/]))"  # throughput/GPU (img/s) has no prefix
 PREFIX = re.compile(
     rf"^(config|summary|params|metrics|tags|train|perf|system|throughput{NO_OWNER}|throughput_metrics|time_metrics)[./]"
@@ -150,7 +150,9 @@ def read_export(
         notes.append(
             f"{format_count(int((~is_kept).sum()), 'row')} of runs that did not finish or lack a value left out"
         )
-    return [dataclasses.replace(each, notes=[*each.notes, *notes]) for each in all_series]
+    unit = _find_time_unit(known[measured]) if measured in TIMES else None
+    unit = None if unit is None or throughput_units.parse_time_unit(unit) == 1 else unit
+    return [dataclasses.replace(each, notes=[*each.notes, *notes], unit=unit or each.unit) for each in all_series]
 
 
 def _describe_unused_columns(table: ForeignTable, read: Iterable[str], known: dict[str, str]) -> Iterator[str]:
@@ -351,11 +353,11 @@ def _combine_units(columns: dict[str, pd.Series], name: str, unit: str | None, p
         raise StudyError(f"{place}: {error}") from None
 
 
-def _get_unit_seconds(name: str) -> float:
-    """Get the seconds of the unit at the end of a time column's name."""
-    if titled := throughput_units.parse_time_title(name):
-        return titled[1]
-    return next((seconds for end, seconds in UNIT_SUFFIXES.items() if name.strip().lower().endswith(end)), 1.0)
+def _find_time_unit(name: str) -> str:
+    """Find the unit at the end of a time column's name, as it is written; s without one."""
+    if throughput_units.parse_time_title(name):
+        return str(re.findall(throughput_units.IN_BRACKETS, name)[-1]).strip()
+    return next((unit for end, unit in UNIT_SUFFIXES.items() if name.strip().lower().endswith(end)), "s")
 
 
 def _read_values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Series:
@@ -367,7 +369,7 @@ def _read_values(table: ForeignTable, name: str, ours: str, path: Path) -> pd.Se
     plain_cells = [cell if np.isnan(duration) else np.nan for cell, duration in zip(cells, durations, strict=True)]
     others = table.frame.assign(**{name: pd.Series(plain_cells, table.frame.index, dtype=object)})
     numbers = read_column(dataclasses.replace(table, frame=others), name, ours, path)
-    return durations.fillna(_get_unit_seconds(name) * numbers)
+    return durations.fillna((throughput_units.parse_time_unit(_find_time_unit(name)) or 1.0) * numbers)
 
 
 def _parse_duration(text: str) -> float:

@@ -51,8 +51,8 @@ def _draw_series(axes: Axes, answer: SeriesAnswer) -> None:
     set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")
-    unit = answer.series.unit
-    axes.set_ylabel(f"time (s), {answer.series.quantity}" if unit is None else f"throughput ({unit})")
+    unit, is_throughput = answer.series.unit or "s", answer.series.is_throughput
+    axes.set_ylabel(f"throughput ({unit})" if is_throughput else f"time ({unit}), {answer.series.quantity}")
     axes.set_title(answer.series.name.replace("$", r"\$"))  # no formula
     axes.legend(frameon=False)
     axes.grid(axis="y")

@@ -112,7 +112,7 @@ def _proposal(answer: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
         ends = (row["time_low_s"], row["time_high_s"])
         low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
-    if answer.series.unit is not None and amount == 1:
+    if answer.series.is_throughput and amount == 1:
         at = np.array([float(pick)])
         value = answer.series.to_unit(np.array([row["time_s"]]), at)[0]
         knows_nodes = answer.series.per_node is not None
