@@ -3,34 +3,12 @@
 And that the others can be tried in several parts, on a slowed machine too, with a page that lists what is there.
 """
 
-import subprocess
-import sys
-import time
-
 import data_faults
 import faults_page
-import psutil
 import pytest
 from catalogue import FAULTS
 from place import Place, make_data
-from project import ROOT, WAIT_S, wait_for
-
-from lab import Freezer
-
-BUSY = "while True: pass"
-# A slowed process, which tries to keep one core busy; prints the share of a core that it got, and that it may have.
-SLOWED = """
-import time
-from control_groups import NotHere, slowed
-try:
-    with slowed(0.1) as cores:
-        began, used = time.monotonic(), time.process_time()
-        while time.monotonic() - began < 2:
-            pass
-        print((time.process_time() - used) / (time.monotonic() - began), cores)
-except NotHere as error:
-    print(error)
-"""
+from project import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -90,32 +68,3 @@ def test_the_page_of_faults_is_current(performance):
     faults, _ = performance
     written = faults.PAGE.read_text()
     assert written == faults_page.page(FAULTS, faults.read_rows(faults.TABLE)), "make faults ONLY=NAME writes it anew"
-
-
-def test_on_a_slowed_machine_processes_get_their_share():
-    folders = f"{ROOT}/tests/faults:{ROOT}/tests/workflow:{ROOT}/scripts"
-    line = ["env", f"PYTHONPATH={folders}", sys.executable, "-c", SLOWED]
-    told = subprocess.run(line, capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
-    if not told[0].isdigit():
-        pytest.skip(told.strip())
-    share, cores = map(float, told.split())
-    assert 0 < share < 2 * cores
-
-
-def test_a_frozen_process_stops_until_it_thaws():
-    try:
-        freezer = Freezer("faults-test")
-    except data_faults.NotHere as error:
-        pytest.skip(str(error))
-    process = psutil.Popen([sys.executable, "-c", BUSY])
-    try:
-        with freezer:
-            freezer.freeze([process])
-            used = process.cpu_times().user
-            time.sleep(0.5)
-            assert process.cpu_times().user == used
-            freezer.thaw()
-            wait_for(lambda: process.cpu_times().user > used)
-    finally:
-        process.kill()
-        process.wait()

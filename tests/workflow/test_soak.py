@@ -53,10 +53,6 @@ def test_a_point_that_was_killed_and_trained_again_is_right(soaks):
     assert judged(soaks, [row(gpus=2)], [first], again) == [], "requeued before its second rank began"
 
 
-def test_a_point_that_was_lost_and_recorded_as_lost_is_right(soaks):
-    assert judged(soaks, [row(status="failed", failure_kind="killed")], notes((2_000, None))) == []
-
-
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
@@ -72,11 +68,6 @@ def test_a_wrong_record_is_found(soaks, rows, words):
     rows = rows or pd.DataFrame(columns=list(row()))
     found = judged(soaks, rows, notes((2_000, 5_000)))
     assert any(words in each for each in found), found
-
-
-def test_two_jobs_that_trained_a_point_at_once_are_found(soaks):
-    found = judged(soaks, [row(started_wall_ns=1_500)], notes((2_000, 5_000)), notes((1_000, 3_000), job="8"))
-    assert found == [f"{RUN}: two jobs trained it at the same time"]
 
 
 @pytest.mark.long
