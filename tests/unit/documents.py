@@ -33,6 +33,7 @@ ELSEWHERE = {
     "in the folder of a program": "log.txt out/*.pt .study .study/aside .study/files.json",
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/Snakefile",
+    "of torchrun": "--nproc-per-node",
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
