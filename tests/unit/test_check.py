@@ -335,7 +335,7 @@ def by_hand(local, **entry):
         ({"quantity": "host"}, "'host' is not one of runtime_s"),
         ({"quantity": "dataset"}, "'dataset' is not one of runtime_s"),
         ({"quantity": "gpus"}, "'gpus' is not one of runtime_s"),
-        ({"quantity": "decode_s"}, "'decode_s' is not one of runtime_s"),
+        ({"quantity": "store_s"}, "'store_s' is not one of runtime_s"),
         ({"unit": "bananas"}, "unit: unknown unit 'bananas' of runtime_s; write s or calibrations"),
         ({"point": "elsewhere"}, "point: 'elsewhere' is no point of study test .* or remove the entry$"),
         ({"high": None}, "is no reference of study test: give it low or high, or remove it"),

@@ -16,7 +16,7 @@ from examples import define
 from fake_communicator import FakeCommunicator
 
 from study import workloads
-from study.backends.tensorflow import devices, image_codec, image_timing, input, strategy_input
+from study.backends.tensorflow import devices, image_codec, input, strategy_input
 from study.backends.tensorflow.augmentation import cut_squares
 from study.backends.tensorflow.images import make_pixel_reader
 from study.backends.tensorflow.input import make_batches, make_gatherer, report_read_errors
@@ -448,16 +448,6 @@ def test_sizes_that_the_plan_accepts_are_reached(channels, noise, height, width)
     pixels = made._pixels(0, made._patterns()[0], image_codec)
     smallest, largest = (len(image_codec.encode_jpeg(pixels, quality)) for quality in (1, 100))
     assert smallest <= least and most <= largest
-
-
-@pytest.mark.slow
-def test_reading_and_decoding_are_timed_apart(converted):
-    model = {"channels": 3, "classes": 3, "resize": 8}
-    found = {name: image_timing.measure_loading(name, converted[name], "warm", model) for name in FORMATS}
-    assert len({each["crc32"] for each in found.values()}) == 1
-    assert all(each["load_s"] > 0 and each["decode_s"] > 0 for each in found.values())
-    assert found.pop("memory")["decoder_s"] is None
-    assert all(each["decoder_s"] > 0 for each in found.values())
 
 
 SMALL = {"source": "synthetic_images", "train_samples": 60, "test_samples": 20, "image_size": 16, "resize": 20,

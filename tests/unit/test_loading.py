@@ -45,8 +45,8 @@ def test_loaders_alternate_and_each_load_finds_the_cache_it_should(files, tmp_pa
     assert [(s["page_cache"], s["loader"]) for s in result["samples"]] == [
         ("warm", "read_csv"), ("warm", "npy"), ("cold", "read_csv"), ("cold", "npy")]  # fmt: skip
     assert told == [("drop", "raw.csv"),  # can it be done here at all?
-                    ("warm", "raw.csv"), ("warm", "matrix.npy"),
-                    ("drop", "raw.csv"), ("drop", "matrix.npy")]  # fmt: skip
+                    ("warm", "raw.csv"), ("warm", "m.npy"),
+                    ("drop", "raw.csv"), ("drop", "m.npy")]  # fmt: skip
     assert {sample["crc32"] for sample in result["samples"]} == {result["samples"][0]["crc32"]}
 
 

@@ -52,8 +52,7 @@ def measure_loading(
     from study.machines.machine import load_if_declared
 
     for file in files.values():
-        for sidecar in [f"{each}.json" for each in file.get("folders", {}).values()] or [file["sidecar"]]:
-            conversions.check_converted_file(sidecar, file["made"])
+        conversions.check_converted_file(file["sidecar"], file["made"])
     labels = {"machine": machine, "benchmark": benchmark, "dataset": dataset}
     longest_s = loader_timing.LIMIT_S * repeats * len(files) * len(loaders) * len(page_caches)
     is_in_job = queues.read_job(os.environ, load_if_declared(machine)) is not None

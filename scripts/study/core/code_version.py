@@ -77,7 +77,7 @@ def digest_loader_and_sensors(loader: str, sensors: Iterable[str]) -> str:
 
 def digest_loading_code() -> str:
     """Digest of all code that affects a loading measurement."""
-    scripts = ("load_file.py", "load_images.py")
+    scripts = ("load_file.py",)
     return digest_code(*scripts, "study.data.loader_timing", "study.backends.tensorflow.matrix_records")
 
 

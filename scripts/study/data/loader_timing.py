@@ -18,11 +18,9 @@ from study.data.loaders import LOADERS, describe_source, read_sidecar
 from study.data.tabular import find_paper_size
 
 LOAD_FILE = ROOT / "scripts" / "load_file.py"
-LOAD_IMAGES = ROOT / "scripts" / "load_images.py"
 SCHEMA_VERSION = 2
 LIMIT_S = 3600  # of one load
-NOT_DECODED: dict[str, Any] = {"decode_s": None, "decoder_s": None}
-FAILED = {"status": "failed", **NOT_DECODED, "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
+FAILED = {"status": "failed", "load_s": None, "peak_memory_mb": None, "imported_memory_mb": None,
           "crc32": None}  # fmt: skip
 
 
@@ -37,8 +35,7 @@ def measure_loading(
 ) -> None:
     """Load each file with each loader ``repeats`` times and write all samples to ``output``.
 
-    files: {file: {"raw": path, "npy": path, "sidecar": path, "form": dict}}, or of images {file: {"folders": {loader:
-    path}, "form": dict, "model": dict}}. page_caches: warm, cold or both. If the
+    files: {file: {"raw": path, "npy": path, "sidecar": path, "form": dict}}. page_caches: warm, cold or both. If the
     machine cannot drop a file's pages, there are no cold samples and ``cold_reason`` gives the reason. labels: columns
     that are the same for all samples (machine, benchmark, dataset). timed_alone: for the provenance, the lock under
     which they are loaded. A load that fails is a sample with its message, not an error.
@@ -71,7 +68,7 @@ def measure_loading(
             "steering": environment.collect_steering(variables),
             "isolation": isolation.find_problems(variables),
             "timed_alone": timed_alone,
-            "data": {file: describe_source(_find_sidecar(paths)) for file, paths in files.items()},
+            "data": {file: describe_source(paths["sidecar"]) for file, paths in files.items()},
         },
     }
     validation.validate(result, "loading", str(output))
@@ -80,40 +77,24 @@ def measure_loading(
 
 def _find_cold_obstacle(files: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Why cold loads cannot be measured here, or None."""
-    first = (
-        page_cache.list_files(next(iter(paths["folders"].values())))[0] if "folders" in paths else paths["raw"]
-        for paths in files.values()
-    )
-    return next((reason for path in first if (reason := page_cache.drop_file(path))), None)
+    return next((reason for paths in files.values() if (reason := page_cache.drop_file(paths["raw"]))), None)
 
 
 def _time_load(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
     """One sample of a loader."""
-    if "folders" in paths:
-        return _time_image_load(loader, paths, cache)
     path = paths["npy" if LOADERS[loader].reads in ("converted", "scaled") else "raw"]
     if cache == "warm":
         page_cache.warm_file(path)
     elif (reason := page_cache.drop_file(path)) is not None:
         return {**FAILED, "message": reason}
-    return {**NOT_DECODED, **load_in_new_process(loader, path, paths["sidecar"], paths["form"])}
-
-
-def _time_image_load(loader: str, paths: Mapping[str, Any], cache: str) -> dict[str, Any]:
-    """One sample of an image format: all images are read, then read and decoded."""
-    return _run_in_new_process(LOAD_IMAGES, loader, paths["folders"][loader], cache, json.dumps(paths["model"]))
+    return load_in_new_process(loader, path, paths["sidecar"], paths["form"])
 
 
 def _describe_file(paths: Mapping[str, Any]) -> dict[str, Any]:
     """Split, shape and size of a file for the result."""
-    sidecar = read_sidecar(_find_sidecar(paths))
-    size = Path(paths["raw"]).stat().st_size if "raw" in paths else sidecar["source"]["bytes"]
+    sidecar = read_sidecar(paths["sidecar"])
+    size = Path(paths["raw"]).stat().st_size
     return {"split": find_paper_size(paths["form"]), "shape": sidecar["shape"], "size_mb": size / 1e6}
-
-
-def _find_sidecar(paths: Mapping[str, Any]) -> str:
-    """The sidecar of a file with numbers, or of an image file's first format."""
-    return str(paths["sidecar"]) if "sidecar" in paths else f"{next(iter(paths['folders'].values()))}.json"
 
 
 def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict[str, Any]) -> dict[str, Any]:

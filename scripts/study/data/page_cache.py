@@ -52,8 +52,3 @@ def measure_share_in_memory(path: AnyPath) -> float:
     if failed:
         raise OSError(ctypes.get_errno(), "mincore", str(path))
     return sum(page & 1 for page in states) / pages
-
-
-def list_files(folder: AnyPath) -> list[Path]:
-    """All files below a folder, sorted."""
-    return sorted(path for path in Path(folder).rglob("*") if path.is_file())

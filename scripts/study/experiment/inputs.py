@@ -245,23 +245,11 @@ def collect_paper_values(study: Study) -> dict[str, dict[str, Any]]:
 def describe_loading_files(measurement: LoadingMeasurement, data_dir: str) -> dict[str, dict[str, Any]]:
     """The paths and form of each file that a loading measurement loads.
 
-    For each file with numbers: {file: {"raw", "npy", "sidecar", "form", "made"}}. For each file of images: {file:
-    {"folders", "form", "made", "model"}}, where folders are {loader: the converted folder}. made: what its sidecar must
-    say of the conversion.
+    {file: {"raw", "npy", "sidecar", "form", "made"}}. made: what its sidecar must say of the conversion.
     """
     dataset = measurement.dataset
     spec, definition = dataset.spec, dataset.definition
     descriptions = {file: conversions.describe_conversion(spec, definition, file) for file in dataset.files}
-    if has_images(dataset):
-        return {
-            file: {
-                "folders": {loader: dataset.locate_images(data_dir, file, loader) for loader in measurement.loaders},
-                "form": form,
-                "made": descriptions[file],
-                "model": {name: dataset.spec["model"][name] for name in ("channels", "classes", "resize")},
-            }
-            for file, form in dataset.spec["files"].items()
-        }
     return {
         file: {
             "raw": dataset.locate_raw(data_dir, file),
@@ -279,9 +267,7 @@ def list_loading_inputs(measurement: LoadingMeasurement, data_dir: str) -> list[
     """The paths that a loading measurement reads."""
     paths: list[str] = []
     for files in describe_loading_files(measurement, data_dir).values():
-        for folder in files.get("folders", {}).values():
-            paths += [folder, f"{folder}.json"]
-        paths += [files[kind] for kind in ("raw", "npy", "sidecar") if kind in files]
+        paths += [files[kind] for kind in ("raw", "npy", "sidecar")]
     return paths
 
 

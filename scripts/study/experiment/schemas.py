@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from study.core import validation
-from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.experiment.parameter import REQUIRED, Choice
 from study.experiment.parameters import PARAMETERS
@@ -33,7 +32,7 @@ def build_study_schema() -> dict[str, Any]:
     }
     required = [name for name, parameter in PARAMETERS.items() if parameter.default is REQUIRED]
     grid["required"] = [name for name in required if name != "dataset"]  # by default that of the benchmark's name
-    schema["$defs"]["measured_loader"] = Choice(tuple(dict.fromkeys((*LOADERS, *FORMATS)))).to_schema()
+    schema["$defs"]["measured_loader"] = Choice(tuple(LOADERS)).to_schema()
     schema["$defs"]["target_quality"] = validation.read_schema("benchmarks")["$defs"]["target_quality"]
     return schema
 
