@@ -303,7 +303,7 @@ def _write_accepted(file: Path, measured: list[Any], accepted: dict[tuple[str, s
     """Write the new references; those that cannot be measured now stay."""
     from study.compare import failed_runs, reference_check, references
     from study.core import validation
-    from study.report.tables.check import NOTES
+    from study.report.tables.check import describe_verdicts
 
     new = list(reference_check.accept_series(measured, accepted))
     reasons = [(series, reference_check.explain_refusal(series, accepted.get(series.key))) for series in measured]
@@ -313,7 +313,7 @@ def _write_accepted(file: Path, measured: list[Any], accepted: dict[tuple[str, s
         failures = f" ({failed_runs.describe_failures(series.failed, series.attempts)})" if is_of_failures else ""
         print(f"not accepted, {reason}{failures}: {series.quantity} of {series.point}", file=sys.stderr)
     for reason in dict.fromkeys(reason for _, reason in refused):
-        print(f"{reason}: {NOTES[reason]}", file=sys.stderr)
+        print(f"{reason}: {describe_verdicts()[reason]}", file=sys.stderr)
     if len(refused) == len(measured):
         raise StudyError(f"{validation.shorten_path(file)}: not written, nothing can be accepted; see the lines above")
     references.write(file, new)

@@ -13,12 +13,11 @@ import pandas as pd
 from study.core.statistics import ERROR_PER_SIDE, compute_t_quantile
 from study.report.findings.declaration import load_finding
 from study.report.findings.outcome import NOT_ENOUGH, VERDICTS, Outcome
+from study.report.tables.declared import load_verb_table, make_verb_table
 from study.report.tables.layout import Table
 
 LEAST = 3  # replicates of a finding, for a statement about them
 DIFFER = 0.05  # the probability below which replicates are said to differ
-SHOWN = ["finding", "replicates", "verdicts", "pooled", "lowest", "highest", "unit", "hold", "hold_share", "q",
-         "p_value", "i_squared", "meaning"]  # fmt: skip
 
 
 def make_table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
@@ -31,21 +30,12 @@ def make_table(study: str, times: Sequence[Sequence[Outcome]]) -> Table:
     by_name: dict[str, list[Outcome]] = {}
     for outcomes in chain(*times):
         by_name.setdefault(outcomes.name, []).append(outcomes)
-    frame = pd.DataFrame([_make_row(name, each) for name, each in by_name.items()], columns=SHOWN)
+    columns = load_verb_table("replicates")["columns"]
+    frame = pd.DataFrame([_make_row(name, each) for name, each in by_name.items()], columns=columns)
     has_estimate = frame["hold"].notna()
     holding, all_ = frame.loc[has_estimate, "hold"].sum(), frame.loc[has_estimate, "replicates"].sum()
     notes = [f"{holding:g} of {all_:g} intervals contain the pooled estimate of their finding"] if all_ else []
-    return Table("replicates", _write_caption(study, len(times)), frame, SHOWN, (), notes)
-
-
-def _write_caption(study: str, times: int) -> str:
-    return (
-        f"The findings of study {study}, from {times} times its runs. pooled: mean of the estimates; of ratios and "
-        "reductions, mean of their logarithms. hold: number of intervals that contain the pooled value. q: squared "
-        "deviations from the pooled value / mean squared standard error. p_value: how often as large a q arises if "
-        "the replicates do not differ (F test, since each standard error is of few blocks). i_squared: the share of "
-        "their variance that the intervals do not explain."
-    )
+    return make_verb_table("replicates", frame, notes, study=study, times=len(times))
 
 
 def _make_row(name: str, replicates: list[Outcome]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from study.compare import failed_runs, likeness
 from study.compare.result_sets import compare_results
 from study.core.wording import format_count
 from study.records.names import join_records
+from study.report.tables.declared import load_verb_table, make_verb_table
 from study.report.tables.layout import Table
 from study.report.tables.summary import POINT, notes, steady
 
@@ -29,28 +30,15 @@ def compare_machines(runs: pd.DataFrame, base: str) -> Table:
                     key = {"machine": name, **dict(zip(KEYS, point, strict=True)), "quantity": quantity}
                     compared = _ratio(other, arms[base], quantity)
                     rows += [key | compared] if compared else []
-    columns = ["machine", "benchmark", "scaling", "loader", "gpus", "quantity", "repeats", "base_repeats", "ratio",
-             "ratio_low", "ratio_high", "how", "differs", "why_not", "repeats_failed", "base_failed",
-             "oversubscribed"]  # fmt: skip
-    caption = (
-        f"Each result divided by that of {base}: ratio of geometric means and its 95 % interval. There is no ratio of "
-        "runs that are no repeats of each other, or of which some read their files from storage and others from the "
-        "page cache (why_not), and no interval where the faster one failed more often. "
-        "time_per_step_s: of the epochs after the first, so runs with one epoch have none. "
-        "calibrated: both were made on one host, and each run is divided by the calibration timed beside it (Welch's "
-        "interval). paired: within blocks that ran interleaved. unpaired: neither of these, so the ratio includes "
-        "the drift of the machine and has no interval. differs: in what the two differ besides the machine or the "
-        "label."
-    )
+    columns = load_verb_table("comparison")["columns"]
     frame = pd.DataFrame(rows, columns=None if rows else [*columns, "records"])
     identity = ("machine", *KEYS, "quantity")
     copies = (
         [f"{format_count(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
     )
-    optional = ("differs", "why_not", "repeats_failed", "base_failed", "oversubscribed")
     unproven = [f"left out: {why}"] if (why := failed_runs.describe_unproven(runs)) else []
     remarks = [*copies, *unproven, *notes(frame, share_runs=True)]
-    return Table("comparison", caption, frame, columns, optional, remarks, identity)
+    return make_verb_table("comparison", frame, remarks, identity, base=base)
 
 
 def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:

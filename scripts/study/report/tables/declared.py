@@ -74,6 +74,29 @@ def load_declarations() -> dict[str, dict[str, Any]]:
     }
 
 
+@functools.cache
+def load_verb_table(name: str) -> dict[str, Any]:
+    """The declaration of a table that a verb makes."""
+    declarations: dict[str, Any] = validation.load_valid_yaml(CONFIG / "tables.yaml", "tables")["of_verbs"]
+    return declarations[name]
+
+
+def make_verb_table(
+    name: str,
+    frame: pd.DataFrame,
+    notes: Sequence[str] = (),
+    identity: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    **words: Any,
+) -> Table:
+    """A table that a verb makes. columns: those shown if they are not the declared ones. words: of its caption."""
+    declared = load_verb_table(name)
+    shown_columns, optional = list(columns or declared["columns"]), tuple(declared.get("optional", ()))
+    return Table(
+        name, declared["caption"].format(**words), frame, shown_columns, optional, list(notes), tuple(identity)
+    )
+
+
 def table_rows(
     name: str, uses: kinds.Uses | None = None, is_there: Callable[[Study], bool] | None = None
 ) -> Callable[[MakeRows], kinds.Make]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,10 +31,10 @@ from study.prediction.recommend import (
 from study.prediction.runtime_model import compute_interval
 from study.prediction.settings import SERIES
 from study.records.names import split_records
+from study.report.tables.declared import load_verb_table, make_verb_table
 from study.report.tables.layout import Table
 from study.workloads import command
 
-SHOWN = ("benchmark", "dataset", "loader", "scaling", "epochs", "batch_size", "link_mbit_per_s")
 IDENTITY = ("machine", *(name for name in PARAMETERS if name not in ("gpus", "repeat")), "ranks", "quantity")
 QUANTITIES = ("mean_epoch_s", "load_s", "other_s")
 
@@ -41,18 +42,8 @@ QUANTITIES = ("mean_epoch_s", "load_s", "other_s")
 def prediction_table(answers: Iterable[Answer]) -> Table:
     """One row per workload, rank count and quantity: predicted low, median and high, and the measured mean."""
     rows = [row for answer in answers for series in answer.predictions for row in _list_predictions(answer, series)]
-    shown_columns = [*SHOWN, "ranks", "ratio_to_largest", "quantity", "predicted_low", "predicted_median",
-                     "predicted_high", "measured"]  # fmt: skip
-    caption = (
-        "Predicted values, not measured ones, at measured rank counts, between them and beyond: median and 90 % "
-        "interval of a single run. ratio_to_largest: the rank count divided by the largest measured one. measured: "
-        "mean of the runs at that count, which the fit has seen. mean_epoch_s: time per epoch including the first. "
-        "other_s: start-up, broadcast, evaluation and everything else."
-    )
-    frame = pd.DataFrame(rows, columns=[*_columns(), *shown_columns[7:], "records"])
-    return Table(
-        "prediction", caption, frame, shown_columns, ("link_mbit_per_s", "measured"), _notes(answers), IDENTITY
-    )
+    columns = [*_columns(), *load_verb_table("prediction")["columns"][7:], "records"]
+    return make_verb_table("prediction", pd.DataFrame(rows, columns=columns), _notes(answers), IDENTITY)
 
 
 def _columns() -> list[str]:
@@ -90,15 +81,7 @@ def check_table(answers: Iterable[Answer]) -> Table:
     """One row per held-out point: measured runtime, its prediction without that count, and two naive fits."""
     frames = [check_held_out(answer.held_out).assign(**answer.workload) for answer in answers if answer.held_out]
     frame = stack_tables(frames) if frames else pd.DataFrame(columns=["ranks"])
-    shown_columns = [*SHOWN, "ranks", "ratio_to_largest", "measured_runtime_s", "predicted_runtime_s",
-                     "predicted_low_s", "predicted_high_s", "error", "within_interval", "naive_linear_error",
-                     "naive_log_error"]  # fmt: skip
-    caption = (
-        "Predicted runtime of points that the fit has not seen: each rank count is held out in turn. "
-        "error: predicted / measured - 1. naive: the fits a + b N and a + b log2 N of time per epoch, loading and "
-        "the rest, on N ranks."
-    )
-    return Table("prediction_check", caption, frame, shown_columns, ("link_mbit_per_s",), _verdict(frame), IDENTITY)
+    return make_verb_table("prediction_check", frame, _verdict(frame), IDENTITY)
 
 
 def _verdict(frame: pd.DataFrame) -> list[str]:
@@ -140,20 +123,12 @@ def recommendation_table(answers: Iterable[Answer], goal: Goal) -> Table:
     objective = [f"predicted_{goal.minimise}{end}" for end in ("", "_low", "_high")]
     limited = [f"predicted_{limit.quantity}" for limit in goal.limits]
     predicted = dict.fromkeys(["predicted_runtime_s", *objective, *limited])
-    shown_columns = [*SHOWN, "ranks", "nodes", "ratio_to_largest", "decided_by", "measured_runtime_s", *predicted,
-                     "probability_of_limits", "excluded_by", "recommended", "narrows_interval_by"]  # fmt: skip
-    caption = (
-        f"Candidates for the goal {goal.name}: {goal.description}. Predicted values have 90 % intervals (low, high). "
-        "decided_by: a measured count is decided by its measurements, any other one by its prediction. excluded_by: "
-        f"a count is excluded if the limits hold, or its runs succeed, with a probability below {goal.probability:g}; "
-        f"if it is beyond {FARTHEST} times the largest measured count; or if the model does not fit and the count is "
-        "not measured. narrows_interval_by: how much a run there is expected to narrow the interval of the minimised "
-        "quantity."
-    )
-    all_notes = notes + _notes(answers)
-    return Table(
-        "recommendation", caption, frame, shown_columns, ("link_mbit_per_s", "excluded_by"), all_notes, IDENTITY
-    )
+    columns = load_verb_table("recommendation")["columns"]
+    place = columns.index("probability_of_limits")
+    return make_verb_table(
+        "recommendation", frame, notes + _notes(answers), IDENTITY, [*columns[:place], *predicted, *columns[place:]],
+        goal=goal, farthest=FARTHEST,
+    )  # fmt: skip
 
 
 def describe_next_doublings(answers: Iterable[Answer], measured: Iterable[rank_answer.Answer]) -> Iterator[str]:
@@ -271,18 +246,8 @@ def _define_published_table(paper: str) -> kinds.Make:
     def make(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
         """One row per published point and quantity, the fitted ones too."""
         frame = published.predict_paper(paper)
-        shown_columns = ["benchmark", "scaling", "batch_size", "loader", "learning_rate_scaling", "ranks", "quantity",
-                         "fitted", "predicted_low", "predicted_median", "predicted_high", "published", "error",
-                         "within_interval"]  # fmt: skip
-        caption = (
-            f"{paper}: published values at larger rank counts, beside predictions from the smaller ones (fitted); "
-            "median and 90 % interval. The model has no constant that was chosen on these points, but people who knew "
-            "them chose its form, so this is not an independent test. energy_per_gpu_given_runtime_j is predicted from "
-            "the published runtime."
-        )
-        return Table(
-            f"{paper}_prediction", caption, frame, shown_columns, ("loader", "learning_rate_scaling"), _errors(frame)
-        )
+        made = make_verb_table("published_prediction", frame, _errors(frame), paper=paper)
+        return dataclasses.replace(made, name=f"{paper}_prediction")
 
     return make
 

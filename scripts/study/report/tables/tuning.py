@@ -16,7 +16,7 @@ from study.core.wording import format_count, format_significant
 from study.experiment.parameters import is_observed
 from study.experiment.study import PlannedRun, Study
 from study.records.names import join_records
-from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.declared import Rows, load_declarations, load_verb_table, make_verb_table, table_rows
 from study.report.tables.layout import Table, text
 from study.report.tables.summary import IDENTITY, SINGLE_STEPS, count_kinds, notes, steady
 
@@ -80,24 +80,11 @@ def _mean(runs: pd.DataFrame, column: str) -> float:
     return summarize(failed_runs.keep_proven(runs)[column]).mean
 
 
-SHOWN = ["benchmark", "gpus", "arms", "screening_blocks", "pick", "switch", "value", "held_out_blocks", "blocks",
-         "repeats_failed", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "p_value",
-         "detectable_pct", "test_loss_difference", "test_loss_difference_low", "test_loss_difference_high",
-         "verdict"]  # fmt: skip
-CAPTION = (
-    "the fastest arm of the screening blocks (pick), compared with its baseline on the held-out blocks, which were not "
-    "used for the choice. blocks: held-out blocks in which the pick and the baseline succeeded. repeats_failed: failed "
-    "repeats of the pick. throughput_ratio: steady throughput, pick / baseline, with its 95 % interval. p_value: of "
-    "one two-sided t-test. detectable: the smallest difference that the held-out blocks find with probability 0.8. "
-    "test_loss_difference: pick - baseline."
-)
-
-
 def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
     """One row per baseline of the study."""
     frame = pd.DataFrame([_row(answer) for answer in found])
     remarks = [note for note in notes(frame) if "blocks_alike" in note]
-    return Table("tuner", f"study {study.name}: {CAPTION}", frame, SHOWN, (), remarks, IDENTITY)
+    return make_verb_table("tuner", frame, remarks, IDENTITY, study=study.name)
 
 
 def _row(answer: Answer) -> dict[str, Any]:
@@ -125,7 +112,7 @@ def _row(answer: Answer) -> dict[str, Any]:
         "test_loss_difference_high": held_out.loss.high,
         "blocks_alike": describe_fewer_blocks({"throughput_ratio": held_out.speed}),
         "records": join_records([*held_out.runs["record"], *held_out.baseline["record"]]),
-    } if held_out else dict.fromkeys(SHOWN[8:18], math.nan)  # fmt: skip
+    } if held_out else dict.fromkeys(load_verb_table("tuner")["columns"][8:18], math.nan)  # fmt: skip
     return row | numbers
 
 
