@@ -4,13 +4,12 @@ import random
 from pathlib import Path
 
 import pytest
-from examples import STUDY, define
+from examples import STUDY
 
 from study import plan
-from study.core import configuration, fields, validation
-from study.core.errors import StudyError
+from study.core import fields
 from study.core.files import write_sealed
-from study.experiment import earlier_attempts, expansion, identity, inputs
+from study.experiment import earlier_attempts, expansion
 from study.instruments import background, disturbance
 from study.machines import machine
 from study.records import attempts
@@ -183,15 +182,6 @@ def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
         assert found[0] == found[1] == [(each, {1, 2}, 2, 2) for each in sorted(disturbed)]
 
 
-def test_the_first_attempt_has_the_definition_of_before(runs):
-    defined = define(runs[0])
-    assert "attempt" not in inputs.to_param(defined), "else Snakemake would train finished runs again"
-    later = inputs.from_param(inputs.to_param(defined) | {"attempt": 2})
-    assert later.attempt == 2 and later.fingerprint == defined.fingerprint
-    assert inputs.from_param(inputs.to_param(defined)) == defined
-    assert "attempt" not in identity.name_point(runs[0].parameters, runs[0].spec)
-
-
 def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path, monkeypatch):
     on = machine.load("local_processes") | ONCE
     study = expansion.Study("test", "a test", {}, tuple(runs))
@@ -214,17 +204,6 @@ def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path,
 )  # fmt: skip
 def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, more, times):
     assert attempts.further(machine.load(name) | more) == times
-
-
-@pytest.mark.parametrize(("of_machine", "given", "times"), [({}, 0, 0), ({}, 3, 3), (ONCE, 0, 0), (NEVER, 2, 2)])
-def test_a_call_may_ask_for_another_number_than_the_machine(of_machine, given, times):
-    on = machine.load("local") | of_machine
-    validation.validate({**configuration.load_settings(), "repeat_disturbed": given}, "config", "--config")
-    asked = earlier_attempts.override_further_attempts(on, {"repeat_disturbed": given})
-    assert attempts.further(asked) == times
-    assert earlier_attempts.override_further_attempts(on, {}) == on
-    with pytest.raises(StudyError, match="repeat_disturbed: .*a whole number from 0 to 10"):
-        validation.validate({**configuration.load_settings(), "repeat_disturbed": 11}, "config", "--config")
 
 
 def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):

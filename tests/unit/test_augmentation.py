@@ -40,14 +40,6 @@ def test_boxes_have_the_areas_and_shapes_of_their_source(kind, least, widest):
     assert len({tuple(each) for each in sizes}) > 300
 
 
-def test_a_box_is_a_piece_of_the_image():
-    boxes = augmentation.OF_WHOLE_IMAGES["slim"].boxes
-    for seed in seeds(5):
-        piece = tensorflow_augmentation._cut_random_box(tf.constant(PLACES), boxes, seed).numpy()
-        top, left, _ = piece[0, 0]
-        assert np.array_equal(piece, PLACES[top : top + piece.shape[0], left : left + piece.shape[1]])
-
-
 def by_hand(pixels, name, amount):
     """One change of the colours of float pixels, a pixel at a time."""
     if name == "brightness":

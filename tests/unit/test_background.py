@@ -16,7 +16,7 @@ from project import wait_for
 
 from study.core import cores, fields
 from study.core.paths import ROOT
-from study.instruments import background, disturbance, gpus, host_processes, standstill
+from study.instruments import background, disturbance, gpus, standstill
 from study.instruments.background import COLUMNS, OF_GPUS, Background
 from study.instruments.power.sampler import BackgroundFile
 
@@ -176,21 +176,6 @@ def test_daemons_that_serve_only_the_run_are_the_run_s(host, tmp_path, chain, ar
     assert float(row["own_cpu_s"]) == (len(chain) if are_own and not has_more else 0)
 
 
-def test_a_process_that_has_just_begun_is_looked_at_again(host, tmp_path, monkeypatch):
-    """Between fork and exec it has no environment, or that of a daemon."""
-    host.processes({10: ("rank", 1, 0, 0, False, 0)})
-
-    def change():
-        host.cores([300, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
-        host.processes({10: ("rank", 1, 300, 0, True, 0)})
-
-    assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 0, "long ago begun"
-    host.processes({10: ("rank", 1, 0, 0, False, 0)})
-    host.cores([0] * 8, [0] * 8)
-    monkeypatch.setattr(host_processes, "compute_age_s", lambda process: 1.0)
-    assert float(host.observed(tmp_path, change)["own_cpu_s"]) == 3
-
-
 IDLE = [0, 0, 0, 0, 0, 0, 0, 0]
 
 
@@ -304,15 +289,6 @@ def test_the_times_of_lxcfs_are_not_the_host_s(host, tmp_path):
     )
 
 
-def test_a_quota_stops_a_run_for_no_longer_than_the_time(host, tmp_path):
-    """The kernel adds up the CPUs of a group (unthrottle_cfs_rq in kernel/sched/fair.c)."""
-    host.write("proc/self/cgroup", "0::/job\n")
-    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-    host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 0\n")
-    row = host.observed(tmp_path, lambda: host.write("sys/fs/cgroup/job/cpu.stat", "throttled_usec 18000000\n"))
-    assert row["throttled_s"] == "10.0"
-
-
 def test_clock_rates_that_take_long_to_read_are_read_in_turns(host, monkeypatch):
     for core in (0, 1):
         host.write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", f"{2_000_000 + core * 1_000_000}\n")
@@ -338,17 +314,6 @@ def test_a_quota_is_noticed_below_a_group_that_was_stopped_for_longer_before(hos
 
     told(0)
     assert host.observed(tmp_path, lambda: told(3_000_000))["throttled_s"] == "3.0"
-
-
-def test_any_name_of_a_process_can_be_read_back(host, tmp_path):
-    host.processes({11: ("a, b\n", 1, 0, 0, False, 0), 12: ("", 1, 0, 0, False, 0)})
-
-    def change():
-        host.processes({11: ("a, b\n", 1, 300, 0, False, 0), 12: ("", 1, 100, 0, False, 0)})
-
-    assert host.observed(tmp_path, change)["busiest"] == "a b 0.30, ? 0.10"
-    disturbance.merge_background_files(tmp_path, tmp_path / disturbance.FILE, {})
-    assert disturbance.summarize(tmp_path, [])["busiest_others"] == "a b 0.30, ? 0.10"
 
 
 def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):
@@ -440,16 +405,6 @@ def test_a_counter_that_tells_what_cannot_be_is_unknown(host, tmp_path, name, fo
     if name in OF_LIMITS and FORMS[form].isdecimal():
         assert disturbance.is_disturbed(summary) is None, "nobody knows"
         assert disturbance.explain_unknown(summary).startswith(f"{name} of ")
-
-
-@pytest.mark.parametrize("seconds", [0.0, 9.0])
-def test_counters_within_their_bounds_count(host, tmp_path, seconds):
-    write_counters(host, {})
-    ticks, micro = str(1000 + round(seconds * 100)), str(1000 + round(seconds * 1e6))
-    row = host.observed(tmp_path, lambda: write_counters(host, {
-        "others_cpu_s": ticks, "steal_s": ticks, "throttled_s": micro, "io_stalled_s": micro}))  # fmt: skip
-    names = ("others_cpu_s", "steal_s", "throttled_s", "io_stalled_s")
-    assert [float(row[name]) for name in names] == [seconds] * 4 and row["doubtful"] == ""
 
 
 # Standstills

@@ -49,14 +49,6 @@ def test_the_command_runs_in_its_folder_and_its_status_is_the_job_s(job, tmp_pat
     assert (done.stdout.split(), done.returncode) == ([str(tmp_path), str(SCRIPTS)], 7)
 
 
-def test_a_missing_input_is_named(job, tmp_path):
-    (tmp_path / "there").touch()
-    done = run(job("touch done", ["there", "data/lost.npy"]), tmp_path)
-    assert done.returncode == 1 and not (tmp_path / "done").exists()
-    assert done.stderr.startswith("error: data/lost.npy: not there after 0.1 s")
-    assert "latency-wait" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_an_input_may_be_seen_late(job, tmp_path, monkeypatch):
     monkeypatch.setattr(batch_job, "POLL_S", 0.02)
     late = threading.Timer(0.1, (tmp_path / "late").touch)

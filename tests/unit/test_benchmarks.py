@@ -99,14 +99,6 @@ def test_p1b3_s_initial_weights_are_candle_s():
     assert all(not layer.get_weights()[1].any() for layer in layers)
 
 
-def test_fewest_features_are_the_fewest_that_build():
-    nt3 = benchmark("nt3")
-    assert nt3.minimum_features == 38
-    assert nt3.build_model((38, 1)).count_params() > 0
-    with pytest.raises(ValueError, match="[Nn]egative|[Nn]on-positive|dimension"):
-        nt3.build_model((28, 1))
-
-
 def array(rows):
     return np.array(rows, dtype=np.float32)
 

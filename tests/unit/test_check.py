@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 import sys
 
 import numpy as np
@@ -279,18 +278,6 @@ def test_failures_of_the_reference_s_own_runs_are_none_of_the_later_ones(failed,
         assert (f"failed in {failed} of {4 + failed} runs" in row["reason"]) == bool(failed)
     unchanged = checks.compare_series([checks._make_series(reference, "p", accepted)], {own.key: own}).iloc[0]
     assert unchanged["verdict"] == "the reference's own runs"
-
-
-def test_repeats_that_are_alike_count_as_fewer_in_a_reference_too():
-    """Eight that rise steadily count as 3: of the interval's 90 %, t is 2.920 with 2 degrees of freedom, not 1.895."""
-    rising = repeats([10.0, 10.2, 10.4, 10.6, 10.8, 11.0, 11.2, 11.4], 1)
-    series = checks._make_series(Reference("runtime_s", "runs", {}, False, None, 0.5), "p", rising)
-    (own,) = checks.accept_series([series], {})
-    logarithms = np.log(series.values)
-    half = 2.91999 * logarithms.std(ddof=1) / math.sqrt(3)
-    assert (own.repeats, own.worth) == (8, 3)
-    assert own.interval == pytest.approx([math.exp(logarithms.mean() - half), math.exp(logarithms.mean() + half)], 1e-4)
-    assert own.sample.n == 3 and own.sample.deviation == pytest.approx(logarithms.std(ddof=1), rel=1e-3)
 
 
 def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():

@@ -88,14 +88,6 @@ def test_a_record_of_other_code_is_made_again_though_it_passed(path, tmp_path):
     assert read(path, tmp_path)["runtime_s"] == 20.0
 
 
-def test_where_the_note_cannot_be_written_records_are_read_all_the_same(path, tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(checked_records, "open", refuse, raising=False)
-    assert read(path, tmp_path) == read(path, tmp_path) == record.read_record(path)
-
-
 def test_readers_at_the_same_time_keep_what_both_have_checked(path, tmp_path):
     other = tmp_path / "other.json"
     other.write_bytes(path.read_bytes() + b"\n")

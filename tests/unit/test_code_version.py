@@ -251,16 +251,6 @@ def test_declarations_are_in_no_digest():
     assert "study/experiment/parameter.py" in covered("make_table.py"), "how they are used is"
 
 
-def test_modules_of_each_part_are_covered(scripts):
-    """``submodule("study.parts", name, "count")`` may import the module ``count`` of any part, and no other module."""
-    (scripts / "study" / "a.py").write_text('def f(part):\n    return submodule("study.parts", part, "count")\n')
-    for name in ("one/count.py", "one/other.py", "two/count.py"):
-        (scripts / "study" / "parts" / name).parent.mkdir(parents=True, exist_ok=True)
-        (scripts / "study" / "parts" / name).write_text("")
-    found = {name for name in covered("run.py") if "parts" in name}
-    assert found == {"study/parts/one/count.py", "study/parts/two/count.py"}
-
-
 def test_counts_of_operations_are_in_the_tables_digests_and_not_in_a_run_s():
     assert "study/workloads/p1b3/operations.py" in covered("collect_records.py", used=frozenset({"collect_records"}))
     found = covered(*code_version.RUN_ENTRIES, "study.workloads.nt3")

@@ -231,16 +231,6 @@ def test_columns_of_a_table_without_a_header_are_left_out_by_their_numbers(tmp_p
     assert load_matrix(loader, path, tmp_path / "m.json", spec).tobytes() == matrix.tobytes()
 
 
-@pytest.mark.parametrize("by", PARSERS)
-def test_categories_are_in_order_whatever_the_blocks(tmp_path, monkeypatch, by):
-    monkeypatch.setattr(conversion, "VALUES_PER_BLOCK", 4)
-    monkeypatch.setattr(text_table, "BLOCK_BYTES", 4)
-    parse_by(by, monkeypatch)
-    matrix, sidecar = converted(tmp_path, NAMED_TEXT, NAMED)
-    assert sidecar["codes"][0]["values"] == ["breast", "lung"]
-    assert matrix[:, 0].tolist() == [1, 0, 1]
-
-
 def test_kept_columns_missing_values_and_tabs(tmp_path):
     form = Form.from_spec(
         {"header": True, "separator": "tab", "codes": [{"column": "id"}], "keep": ["b"], "missing": ["na", ""]}

@@ -82,21 +82,6 @@ def test_both_readers_give_the_same(tmp_path, content):
             np.testing.assert_array_equal(values, expected.astype(values.dtype))
 
 
-@pytest.mark.parametrize(("contents", "is_read"), [(PLAIN, True), (LEFT_TO_PANDAS, False)])
-def test_what_is_read_without_pandas(tmp_path, contents, is_read, monkeypatch):
-    asked = []
-    monkeypatch.setattr(csv_columns, "read_csv", lambda path, *_: asked.append(path) or read_csv(path, KINDS))
-    for number, content in enumerate(contents):
-        path = tmp_path / f"{number}.csv"
-        path.write_bytes(content.encode())
-        try:
-            read_columns(path, KINDS)
-        except StudyError:
-            assert not is_read
-        assert bool(asked) != is_read, content
-        asked.clear()
-
-
 def test_a_long_file_and_another_kind_are_left_to_pandas(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
     path.write_text("is,epoch\nTrue,1\nFalse,2\n")

@@ -210,18 +210,6 @@ def test_secrets_in_an_address_are_in_no_message(http_server, tmp_path, capfd, h
 
 
 @pytest.mark.parametrize(
-    ("server", "url"),
-    [
-        ("https://h/x", "https://h/x/P1B1/a.csv"),
-        ("https://h/x/", "https://h/x/P1B1/a.csv"),
-        ("https://u:t@h:8/x?sig=a%2Fb&z=1", "https://u:t@h:8/x/P1B1/a.csv?sig=a%2Fb&z=1"),
-    ],
-)
-def test_a_query_stays_at_the_end_of_an_address(server, url):
-    assert download.build_file_url(server, "P1B1/a.csv") == url
-
-
-@pytest.mark.parametrize(
     ("origin", "expected", "asked"),
     [
         ({"server": "http://mirror"}, {}, ["http://mirror/p/f"]),

@@ -25,14 +25,6 @@ def test_derived_values_are_those_of_real_ranks():
     assert learning_rate.scale_rate(define(emulated), define(emulated).emulated_ranks) == pytest.approx(0.004)
 
 
-def test_base_learning_rate_replaces_the_benchmark_s():
-    """1 and 1.0 are one number and one run; the scaling rule multiplies it as it does the benchmark's."""
-    (whole,), (decimal,) = (expand(gpus=4, scaling="weak", loader="npy", base_learning_rate=rate) for rate in (1, 1.0))
-    assert whole.directory == decimal.directory
-    assert "base_learning_rate~1.0" in whole.directory
-    assert learning_rate.scale_rate(define(whole), 4) == 4.0
-
-
 @pytest.mark.parametrize(
     ("point", "words"),
     [

@@ -93,14 +93,6 @@ def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path)
     assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
 
 
-def test_declared_types_are_those_that_a_reader_of_csv_gives(finished, tmp_path):
-    run, _, results = finished
-    made = table(run, results)
-    made.to_csv(tmp_path / "runs.csv", index=False)
-    read = tidy.read_runs(tmp_path / "runs.csv")
-    pd.testing.assert_frame_equal(read[list(made)], tidy.set_column_types(made))
-
-
 def test_a_value_of_another_type_is_refused_with_its_line(finished, tmp_path):
     run, _, results = finished
     made = table(run, results)

@@ -19,9 +19,7 @@ from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import Study
 from study.report.figures.description import (
-    describe_filters,
     has_targets,
-    is_drawn,
     list_identifying_columns,
     load_description,
     load_figures,
@@ -163,18 +161,6 @@ def test_performance_has_total_runtime_tensorflow_and_loading():
     }  # fmt: skip
 
 
-def test_measured_and_modelled_power_have_no_mean():
-    measured = {"power_source": "measured", "energy_per_gpu_j": 5.0, "power_reason": None}
-    modelled = {**measured, "power_source": "modelled", "energy_per_gpu_j": 9.0, "repeat": 2}
-    data = selected("figure11_13", measured, modelled, {**measured, "gpus": 2}, {**modelled, "gpus": 4})
-    (line,) = panel(data, "Energy").lines
-    assert line.mean.tolist() == pytest.approx([math.nan, 5.0, 9.0], nan_ok=True)
-    assert any("energy of some runs are modelled" in note for note in data.notes)
-    alone = selected("figure11_13", measured, modelled)
-    assert panel(alone, "Energy").reason == "measured in some repeats, modelled in others: no mean"
-    assert panel(alone, "Performance").reason is None
-
-
 @pytest.mark.parametrize(
     ("value", "measured", "modelled"),
     [("ratio", 3.0, math.nan), ("change_pct", 200.0, math.nan), ("spread_pct", 0, 0)],
@@ -287,15 +273,6 @@ def test_published_values_stand_only_beside_the_same_quantity():
             assert list(content["quantities"]) == [meant]
 
 
-def test_without_power_the_panel_says_why():
-    data = selected("figure14_15", {"benchmark": "p1b1"})
-    assert panel(data, "Energy").reason == REASON
-    axes = axes_of(data, "Energy")
-    (text,) = axes.texts
-    assert " ".join(text.get_text().split()) == f"not measured: {REASON}"
-    assert (len(axes.get_yticks()), len(axes.lines), axes.get_legend()) == (0, 0, None)
-
-
 def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
     counts = [2**n for n in range(13)]
     axes = axes_of(selected("figure6", *({"gpus": n} for n in counts)), "Performance")
@@ -363,16 +340,6 @@ def test_a_figure_of_the_time_to_a_target_reads_targets():
     assert not has_targets(figure)
     panels = ({**figure.panels[0], "quantities": {"launch_to_target_s": "to the target"}},)
     assert has_targets(dataclasses.replace(figure, panels=panels))
-
-
-def test_planning():
-    figure10 = load_description("icpp2019_figure10")
-    assert describe_filters(figure10) == " with benchmark p1b3, scaling batch, loader read_csv"
-    fitting = {**DEFAULTS, "benchmark": "p1b3", "scaling": "batch", "loader": "read_csv"}
-    assert is_drawn(figure10, fitting)
-    assert not is_drawn(figure10, {**fitting, "loader": "npy"})
-    assert not is_drawn(figure10, {**fitting, "scaling": "weak"})
-    assert not is_drawn(figure10, {**fitting, "trace": True})
 
 
 @pytest.fixture

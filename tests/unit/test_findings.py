@@ -293,24 +293,6 @@ def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkey
     assert not short or lines[0].startswith(start)
 
 
-def test_if_every_run_failed_there_is_no_verdict():
-    study = study_of(GRID)
-    runs = rows(study, lambda run: math.nan).assign(status="failed", failure_kind="oom", failure_phase="load")
-    found = outcome.judge_finding(declared(), study, runs)
-    assert (found.verdict, found.blocks, found.runs, found.estimate) == ("not_enough_runs", 0, 0, None)
-    assert found.sentence.endswith("Left out: 6 runs (failed).")
-
-
-def test_an_arm_that_was_added_later_has_no_verdict():
-    study = study_of(GRID)
-    runs = rows(study, shorter_by(0.25)).sort_values("record")
-    runs["started_wall_ns"] = range(len(runs))
-    found = outcome.judge_finding(declared(), study, runs)
-    assert (found.verdict, found.low) == ("not_enough_runs", None)
-    assert found.estimate == pytest.approx(25)
-    assert "the 3 blocks did not run one after the other, as batch jobs do with --jobs 1" in found.sentence
-
-
 @pytest.mark.slow
 def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_path, monkeypatch, capsys):
     """From records on disk to findings.json, findings.md and what `make study` prints."""
@@ -379,18 +361,6 @@ def test_a_verdict_without_an_interval_is_refused(verdict):
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_findings_are_valid(name):
     declaration.load_finding(name)
-
-
-@pytest.mark.parametrize("study", ["laptop", "sc18_laptop", "pittman2018_laptop"])
-def test_findings_of_two_cores_compare_no_more_than_two_ranks(study):
-    """More are oversubscribed on two cores, and enter no finding."""
-    study = expansion.load_study(study, LOCAL)
-    compared = [
-        runs
-        for name in study.findings
-        for runs in declaration.select_arms(declaration.load_finding(name), study).values()
-    ]
-    assert compared and max(run.gpus for runs in compared for run in runs) <= 2
 
 
 def test_the_default_study_has_runs_for_its_findings():

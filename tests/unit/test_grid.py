@@ -254,17 +254,6 @@ def test_blocks_follow_one_another_in_balanced_orders():
     assert max(priorities.values()) < run_order.PREPARE
 
 
-def test_two_studies_share_a_loading_measurement_only_where_they_ask_for_the_same():
-    def directory(**changes):
-        content = copy.deepcopy(BASE)
-        content["loading"] = [{"benchmark": "nt3", "loader": ["read_csv", "npy"], "repeats": 2, **changes}]
-        return expansion.expand_study("test", content, "test.yaml").loading[0].directory
-
-    assert directory() == directory(page_cache="warm")
-    changes = ({}, {"repeats": 3}, {"loader": "npy"}, {"page_cache": ["warm", "cold"]})
-    assert len({directory(**change) for change in changes}) == 4
-
-
 TOO_WIDE = "dask_dataframe: file train of dataset 'nt3' has {} columns; above 30,000 this loader takes minutes"
 
 

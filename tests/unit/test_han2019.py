@@ -186,24 +186,6 @@ def test_several_networks_have_a_range_and_no_interval(runs_of):
     assert math.isnan(row.low)
 
 
-@pytest.mark.parametrize(
-    ("figure", "quantity", "column", "values"),
-    [
-        ("han2019_figure8", "validation accuracy, 32 workers less 1", "gpus", (32, 1)),
-        ("han2019_figure9", "validation accuracy, 16 servers less 1", "servers", (16, 1)),
-        ("han2019_figure13", "validation accuracy on 16 workers, batch size 8192 less 128", "batch_size", (8192, 128)),
-    ],
-)
-def test_accuracy_is_that_of_the_validation_set(runs_of, figure, quantity, column, values):
-    """In training 1.0 throughout; in validation 0.25 less at the larger value."""
-    server = {**SERVER, "benchmark": "lenet", "loader": "tfrecord", "gpus": 16, "accuracy": [1.0, 1.0]}
-    runs = runs_of(*({**server, column: value, "validation_accuracy": [0.75 - lost, 0.5 - lost]}
-                     for value, lost in zip(values, (0.25, 0.0), strict=True)))  # fmt: skip
-    assert claim(runs, quantity).value == pytest.approx(-0.25)
-    panel = next(panel for panel in drawn(figure, runs).panels if "Accuracy" in panel.title)
-    assert sorted(float(mean) for line in panel.lines for mean in line.mean if mean == mean) == [0.375, 0.625]
-
-
 def test_spread_over_repeats(runs_of):
     runs = runs_of({"benchmark": "lenet", "gpus": 1, "storage": "nvme", "train_s": [100.0, 103.1, 101.0]})
     row = claim(runs, "longest less shortest training time, NVMe")
@@ -276,19 +258,6 @@ def test_networks_on_the_horizontal_axis(runs_of):
     (axes,) = drawing.draw(drawn("han2019_figure5", runs)).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == list(panel.names)
     assert axes.get_xlabel() == "network"
-
-
-def test_a_ratio_is_drawn_of_blocks_with_its_interval(runs_of):
-    one, four = [100.0, 200.0, 150.0], [326.0, 652.0, 495.0]
-    runs = runs_of(
-        {"benchmark": "resnet101", "gpus": 1, "steady_samples_per_s": one},
-        {"benchmark": "resnet101", "gpus": 4, "batch_size": 32, "steady_samples_per_s": four},
-    )
-    panel = drawn("han2019_figure6", runs).panels[1]
-    (line,) = panel.lines
-    assert line.mean.tolist() == [1.0, pytest.approx((3.26 * 3.26 * 3.3) ** (1 / 3))]
-    assert math.isnan(line.ci95[0][0]) and 0 < line.ci95[0][1] < line.ci95[1][1], "below and above, of logarithms"
-    assert [points.values.tolist() for points in panel.published] == [[3.26]]
 
 
 # The machine and its storage

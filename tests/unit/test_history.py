@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from study.training import history
@@ -23,14 +22,6 @@ def test_the_file(tmp_path):
         "2,,1795780001123456789,,0.30000000000000004\n"
         "3,inf,1795780002123456789,7.5,\n"
     )
-
-
-def test_a_value_is_read_back_as_it_was(tmp_path):
-    """As of a data frame, which wrote the file before."""
-    rows = [{"epoch": number, "time_s": value} for number, value in enumerate(np.random.default_rng(1).random(50))]
-    history.write_history(tmp_path / "rows.csv", rows)
-    pd.DataFrame(rows).to_csv(tmp_path / "frame.csv", index=False)
-    assert (tmp_path / "rows.csv").read_bytes() == (tmp_path / "frame.csv").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -284,24 +284,6 @@ def test_a_record_that_breaks_in_training_is_named(converted, tmp_path, name, na
             pass
 
 
-def changed(positions, seed=3, epoch=0, side=5):
-    changes = augmentation.draw_light_changes(
-        draw_change_words(seed, epoch, len(PIXELS))[np.array(positions)], 8 - side, True
-    )
-    return cut_squares(tf.constant(PIXELS[np.array(positions)]), side, tf.constant(changes))
-
-
-def test_random_changes_follow_from_seed_epoch_and_position_alone():
-    first = changed([0, 1, 2, 3]).numpy()
-    assert np.array_equal(first[2], changed([5, 2]).numpy()[1]), "whichever batch it is in"
-    others = [changed([0, 1, 2, 3], seed=4), changed([0, 1, 2, 3], epoch=1)]
-    assert all(not np.array_equal(first, each.numpy()) for each in others)
-    for square, whole in zip(first, PIXELS, strict=False):
-        pieces = [whole[top : top + 5, left : left + 5] for top in range(4) for left in range(4)]
-        pieces += [each[:, ::-1] for each in pieces]
-        assert sum(np.array_equal(square, each) for each in pieces) == 1, "a square of the image"
-
-
 @pytest.mark.slow
 def test_all_squares_and_both_sides_are_drawn():
     """Of 3 x 3 corners and two sides, each with the probability 1/18."""

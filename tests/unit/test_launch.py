@@ -538,17 +538,6 @@ def test_a_launch_that_slurm_did_not_answer_is_no_failed_run(run, tmp_path, monk
     assert not launch.record_lost_run(run, tmp_path / "run", 2), "the next job trains"
 
 
-def test_checkpoints_outlive_a_launch_that_slurm_did_not_answer(run, tmp_path, monkeypatch):
-    run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
-    no_answer = f"echo '{NO_ANSWER}' >&2; exit 1"
-    for _ in range(2):
-        script = f"mkdir -p $FOLDER/checkpoints; touch $FOLDER/checkpoints/epoch-000002.npz; {no_answer}"
-        with pytest.raises(StudyError, match="submit the job again"):
-            outcome_of(run, tmp_path, monkeypatch, script)
-        script = no_answer
-    assert (tmp_path / "run" / "checkpoints" / "epoch-000002.npz").exists()
-
-
 def test_a_run_that_had_begun_is_recorded_whatever_slurm_says(run, tmp_path, monkeypatch):
     run = dataclasses.replace(run, machine={**run.machine, "launcher": "srun"})
     script = f"echo begun > $FOLDER/ranks/begun; echo '{NO_ANSWER}' >&2; exit 1"

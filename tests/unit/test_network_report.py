@@ -48,16 +48,6 @@ def test_a_step_is_compared_with_the_link():
     assert pd.isna(table.loc[100, 1].sent_over_ring)
 
 
-def test_a_step_is_compared_with_the_bytes_that_it_averages():
-    found = runs(
-        {"link_mbit_per_s": 100, "gradient_compression": "fp16", "tcp_sent_mb_per_step": 0.505},
-        {"link_mbit_per_s": 100, "backward_passes_per_step": 4, "tcp_sent_mb_per_step": 0.2525},
-    )
-    table = network(found, None).frame
-    assert sorted(table["ring_mb_per_step"]) == pytest.approx([0.25, 0.5])
-    assert list(table["sent_over_ring"]) == pytest.approx([1.01, 1.01])
-
-
 def test_members_of_an_ensemble_are_not_compared_with_a_ring():
     table = network(runs({"link_mbit_per_s": 100, "gpus": 2, "ensemble": 2}), None).frame
     assert table[["ring_mb_per_step", "sent_over_ring", "wire_limit_s", "step_over_wire"]].isna().all(axis=None)

@@ -9,7 +9,7 @@ from study import plan
 from study.experiment import expansion
 from study.experiment.ensemble import is_ensemble
 from study.report import sources
-from study.report.figures import drawing, selection
+from study.report.figures import selection
 from study.report.figures.description import load_description
 from study.report.papers.declaration import load_paper
 from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
@@ -131,27 +131,6 @@ def test_table_1_from_runs(ensembles):
     assert four.ratio_reason == "no published value" and rows.loc[1000].published_mean_s == 1132.2
 
 
-ON_FOUR_RANKS = {"ensemble": 1, "gpus": 4, "train_s": [40.0, 40.4], "throughput_samples_per_s": 400.0}
-ORDINARY = {"ensemble": 1, "gpus": 1, "train_s": [2.5, 2.6], "throughput_samples_per_s": 200.0}
-ON_ONE_RANK = {
-    "ensemble": 1,
-    "gpus": 1,
-    "members": "[{}]",
-    "makespan_s": [5.0, 5.05],
-    "throughput_samples_per_s": 100.0,
-}
-JOBS = [ON_FOUR_RANKS, {"makespan_s": [10.0, 10.1]}, ORDINARY, ON_ONE_RANK]
-
-
-def test_a_data_parallel_job_is_no_member_alone(ensembles):
-    found = made("pittman2018_table1", ensembles(*JOBS)).frame
-    rows = found[found["benchmark"] == "nt3"].set_index("ensemble")
-    assert rows["gpus"].to_dict() == {1: 1, 4: 4}
-    assert rows.loc[4].over_solo == pytest.approx(2)
-    alexnet = ensembles(*JOBS).assign(benchmark="alexnet", batch_size=128, batch_size_per_rank=128)
-    assert claim(alexnet, "training rate of one member", "alexnet").value == 100
-
-
 def test_table_3_from_runs(ensembles):
     few = {"core_limit": 1}
     table = made(
@@ -255,17 +234,6 @@ def test_a_figure_asks_for_runs_that_time_a_rate(ensembles):
         ("duplicated, all ranks", [105.0]), ("all shared, all ranks", [195.0]),
     ]  # fmt: skip
     assert [line.mean.tolist() for line in demand.lines] == [[305.0]]
-
-
-def test_training_time_by_core_limit(ensembles):
-    alexnet = {"benchmark": "alexnet", "dataset": "synthetic", "core_limit": 1}
-    runs = ensembles({**alexnet, "makespan_s": [94.5, 189.0]}, {**alexnet, **SHARED, "makespan_s": [10.0, 20.0]})
-    (panel,) = drawn("pittman2018_figure11", runs).panels
-    (line,) = panel.lines
-    assert (line.label, line.mean.tolist()) == ("duplicated, AlexNet", [pytest.approx(9.45)])
-    (points,) = panel.published
-    assert (points.label, points.x.tolist(), points.values.tolist()) == ("paper, Titan: AlexNet: highest", [1], [10])
-    drawing.draw(drawn("pittman2018_figure11", runs))
 
 
 # The studies

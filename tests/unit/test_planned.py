@@ -15,8 +15,7 @@ from snakemake.settings.types import GroupSettings
 from study.core import environment
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.machines import free_space, queues
-from study.machines import machine as machines
+from study.machines import free_space
 from study.report import sources
 from study.workflow import request, start, timed_plan, workflow_plan
 
@@ -280,15 +279,6 @@ def test_runs_go_only_where_the_machine_s_file_says(plan, build_snakemake_line, 
     build_snakemake_line("-n")
     with pytest.raises(StudyError, match=f"unset SNAKEMAKE_PROFILE \\({tmp_path}\\)"):
         start.show_plan(here)
-
-
-@pytest.mark.parametrize(
-    "executor, machine, is_right",
-    [("local", "summit", True), ("cluster-generic", "summit", True), ("slurm", "summit", False),
-     ("slurm", "frontier", True), ("cluster-generic", "local", False), ("kubernetes", "frontier", False)],
-)  # fmt: skip
-def test_the_executors_of_a_machine(executor, machine, is_right):
-    assert (queues.refuse_executor(executor, machines.load(machine)) is None) == is_right
 
 
 def test_a_cluster_s_runs_do_not_start_on_its_login_node(started, monkeypatch):

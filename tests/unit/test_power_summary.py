@@ -9,7 +9,6 @@ from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.summary import energy_of_gpus, energy_until, select_power_series, summarize
-from study.records.power import power_columns
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -180,20 +179,6 @@ def test_a_window_that_is_not_covered_has_no_energy(run, seconds, samplers, reas
     assert power["whole_run"]["energy_per_gpu_j"] is None
     assert reason in power["whole_run"]["reason"]
     assert power["energy_per_gpu_j"] == pytest.approx(1800), "from load to evaluate"
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [(lambda row, at: {"power_w": ""} if 9 < at < 13 else {}, "no reading of power for 4 of 19.8 s"),
-     (lambda row, at: {"power_w": ""}, None)],
-    ids=["power is not read for a time", "a counter without power"],
-)  # fmt: skip
-def test_columns_of_the_whole_run_at_one_hz_are_empty_with_the_reason(run, spoil, reason):
-    power = run({("n1", "nvml", "gpu"): 100}, seconds=(0, 21), samplers=[sampler("n1", 0.5, 20.4, 20.3)], spoil=spoil)
-    columns = power_columns({"power": power, "training": None, "derived": {"nodes": 1}, "runtime_s": 25.0})
-    assert columns["gpu_energy_j"] == pytest.approx(1800), "the counter goes on"
-    assert columns["whole_run_energy_per_gpu_one_hz_j"] is columns["whole_run_power_per_gpu_one_hz_w"] is None
-    assert columns["whole_run_power_reason"] == reason
 
 
 def test_utilisation_of_the_gpus_while_they_train(run):
@@ -428,14 +413,6 @@ def test_a_frozen_counter_makes_the_energy_doubtful_and_both_figures_are_in_the_
     assert power["phases"]["train"]["gpu"]["doubtful"][0]["trapezoid_j"] == pytest.approx(1000)
     assert power["components"]["node"]["doubtful"] is None
     assert power["energy_job_j"] == pytest.approx(300 * 18), "the node's own sensor is good"
-
-
-def test_a_part_that_is_doubtful_leaves_the_node_without_energy_and_is_the_reason(run):
-    parts = {("n1", "rapl", "cpu"): 50, ("n1", "rapl", "memory"): 10}
-    power = run(parts, gpus_per_rank=0, spoil=lambda row, at: {"power_w": -5e6} if at == 9 else {})
-    assert (power["energy_per_gpu_j"], power["energy_job_j"]) == (None, None)
-    assert "a cpu read a negative power" in power["reason"] and "a memory read" in power["reason"]
-    assert power["phases"]["load"]["cpu"]["energy_j"] == pytest.approx(200)
 
 
 @pytest.mark.parametrize("gpus_per_rank", [0, 1])

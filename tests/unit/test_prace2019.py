@@ -146,17 +146,6 @@ def test_pytorch_with_horovod_is_told_from_tensorflow_in_table_9(runs_of):
     )
 
 
-@pytest.mark.parametrize(("epochs", "rates"), [(2, (100, 200)), (1, (math.nan, math.nan))])
-def test_images_are_counted_and_not_batches(runs_of, epochs, rates):
-    """An epoch of 100 images is a step of 80 and one of 20; one epoch has no steady rate."""
-    at = {"benchmark": "resnet50", "loader": "memory", "batch_size": 80, "batch_size_per_rank": 80,
-          "samples_per_rank": 100, "steps_per_epoch": 2, "epochs_per_rank": epochs}  # fmt: skip
-    runs = runs_of(*({**at, "gpus": ranks, "time_per_step_s": [0.5]} for ranks in (1, 2)))
-    frame = TABLES["prace2019_table8_9"].make(runs, NOTHING).frame
-    ours = frame[frame["batch_size_per_rank"].notna()].set_index("gpus")["images_per_s"]
-    assert tuple(ours.loc[[1, 2]].astype(float)) == pytest.approx(rates, nan_ok=True)
-
-
 def test_table_13_beside_runs(runs_of):
     runs = runs_of(
         {"gpus": 2, "training_loop": "keras", "time_per_epoch_steady_s": 3.0, "time_per_step_s": [0.3, 0.3]},

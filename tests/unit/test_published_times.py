@@ -37,20 +37,6 @@ def test_between_and_beyond_published_counts():
     assert seconds("summit", gpus=96, batch_size=50) == pytest.approx(4 * 12.17), "the nearest batch size"
 
 
-@pytest.mark.parametrize(
-    ("on", "run"),
-    [
-        ("perlmutter", nt3()),
-        ("theta", nt3(benchmark="p1b1")),
-        ("theta", nt3(sharding="by_rank", gpus=2)),
-        ("theta", nt3(gpus=1, emulated_ranks=2)),
-        ("theta", expand()[0]),
-    ],
-)
-def test_no_time_without_a_published_one(on, run):
-    assert published_times.estimate_training_s(run, machine.load(on)) is None
-
-
 def warnings(on, **changes):
     summary = plan.summarize(load_study("icpp2019"), {**machine.load(on), **changes}, {})
     return [line for line in summary.splitlines() if "Warning" in line]

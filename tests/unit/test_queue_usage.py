@@ -48,20 +48,6 @@ def test_each_interval_has_its_fill_and_cores(tmp_path):
     assert found.queue_fill == pytest.approx(2.5 / 4)
 
 
-def test_a_short_rest_counts_to_the_interval_before_it(tmp_path):
-    clock = Clock()
-    found = clock.made()
-    clock.s = 1.0
-    found.note_block(0.5)
-    clock.s += 0.01
-    found.note_block(1.0)
-    found.end()
-    found.end()
-    rows = rows_of(found, tmp_path)
-    assert rows.seconds.tolist() == pytest.approx([1.01])
-    assert rows.queue_fill.tolist() == pytest.approx([0.75])
-
-
 def test_a_long_run_has_few_rows_and_the_same_means(tmp_path):
     clock, blocks = Clock(), 10_000
     found = clock.made()

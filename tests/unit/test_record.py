@@ -16,7 +16,6 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import inputs
 from study.experiment.definition import RunDefinition
-from study.machines import queues
 from study.records import overlap
 from study.records.record import _fits, _traffic, make_record, read_record, schema, verify
 from study.records.tidy import runs_frame
@@ -99,20 +98,6 @@ def test_jobs_of_one_batch_node_are_beside_each_other_on_a_compute_node_only(mak
     assert why == f"its block has {overlap.AT_ONCE if at_once else likeness.HOSTS}"
 
 
-@pytest.mark.parametrize(("machine", "hosts"), [("local", "n1"), ("summit", None)])
-def test_where_no_process_started_the_hosts_are_those_that_the_launcher_would_have_used(
-    make_recorded, tmp_path, machine, hosts
-):
-    runs = expand(gpus=1, repeats=2)
-    for place, run in enumerate(runs):
-        make_recorded(run, machine=machine, started=10**15 + place, status="failed", load=())
-    frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine)
-    assert frame["hosts"].tolist() == [hosts, hosts]
-    why = None if hosts else "no process had started when the run ended, and jsrun chose the hosts"
-    assert frame["hosts_reason"].tolist() == [why, why]
-    assert frame["overlapped"].tolist() == [hosts is not None] * 2, "of unknown hosts nothing is known"
-
-
 @pytest.mark.parametrize(("gpus", "oversubscribed"), [(2, False), (4, True)])
 def test_more_ranks_than_cores_are_told(make_run, gpus, oversubscribed):
     (run,) = expand(gpus=gpus)
@@ -183,21 +168,6 @@ def test_grid_keys_that_a_record_is_older_than_have_their_defaults(make_run, tmp
     write_json(tmp_path / "record.json", record)
     found = read_record(tmp_path / "record.json")
     assert (found["parameters"]["emulated_ranks"], found["parameters"]["checkpoint_epochs"]) == (1, 0)
-
-
-def test_the_options_of_the_batch_job_are_recorded(make_run):
-    (run,) = expand()
-    folder = make_run(run)
-    assert make_record(folder)["job_options"] is None
-    provenance = json.loads((folder / "provenance.json").read_text())
-    variables = {
-        "COBALT_JOBID": "7",
-        "STUDY_JOB_ENDS": "8",
-        "STUDY_JOB_OPTIONS": "-q default --attrs 'mcdram=flat:a b'",
-    }
-    write_json(folder / "provenance.json", {**provenance, "job": queues.read_job(variables)})
-    resealed(folder, "provenance.json")
-    assert make_record(folder)["job_options"] == ["-q", "default", "--attrs", "mcdram=flat:a b"]
 
 
 SPOILED = (None, True, -1, 1.5, "ok", {})
@@ -318,14 +288,6 @@ def test_sparse_gradients_have_no_size(make_run):
             rank |= {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 1e6, "cpu_busy": 0.5, "sparse_gradients": found}
         sizes.append(_traffic(RunDefinition.read(folder / "run.yaml", inputs.from_param), content)["gradient_mb"])
     assert sizes == [pytest.approx(0.004), None]
-
-
-def test_an_ensemble_that_shares_its_input_has_no_bytes_per_step(ensemble_of):
-    """They are sent ahead, also outside the steps of an epoch."""
-    sent = {"tcp_sent_bytes": 1e6, "tcp_received_bytes": 2e6, "cpu_busy": 0.5}
-    traffic = make_record(ensemble_of((sent, {}), (sent, {}), input_sharing="all_shared"))["traffic"]
-    assert (traffic["tcp_sent_mb_per_step"], traffic["tcp_received_mb_per_step"]) == (None, None)
-    assert traffic["cpu_busy"] == 0.5
 
 
 @pytest.mark.parametrize("set_s", [0, -30])

@@ -37,14 +37,6 @@ def test_an_error_has_the_degrees_of_freedom_of_its_interval():
     assert row.q == pytest.approx(0.5 / (1.5 / compute_t_quantile(2, ERROR_PER_SIDE)) ** 2)
 
 
-def test_replicates_that_exclude_each_other():
-    """As seen in public: +2.5 points, 1.0 to 4.1, and -4.8 points, -9.3 to -0.3."""
-    row = table_of(*(finding("loading_share_grows", each, 1.0, verdict=verdict)
-                     for each, verdict in ((2.5, "yes"), (-4.8, "opposite"), (2.6, "yes"))))  # fmt: skip
-    assert row.verdicts == "2 yes, 1 opposite" and row.hold == 0
-    assert row.p_value < 0.001 and row.meaning.startswith("the replicates differ more than their intervals say")
-
-
 def test_reductions_are_pooled_by_the_logarithms_of_their_ratios():
     thrice = [
         replace(finding("chunked_shortens_loading", 100 * (1 - ratio), 0), low=100 * (1 - ratio * 1.1),

@@ -124,15 +124,6 @@ def test_a_series_has_its_range():
     assert percent.published_value == pytest.approx(0.35, abs=0.005)
 
 
-def test_contradictions_stand_beside_their_numbers():
-    told = claims_of(pd.DataFrame()).dropna(subset=["contradiction"])
-    assert "159.21 W is printed" in told[told["at"] == "batch_size=20"].iloc[0].contradiction
-    falls = told[(told["measure"] == "accuracy") & (told["published_value"] < 0)]
-    assert set(falls["at"]) == {"gpus=400", "gpus=200", "gpus=100"}
-    slower = told[told["quantity"] == "model.fit, same less scaled learning rate"]
-    assert set(slower["at"]) == {"gpus=200", "gpus=100", "gpus=25"} and slower["published_value"].min() > 15
-
-
 def test_the_projection_is_of_published_numbers_alone():
     assert loading_factor() == pytest.approx(3.8, abs=0.05)
     table = TABLES["sc18_loading_projection"].make(pd.DataFrame(), NO_LOADING)

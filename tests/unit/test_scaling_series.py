@@ -50,26 +50,6 @@ def test_an_odd_row_is_left_out_and_named(tmp_path, odd, why):
     assert f"left out: row 11, series a: {why}" in line
 
 
-def test_values_of_one_count_are_averaged_and_short_series_are_no_error(tmp_path):
-    series, _ = read(
-        tmp_path, [*WEAK, ("a", "weak", "images/s", 1, 30), ("c", "Weak", "s", 1, 1), ("d", "weak", "s", 1, 1)]
-    )
-    assert series[0].times[0] == pytest.approx(1 / 20)
-    assert len(scaling_series.predict(series)) > 0
-    assert set(scaling_series.predict(series)["series"]) == {"a"}
-
-
-def test_the_fullest_node_and_the_first_known_kind_hold_for_a_series(tmp_path):
-    """Whoever writes the GPUs in use on a node has 1, 2, 4 there first; a typing error takes one row only."""
-    rows = [("a", "week", "images/s", 1, 10), *WEAK[1:]]
-    (series,), left_out = read(tmp_path, rows, gpus_per_node=[1, 2, 4, 4, 4], batch=[32, 32, 16, 16, 8])
-    assert series.per_node == 4
-    assert series.times == pytest.approx(0.1 * series.ranks**0.05), "of a sample, whatever the batch"
-    assert len(left_out) == 1
-    (series,), _ = read(tmp_path, [(None, *WEAK[0][1:]), *WEAK[1:]])
-    assert series.ranks.tolist() == [2, 4, 8, 16]
-
-
 def test_a_throughput_of_a_node_needs_the_nodes(tmp_path):
     """On nodes of 4: 1, 1, 1, 2 and 4 nodes, so that each rank's sample takes ranks / (value x nodes)."""
     values = (10, 19, 36, 35, 34)

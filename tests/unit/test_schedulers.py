@@ -268,17 +268,6 @@ def test_the_job_knows_when_it_ends(asked, tmp_path):
     assert 595 <= int((tmp_path / "left").read_text()) <= 600
 
 
-def test_unreadable_answers_have_an_end_that_quotes_the_last_one(asked, monkeypatch, capsys):
-    asked[0][:] = [SUBMITTED]
-    submit()
-    asked[0][:] = [(1, "@@ garbage @@", "time out")]
-    assert [batch_jobs.status("7") for _ in range(batch_jobs.UNREADABLE_POLLS)] == [
-        "running"
-    ] * batch_jobs.UNREADABLE_POLLS
-    assert batch_jobs.status("7") == "failed"
-    assert "the last one: 1 @@ garbage @@ time out" in capsys.readouterr().err
-
-
 def test_a_readable_answer_begins_the_wait_for_readable_ones_anew(asked):
     asked[0][:] = [SUBMITTED]
     submit()

@@ -126,16 +126,6 @@ def test_no_difference_is_shown_where_the_interval_has_1(ensembles):
     assert "no difference shown in 1 of 1 point;" in rule and "loss in 1 of 1" in rule
 
 
-def test_one_block_has_no_verdict(ensembles):
-    points = ({**each, "makespan_s": [10.0], "ranks_cpu_s": [16.0]} for each in (DUPLICATED, SHARED))
-    table, rows = made(ensembles(*points))
-    row = rows.loc["all_shared"]
-    assert (row.time_gain, row.time_verdict) == (pytest.approx(1), None)
-    assert math.isnan(row.predicted_time_gain), "no rate was measured"
-    (rule,) = [note for note in table.notes if note.startswith("rule")]
-    assert "where r_p or r_c was not measured: no interval in 1 point" in rule
-
-
 def test_two_blocks_have_an_interval_and_no_verdict(ensembles):
     points = ({**each, "makespan_s": [times, 2 * times], "ranks_cpu_s": [16.0, 16.0]}
               for each, times in ((DUPLICATED, 10.0), (SHARED, 6.0)))  # fmt: skip

@@ -18,14 +18,11 @@ from snakemake.utils import QuotedFormatter, SequenceFormatter
 
 from study import plan
 from study.core import configuration, validation
-from study.core.configuration import load_named
 from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
-from study.experiment import inputs
 from study.launch import spots
 from study.machines import batch_jobs, host_check, queues, remote, run_layout
 from study.machines.batch_systems import BATCH_SYSTEMS, Job
-from study.workloads import load_workload
 
 PRINT = ["printf", r"%s\0"]
 SHARED = [HealthCheck.function_scoped_fixture]  # each example looks at its own output
@@ -47,18 +44,6 @@ def test_every_field_of_a_rule_s_command_is_quoted():
     found = [(file, field) for file, text in commands_of_rules() for field in FIELD.findall(text)]
     assert found, "the rules are read"
     assert [each for each in found if not each[1].endswith(":q") and each[1] not in SEVERAL_WORDS] == []
-
-
-def test_the_fields_of_several_words_have_no_value_of_a_file(monkeypatch):
-    """A launcher's numbers, joined by shlex; and the shape of a file: --rows 3 --columns 4."""
-    (_, text), *more = [each for each in commands_of_rules() if "params.on_a_node" in each[1]]
-    assert not more and "{params.on_a_node} python" in text
-    spec = load_named("benchmarks", "nt3")
-    shape = {"train_samples": 30, "test_samples": 10, "features": 60}
-    dataset = SimpleNamespace(benchmark="nt3", spec=spec, shape=shape)
-    assert load_workload("nt3", spec) and re.fullmatch(
-        r"--rows \d+ --columns \d+", inputs.build_shape_options(dataset, "train")
-    )
 
 
 @IN_ONE_FOLDER

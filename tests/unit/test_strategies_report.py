@@ -25,8 +25,6 @@ RUN = {
 SLOWER = {"strategy": "ddp", "steady_samples_per_s": 50.0, "workers_lost": 0}
 SERVED = {"strategy": "parameter_server", "servers": 2, "learning_rate_scaling": "none", "test_loss": 0.9,
           "servers_sent_mb_per_step": 2.0, "busiest_server_share": 0.99, "workers_lost": 0}  # fmt: skip
-LOST = {**SERVED, "status": "failed", "failure_kind": "workers_lost", "workers_lost": 1, "test_loss": None,
-        "steady_samples_per_s": None}  # fmt: skip
 
 
 def runs(*changes):
@@ -70,16 +68,6 @@ def test_one_repeat_gives_no_verdict():
     row = strategies(found[found["block"] == 1], None).frame.set_index("strategy").loc["ddp"]
     assert row.test_loss_against_horovod is None
     assert math.isnan(row.throughput_ratio_low)
-
-
-def test_a_run_that_lost_a_worker_is_counted_and_in_no_mean():
-    found = runs({}, SERVED)
-    last = found.index[-1]
-    found.loc[last, list(LOST)] = list(LOST.values())
-    row = strategies(found, None).frame.set_index("strategy").loc["parameter_server"]
-    assert (row.repeats_ok, row.repeats_failed, row.workers_lost) == (2, 1, 1)
-    assert row.failures == "1 x workers_lost"
-    assert row.steady_samples_per_s == pytest.approx(100)
 
 
 def test_checkpoint_cost_has_shares_and_advice():

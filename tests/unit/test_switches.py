@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import types
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from fake_communicator import FakeCommunicator
 
 from study import plan, workloads
 from study.backends.tensorflow import build, devices, precision
-from study.backends.tensorflow.seeds import seed_dropout
 from study.backends.tensorflow.step_measures import StepMeasures
 from study.core import configuration
 from study.core.errors import StudyError
@@ -183,28 +181,6 @@ def test_the_learning_rate_of_every_step_is_the_closed_form(name):
         assert found == pytest.approx(expected[epochs_before * STEPS :], rel=1e-6), epochs_before
     rates = [learning_rate.compute_rate(run, 4, t, STEPS) for t in range(40)]
     assert rates == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_model_may_have_as_many_layers_with_dropout_as_the_large_bert():
-    class Dropout:
-        pass
-
-    layers = [Dropout() for _ in range(24 * 3)]
-    optimizer = types.SimpleNamespace(iterations=5)
-    seed_dropout(types.SimpleNamespace(optimizer=optimizer, _flatten_layers=lambda include_self: layers), 1)
-    drawn = [each.next_seed().numpy().tolist() for each in layers]
-    assert drawn[0] == [sample_order.draw_words(1, sample_order.Purpose.DROPOUT, 0, 1).view(np.int64)[0], 5]
-    assert len({seed for seed, _ in drawn}) == len(layers)
-
-
-def test_a_shuffle_buffer_moves_no_sample_further_ahead_than_its_size():
-    drawn = np.random.default_rng(1).random(1000)
-    for size in (1, 7, 1000, 5000):
-        order = sample_order.order_by_buffer(drawn, size)
-        assert sorted(order) == list(range(1000))
-        assert (order - np.arange(1000)).max() < size
-    assert list(sample_order.order_by_buffer(drawn, 1)) == list(range(1000))
-    assert np.abs(np.corrcoef(sample_order.order_by_buffer(drawn, 1000), np.arange(1000))[0, 1]) < 0.1
 
 
 def test_the_order_with_a_buffer_is_of_seed_and_epoch():

@@ -136,15 +136,6 @@ def test_no_power_says_why(tmp_path):
     assert texts == ["no power: no power sensor here"]
 
 
-def test_measured_and_modelled_power_are_not_averaged(tmp_path):
-    row = add_run(tmp_path, "a", power={"bmc": ("node", 100, None), "other": ("node", 70, None)})
-    telemetry = pd.read_csv(tmp_path / "a" / "telemetry.csv")
-    telemetry.loc[telemetry["device"] == "other", "sensor"] = "modelled"
-    telemetry.to_csv(tmp_path / "a" / "telemetry.csv", index=False)
-    lines = {line.label: line.mean[POINTS // 2] for line in selected(tmp_path, row).runs[0].lines}
-    assert lines == pytest.approx({"node": 100, "node, modelled": 70})
-
-
 def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_path):
     rows = [add_run(tmp_path, "a", loader="chunked", straggler_loads=3), add_run(tmp_path, "b", straggler_loads=3)]
     figure = draw(selected(tmp_path, *rows))
@@ -205,16 +196,6 @@ def test_what_others_used_is_drawn_under_the_phases(tmp_path):
     figure = draw(selected(tmp_path, row))
     assert "others' CPU" in [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
     assert "CPU of others, share of the cores" in [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-@pytest.mark.parametrize("unknown", ["what others used", "its clock"])
-def test_a_host_of_which_it_is_not_known_has_no_strip(tmp_path, unknown):
-    row = add_run(tmp_path, "a")
-    add_background(tmp_path / "a", 0.0, (6.0, 9.0), host="n9" if unknown == "its clock" else "n1")
-    path = tmp_path / "a" / disturbance.FILE
-    if unknown == "what others used":
-        pd.read_csv(path).assign(others_cpu_s="", steal_s="").to_csv(path, index=False)
-    assert selected(tmp_path, row).runs[0].background == {}
 
 
 def test_a_run_without_the_file_has_no_strip(tmp_path):

@@ -130,14 +130,6 @@ def test_blocks_of_two_sessions_are_left_out_and_counted(runs_of):
     assert (row.blocks, row.blocks_interrupted, row.pairing) == (5, 1, "paired")
 
 
-def test_blocks_that_did_not_run_one_after_the_other_have_no_verdict(runs_of):
-    runs = runs_of({"arrays": 1.2})
-    runs.loc[runs["input_pipeline"] == "keras_arrays", "started_wall_ns"] += 100  # added later
-    row = table_of(runs).loc["arrays"]
-    assert (row.pairing, row.verdict) == ("unpaired", None)
-    assert math.isnan(row.throughput_ratio_low)
-
-
 def test_each_baseline_has_its_arms(runs_of):
     runs = runs_of({"arrays": 1.2, "same": 1.0}, gpus=[1, 2])
     table = TABLES["tuning"].make(runs, pd.DataFrame()).frame
@@ -190,14 +182,6 @@ def test_the_forest_plot_has_a_row_per_arm_and_the_control_apart(runs_of, tmp_pa
     _, arrays, sharded = (text.get_text() for text in upper.texts)
     assert re.fullmatch(r"1\.2\d \(1\.\d\d to 1\.\d\d\)", arrays)
     assert sharded.endswith("), 1 failed") and not any("failed" in text.get_text() for text in lower.texts)
-
-
-def test_a_panel_has_only_its_own_arms(runs_of):
-    runs = runs_of({"arrays": 1.2, "same": 1.0}, gpus=[1, 2])
-    runs = runs[(runs["gpus"] == 2) | (runs["input_pipeline"] != "keras_arrays")]
-    upper, lower = tuning_drawing.draw(drawn(runs)).axes
-    assert [tick.get_text() for tick in upper.get_yticklabels()] == ["same (A/A)"]
-    assert [tick.get_text() for tick in lower.get_yticklabels()] == ["arrays", "same (A/A)"]
 
 
 # Tuner

@@ -249,20 +249,3 @@ def test_a_share_of_the_samples_is_other_work_under_batch_scaling(rows):
     assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
     titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     assert len(set(titles)) == 2 and all(title.startswith("NT3, batch scaling") for title in titles)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "told"),
-    [
-        ("program_parameters", "hidden~1024", "program parameters hidden~1024"),
-        ("members", '[{"learning_rate":0.1},{"model":{"dense":[1000,500]}}]', "list of members [{"),
-    ],
-)
-def test_a_command_with_other_parameters_and_other_members_do_other_work(rows, key, value, told):
-    """The small network takes less of both: it beats the larger one only if they are held for the same work."""
-    point = {"ensemble": 2, "gpus": 2, "energy_window_s": 10.0, "energy_job_j": [100.0] * 3}
-    runs = rows(point, {**point, key: value, "energy_window_s": 20.0, "energy_job_j": [300.0] * 3})
-    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
-    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
-    assert titles[0] == "NT3, strong scaling, 2 members"
-    assert titles[1].startswith(f"NT3, strong scaling, 2 members, {told}") and len(titles[1]) < 80

@@ -1,7 +1,6 @@
 """Workloads: where their modules are found, and that what is independent of a framework imports none."""
 
 import dataclasses
-import re
 import subprocess
 import sys
 
@@ -51,15 +50,6 @@ def test_an_own_model_may_be_one_module(own):
     assert benchmark.build_model((3,)) == (3,)
     assert benchmark.metrics() == ["mae"]
     assert workloads.locate_module(name) == "scripts/study/workloads/absent.py"
-
-
-def test_a_model_in_another_framework_is_a_file_that_is_missing(own):
-    file = r"there is no scripts/study/workloads/{}/pytorch\.py"
-    assert workloads.explain_missing_model("nt3", "tensorflow") is None
-    assert re.match(
-        f"vgg_a has no model in pytorch: {file.format('vgg_a')}", workloads.explain_missing_model("vgg_a", "pytorch")
-    )
-    assert workloads.explain_missing_model("nt3", "pytorch") is None
 
 
 def test_a_single_module_names_its_framework(own):
