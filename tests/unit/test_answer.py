@@ -118,3 +118,17 @@ def test_more_speedup_than_ranks_is_doubted_and_named(answers):
     assert found.ranks == 4 and doubted.format("2.2") in found.sentence
     (found,) = answers({1: [22.0], 2: [10.0]}, loader="parallel")
     assert found.ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("processes", "sentence"),
+    [
+        ({1: 1, 2: 1}, "The program had one process on any number of ranks: does it obey the number that it gets?"),
+        ({1: 1, 2: 3}, None),
+        ({1: 4, 2: 4}, None),  # such as one for each rank that a machine could have
+        ({1: 1, 2: None}, None),
+    ],
+)
+def test_a_program_with_as_many_processes_on_any_ranks_is_named(answers, processes, sentence):
+    (answer,) = answers({1: [20.0] * 3, 2: [19.0] * 3}, own={"program_processes": processes})
+    assert (sentence in answer.sentence) if sentence else ("on any number of ranks" not in answer.sentence)

@@ -128,6 +128,7 @@ def _answer_series(name: str, runs: pd.DataFrame) -> Answer | None:
     sentences += [f"Not {count}, whatever its times: {why}." for count, why in refused.items()]
     sentences.append(f"Left out: {unproven}." if unproven else "")
     sentences += _describe_stops(runs)
+    sentences.append(_describe_processes(points))
     sentences += disturbed.sentence(int(runs["disturbed"].eq(True).sum()), len(runs), "run")
     return Answer(name, ranks, " ".join(filter(None, sentences)), list(runs["record"]), _describe_quality(points))
 
@@ -167,6 +168,15 @@ def _list_qualities(runs: pd.DataFrame) -> list[str]:
     own = [name for name in runs.select_dtypes("number") if name not in known and OWN_QUALITY.fullmatch(name.lower())]
     there = [name for name in (*QUALITY, *own) if name in runs and runs[name].notna().any()]
     return sorted(there, key=lambda name: not name.startswith(("val", "test", "eval")))
+
+
+def _describe_processes(points: dict[int, pd.DataFrame]) -> str:
+    """That a program had as many processes on any number of ranks, as if it did not obey it; empty if it had not."""
+    most = [rows["program_processes"].max() for rows in points.values() if "program_processes" in rows]
+    if len(most) < 2 or pd.isna(most).any() or len(set(most)) > 1 or most[0] >= max(points):
+        return ""
+    number = "one process" if most[0] == 1 else f"{most[0]:.0f} processes"
+    return f"The program had {number} on any number of ranks: does it obey the number that it gets?"
 
 
 def _describe_stops(used: pd.DataFrame) -> list[str]:

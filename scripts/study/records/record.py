@@ -585,6 +585,7 @@ def _program(
     whys += program_evidence.list_remarks(program)
     return {
         "cpu_time_s": None if unseen else program["cpu_s"],
+        "processes": None if unseen else program.get("processes"),
         "events": program["events"],
         "epochs": program["epochs"],
         "rank": program["rank"],

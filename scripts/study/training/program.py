@@ -43,6 +43,7 @@ ADDRESS_FILE = "master.json"  # in the folder of the ranks' files: the address w
 FIRST_POLL_S, POLL_S = 0.005, 0.2  # between two reads of the file of events: at first, then longer up to this
 OWN_MEMORY_FACTOR = 1.05  # a larger peak, compared with that before the program was executed, is the program's
 GRACE_S = 5.0  # for a program that gets SIGTERM
+FIRST_COUNT_S = 0.5  # from a program's start until its processes are counted
 HELPER_S = 0.5  # for processes that outlive the program
 WAITING_LINES = 1000  # that wait to be read; then the program's next line does
 LAST_LINES_ARE = "; its last lines: "  # in such a message
@@ -340,18 +341,23 @@ class Program:
         self._sampled_peak_mb, self._sampled_s = 0.0, -math.inf  # the largest memory, and when it was last looked at
         heartbeat = _ProgramHeartbeat(self._ranks, heartbeats.read_limit_s())
         is_quiet_work = "silence_limit_s" not in self._benchmark  # whether CPU time alone is progress
+        self._most_processes, begun_s = 1, time.monotonic()
 
         self._restart_watch = process_tree.RestartWatch(process.pid)
 
         def watch() -> None:
-            pause_s = FIRST_POLL_S
+            pause_s, count_after_s = FIRST_POLL_S, FIRST_COUNT_S
             while True:
                 self._read_events()
                 self._restart_watch.look()
                 event_count = sum(each.number for each in self._progress.values())
                 tree = {process.pid}
-                if heartbeat.is_due():
+                is_due = heartbeat.is_due()
+                if is_due or time.monotonic() - begun_s > count_after_s:
                     tree |= process_tree.list_descendants(os.getpid()) - others
+                    self._most_processes = max(self._most_processes, len(tree))
+                    count_after_s *= 2  # ever more seldom, as it reads the state of all processes
+                if is_due:
                     heartbeat.send_on_progress(
                         (event_count, sum(each.bytes for each in streams)), process_tree.sum_cpu_s(tree), is_quiet_work
                     )
@@ -528,6 +534,7 @@ class Program:
                            "gpu": rank_gpus[place].uuid, "gpu_reason": rank_gpus[place].reason,
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
                 "cpu_s": cpu_s,
+                "processes": self._most_processes,
                 "told": reports,
                 "output": self._reading.to_json(self._restart_watch.again),
                 "words": words,

@@ -76,6 +76,7 @@ def _summarize_program(
         "has_epochs": bool(epochs),
         "epochs": len(epochs) or None,
         "cpu_s": sum(each["cpu_s"] for each in processes),
+        "processes": sum(each["processes"] for each in processes),
         "events": events,
         "reason": "; ".join(reasons) or None,
         "metrics": output["values"],
