@@ -809,11 +809,13 @@ def test_a_program_that_began_again_after_an_error_is_told(project, source):
 
 LEAVES_WORKERS = """
     import signal
+    done, tell = os.pipe()
     def worker():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         begun = time.process_time()
         while time.process_time() < begun + 0.5:
             pass
+        os.write(tell, b".")
     if os.fork() == 0:  # a daemon, which ends by itself
         if os.fork() == 0:
             worker()
@@ -821,7 +823,8 @@ LEAVES_WORKERS = """
     if os.fork() == 0:  # a loader's worker, for which nobody waits
         worker()
         os._exit(0)
-    time.sleep(3)
+    os.read(done, 1), os.read(done, 1)
+    time.sleep(1)
     os._exit(0)
 """
 
