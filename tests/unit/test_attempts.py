@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from examples import STUDY
 
-from study import plan
 from study.core import fields
 from study.core.files import write_sealed
 from study.experiment import earlier_attempts, expansion
-from study.instruments import background, disturbance
+from study.instruments import disturbance
 from study.machines import machine
 from study.records import attempts
 from study.records.record import make_record
@@ -180,20 +179,6 @@ def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
             found.append(block(attempts.due(runs, tmp_path / "local", ONCE)))
         disturbed = {run.repeat for run in runs if others[run.directory] == BUSY}
         assert found[0] == found[1] == [(each, {1, 2}, 2, 2) for each in sorted(disturbed)]
-
-
-def test_a_host_that_does_not_tell_the_time_of_others_is_refused(runs, tmp_path, monkeypatch):
-    on = machine.load("local_processes") | ONCE
-    study = expansion.Study("test", "a test", {}, tuple(runs))
-    assert not [line for line in plan.list_refusals(study, on, {}) if "repeat_disturbed" in line]
-    monkeypatch.setattr(background.can_measure_other_load, "__defaults__", (tmp_path,))
-    (line,) = [line for line in plan.list_refusals(study, on, {}) if "repeat_disturbed" in line]
-    assert line.startswith("config/machines/local_processes.yaml: repeat_disturbed: this host does not show")
-    assert "run again at the end, at most 1 time (" in plan.summarize(study, on, {})
-    without = {key: value for key, value in on.items() if key != "repeat_disturbed"}
-    assert not [line for line in plan.list_refusals(study, without, {}) if "repeat_disturbed" in line], (
-        "nobody asked for it"
-    )
 
 
 @pytest.mark.parametrize(

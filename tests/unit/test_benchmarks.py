@@ -17,7 +17,6 @@ from study import workloads
 from study.backends.tensorflow import metrics, seeds
 from study.backends.tensorflow.input import make_batches
 from study.core import configuration
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.data import feature_scaling
 from study.data.order import EpochOrder
@@ -119,14 +118,6 @@ def test_min_max_scaling_is_over_both_sets():
     scaler.apply(test)
     assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
     assert np.array_equal(test, array([[1, 1, 0]]))
-
-
-@pytest.mark.parametrize("fit", [feature_scaling.fit_max_abs, feature_scaling.fit_min_max])
-def test_missing_values_are_refused_where_no_scaling_fills_them(fit):
-    """Else the whole column would be NaN, and the run would fail with advice on its learning rate."""
-    train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, np.nan, np.nan]])
-    with pytest.raises(StudyError, match="2 of 3 numeric columns have missing values, the first of them is number 2;"):
-        fit(train, test)
 
 
 def test_missing_values_become_the_mean():

@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 from tracked import ours
 
-from study.commands import main, options, workflow
+from study.commands import main, options
 from study.commands.results import export
 from study.contrib.exports.archive import list_workflow_files
-from study.core.errors import StudyError
 from study.core.paths import ROOT, SCRIPTS
 
 EVERY = [(), *((each.name,) for each in main.VERBS), ("completion",)]
@@ -74,34 +73,6 @@ def test_completion_scripts_of_three_shells(invoke):
     for shell in main.SHELLS:
         assert "_STUDY_COMPLETE" in invoke("completion", shell).output
     assert invoke("completion", "csh").exit_code == 2
-
-
-def test_a_folder_without_the_workflow_is_refused_with_where_to_go(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StudyError, match=rf"has no Snakefile and no config: go to {ROOT}, or .*docs/module.md"):
-        options.require_workflow(tmp_path)
-    (tmp_path / "config").mkdir()
-    options.require_workflow(tmp_path)
-    with pytest.raises(StudyError, match=r"has no Snakefile; write the one of .*docs/module.md"):
-        workflow.build_snakemake_line("smoke", None, None, "local", (), [])
-    (tmp_path / "scripts" / "study").mkdir(parents=True)
-    with pytest.raises(StudyError, match=r"is another clone than that of this command, .*use .*\.venv/bin/study"):
-        options.require_workflow(tmp_path)
-
-
-def test_the_line_of_snakemake_in_a_folder_of_one_s_own_and_in_the_clone(tmp_path, monkeypatch):
-    (tmp_path / "Snakefile").write_text("")
-    monkeypatch.chdir(tmp_path)
-    line = workflow.build_snakemake_line("mine", None, "local", "local", ("keep_versions=true",), ["-n"])[1:]
-    default = ["--workflow-profile", str(ROOT / "profiles" / "default")]
-    pairs = ["--config", "study=mine", "machine=local", "keep_versions=true"]
-    assert line == ["--profile", str(ROOT / "profiles" / "local"), *default, "-n", *pairs]
-    monkeypatch.chdir(ROOT)
-    target = "results/local/studies/smoke/tables/scaling.md"
-    line = workflow.build_snakemake_line(target, None, None, "summit", (), ["--forcerun", "train"])[1:]
-    assert line == ["--profile", str(ROOT / "profiles" / "summit"), target, "--forcerun", "train"]
-    with pytest.raises(StudyError, match="two studies, smoke and laptop"):
-        workflow.build_snakemake_line("smoke", "laptop", None, "local", (), [])
 
 
 def test_exit_codes_and_names_in_messages():

@@ -380,13 +380,6 @@ def test_a_doubtful_energy_is_an_empty_cell_with_its_reason(runs):
     assert f"missing power or energy: {OF_NODE}" in table.notes
 
 
-def test_an_energy_that_is_doubtful_in_a_phase_only_says_in_which(runs):
-    found = runs("train").iloc[1]
-    assert (found["energy_job_j"], found["doubtful_energy"]) == (50.0, None)
-    assert pd.isna(found["train_energy_j"])
-    assert found["power_reason"] == f"phase train: {OF_NODE}"
-
-
 def test_no_prediction_uses_a_doubtful_energy(runs):
     """Nor the energy of the GPUs in place of a job's, of which a part is doubtful: others have the job's."""
     _, bad = (row for _, row in runs("run").iterrows())

@@ -93,15 +93,6 @@ def test_a_table_that_is_older_than_a_field_is_read(finished, declare, tmp_path)
     assert tidy.read_runs(tmp_path / "runs.csv")["first_batch_s"].isna().all()
 
 
-def test_a_value_of_another_type_is_refused_with_its_line(finished, tmp_path):
-    run, _, results = finished
-    made = table(run, results)
-    for name, value, expected in (("runtime_s", "long", "a finite number"), ("oversubscribed", "yes", "True or False")):
-        made.assign(**{name: value}).to_csv(tmp_path / "runs.csv", index=False)
-        with pytest.raises(StudyError, match=f"line 2, column '{name}': '{value}' is not {expected}"):
-            tidy.read_runs(tmp_path / "runs.csv")
-
-
 def test_missing_values_make_integers_floats_and_booleans_objects():
     frame = pd.DataFrame({"nodes": [1, None], "block": [1, 2], "overlapped": [True, None], "git_dirty": [True, False],
                           "session": ["7", None], "gpus": [1, 2], "mine": [1, 2]})  # fmt: skip

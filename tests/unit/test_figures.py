@@ -200,15 +200,6 @@ def test_different_experiments_are_different_lines():
     }
 
 
-@pytest.mark.slow
-def test_only_the_smallest_batch_size_where_loaders_are_compared():
-    data = selected("figure11_13", {"batch_size": 40, "runtime_s": 9.0}, {}, {"loader": "chunked", "runtime_s": 8.0})
-    lines = panel(data, "Performance").lines
-    assert [(line.label, line.mean[0]) for line in lines] == [
-        ("total runtime, read_csv (base)", 20.0), ("total runtime, chunked (optimised)", 8.0),
-        ("data loading, read_csv (base)", 3.0), ("data loading, chunked (optimised)", 3.0)]  # fmt: skip
-
-
 def test_a_failed_repeat_is_not_in_the_mean():
     data = selected("figure6", {"load_s": 5.0}, {"load_s": 7.0, "repeat": 2}, failed(repeat=3, load_s=1000.0))
     loading = panel(data, "Performance").lines[2]

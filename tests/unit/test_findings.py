@@ -1,8 +1,6 @@
 """Findings: estimate and verdict of each kind worked out by hand, what enters none, and refused declarations."""
 
-import contextlib
 import copy
-import dataclasses
 import logging
 import math
 
@@ -13,7 +11,6 @@ from examples import STUDY
 from snakemake_interface_logger_plugins.common import LogEvent
 from tracked import ours
 
-from study import plan
 from study.commands.results import findings as show_findings
 from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
@@ -22,7 +19,7 @@ from study.experiment import expansion, progress
 from study.machines import machine
 from study.records.record import make_record
 from study.records.table_inputs import gather
-from study.report import sources, terminal
+from study.report import sources
 from study.report.findings import declaration, outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE
 
@@ -260,39 +257,6 @@ def test_failed_and_oversubscribed_runs_enter_no_finding():
     }
 
 
-def test_runs_without_a_value_are_left_out_with_the_column_that_is_empty():
-    """Of a quantity of several columns, the empty ones."""
-    study = study_of(GRID)
-    runs = rows(study, shorter_by(0.25), time_per_epoch_steady_s=lambda run: math.nan)
-    found = outcome.judge_finding(declared(quantity={"column": "time_per_epoch_steady_s"}), study, runs)
-    assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
-    shared = {"column": "time_per_epoch_steady_s", "share_of": "runtime_s"}
-    found = outcome.judge_finding(declared(quantity=shared), study, runs)
-    assert found.sentence.endswith("Left out: 6 runs (no time_per_epoch_steady_s).")
-
-
-@pytest.mark.parametrize(
-    ("epochs", "column", "short"),
-    [
-        (2, "time_per_epoch_steady_s", 3),
-        (1, "first_epoch_excess_s", 6),
-        (2, "runtime_s", 0),
-        (4, "time_per_epoch_steady_s", 0),
-    ],
-)
-def test_the_plan_warns_of_a_finding_on_epochs_that_its_runs_do_not_train(monkeypatch, epochs, column, short):
-    """Two epochs on two ranks are one for each; three of the six runs."""
-    ranks = [1, 2] if epochs > 1 else 1
-    points = {"benchmark": "nt3", "gpus": [1, 2]} if epochs > 1 else FASTER["points"]
-    study = study_of({**GRID, "epochs": epochs, "gpus": ranks, "loader": "read_csv" if epochs > 1 else GRID["loader"]})
-    found = declared(quantity={"column": column}, points=points)
-    monkeypatch.setattr(declaration, "load_finding", lambda name: found)
-    lines = plan.list_findings_without_value(dataclasses.replace(study, findings=("test",)))
-    start = f"finding test: {short} of 6 runs can have no {column}, which is that of the epochs after the first"
-    assert [line.split(":")[0] for line in lines] == (["finding test"] if short else [])
-    assert not short or lines[0].startswith(start)
-
-
 @pytest.mark.slow
 def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_path, monkeypatch, capsys):
     """From records on disk to findings.json, findings.md and what `make study` prints."""
@@ -328,21 +292,6 @@ def test_the_files_of_a_study_are_valid_and_lead_to_its_records(make_run, tmp_pa
 
 
 FAILED, EXPECTED, OK = ({"status": s, "may_fail": m} for s, m in (("failed", ""), ("failed", "True"), ("ok", "")))
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([], None),
-        ([OK, FAILED], None),
-        ([EXPECTED], None),
-        ([FAILED, EXPECTED], "the only run of study test failed"),
-        ([FAILED, FAILED], "all 2 runs of study test failed; see the reasons above"),
-    ],
-)
-def test_a_study_none_of_whose_runs_succeeded_has_failed(rows, words):
-    with pytest.raises(StudyError, match=words) if words else contextlib.nullcontext():
-        terminal.require_a_success("test", rows)
 
 
 @pytest.mark.parametrize("verdict", ["yes", "opposite", "no"])

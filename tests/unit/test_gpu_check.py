@@ -8,7 +8,7 @@ import sys
 import types
 
 import pytest
-from fake_nvml import FakeNvml, NVMLError
+from fake_nvml import FakeNvml
 
 from study.commands import measurements
 from study.contrib.gpu_check import check, devices, load, meters, training
@@ -123,17 +123,6 @@ def test_an_injected_fault_is_found_by_the_right_check(make, where, changes, che
     assert words in reasons(host.judge()).get(check_name, "not found")
 
 
-def test_what_a_gpu_lacks_could_not_be_checked(make):
-    host = make(1)
-    host.has_counter = False
-    host.nvml.nvmlDeviceGetUtilizationRates = lambda gpu: (_ for _ in ()).throw(NVMLError(3))
-    verdicts = host.judge()
-    unchecked = reasons(verdicts, UNCHECKED)
-    assert reasons(verdicts) == {}
-    assert "before Volta" in unchecked["energy counter against power, full load"]
-    assert unchecked["utilisation follows the load"] == "no reading of the utilisation"
-
-
 # Training
 
 ROW = {"precision": "float32", "gpus": 1, "time_per_epoch_steady_s": 0.5, "gpu_utilisation_pct": 60.0,
@@ -211,20 +200,6 @@ def test_the_studies_have_a_rank_on_each_gpu_and_the_report_every_section(whole,
     ]  # fmt: skip
     machine = json.loads((tmp_path / "out" / "config" / "machines" / "gpu_host.yaml").read_text())
     assert (machine["ranks_per_node"], machine["gpus_per_rank"]) == (2, 1)
-
-
-def test_without_a_gpu_there_is_one_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["gpu_check.py"])
-    without = FakeNvml(0)
-    without.nvmlInit = lambda: (_ for _ in ()).throw(RuntimeError("NVML Shared Library Not Found"))
-    for nvml, words in ((without, "NVML Shared Library Not Found"), (FakeNvml(0), "CUDA shows none")):
-        monkeypatch.setattr(check.sensor, "import_library", lambda nvml=nvml: nvml)
-        with pytest.raises(SystemExit) as ended:
-            measurements.gpu(standalone_mode=False)
-        assert ended.value.code == 2
-        assert re.fullmatch(f"no GPU: .*{words}.*\n", capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_timetables_have_one_rank_at_work_at_a_time_and_then_all_alike():

@@ -125,19 +125,6 @@ def test_a_copy_that_differs_is_refused(shared, node, monkeypatch):
         NodeCopies(str(node), KEY).add([str(shared / "folder")], ReadCounter())
 
 
-def test_a_file_that_grows_while_it_is_copied(shared, node, monkeypatch):
-    allocate = os.posix_fallocate
-
-    def growing(*given):
-        allocate(*given)
-        with open(shared / "folder" / "b.bin", "ab") as handle:
-            handle.write(b"more")
-
-    monkeypatch.setattr(os, "posix_fallocate", growing)
-    with pytest.raises(StudyError, match=r"b\.bin: had 1000 bytes, and 1004 while it was copied; start the run again"):
-        NodeCopies(str(node), KEY).add([str(shared / "folder" / "b.bin")], ReadCounter())
-
-
 def test_more_shards_than_the_soft_limit_of_open_files(tmp_path):
     """ImageNet has a thousand shards, and a process may often have 1,024 open files."""
     shards = [tmp_path / f"shard-{number:05d}.tfrecord" for number in range(60)]

@@ -121,25 +121,3 @@ def test_the_peak_is_that_of_the_run_s_precision(precision, peak, expected):
             f"config/machines/m.yaml has no peak_flop_per_s_per_rank of precision {precision}")  # fmt: skip
     else:
         assert found["flop_utilisation"] == pytest.approx(found["flop_per_s_per_rank"] / expected)
-
-
-@pytest.mark.parametrize(
-    ("changes", "filled", "reason"),
-    [
-        ({}, ["model_flop_per_sample", "flop_per_s", "flop_per_s_per_rank"], "m.yaml has no peak_flop_per_s_per_rank"),
-        ({"resumed_after_epoch": 2}, ["model_flop_per_sample"], "resumed from a checkpoint"),
-        ({"training": None, "status": "failed"}, [], "the run failed"),
-        ({"training": None}, [], "the run trained nothing"),
-        ({"parameters": {**PARAMETERS, "compute": "simulated"}}, [], "the run trained nothing"),
-        (
-            {"parameters": {**PARAMETERS, "ensemble": 2, "members": '[{"model":{"dense":[9]}},{}]'}},
-            [],
-            "members have models of their own",
-        ),
-        ({"parameters": {**PARAMETERS, "benchmark": "fifth"}}, [], "the layers of fifth are not in"),
-    ],
-)
-def test_what_is_unknown_is_empty_and_says_why(changes, filled, reason):
-    found = flop_columns(record(**changes), spec("p1b3")["model"], peak=None)
-    assert reason in found.pop("flop_reason")
-    assert [name for name, value in found.items() if value is not None] == filled

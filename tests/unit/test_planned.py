@@ -289,16 +289,6 @@ def test_a_cluster_s_runs_do_not_start_on_its_login_node(started, monkeypatch):
     assert "account" in started("smoke", "perlmutter", ["train"])[0]
 
 
-def test_the_plan_is_shown_where_somebody_plans(plan, capsys, monkeypatch):
-    monkeypatch.setattr(start.model_checks, "list_refusals", lambda *_: (["it has no layers"], []))
-    start.show_plan(plan("smoke", "local", workflow(is_main=False)))
-    assert capsys.readouterr().err == ""
-    start.show_plan(plan("smoke", "local"))
-    assert "Study smoke on machine local" in capsys.readouterr().err
-    with pytest.raises(StudyError, match="it has no layers"):
-        start.show_plan(plan("smoke", "local", workflow(dryrun=True)))
-
-
 def test_a_folder_that_snakemake_cannot_write_is_refused(plan, tmp_path, monkeypatch):
     """As on a read-only disk, where root may not write either."""
     planned_here = plan("smoke", "local")

@@ -1,7 +1,6 @@
 """Benchmarks that are given by a command: what is started, what is read from it, how it fails, and what is refused."""
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -1043,19 +1042,6 @@ def test_the_schema_of_a_study_has_the_parameters_of_its_commands(project):
 
 
 @pytest.mark.parametrize(
-    ("work", "scaling", "expected"),
-    [
-        ("samples", "strong", (2, 25)), ("fixed", "strong", (2, 25)), ("steps", "strong", (2, 25)),
-        ("samples", "weak", (2, 100)),
-    ],
-)  # fmt: skip
-def test_what_strong_scaling_divides(project, work, scaling, expected):
-    words = [sys.executable, "program.py", *(["{steps_per_rank}"] if work == "steps" else [])]
-    (run,) = project(grid={"gpus": 4, "scaling": scaling}, work=work, command=words)
-    assert (run.epochs_per_rank, run.samples_per_rank) == expected
-
-
-@pytest.mark.parametrize(
     ("work", "scaling", "word", "warns"),
     [
         ("samples", "weak", "x", True), ("fixed", "weak", "x", True), ("samples", "strong", "x", False),
@@ -1141,17 +1127,6 @@ def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(projec
         (run,) = project(code=["src", str(other)])
         names = [name for name, _ in code_files.read_contents(run.spec)]
         assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
-
-
-def test_names_and_versions_are_those_that_python_reads(tmp_path):
-    """Of all that is installed, and of a package whose information is one file, as Debian has them."""
-    fields = "Metadata-Version: 1.1\nName: one-file\nVersion: 1.2\nDescription: a\n        Name: b\n\nVersion: 3\n"
-    (tmp_path / "one_file-1.2.egg-info").write_text(fields)
-    (one,) = importlib.metadata.distributions(path=[str(tmp_path)])
-    assert content._read_name_and_version(one) == ["one-file", "1.2"]
-    installed = list(importlib.metadata.distributions())
-    expected = [[each.metadata["Name"], each.metadata["Version"]] for each in installed]
-    assert [content._read_name_and_version(each) for each in installed] == expected
 
 
 def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts():

@@ -1,9 +1,7 @@
 """PyTorch's models, losses, metrics and optimizers are Keras's: same initial weights, same losses, same steps."""
 
-import contextlib
 import importlib.util
 import socket
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -242,45 +240,6 @@ def test_a_model_that_gives_probabilities_to_a_loss_that_takes_logits_is_refused
     _check_gradients(nn.Sequential(nn.Linear(50, 10, bias=False)), run, nothing)
     with pytest.raises(StudyError, match=f"loss: {loss} takes its outputs before softmax or sigmoid"):
         _check_gradients(nn.Sequential(*plain, last), run, samples)
-
-
-@trains
-def test_a_weight_that_layers_share_counts_once(monkeypatch):
-    from study.backends.pytorch import build
-
-    plain, model = trainer_of("p1b2", "pytorch"), build.build_model
-
-    def tied(*arguments):
-        found = model(*arguments)
-        found.register_parameter("again", next(found.parameters()))
-        return found
-
-    monkeypatch.setattr(build, "build_model", tied)
-    shared = trainer_of("p1b2", "pytorch")
-    assert (shared.parameters, shared.trainable_parameters) == (plain.parameters, plain.trainable_parameters)
-
-
-@trains
-def test_a_pass_without_an_allreduce_has_a_compute_time_of_its_own(monkeypatch):
-    """DDP of one process, as of two: the first and the third pass add gradients up, the second one sends them."""
-    import torch
-    from torch import distributed
-
-    from study.backends.pytorch.gradient_averaging import Averaging
-
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        averaging = Averaging(torch.nn.Linear(3, 1), SimpleNamespace(size=2, device=torch.device("cpu")), False)
-        for sends in (False, True, False):
-            begun = time.monotonic_ns()
-            averaging.begin_step()
-            with contextlib.nullcontext() if sends else averaging.skip_average():
-                averaging(torch.ones(2, 3)).sum().backward()
-            averaging.end_step()
-            assert begun < averaging.ready_ns <= time.monotonic_ns()
-    finally:
-        distributed.destroy_process_group()
 
 
 @trains

@@ -53,20 +53,6 @@ def test_replicates_without_an_estimate_do_not_count():
     assert row.meaning == "fewer than 3 replicates have an estimate" and np.isnan(row.pooled)
 
 
-@pytest.mark.parametrize("blocks", [3, 6, 10])
-def test_equal_replicates_are_rarely_said_to_differ(blocks):
-    """With few blocks each standard error depends on chance, which Cochran's own weights and chi-squared ignore."""
-    rng = np.random.default_rng(blocks)
-    samples = rng.normal(size=(4000, 8, blocks))
-    errors = samples.std(axis=2, ddof=1) / math.sqrt(blocks)
-    freedom = np.full(8, blocks - 1.0)
-    found = [
-        replication.measure_heterogeneity(each.mean(axis=1), error, freedom)[1]
-        for each, error in zip(samples, errors, strict=True)
-    ]
-    assert 0.035 < np.mean(np.array(found) < 0.05) < 0.065
-
-
 def test_replicates_that_differ_are_noticed():
     rng = np.random.default_rng(1)
     samples = rng.normal(size=(500, 8, 6)) + rng.normal(scale=1.0, size=(500, 8, 1))

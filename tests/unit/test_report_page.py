@@ -16,7 +16,6 @@ from study.experiment.study import Study
 from study.machines import machine
 from study.records import tidy
 from study.records.record import make_record
-from study.report.findings.outcome import VERDICTS
 from study.report.page import assets, links, page, tables
 from study.report.page.links import RecordLinks
 from study.report.tables.layout import Table
@@ -126,16 +125,6 @@ def test_the_machine_is_told(made):
 
 
 @pytest.mark.slow
-def test_failures_are_told_with_their_reason_and_record(made):
-    seen = Seen(made(kind="oom"))
-    told = seen.text.split("Failures", 3)[-1]
-    for words in ("oom", "train", "no memory", "the paper's ran out of memory"):
-        assert words in told
-    assert "1 failed run " in seen.text
-    assert "Nothing failed" not in seen.text
-
-
-@pytest.mark.slow
 def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     records = ["runs/elsewhere/record.json"]
     seen = Seen(made(found=[{**FINDING, "records": records, "left_out": [{"record": "x.json", "reason": "slow"}]}]))
@@ -148,15 +137,6 @@ def test_every_link_in_the_page_leads_somewhere(made, tmp_path):
     assert len(seen.ids) == len(set(seen.ids))
     assert {"#run-1", "#run-2"} <= set(seen.links), "rows lead to runs"
     assert len([link for link in seen.links if link.endswith("/record.json") and "gpus~" in link]) == 2
-
-
-@pytest.mark.slow
-def test_a_finding_is_told_with_its_runs_and_rows(made):
-    seen = Seen(made(found=[{**FINDING, "name": name, "verdict": name} for name in VERDICTS]))
-    for words in ("Yes", "Opposite", "Not shown", "Not enough runs", "Loading grows from 3 to 5 s.",
-                  "From 1 run in 2 blocks", "the second bar"):  # fmt: skip
-        assert words in seen.text
-    assert "#table-scaling" in seen.links
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study.core.paths import ROOT
-from study.core.throughput_units import parse_throughput, parse_time_unit
+from study.core.throughput_units import parse_throughput
 
 sys.path.insert(0, str(ROOT / "performance"))
 import scaling_series  # noqa: E402
@@ -48,29 +48,6 @@ def test_an_odd_row_is_left_out_and_named(tmp_path, odd, why):
     assert weak.ranks.tolist() == [1, 2, 4, 8, 16]
     (line,) = left_out
     assert f"left out: row 11, series a: {why}" in line
-
-
-def test_a_throughput_of_a_node_needs_the_nodes(tmp_path):
-    """On nodes of 4: 1, 1, 1, 2 and 4 nodes, so that each rank's sample takes ranks / (value x nodes)."""
-    values = (10, 19, 36, 35, 34)
-    rows = [("a", "weak", "images/s/node", ranks, value) for ranks, value in zip((1, 2, 4, 8, 16), values, strict=True)]
-    (series,), left_out = read(tmp_path, rows, gpus_per_node=4)
-    assert series.times == pytest.approx([1 / 10, 2 / 19, 4 / 36, 8 / 70, 16 / 136])
-    assert not left_out
-    found, left_out = read(tmp_path, rows)
-    assert not found, "each rank was taken for a node"
-    assert len(left_out) == 5 and "the unit is of a node, and gpus_per_node is not known" in left_out[0]
-
-
-@pytest.mark.parametrize("unit", ["images/min", "images/s/GPU", "ms", "min"])
-def test_units_and_names_change_no_error(tmp_path, unit):
-    (first, _), _ = read(tmp_path, WEAK + STRONG)
-    of_rank = {"images/s/GPU": 1 / first.ranks, "images/min": 60, "ms": 1e3 * first.times / (10 * first.ranks**0.95),
-               "min": first.times / (10 * first.ranks**0.95) / 60}[unit]  # fmt: skip
-    values = 10 * first.ranks**0.95 * of_rank
-    rows = [("other", "weak", unit, int(ranks), value) for ranks, value in zip(first.ranks, values, strict=True)]
-    (same,), _ = read(tmp_path, rows[::-1])
-    assert same.times == pytest.approx(first.times)
 
 
 @pytest.mark.parametrize("split", ["main", "few"])
@@ -119,13 +96,3 @@ def test_units_of_throughputs(unit, item, per, seconds):
     found = parse_throughput(unit)
     assert (found.item, found.per, found.seconds) == (item, per, seconds)
     assert found.time_of is None
-
-
-def test_steps_are_no_samples_and_a_time_is_no_throughput():
-    assert parse_throughput("it/s").time_of == parse_throughput("train_steps_per_second").time_of == "time_per_step_s"
-    assert parse_time_unit("ms") == 1e-3 and parse_time_unit("images/s") is None
-    assert parse_throughput("minibatches/s").time_of == parse_throughput("mini-batches/s").time_of == "time_per_step_s"
-    many = ("k tokens/s", "ktokens/s", "Mtok/s/GPU", "million samples/s", "1000 images/s")
-    for unit in ("s", "images", "images/s/furlong", "", *many):
-        with pytest.raises(ValueError, match="is expected"):
-            parse_throughput(unit)

@@ -263,25 +263,5 @@ def test_which_gpus_cuda_shows(shown, expected):
     ]
 
 
-@pytest.mark.parametrize(
-    ("shown", "local_ranks", "expected"),
-    [
-        (["GPU-2", "GPU-0"], [0, 1], ["GPU-2", "GPU-0"]),
-        (["GPU-0", "GPU-1", "GPU-2"], [1], ["GPU-1"]),
-        (["GPU-7"], [3], ["GPU-7"]),  # jsrun shows a rank its own GPU only
-        (["GPU-7"], [0, 1], ["GPU-7", "GPU-7"]),  # two ranks can only share it, which check own_gpus tells
-        (["GPU-0", "GPU-1"], [1, 2], ["GPU-1", "CUDA shows 2 GPUs to the program, too few for the node's rank 2"]),
-        ([], [0], ["CUDA shows no GPU to the program, too few for the node's rank 0"]),
-        (["GPU-0", None], [0, 1], ["GPU-0", "the GPU of the node's rank 1 is in MIG mode"]),
-        (None, [0], ["NVML lists no GPUs here"]),
-    ],
-)
-def test_which_gpu_is_that_of_a_command_s_rank(shown, local_ranks, expected):
-    found = gpus.assign_gpus(shown, local_ranks)
-    assert all((each.uuid is None) != (each.reason is None) for each in found)
-    for each, told in zip(found, expected, strict=True):
-        assert each.uuid == told or (each.reason or "").startswith(told)
-
-
 def test_without_nvml_no_gpu_can_be_told():
     assert gpus.list_visible_gpus({}, FakeNvml(None)) is None

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import snakemake_executor_plugin_cluster_generic as cluster_generic
 from snakemake import api, exceptions, jobs
-from snakemake.resources import Resources
 from snakemake.scheduling.greedy import SchedulerSettings as GreedySettings
 from snakemake.settings import types as settings
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
@@ -168,15 +167,6 @@ def test_a_job_that_needs_some_rules_only(seen, line, mode, is_job):
     assert seen["while read"]["is_job"] is is_job
 
 
-def test_a_job_of_a_user_s_snakefile_may_need_all_rules(seen, tmp_path):
-    """It includes ours, and may name its rules."""
-    seen |= {"line": ["--allowed-rules", "make"], "ours": "ours"}
-    (tmp_path / "Snakefile").rename(tmp_path / "ours")
-    (tmp_path / "Snakefile").write_text('include: "ours"\n')
-    run("dryrun", mode=settings.ExecMode.REMOTE)
-    assert seen["while read"]["is_job"] is False
-
-
 @pytest.mark.parametrize("expected", [True, False])
 def test_files_may_be_there_early(seen, monkeypatch, expected):
     """Without the call, Snakemake warns of each; when that part fails, `expect_early_output` can go."""
@@ -247,14 +237,6 @@ def test_the_jobs_to_run_are_those_whose_files_are_missing(seen, tmp_path):
     assert callable(seen["executor"].run_job)
 
 
-def test_default_resources_that_no_executor_here_reads(seen):
-    given = ["slurm_partition=batch", "qos=debug", "mem_mb=1"]
-    run(resources=Resources.parse(given, allow_expressions=True, defaults="full"))
-    assert sorted(seen["resources"]) == ["qos", "slurm_partition"]
-    run(forced=True)
-    assert seen["resources"] == []
-
-
 SUBMIT = {"executor": "cluster-generic", "submit": "bash"}  # a batch system that runs each job at once
 
 
@@ -313,14 +295,6 @@ def test_packed_jobs_are_submitted_as_ever(seen, monkeypatch):
     seen.update(ours="Snakefile", submitted=lambda *_: pytest.fail("a packed job's own command"))
     run(**SUBMIT)
     assert of_groups == [True]
-
-
-def test_the_limit_of_jobs_per_second_can_be_taken_away(seen, tmp_path):
-    """And Snakemake runs its jobs all the same."""
-    run(per_second=1)
-    assert seen["limited"] is not None
-    assert seen["workflow"].scheduler.job_rate_limiter is None
-    assert (tmp_path / "1.txt").exists() and (tmp_path / "2.txt").exists()
 
 
 HANGUP = """

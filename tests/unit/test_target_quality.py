@@ -8,10 +8,8 @@ import pytest
 import timelines
 from examples import STUDY, define, expand
 
-from study.core import validation
-from study.core.errors import StudyError
 from study.core.files import write_json
-from study.experiment import expansion, schemas
+from study.experiment import expansion
 from study.experiment.target import Target
 from study.instruments.power.sampler import COLUMNS
 from study.records.record import make_record
@@ -258,18 +256,3 @@ def test_a_study_s_target_replaces_the_benchmark_s_and_leaves_the_run_as_it_is()
     assert own.directory == usual.directory
     assert define(own).fingerprint == define(usual).fingerprint
     assert define(own).as_dict() == define(usual).as_dict()
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ({"quantity": "validation_loss", "at_least": 0.3}, "validation_loss is better if it is smaller: give at_most"),
-        ({"quantity": "validation_accuracy", "at_least": 95}, "give at_least, above 0 and up to 1"),
-        ({"quantity": "validation_top5_accuracy", "at_most": 0.9}, "give at_least, above 0 and up to 1"),
-    ],
-)
-def test_a_target_that_every_run_reaches_or_none_is_refused(target, message):
-    content = study(nt3={"target_quality": {**target, "why": "a test"}})
-    validation.validate(content, schemas.build_study_schema(), "s.yaml")
-    with pytest.raises(StudyError, match=f"s.yaml: datasets.nt3.target_quality: .*{message}"):
-        expansion.expand_study("s", content, "s.yaml")

@@ -10,10 +10,8 @@ import pandas as pd
 import pytest
 from examples import STUDY, expand
 
-from study import plan
 from study.compare import arms, tuner
 from study.experiment import expansion
-from study.machines import machine
 from study.records.tidy import arms_text
 from study.report.figures import tuning_drawing
 from study.report.figures.description import load_description
@@ -91,25 +89,6 @@ def test_no_verdict_below_three_blocks(runs_of, blocks, verdict):
     row = table_of(runs_of({"arrays": 2.0}, blocks=blocks)).loc["arrays"]
     assert (row.blocks, row.verdict) == (blocks, verdict)
     assert math.isnan(row.p_value) == math.isnan(row.detectable_pct) == (verdict is None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"repeats": 4}, None), ({"repeats": 6, "screening_blocks": 3}, None),
-     ({"repeats": 10, "screening_blocks": 8},
-      "8 screening and 2 held-out blocks at most, and study tune needs 3 of each: set repeats to 11 or more in the "
-      "grids with tuning, or screening_blocks to 3"),
-     ({"repeats": 10, "screening_blocks": 12}, "10 screening and 0 held-out blocks at most"),
-     ({"repeats": 6, "epochs": 1}, "3 arms of tuning with one epoch a rank")],
-)  # fmt: skip
-def test_the_plan_tells_of_arms_that_cannot_be_compared_or_picked(changes, words):
-    grid = {"benchmark": "nt3", "scaling": "weak", "epochs": 4, "gpus": 1, "loader": "npy", "tuning": SWITCHES}
-    blocks = {name: value for name, value in changes.items() if name == "screening_blocks"}
-    grid |= {name: value for name, value in changes.items() if name not in blocks}
-    grid = {name: value for name, value in grid.items() if value is not None}
-    content = {**copy.deepcopy(STUDY), "runs": [grid], **blocks}
-    told = plan.summarize(expansion.expand_study("test", content, "test.yaml"), machine.load("local"), {})
-    assert words is None and "Warning" not in told or words is not None and f"{words}" in told
 
 
 def test_a_failed_run_is_counted_and_never_averaged(runs_of):

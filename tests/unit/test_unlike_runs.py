@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from examples import expand
 
-from study.compare import likeness
 from study.records.power import power_columns
 from study.records.record import make_record
 from study.records.tidy import runs_frame
@@ -212,17 +211,6 @@ def test_samples_per_joule_count_all_ranks(make_run):
     record = make_record(folder)
     record["workload"]["samples_per_rank"], record["power"]["energy_job_j"] = 1000, 1000.0
     assert power_columns(record)["samples_per_j"] == 16
-
-
-def test_two_frameworks_on_one_horovod_are_compared():
-    """Horovod in PyTorch names PyTorch too; its own versions are the same."""
-    horovod = "horovod 0.28.1, controller gloo, gloo of Horovod 0.28.1"
-    arms = pd.DataFrame({
-        "framework": ["tensorflow", "pytorch"], "strategy": ["horovod", "horovod"],
-        "communication_libraries": [horovod, f"torch 2.13.0, {horovod}"],
-    })  # fmt: skip
-    assert likeness.describe_difference(arms) is None
-    assert likeness.describe_difference(arms.assign(framework="pytorch")) == "several communication libraries"
 
 
 @pytest.mark.parametrize(

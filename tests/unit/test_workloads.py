@@ -1,17 +1,14 @@
 """Workloads: where their modules are found, and that what is independent of a framework imports none."""
 
-import dataclasses
 import subprocess
 import sys
 
 import pytest
-from examples import expand
 from tracked import ours
 
 from study import workloads
 from study.core.errors import StudyError
 from study.core.paths import SCRIPTS
-from study.experiment import feasibility
 
 FOLDER = SCRIPTS / "study" / "workloads"
 FRAMEWORKS = {"tensorflow", "tf_keras", "keras", "horovod"}
@@ -61,21 +58,6 @@ def test_a_single_module_names_its_framework(own):
     )
     with pytest.raises(StudyError, match="absent.yaml: absent has a model in tensorflow only"):
         workloads.load_benchmark(name, {}, "pytorch")
-
-
-def test_the_plan_refuses_a_workload_without_a_model_in_the_run_s_framework(own, tmp_path):
-    (tmp_path / "absent").mkdir()
-    (tmp_path / "absent" / "__init__.py").write_text(
-        OWN.replace("class Benchmark(base.Benchmark)", "class Workload(base.Workload)")
-    )
-    (run,) = expand()
-    assert run["framework"] == "tensorflow" and "framework" not in run.key
-    run = dataclasses.replace(run, dataset=dataclasses.replace(run.dataset, benchmark="absent"))
-    wrong = r"t\.yaml\.framework: absent has no model in tensorflow: there is no \S+/workloads/absent/tensorflow\.py"
-    with pytest.raises(StudyError, match=wrong):
-        feasibility.check_run(run, "t.yaml")
-    (tmp_path / "absent" / "tensorflow.py").write_text("")
-    feasibility.check_run(run, "t.yaml")
 
 
 @pytest.mark.slow
