@@ -1,7 +1,7 @@
 """Check the models of own benchmarks before any run; see `study.launch.model_checks`.
 
-Reads a JSON list of {"definition", "shape"} from standard input. Writes, after MARK, a list with a reason or null for
-each; for a benchmark whose own code fails, {"failed": its last line}.
+Reads a JSON list of {"definition", "shape", "last_batch"} from standard input. Writes, after MARK, a list with a reason
+or null for each; for a benchmark whose own code fails, {"failed": its last line}.
 """
 
 import json
@@ -35,7 +35,7 @@ def _check_case(case: dict) -> str | dict[str, str] | None:
         if run.framework not in LIMITED:
             backends.get_backend(run.framework).limit_threads(1)
             LIMITED.add(run.framework)
-        return model_check.explain_refusal(run, case["shape"])
+        return model_check.explain_refusal(run, case["shape"], case["last_batch"])
     except StudyError as error:
         return {"failed": str(error)}
     except Exception as error:  # of the user's own code

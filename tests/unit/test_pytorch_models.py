@@ -242,6 +242,77 @@ def test_a_model_that_gives_probabilities_to_a_loss_that_takes_logits_is_refused
         _check_gradients(nn.Sequential(*plain, last), run, samples)
 
 
+def judged(monkeypatch, build_model, last_batch=None, **keys):
+    """The refusal of a model of 50 inputs and 10 outputs on two ranks; None without one."""
+    from study.backends.pytorch import build, model_check
+
+    run = run_of("p1b2", "pytorch")
+    run = replace(run, parameters={**run.parameters, "gpus": 2, **keys})
+    monkeypatch.setattr(build, "build_model", lambda *_: build_model())
+    monkeypatch.setattr(model_check, "make_metrics", lambda _: [])
+    try:
+        model_check.check_model(None, run, data_of("p1b2").train, last_batch)
+    except StudyError as error:
+        return str(error)
+    return None
+
+
+def branching(takes):
+    """A model with a layer that only some passes use. takes: from the outputs of the first layer, whether one does."""
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second, self.last = nn.Linear(50, 20), nn.Linear(20, 20), nn.Linear(20, 10)
+
+        def forward(self, inputs):
+            values = self.first(inputs)
+            return self.last(self.second(values) if not self.training or takes(values) else values)
+
+    return Model
+
+
+@trains
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_a_branch_that_not_every_step_takes_is_refused(monkeypatch, share):
+    import torch
+
+    why = judged(monkeypatch, branching(lambda _: bool(torch.rand(()) > share)))
+    assert "second.weight, second.bias get no gradient in some steps" in why
+    why = judged(monkeypatch, branching(lambda values: bool(values.mean() > -0.05)))
+    assert "second.weight, second.bias get no gradient" in why, "it depends on the samples"
+    assert judged(monkeypatch, branching(lambda _: False)).endswith("or set requires_grad to False"), "in none"
+    assert judged(monkeypatch, branching(lambda _: True)) is None
+
+
+@trains
+def test_layers_that_cannot_be_trained_on_several_ranks_are_refused(monkeypatch):
+    from torch import nn
+
+    def normalized():
+        return nn.Sequential(nn.Linear(50, 20), nn.BatchNorm1d(20), nn.Linear(20, 10))
+
+    assert judged(monkeypatch, normalized) is None and judged(monkeypatch, normalized, last_batch=2) is None
+    assert "the last batch of an epoch has one sample" in judged(monkeypatch, normalized, last_batch=1)
+    assert judged(monkeypatch, lambda: nn.Linear(50, 10), last_batch=1) is None
+    synchronized = nn.SyncBatchNorm.convert_sync_batchnorm
+    assert "1 (SyncBatchNorm)" in judged(monkeypatch, lambda: synchronized(normalized()))
+    assert judged(monkeypatch, lambda: synchronized(normalized()), gpus=1) is None
+
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.last = nn.EmbeddingBag(4, 8, sparse=True), nn.Linear(8, 10)
+
+        def forward(self, inputs):
+            return self.last(self.table((inputs > 0).long()))
+
+    assert "the model's table.weight get sparse gradients" in judged(monkeypatch, Table)
+
+
 @trains
 @pytest.mark.parametrize("own", ["127.0.0.1", "127.0.0.2"])
 def test_the_store_of_the_ranks_listens_at_the_address_that_they_are_told(own, monkeypatch):

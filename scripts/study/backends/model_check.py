@@ -26,10 +26,11 @@ from study.workloads.synthetic import generate_file
 SAMPLES = {"train_samples": 20, "test_samples": 10}
 
 
-def explain_refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
+def explain_refusal(run: RunDefinition, shape: Mapping[str, int], last_batch: int | None = None) -> str | None:
     """The reason why the model of ``run`` cannot be trained as its keys promise; None if there is none.
 
     shape: of the dataset, see `study.experiment.study.Dataset`; its numbers of samples do not matter.
+    last_batch: samples of an epoch's last batch of a rank; None if that is not known.
 
     Raises:
         Exception: of the benchmark's own code. It is the user's, so it may be anything.
@@ -38,7 +39,7 @@ def explain_refusal(run: RunDefinition, shape: Mapping[str, int]) -> str | None:
     benchmark = workloads.load_benchmark(run.benchmark["name"], run.benchmark, run.framework)
     samples = make_few_samples(benchmark, run, shape)
     try:
-        framework_check.check_model(benchmark, run, samples)
+        framework_check.check_model(benchmark, run, samples, last_batch)
     except StudyError as error:
         return str(error)
     return None

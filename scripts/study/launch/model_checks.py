@@ -35,7 +35,11 @@ def list_refusals(study: Study, machine: dict[str, Any], data_dir: str) -> tuple
     shapes = [(run, _find_shape(run.dataset)) for run in _choose_representatives(study)]
     checked = [run for run, shape in shapes if shape]
     cases = [
-        {"definition": inputs.to_param(inputs.define_run(run, machine, data_dir)), "shape": shape}
+        {
+            "definition": inputs.to_param(inputs.define_run(run, machine, data_dir)),
+            "shape": shape,
+            "last_batch": _count_last_batch(run),
+        }
         for run, shape in shapes
         if shape
     ]
@@ -70,9 +74,16 @@ def _make_kind_key(run: PlannedRun) -> str:
         run.dataset.id,
         run.batch_size_per_rank,
         min(run.gpus, 2),
+        _count_last_batch(run) == 1,
         *(run[key] for key in KEYS),
     ]
     return json.dumps(parts)
+
+
+def _count_last_batch(run: PlannedRun) -> int | None:
+    """Samples of the last batch of a rank in an epoch; None if known only from the files."""
+    samples = run.samples_per_rank
+    return None if samples is None else samples % run.batch_size_per_rank or run.batch_size_per_rank
 
 
 def _find_shape(dataset: Dataset) -> dict[str, int] | None:

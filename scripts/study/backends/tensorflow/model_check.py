@@ -43,7 +43,7 @@ class BuildingRank:
         return {each.ref() for each in variables} <= self._applied
 
 
-def check_model(benchmark: Benchmark, run: RunDefinition, samples: SampleSource) -> None:
+def check_model(benchmark: Benchmark, run: RunDefinition, samples: SampleSource, _: int | None = None) -> None:
     """Raise `StudyError` if the model of a run does not keep what the run's keys promise."""
     import tf_keras as keras
 
