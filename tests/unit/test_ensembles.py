@@ -16,12 +16,12 @@ from fake_communicator import ThreadedCommunicator
 
 from study.backends.tensorflow.backend import BACKEND
 from study.backends.tensorflow.gradient_averaging import get_averaging
-from study.backends.tensorflow.input import make_batches
+from study.backends.tensorflow.input import make_batches, make_gatherer
 from study.communication.single_rank import SingleRank
 from study.core import cores
 from study.core.errors import StudyError
 from study.data.order import EpochOrder
-from study.data.samples import Arrays
+from study.data.samples import Arrays, SampleSource
 from study.ensembles import consumption, ring
 from study.ensembles.content import Form
 from study.ensembles.order import Block, Order
@@ -297,6 +297,11 @@ class Damaged(Arrays):
         if changes is not None and changes.any():
             raise StudyError("train.tfrecord: is gone")
         return super().batch(chosen)
+
+
+@make_gatherer.register
+def _gather_damaged(samples: Damaged):
+    return make_gatherer.dispatch(SampleSource)(samples)
 
 
 def test_what_a_reader_cannot_read_ends_all_members():

@@ -115,13 +115,6 @@ def test_times_that_scale_as_other_work_are_told_first(times, work, column, told
     assert not told or sentences[0].startswith(told)
 
 
-def test_far_counts_and_saturation_are_judged_by_doublings():
-    words = " ".join(answered(made([8, 4.2, 2.3, 1.4]), (1024,)).sentences)
-    assert "counts above 64 are more than 8 times the largest" in words
-    many = made(1000 / np.arange(1, 40) + 0.01, range(1, 40))
-    assert "saturated" not in " ".join(answered(many, (80,)).sentences)
-
-
 def test_two_counts_are_predicted_with_a_wide_interval_and_one_is_not():
     found = answered(made([8, 4.2], (1, 2)))
     table = found.predictions.set_index("ranks")
@@ -168,15 +161,6 @@ def test_logs_give_points(tmp_path, text, prefix, ranks, time):
     (series,) = read_series_files([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
     assert series.points[["ranks", "time"]].to_numpy()[0] == pytest.approx([ranks, time], rel=0.01)
     assert series.origin == "imported"
-
-
-def test_a_log_without_its_ranks_is_refused(tmp_path):
-    (tmp_path / "a.log").write_text(MLPERF)
-    with pytest.raises(StudyError, match="give RANKS:"):
-        read_series_files([str(tmp_path / "a.log")], "fixed")
-    (tmp_path / "a.log").write_text("nothing\n")
-    with pytest.raises(StudyError, match="has no lines of torchtitan, nanotron, MLPerf"):
-        read_series_files([str(tmp_path / "a.log")], "fixed")
 
 
 @pytest.mark.parametrize("names", [("Name,config.world_size,summary.train_samples_per_second"),
@@ -445,17 +429,6 @@ def test_a_history_of_one_run_is_its_later_half(tmp_path):
     assert series.points[["ranks", "time"]].to_numpy() == pytest.approx(np.array([[1, 0.1], [2, 0.052]]))
 
 
-def test_logs_of_several_runs_or_of_none_that_ended_are_refused(tmp_path):
-    (tmp_path / "a.log").write_text(TITAN + TITAN.replace("[8]", "[16]"))
-    with pytest.raises(StudyError, match="has runs on 8 and 16 ranks"):
-        read_series_files([str(tmp_path / "a.log")], "per_rank")
-    (tmp_path / "a.log").write_text(
-        MLPERF.replace('"time_ms": 65000', '"metadata": {"status": "aborted"}, "time_ms": 9')
-    )
-    with pytest.raises(StudyError, match="its run was aborted"):
-        read_series_files([f"8:{tmp_path / 'a.log'}"], "fixed")
-
-
 def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path):
     lines = "".join(f"validate step: {step}  loss: 9  memory: 1GiB  tps: 9\n" for step in range(9))
     (tmp_path / "a.log").write_text(TITAN + lines)
@@ -577,21 +550,6 @@ def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, titl
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
 
 
-@pytest.mark.parametrize("title", ["throughput (furlongs)", "throughput_std", "throughput (kimg/s)", "throughput [%]"])
-def test_an_unknown_unit_of_a_throughput_is_refused_with_the_remedy(tmp_path, title):
-    remedy = "rename it throughput and give its unit, such as --unit img/s"
-    with pytest.raises(StudyError, match=remedy) as error:
-        of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
-    assert f"line 1, column {title!r}: " in str(error.value)
-    (tmp_path / "8.csv").write_text(f"step,{title}\n1,100\n2,400\n")
-    with pytest.raises(StudyError, match=remedy):
-        read_series_files([f"8:{tmp_path / '8.csv'}"], "per_rank")
-    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit="img/s")
-    assert series.points["time"].tolist() == pytest.approx([1 / 100, 8 / 400]), "the user says what it is"
-    series = of_export(tmp_path, f"GPUs,step time (s),{title}\n1,2,100\n8,3,400\n")
-    assert series.points["time"].tolist() == [2, 3], "with times, it is not needed"
-
-
 @pytest.mark.parametrize(
     ("title", "quantity", "seconds"),
     [("step time (ms)", "time_per_step_s", 1e-3), ("Step Time [ms]", "time_per_step_s", 1e-3),
@@ -625,42 +583,6 @@ def test_runs_whose_configuration_differs_on_the_same_ranks_are_several_series(t
     assert "read config.world_size as ranks, step_time as time_per_step_s" in told
 
 
-def test_numbers_without_a_prefix_tell_jobs_apart_where_they_occur_in_several_runs(tmp_path):
-    names = "Name,batch_size,loss,val/acc,num_gpus,step_time"
-    rows = ("32,0.1,1,1,1", "32,0.2,1,2,1.1", "64,0.3,2,1,3", "64,0.4,3,2,3.2")
-    found = several_of_export(tmp_path, f"{names}\n" + "".join(f"x,{row}\n" for row in rows))
-    assert {name: each.points["time"].tolist() for name, each in found.items()} == {
-        "export batch_size=32": [1, 1.1], "export batch_size=64": [3, 3.2],
-    }  # fmt: skip
-    with_words = f"{names},model\n" + "".join(f"x,{row},{'gpt' if row < '4' else 'bert'}\n" for row in rows)
-    assert set(several_of_export(tmp_path, with_words)) == {"export model=bert", "export model=gpt"}, "which says more"
-
-
-def test_benchmarks_of_mlperf_are_series(tmp_path):
-    for name in ("bert", "resnet"):
-        (tmp_path / f"{name}.log").write_text(entry("submission_benchmark", 1, value=name) + "\n" + MLPERF)
-    found = read_series_files([f"8:{tmp_path / name}.log" for name in ("bert", "resnet")], "fixed")
-    assert [each.name for each in found] == ["MLPerf bert", "MLPerf resnet"]
-    (tmp_path / "bert.log").write_text(
-        entry("submission_benchmark", 1, value="x") + (tmp_path / "bert.log").read_text()
-    )
-    with pytest.raises(StudyError, match="has runs of bert and x; one benchmark per file is expected"):
-        read_series_files([f"8:{tmp_path / 'bert.log'}"], "fixed")
-
-
-def test_a_chart_of_wandb_is_a_history_of_one_run(tmp_path):
-    chart = '"Step","8gpu - train/step_time_ms","8gpu - train/step_time_ms__MIN","8gpu - train/step_time_ms__MAX"\n'
-    (tmp_path / "chart.csv").write_text(chart + '1,900,1,1\n2,"",1,1\n3,NaN,1,1\n4,120,1,1\n5,120,1,1\n')
-    (series,) = read_series_files([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
-    assert series.points[["ranks", "time"]].to_numpy().tolist() == [[8, 0.12]]
-    told = "read 8gpu - train/step_time_ms as time_per_step_s, the median of the later half"
-    assert f"{told}; columns that are not read: Step" in series.notes
-    of_two = chart.replace("8gpu - train/step_time_ms__MIN", "b - step_time_ms")
-    (tmp_path / "chart.csv").write_text(f"{of_two}1,2,3,4\n")
-    with pytest.raises(StudyError, match="b - step_time_ms may each be time_per_step_s; keep one"):
-        read_series_files([f"8:{tmp_path / 'chart.csv'}"], "per_rank")
-
-
 @pytest.mark.parametrize(("column", "time"), [("_runtime", 30), ("duration", None)])
 def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, time):
     (tmp_path / "a.csv").write_text(f"_step,{column},loss\n0,10,1\n1,20,1\n2,30,1\n")
@@ -669,14 +591,6 @@ def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, tim
             read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")
     else:
         assert read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
-
-
-@pytest.mark.parametrize("value", ["x", "0"])
-def test_a_wrong_number_of_an_export_is_named_by_its_line(tmp_path, value):
-    text = f'Name,config.world_size,metrics.images_per_second\n"a\nb",1,10\nc,2,{value}\n'
-    (tmp_path / "export.csv").write_text(text)
-    with pytest.raises(StudyError, match="export.csv: line 4, column 'metrics.images_per_second'"):
-        read_series_files([str(tmp_path / "export.csv")], "per_rank")
 
 
 def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
@@ -785,22 +699,6 @@ def test_a_table_for_an_allocation_has_what_centres_ask_for():
     sentence = table.notes[0]
     assert f"{predicted['node_hours']:.4g} node-hours ({2 * predicted['node_hours']:.4g} in money)" in sentence
     assert f"predicted time {predicted['time_s']:.3g} h, 90 % interval" in sentence
-
-
-def test_an_allocation_says_what_is_assumed_and_what_is_missing(tmp_path):
-    points = pd.DataFrame({"series": "a<b\nc", "ranks": COUNTS.astype(int), "runtime_s": 1e5 / COUNTS})
-    (series,) = build_series(points, "x", "fixed")
-    table = allocation_table([answered(series)], 100.0, grid=400, figure="curves")
-    assert table.notes[0].startswith("a<b c: we ask for 32 ranks and 2")
-    assert "each rank is counted as a node" in table.notes[1]
-    assert "no emissions are modelled, since the points have neither power_w nor" in table.notes[2]
-    assert "CO2e" not in table.caption and "co2e" not in table.caption
-    table.write_to(tmp_path)
-    written = {form: (tmp_path / f"allocation.{form}").read_text() for form in ("md", "html", "tex")}
-    assert "![allocation](curves.svg)" in written["md"]
-    assert "<img src='curves.svg'" in written["html"] and "a&lt;b" in written["html"]
-    assert r"{curves.pdf}" in written["tex"] and r"a\textless{}b c" in written["tex"]
-    assert "e+" not in "".join(written.values())
 
 
 def test_a_disturbed_repeat_at_one_count_does_not_decide_about_the_others():
