@@ -267,7 +267,7 @@ def disk_of_a_host_full(place):
 def _disk_was_full(place, launch):
     _, errors = launch.communicate(timeout=WAIT_S)
     place.detected()
-    (line,) = (line for line in errors.splitlines() if "that is no fault of the run" in line)
+    (line,) = (line for line in errors.splitlines() if "that is no result" in line)
     assert line.startswith("error: rank 1 on h2: ") and "No space left on device" in line, errors[-800:]
     assert not place.has_outcome("run") and place.seconds < STALL_S, place.seconds
     return line

@@ -436,13 +436,19 @@ def test_a_look_that_comes_too_late_is_a_standstill(monkeypatch, passed, suspend
 
 
 @pytest.mark.parametrize(
-    ("state", "is_own", "still"), [("T", True, 10), ("T", False, 0), ("S", True, 0), ("D", True, 0)]
-)
-def test_a_stopped_process_of_the_run_is_a_standstill(host, tmp_path, state, is_own, still):
-    """Its sampler goes on: SIGSTOP to the ranks alone, or Ctrl-Z in the terminal of the launch."""
+    ("state", "ticks", "is_own", "still"),
+    [("T", 100, True, 10), ("T", 100, False, 0), ("S", 0, True, 0), ("D", 0, True, 0), ("t", 0, True, 10),
+     ("t", 100, True, 0)],
+)  # fmt: skip
+def test_a_stopped_process_of_the_run_is_a_standstill(host, tmp_path, state, ticks, is_own, still):
+    """Its sampler goes on: SIGSTOP to the ranks alone, Ctrl-Z in the terminal of the launch, or a debugger.
+
+    A process whose system calls are traced is stopped for an instant at each of them, and works all the same.
+    """
+    host.processes({10: ("rank", 1, 50, 0, is_own, 0)})
 
     def change():
-        host.processes({10: ("rank", 1, 100, 0, is_own, 0)})
+        host.processes({10: ("rank", 1, 50 + ticks, 0, is_own, 0)})
         stat = host.folder / "proc/10/stat"
         stat.write_text(stat.read_text().replace(") S ", f") {state} "))
 

@@ -133,7 +133,7 @@ SHARED = "RuntimeError: DataLoader worker was killed. This might be caused by in
     ],
 )
 def test_a_lack_of_space_is_no_failure_of_the_run(monkeypatch, lines, message, is_full, right):
-    monkeypatch.setattr(failure, "explain_lack_of_space", lambda folder: folder if is_full else None)
+    monkeypatch.setattr(failure.free_space, "explain_lack_of_space", lambda folder: folder if is_full else None)
     cause = {"kind": "error", "message": message, "rank": None, "host": None}
     assert failure.find_lack_of_space(cause, lines, ["/full"]) == right
     with_rank = failure.find_lack_of_space({**cause, "rank": 1, "host": "h2"}, lines, ["/full"])

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from study.core.errors import StudyError
 from study.data import loader_timing, loaders, page_cache
 from study.data.conversion import convert
 from study.data.tabular import Form
@@ -71,6 +72,13 @@ def test_dask_s_own_call_reads_rows_longer_than_its_sample(tmp_path, monkeypatch
     convert(tmp_path / "t.csv", tmp_path / "m.npy", tmp_path / "m.json", Form(header=True))
     found = loaders.load_matrix("dask_dataframe", tmp_path / "t.csv", tmp_path / "m.json", {"header": True})
     assert found.tobytes() == values.astype(np.float32).tobytes()
+
+
+def test_a_load_that_a_full_disk_ended_is_no_sample(tmp_path):
+    script = tmp_path / "load.py"
+    script.write_text("open('/dev/full', 'w').write('x' * 9999)")
+    with pytest.raises(StudyError, match=r"^OSError: \[Errno 28\] No space left on device; that is no result, so"):
+        loader_timing._run_in_new_process(script)
 
 
 @pytest.mark.slow

@@ -12,10 +12,9 @@ import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import GroupSettings
 
-from study.core import environment
+from study.core import environment, free_space
 from study.core.errors import StudyError
 from study.experiment import expansion
-from study.machines import free_space
 from study.report import sources
 from study.workflow import request, start, timed_plan, workflow_plan
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from study.core import code_version, environment, isolation, provenance, validation
+from study.core import code_version, environment, free_space, isolation, provenance, validation
+from study.core.errors import StudyError
 from study.core.files import AnyPath, write_sealed
 from study.core.paths import ROOT
 from study.data import page_cache
@@ -103,7 +104,7 @@ def load_in_new_process(loader: str, path: AnyPath, sidecar: AnyPath, form: dict
 
 
 def _run_in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
-    """The JSON that a script prints in a new process, or its failure."""
+    """The JSON that a script prints in a new process, or its failure; raises `StudyError` for want of space."""
     line = [sys.executable, str(script), *map(str, arguments)]
     variables = environment.build_measuring_environment(
         os.environ
@@ -116,5 +117,7 @@ def _run_in_new_process(script: Path, *arguments: AnyPath) -> dict[str, Any]:
         return {**FAILED, "message": f"it did not end within {LIMIT_S} s, and was ended"}
     if completed.returncode == 0:
         return {"status": "ok", "message": None, **json.loads(completed.stdout)}
+    if no_space := free_space.find_message(completed.stderr.splitlines()):
+        raise StudyError(f"{no_space}; {free_space.REMEDY}")
     message = (completed.stderr.strip().splitlines() or ["no error message"])[-1][:500]
     return {**FAILED, "message": f"exit code {completed.returncode}: {message}"}

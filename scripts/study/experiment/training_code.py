@@ -8,7 +8,9 @@ from study.core import code_version
 from study.workloads import command
 from study.workloads.command import code_files, content
 
-State = Mapping[Path, tuple[int, int, int] | None]  # inode, size and time of each file; None for one that is gone
+State = Mapping[
+    Path, tuple[int, int, int] | None
+]  # inode, size and time of each file's last change; None if it is gone
 
 
 def digest_training_code(benchmarks: Sequence[str], framework: str, spec: Mapping[str, Any]) -> str:
@@ -46,4 +48,4 @@ def _read_file_state(path: Path) -> tuple[int, int, int] | None:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_ctime_ns  # `cp -p` brings back the time when it was written

@@ -153,8 +153,11 @@ class Background:
 
     @property
     def is_stopped(self) -> bool:
-        """True if a process of the run was stopped by a signal (SIGSTOP, SIGTSTP) at the last reading."""
-        return any(each.is_stopped and self._is_of_run(pid, each) for pid, each in self._processes.items())
+        """True if a process of the run was stopped at the last reading: by a signal, or by a debugger while idle."""
+        return any(
+            (each.is_stopped or (each.is_traced and not self._used.get(pid))) and self._is_of_run(pid, each)
+            for pid, each in self._processes.items()
+        )
 
     def is_own(self, pid: int) -> bool | None:
         """Whether a process is the run's, as of the last reading; None if there was none of this number."""

@@ -35,6 +35,7 @@ class Process(NamedTuple):
 
     seconds: processor time, its ended children's included; own_s: without these. threads: their number. cpu: the
     logical CPU on which its first thread ran last; None where that is not told. is_stopped: by a signal (SIGSTOP).
+    is_traced: stopped by a debugger, as also for an instant at each system call that is traced.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Process(NamedTuple):
     threads: int
     cpu: int | None
     is_stopped: bool = False
+    is_traced: bool = False
 
 
 def parse_stat(stat: bytes) -> Process | None:
@@ -58,8 +60,8 @@ def parse_stat(stat: bytes) -> Process | None:
     # Any text may be a name; a list of them has commas.
     name = " ".join(before.partition(b"(")[2].decode("utf-8", "replace").replace(",", " ").split()) or "?"
     is_kernel, cpu = bool(int(fields[6]) & KERNEL_THREAD), int(fields[36]) if len(fields) > 36 else None
-    is_stopped = fields[0] == b"T"
-    return Process(name, int(fields[1]), int(fields[19]), is_kernel, own + ended, own, int(fields[17]), cpu, is_stopped)
+    states = fields[0] == b"T", fields[0] == b"t"
+    return Process(name, int(fields[1]), int(fields[19]), is_kernel, own + ended, own, int(fields[17]), cpu, *states)
 
 
 def compute_age_s(process: Process) -> float:

@@ -1,17 +1,15 @@
 """Why a run failed: kind, phase, rank and message, from how its ranks ended and from their last output."""
 
-import errno
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from study.core import free_space
 from study.core.files import AnyPath
 from study.instruments import phases
 from study.launch import processes
 from study.machines import remote
-from study.machines.free_space import explain_lack_of_space
 from study.machines.launchers import TAG
 from study.training.divergence import MESSAGE
 from study.training.program import LAST_LINES_ARE
@@ -56,9 +54,6 @@ BODY_LINES = 200  # of an error of several lines that are searched for its cause
 ENDED_FIRST = re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)")  # from horovodrun
 SIGNAL_EXIT_CODES = {137: "killed", 143: "killed", -9: "killed", -15: "killed"}
 LOG_LINES = 20  # of the log, in the record
-# A file system of this machine is full or cannot be written; the last two are PyTorch's, of /dev/shm.
-NO_SPACE = _compile_any_of(*map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
-                          r"insufficient shared memory \(shm\)", "raise your shared memory limit")  # fmt: skip
 BUS_ERROR = _compile_any_of("SIGBUS", "signal 7", "Bus error", "exit (status|code)[:=]? *(135|-7)")
 RESULTS = ("metrics.json", "history.csv")  # of a complete run
 
@@ -126,8 +121,8 @@ def find_lack_of_space(cause: dict[str, Any], lines: Iterable[str], folders: Ite
     cause: its failure. lines: of its output. folders: to which it writes; a mapped file of a full one ends a process by
     SIGBUS.
     """
-    line = next((TAG.sub("", line).strip()[:300] for line in lines if NO_SPACE.search(line)), None)
-    full = [text for folder in folders if (text := explain_lack_of_space(folder))]
+    line = free_space.find_message(TAG.sub("", line) for line in lines)
+    full = [text for folder in folders if (text := free_space.explain_lack_of_space(folder))]
     if line is None and not (full and BUS_ERROR.search(cause["message"])):
         return None
     who = "" if cause["rank"] is None else f"rank {cause['rank']} on {cause['host']}: "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from study.communication import roles
-from study.core import code_version, environment, isolation, provenance, validation
+from study.core import code_version, environment, free_space, isolation, provenance, validation
 from study.core.boot import read_boot_id
 from study.core.errors import StudyError
 from study.core.files import find_target_name, sha256, write_json, write_sealed
@@ -30,16 +30,7 @@ from study.experiment.training_code import State, digest_training_code, find_cha
 from study.instruments import calibration, heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, host_names, processes, program_files, run_directory, spots, supervision, variables
-from study.machines import (
-    free_space,
-    host_capabilities,
-    host_check,
-    launchers,
-    machine_lock,
-    queues,
-    remote,
-    run_layout,
-)
+from study.machines import host_capabilities, host_check, launchers, machine_lock, queues, remote, run_layout
 from study.machines.run_layout import Links
 from study.training import checkpoints, program_results
 from study.workloads import command
@@ -340,10 +331,7 @@ def _check_space(
     places = (folder, free_space.get_temporary_folder(variables), free_space.SHARED_MEMORY)
     if cause and (why := failure.find_lack_of_space(cause, last_lines, places)):
         (folder / "run.yaml").unlink(missing_ok=True)
-        raise StudyError(
-            f"{why}; that is no fault of the run, so it has no record: free some space or have it made writable, then "
-            f"give the same command again; see {folder / run_directory.LOG}"
-        )
+        raise StudyError(f"{why}; {free_space.REMEDY}; see {folder / run_directory.LOG}")
 
 
 def _wait_for_guards(stall_limit_s: float) -> None:

@@ -12,18 +12,18 @@ from study import backends, plan
 from study.compare import noise_of_runs
 from study.core import installed, paths
 from study.core.errors import StudyError, StudyErrors
-from study.experiment import progress
-from study.instruments import disturbance
-from study.launch import host_names, model_checks
-from study.launch.batch_job import BatchJob
-from study.machines import batch_jobs, launchers, machine, queues
-from study.machines.free_space import (
+from study.core.free_space import (
     LEAST_SHARED_MB,
     LEAST_TEMPORARY_MB,
     SHARED_MEMORY,
     explain_lack_of_space,
     get_temporary_folder,
 )
+from study.experiment import progress
+from study.instruments import disturbance
+from study.launch import host_names, model_checks
+from study.launch.batch_job import BatchJob
+from study.machines import batch_jobs, launchers, machine, queues
 from study.prediction import forecast
 from study.records import attempts, versions
 from study.workflow import lock_holder, passes, snakemake_internals
