@@ -40,7 +40,7 @@ def workflow(is_main=True, arguments=(), values=None, group_components=None, dry
 def plan(tmp_path, monkeypatch):
     """A function that plans a study on a machine."""
     monkeypatch.setenv(expansion.PLANNED, "")
-    monkeypatch.setattr(environment, "prepare_for_jobs", lambda account, is_main_process: None)
+    monkeypatch.setattr(environment, "prepare_for_jobs", lambda account, is_main_process: [])
     monkeypatch.setattr(sys, "argv", ["snakemake"])
     folders = {"data_dir": "data", "results_dir": str(tmp_path)}
 
