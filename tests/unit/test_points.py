@@ -141,11 +141,6 @@ TITAN = "[rank0]: Building 1-D device mesh with ['dp_shard'], [8]\n" + "".join(
     f"\x1b[32mstep: {step}  loss: 9.1  memory: 3.0GiB(4%)  tps: {tps}  tflops: 10.1\x1b[39m\n"
     for step, tps in ((1, "120"), (10, "3,200"), (20, "3,210"), (30, "3,190"))
 )
-NANO = "".join(
-    f"[INFO]: iteration: {step} / 9 | consumed_tokens: 1M | elapsed_time_per_iteration_ms: {ms} | "
-    "tokens_per_sec: 81.2K | tokens_per_sec_per_gpu: 10.1K | global_batch_size: 64\n"
-    for step, ms in ((1, "9.1K"), (2, "812"), (3, "808"))
-)
 MLPERF = "".join(
     ":::MLLOG " + json.dumps({"key": key, "time_ms": ms}) + "\n"
     for key, ms in (("run_start", 5000), ("run_stop", 65_000))
@@ -154,7 +149,7 @@ MLPERF = "".join(
 
 @pytest.mark.parametrize(
     ("text", "prefix", "ranks", "time"),
-    [(TITAN, "", 8, 1 / 3200), (NANO, "", 8, 0.81), (MLPERF, "16:", 16, 60.0)],
+    [(TITAN, "", 8, 1 / 3200), (MLPERF, "16:", 16, 60.0)],
 )
 def test_logs_give_points(tmp_path, text, prefix, ranks, time):
     (tmp_path / "a.log").write_text(text)
@@ -435,9 +430,6 @@ def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path
     assert read_series_files([str(tmp_path / "a.log")], "per_rank")[0].points["time"][0] == pytest.approx(
         1 / 3200, rel=0.01
     )
-    (tmp_path / "a.log").write_text(NANO.replace("81.2K", "10.4M"))
-    with pytest.raises(StudyError, match="does not name its ranks"):
-        read_series_files([str(tmp_path / "a.log")], "per_rank")
 
 
 MESH = "Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=4\n"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.contrib.gpu_check import devices, meters, study_runs, training
+from study.contrib.gpu_check import devices, meters, study_runs
 from study.contrib.gpu_check.verdicts import NOT_OK, CannotCheck, Verdicts, summarize, write_markdown
 from study.core import provenance, validation
 from study.core.files import write_text
@@ -71,31 +71,23 @@ def _judge_all(verdicts: Verdicts, nvml: Any, uuids: list[str | None], folder: P
         print(f"study {name} runs in {folder}", flush=True)
         all_runs = study_runs.run_study(folder, name, content, max(0.0, deadline - time.monotonic()))
         for row, path in all_runs:
-            problem = None if row["status"] == "ok" else f"{row['status']}: {row['failure_message']}"
+            failed_checks = "; ".join(each for each in str(row["checks"]).split("; ") if " failed" in each)
+            problem = failed_checks or None if row["status"] == "ok" else f"{row['status']}: {row['failure_message']}"
             verdicts.judge(f"{row['benchmark']} on {row['gpus']} GPUs, {path.name}", problem)
         return [each for each in all_runs if each[0]["status"] == "ok"]
 
-    def select_runs(of_load: bool) -> Runs:
-        """Select the runs of the load, or of training; raises `CannotCheck` if there is none."""
-        selected = [each for each in runs if (each[0]["benchmark"] == LOAD) == of_load]
-        if not selected:
-            raise CannotCheck("no run of it ended well")
-        return selected
-
     def judge_loads() -> None:
-        for _, path in select_runs(of_load=True):
+        loads = [path for row, path in runs if row["benchmark"] == LOAD]
+        if not loads:
+            raise CannotCheck("no run of it ended well")
+        for path in loads:
             load_run = devices.read_load_run(path)
             devices.judge_devices(verdicts, load_run, nvml)
             for gpu in load_run.select_gpus(limits_w):
                 meters.judge_meters(verdicts, gpu)
 
-    def judge_training() -> None:
-        for row, path in select_runs(of_load=False):
-            training.judge_training(verdicts, row, path, uuids, limits_w)
-
     verdicts.run_section("runs", lambda: runs.extend(run_study("gpu_check", content)))
     verdicts.run_section("devices and meters", judge_loads)
-    verdicts.run_section("training", judge_training)
 
 
 def _collect_facts(nvml: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Times in logs of training programs: torchtitan, nanotron and MLPerf. Each reader finds one run's time in a text."""
+"""Times in logs of training programs: torchtitan and MLPerf. Each reader finds one run's time in a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from study.core.registry import Registry
 from study.core.wording import format_count
 
 LEAST_STEPS = 2
-LARGEST_RATIO = 48  # of two numbers with three digits, whose nearest whole number is sure
 OVERLAPPING_DIMENSIONS = ("ep", "etp")  # dimensions of torchtitan's mesh that divide ranks of the others once more
 MLLOG = ":::MLLOG"
 LATEST_MS = 1e18  # of a clock
@@ -77,14 +76,6 @@ def _compute_median(values: Iterable[str]) -> float:
     return float(np.nanmedian(numbers[len(numbers) // 2 :]))
 
 
-def _require_one_count(values: set[int], what: str) -> int | None:
-    """Return the only rank count, or None without one; raises `StudyError` for several. what: their source."""
-    if len(values) > 1:
-        counts = " and ".join(str(each) for each in sorted(values))
-        raise StudyError(f"has runs on {counts} ranks ({what}); one run per file is expected")
-    return next(iter(values), None)
-
-
 @_register_log("torchtitan")
 def read_torchtitan(text: str) -> RunValue | None:
     """Read tokens/s of one rank in lines such as ``step: 20  loss: 9.1  memory: ...  tps: 3,200  tflops: ...``.
@@ -101,27 +92,11 @@ def read_torchtitan(text: str) -> RunValue | None:
     for mesh in named:
         degrees = dict(re.findall(r"([a-z_]+)=([0-9]+)", mesh))
         meshes.append([int(degree) for name, degree in degrees.items() if name not in OVERLAPPING_DIMENSIONS])
-    ranks = {math.prod(mesh) for mesh in meshes} - {0}
-    return RunValue(THROUGHPUT, _compute_median(rates), _require_one_count(ranks, "device mesh"), "tokens/s/GPU")
-
-
-@_register_log("nanotron")
-def read_nanotron(text: str) -> RunValue | None:
-    """Read the time per step in lines such as ``iteration: 5 / 100 | ... | elapsed_time_per_iteration_ms: 812 | ...``.
-
-    Later versions write ``time_per_iteration_ms``.
-    The ranks are tokens_per_sec / tokens_per_sec_per_gpu. Both have three digits, so large counts are not known.
-    """
-    times = re.findall(r"\biteration:[^\n]*?\b(?:elapsed_)?time_per_iteration_ms:\s*([0-9][0-9.,]*[KMB]?)", text)
-    if len(times) < LEAST_STEPS:
-        return None
-    rates = r"\btokens_per_sec:\s*([0-9][0-9.,]*[KMBGT]?)[^\n]*?\btokens_per_sec_per_gpu:\s*([0-9][0-9.,]*[KMBGT]?)"
-    pairs = [(parse_number(whole), parse_number(each)) for whole, each in re.findall(rates, text)]
-    ratios = [whole / each for whole, each in pairs if each > 0]
-    counts = {max(1, round(ratio)) for ratio in ratios if ratio <= LARGEST_RATIO}
-    is_known = bool(counts) and len(ratios) == len(pairs)
-    ranks = _require_one_count(counts, "tokens_per_sec of all and of a GPU") if is_known else None
-    return RunValue("time_per_step_s", _compute_median(times) / 1e3, ranks)
+    ranks = sorted({math.prod(mesh) for mesh in meshes} - {0})
+    if len(ranks) > 1:
+        counts = " and ".join(map(str, ranks))
+        raise StudyError(f"has runs on {counts} ranks (device mesh); one run per file is expected")
+    return RunValue(THROUGHPUT, _compute_median(rates), ranks[0] if ranks else None, "tokens/s/GPU")
 
 
 @_register_log("MLPerf")

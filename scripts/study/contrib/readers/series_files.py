@@ -1,4 +1,4 @@
-"""Series of points in others' files: logs of torchtitan, nanotron and MLPerf, exports of W&B and MLflow, `runs.csv`.
+"""Series of points in others' files: logs of torchtitan and MLPerf, exports of W&B and MLflow, `runs.csv`.
 
 Each reader finds one rank count's time in a file, or a table of them. These points are ``imported``: they never enter a
 mean with measured ones.
