@@ -33,7 +33,9 @@ def project(tmp_path, monkeypatch):
     def make(source="", grid=None, **changes):
         (tmp_path / "config" / "benchmarks").mkdir(parents=True, exist_ok=True)
         (tmp_path / "config" / "benchmarks" / "mine.yaml").write_text(yaml.safe_dump(BENCHMARK | changes))
-        (tmp_path / "program.py").write_text("import os, sys, time\n" + textwrap.dedent(source))
+        (tmp_path / changes.get("folder", ".")).mkdir(exist_ok=True)
+        program = tmp_path / changes.get("folder", ".") / "program.py"
+        program.write_text("import os, sys, time\n" + textwrap.dedent(source))
         monkeypatch.chdir(tmp_path)
         study = {"description": "a test", "tables": ["scaling"],
                  "runs": [{"benchmark": "mine", "scaling": "strong", "gpus": 1, **(grid or {})}]}  # fmt: skip
@@ -49,7 +51,7 @@ def launch_run(run, folder="run", stall_s=60.0):
     return make_record(folder)
 
 
-# Item 1: exit status 0
+# Exit status 0
 
 OUT_OF_MEMORY = 'raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 39.39 GiB capacity)")'
 
@@ -106,7 +108,7 @@ def test_an_uncaught_error_at_the_end_fails_the_run_whatever_hides_its_exit_code
     assert "set -o pipefail" in "".join(told["log"])
 
 
-# Item 2: what an earlier run left
+# What an earlier run left
 
 RESUMES = """
     done = int(open({path!r}).read()) if os.path.exists({path!r}) else 0
@@ -191,7 +193,18 @@ def test_settings_about_checkpoints_are_no_resumption(line):
     assert reading.read_again({0: [line]}, {}, 1, 1, False)["resumed"] == ""
 
 
-# Item 3: processes that outlive the command
+@pytest.mark.slow
+def test_in_a_folder_of_very_many_files_only_declared_outputs_are_looked_for(project, monkeypatch):
+    monkeypatch.setattr(program_files, "MOST_FILES", 3)
+    (run,) = project("open(f'{time.time_ns()}.pt', 'w').write('x')", outputs="*.pt", code=["."], folder="prog")
+    for number in range(5):
+        Path(f"prog/{number}").touch()
+    records = [launch_run(run, f"run{number}") for number in range(2)]
+    assert [each["unproven"] for each in records] == [None, None], "and what is noted in the folder is no code"
+    assert "nobody looked for what an earlier run left" in records[0]["program"]["reason"]
+
+
+# Processes that outlive the command
 
 
 @pytest.mark.slow
@@ -220,7 +233,7 @@ def test_what_ends_with_the_command_is_no_fault(project):
     assert (record["status"], record["unproven"]) == ("ok", None), record["failure"]
 
 
-# Item 4: restarts
+# Restarts
 
 FAILS_ONCE = """
     print('training with 3 layers', flush=True)
@@ -283,7 +296,7 @@ def test_a_run_that_it_reports_as_aborted_is_unproven(project):
     assert "it reported run_stop with the status aborted" in launch_run(run)["unproven"]
 
 
-# The other items
+# Readings, silence, causes, words, ranks and threads
 
 
 @pytest.mark.slow

@@ -19,11 +19,10 @@ from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.experiment.definition import RunDefinition
 from study.training.program import PROGRAM
-from study.workloads.command.code_files import list_paths
+from study.workloads.command.code_files import HIDDEN, list_paths
 from study.workloads.command.placeholders import RUN_FOLDER
 
-HIDDEN = ".study"  # folder in the program's, with `LEDGER` and what was moved aside
-LEDGER = "files.json"
+LEDGER = "files.json"  # in `HIDDEN`, as what was moved aside
 ASIDE = "aside"
 NOT_LOOKED_AT = frozenset({".git", "__pycache__", ".snakemake", HIDDEN})  # names of folders
 MOST_FILES = 100_000
@@ -70,24 +69,33 @@ class ProgramFiles:
             with contextlib.suppress(OSError):
                 os.utime(self._folder / path, ns=(state.changed_ns - 1, state.changed_ns))
                 self._earlier[path] = state._replace(read_ns=state.changed_ns - 1)
-        self._save_ledger(self._earlier, {str(self._run_folder): time.time_ns()})
+        self._begun_ns = time.time_ns()
+        self._save_ledger(self._earlier, {str(self._run_folder): self._begun_ns})
 
     def finish(self) -> dict[str, Any]:
         """The entry ``files`` of ``metrics.json``: files that the run wrote, and those of earlier runs that it used."""
         after, is_whole = self._list_files()
+        is_whole &= self._is_whole
         written = {path: state for path, state in after.items() if self._before.get(path, ())[:3] != state[:3]}
         used = [path for path, state in self._earlier.items() if self._was_used(state, after.get(path))]
         self._save_ledger({path: after[path] for path in (*self._earlier, *written) if path in after}, {})
+        names = {path for path, state in written.items() if state.bytes} if is_whole else self._find_new_outputs()
         own = self._run_folder / PROGRAM
-        names = [f"{RUN_FOLDER}/{path.relative_to(own)}" for path in own.rglob("*")
-                 if path.is_file() and path.stat().st_size]  # fmt: skip
-        names += [path for path, state in written.items() if state.bytes]
+        for path, entry in _walk(str(own), f"{RUN_FOLDER}/", ()):
+            names |= {path} if entry.is_file() and entry.stat().st_size else set()
         return {
             "written": sorted(names)[:MOST_NAMED],
-            "used": sorted(used)[:MOST_NAMED],
+            "used": sorted(used)[:MOST_NAMED] if is_whole else [],
             "notes_reads": self._notes_reads,
-            "is_whole": self._is_whole and is_whole,
+            "is_whole": is_whole,
         }
+
+    def _find_new_outputs(self) -> set[str]:
+        """The files of the benchmark's ``outputs`` in the program's folder that were changed since the run began."""
+        patterns = [each for each in self._spec.get("outputs", ()) if not each.startswith(RUN_FOLDER)]
+        paths = [path for each in patterns for path in self._folder.glob(each) if path.is_file()]
+        states = {str(path.relative_to(self._folder)): path.stat() for path in paths}
+        return {name for name, state in states.items() if state.st_size and state.st_mtime_ns >= self._begun_ns}
 
     def _was_used(self, before: State, after: State | None) -> bool:
         """Whether a file was read, changed or removed; True if reads are not noted here."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from study.core import cores
-from study.core.environment import SET, STEERING, build_measuring_environment, build_search_path
+from study.core.environment import NOT_CLEARED, SET, STEERING, build_measuring_environment, build_search_path
 from study.experiment.definition import RunDefinition
 from study.experiment.parameters import PARAMETERS
 from study.instruments import background
@@ -46,7 +46,7 @@ def make_rank_environment(
     """
     run_variables = define_run_variables(run, folder, stall_limit_s)
     remote_settings = {
-        "names": sorted(run_variables),
+        "names": sorted({*run_variables, *NOT_CLEARED} & {*run_variables, *shell}),
         "without": STEERING,
         "silence_s": remote.compute_silence_s(stall_limit_s),
     }

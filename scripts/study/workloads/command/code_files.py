@@ -14,7 +14,8 @@ from typing import Any
 
 from study.core.errors import StudyError
 
-NOT_CODE = ("__pycache__", ".git")
+HIDDEN = ".study"  # folder in the program's, with what `study.launch.program_files` keeps
+NOT_CODE = ("__pycache__", ".git", HIDDEN)
 REMEDY = "name the program's files and folders under code, and with them what their links lead to"
 
 
