@@ -103,7 +103,7 @@ class Progress:
         self.number += 1
         key, value = event["key"], event.get("value")
         name, _, edge = key.rpartition("_")
-        if edge in ("start", "stop") and name == "block":
+        if key in ("block_start", "block_stop"):
             self._take_block_edge(edge, at, get_metadata(event))
         elif edge in ("start", "stop") and name in (*PHASES, "epoch", "eval"):
             take_edge = {"epoch": self._take_epoch_edge, "eval": self._take_eval_edge}.get(name)
