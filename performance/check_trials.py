@@ -92,24 +92,23 @@ def _compute_sleep_s(rows: list[dict]) -> float:
 
 
 def _run_repeat(run: PlannedRun, folder: Path, repeat: int, sleep_s: float | None) -> dict[str, float]:
-    """Launch one repeat as the study does; returns its time per step, calibration and runtime, in seconds."""
+    """Launch one repeat as the study does; returns its time per step and runtime, in seconds."""
     repeated = PlannedRun({**run.parameters, "repeat": repeat}, run.dataset)
     scripts = HERE / "slowed" if sleep_s else launch.SCRIPTS
     variables = {"SLOWED_S_PER_STEP": str(sleep_s)}
     with mock.patch.object(launch, "SCRIPTS", scripts), mock.patch.dict(os.environ, variables):
-        record = launch_run(repeated, folder, calibrated=True)
+        record = launch_run(repeated, folder)
     return {
         "time_per_step_s": record["training"]["time_per_step_s"],
-        "calibration_s": record["calibration"]["calibration_s"],
         "runtime_s": record["runtime_s"],
         "started_wall_ns": record["provenance"]["started_wall_ns"],
     }
 
 
 def print_report(rows: pd.DataFrame) -> None:
-    """Print detections, false alarms and the smallest detectable slow-down, with and without the calibration."""
+    """Print detections, false alarms and the smallest detectable slow-down."""
     seconds, lines = rows["time_per_step_s"], []
-    for unit, values in (("calibrations", seconds / rows["calibration_s"]), ("s", seconds)):
+    for unit, values in (("s", seconds),):
         tries = {arm: _summarize_tries(rows, values, arm) for arm in (REFERENCE, UNCHANGED, SLOWED)}
         if min(len(tries[REFERENCE]), len(tries[UNCHANGED]) - 1) < 1:
             raise SystemExit("error: too few runs to evaluate: a reference and two tries of unchanged code are needed")

@@ -22,11 +22,11 @@ def make_files(run: PlannedRun, folder: Path) -> None:
         convert(raw, matrix, inputs.locate_sidecar(matrix), Form.from_spec(form))
 
 
-def launch_run(run: PlannedRun, folder: Path, calibrated: bool = False) -> dict[str, Any]:
+def launch_run(run: PlannedRun, folder: Path) -> dict[str, Any]:
     """Launch a run on this machine, with the files in ``folder``; returns its record, or exits if it fails."""
     definition = inputs.define_run(run, machine.load("local"), str(folder))
     shutil.rmtree(folder / "run", ignore_errors=True)  # an outcome is never overwritten
-    launch.launch(definition, folder / "run", time_limit_s=600, calibrated=calibrated)
+    launch.launch(definition, folder / "run", time_limit_s=600)
     record = make_record(folder / "run")
     if record["status"] != "ok":
         raise SystemExit(f"error: {record['failure']['message']}")

@@ -30,4 +30,4 @@ rule train:
         'python "$SCRIPTS/launch_training.py" --definition {params.definition:q}'
         " --time-limit-s {resources.time_limit_s:q} --stall-limit-s {resources.stall_limit_s:q} --jobs-lost {resources.jobs_lost:q}"
         " --extendable {resources.extendable:q}"
-        " --calibrated {resources.calibrated:q} --outcome {output:q} --log {log:q}"
+        " --outcome {output:q} --log {log:q}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from study.compare import arms, noise_of_runs, reference_check, references, tuner
+from study.compare import arms, noise_of_runs, reference_check, tuner
 from study.compare.noise_of_runs import Noise
 from study.compare.references import LEAST_REPEATS as LEAST_BLOCKS
 from study.core import cores, validation
@@ -468,19 +468,11 @@ def has_replaced_inputs(paths: Iterable[str], result: str) -> bool:
 
 
 def check_references(study: Study) -> None:
-    """Raise `StudyError` for a performance reference of a quantity or key that does not exist, or of no point.
-
-    Also for one relative to a calibration of what is neither a time nor a rate.
-    """
+    """Raise `StudyError` for a performance reference of a quantity or key that does not exist, or of no point."""
     for index, reference in enumerate(study.references):
         place = f"config/studies/{study.name}.yaml: references[{index}]"
         keys = schemas.list_separating_keys() if reference.of == "runs" else reference_check.LOAD_KEYS
         reference_check.require_known(reference.quantity, reference_check.QUANTITIES[reference.of], place)
-        if reference.calibrated and references.find_calibrated_unit(reference.quantity) is None:
-            raise StudyError(
-                f"{place}.relative_to: {reference.quantity} is neither a time nor a rate, so the time of a calibration "
-                "says nothing about it; leave relative_to out"
-            )
         for key in reference.point:
             reference_check.require_known(key, keys, place)
         if not reference_check.select_points(reference, study):

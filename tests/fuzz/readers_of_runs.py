@@ -22,7 +22,7 @@ from study.compare import arms, likeness
 from study.contrib.readers import series_files
 from study.core.files import read_json, sha256, write_json
 from study.experiment.definition import RunDefinition
-from study.instruments import calibration, phases
+from study.instruments import phases
 from study.instruments.power import summary
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.power.telemetry import read_series
@@ -68,7 +68,6 @@ class PartOfARun(Reader):
         edges = [("evaluate", edge, rank, 3.0 + (edge == "end")) for rank in (0, 1) for edge in ("begin", "end")]
         self.folder = run_files.make_run(self.root, self.run, load=(1.0, 2.0), more_edges=edges)
         (self.folder / "telemetry.csv").write_text(make_telemetry())
-        write_json(self.folder / calibration.FILE, calibration.summarize([0.2, 0.3], [0.2, 0.4], 2))
         facts = read_json(self.folder / "provenance.json")
         host = facts["host"] | {"cpu": "cpu", "cores": 2, "memory_mb": 1000.0, "system": "Linux"}
         facts |= {"host": host, "gpus": {"found": [], "reason": "none"}, "python": "3.11", "job": None, "hosts": []}

@@ -17,10 +17,9 @@ from study.compare import references
 from study.compare.estimates import Estimate
 from study.core import code_version, configuration, validation
 from study.core.errors import StudyError
-from study.core.files import sha256, write_json
+from study.core.files import write_json
 from study.experiment import expansion, schemas
 from study.experiment.study import Reference
-from study.instruments import calibration
 from study.records.record import make_record
 
 POINT = {"benchmark": "nt3", "scaling": "strong", "epochs": 4, "gpus": 1, "loader": "read_csv"}
@@ -51,26 +50,17 @@ class Machine:
     def file(self):
         return references.build_path("local", "test")
 
-    def runs(self, study, runtimes, calibrations=None, **made):
+    def runs(self, study, runtimes, **made):
         """Replace all runs by ones that took so long."""
         self.study = study
-        for index, (run, seconds) in enumerate(zip(study.runs, runtimes, strict=False)):
+        for run, seconds in zip(study.runs, runtimes, strict=False):
             folder = self.results / "local" / "runs" / run.directory
             for path in folder.glob("*") if folder.exists() else ():
                 path.unlink()
             if folder.exists():
                 folder.rmdir()
             folder = self.make_run(run, runtime=seconds, load=(2.0,), started=next(self.started), **made)
-            if calibrations:
-                self.calibrate(folder, calibrations[index])
             write_json(folder / "record.json", make_record(folder))
-
-    @staticmethod
-    def calibrate(folder, seconds):
-        write_json(folder / calibration.FILE, calibration.summarize([seconds], [seconds], 1))
-        outcome = yaml.safe_load((folder / "outcome.json").read_text())
-        outcome["files"][calibration.FILE] = sha256(folder / calibration.FILE)
-        write_json(folder / "outcome.json", outcome)
 
     def check(self, *options):
         """(exit code, what was printed). Mistakes are raised."""
@@ -197,36 +187,7 @@ def test_nothing_accepted_leaves_the_file(local):
     assert not local.file.exists()
 
 
-@pytest.mark.slow
-def test_a_slow_machine_cancels_with_the_calibration(local):
-    """The machine is 1.5 times slower; so is the calibration. Without it, this is a regression."""
-    calibrated = study_with({**RUNTIME, "relative_to": "calibration"})
-    local.runs(calibrated, STEADY, [0.2] * 4)
-    local.check("--accept")
-    assert yaml.safe_load(local.file.read_text())["references"][0]["unit"] == "calibrations"
-    local.runs(calibrated, [seconds * 1.5 for seconds in reversed(STEADY)], [0.3] * 4)
-    assert local.check()[0] == 0
-    assert (local.row.verdict, local.row.unit) == ("pass", "calibrations")
-
-    local.runs(calibrated, STEADY)
-    assert local.check()[0] == 0
-    assert local.row.verdict == "runs without calibration"
-    local.study = study_with(RUNTIME)
-    local.check()
-    assert local.row.verdict == "reference in another unit"
-
-
-def test_another_version_of_the_calibration_is_not_compared(local, monkeypatch):
-    calibrated = study_with({**RUNTIME, "relative_to": "calibration"})
-    local.runs(calibrated, STEADY, [0.2] * 4)
-    local.check("--accept")
-    monkeypatch.setattr(calibration, "VERSION", 2)
-    local.runs(calibrated, [seconds * 2 for seconds in STEADY], [0.2] * 4)
-    assert local.check()[0] == 0
-    assert local.row.verdict == "calibration changed"
-
-
-def repeats(values, first=1, calibration_s=None, failed=0, quantity="runtime_s"):
+def repeats(values, first=1, failed=0, quantity="runtime_s"):
     """The table of runs of the point p: so many that failed, then those with values, from this start on."""
     starts = range(first, first + failed + len(values))
     return pd.DataFrame(
@@ -238,34 +199,17 @@ def repeats(values, first=1, calibration_s=None, failed=0, quantity="runtime_s")
             "record": [f"{start}/record.json" for start in starts],
             "started_wall_ns": starts,
             quantity: [np.nan] * failed + values,
-            "calibration_s": calibration_s,
-            "calibration_version": "1",
             "code": "c0de",
             "code_is_current": True,
         }
     )
 
 
-def test_a_rate_is_multiplied_by_the_calibration():
-    """The host is 20 % slower: 1000/s x 0.5 s = 800/s x 0.625 s = 500 samples per calibration."""
-    name = "throughput_samples_per_s"
-    reference = Reference(name, "runs", {}, True, -0.05, None)
-    then = checks._make_series(reference, "p", repeats([1000.0, 1010.0, 990.0], 1, 0.5, quantity=name))
-    now = checks._make_series(reference, "p", repeats([800.0, 792.0, 808.0], 9, 0.625, quantity=name))
-    assert (then.values, now.values) == ([500.0, 505.0, 495.0], [500.0, 495.0, 505.0])
-    (own,) = checks.accept_series([then], {})
-    row = checks.compare_series([now], {own.key: own}).iloc[0]
-    assert (own.unit, own.value) == ("samples per calibration", pytest.approx(500, rel=1e-4))
-    assert (row["ratio"], row["verdict"]) == (pytest.approx(1), "pass")
-    other = dataclasses.replace(own, value=2000.0, unit="calibrations")
-    assert checks.compare_series([now], {own.key: other}).iloc[0]["verdict"] == "reference in another unit"
-
-
 @pytest.mark.parametrize(("failed", "verdict"), [(0, "pass"), (2, "pass"), (3, "failures")])
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_failures_of_the_reference_s_own_runs_are_none_of_the_later_ones(failed, verdict, by_hand):
     """4 of 10 runs failed when they were accepted: later 0 of 4 and 2 of 6 are no more, and 3 of 7 are."""
-    reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
+    reference = Reference("runtime_s", "runs", {}, None, 0.5)
     accepted = repeats([10.0, 10.1, 9.9, 10.05, 9.95, 10.0], 1, failed=4)
     (own,) = checks.accept_series([checks._make_series(reference, "p", accepted)], {})
     assert (own.failed, len(own.failed_runs), len(own.runs)) == (4, 4, 6)
@@ -282,7 +226,7 @@ def test_failures_of_the_reference_s_own_runs_are_none_of_the_later_ones(failed,
 
 def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():
     """None of 4 failed in the reference. Of 5 later ones the host of one was lost: it is told, and 4 are compared."""
-    reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
+    reference = Reference("runtime_s", "runs", {}, None, 0.5)
     (own,) = checks.accept_series([checks._make_series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 1))], {})
     later = repeats([10.0, 10.1, 9.9, 10.06], 20, failed=1)
     oom, lost = (
@@ -296,7 +240,7 @@ def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():
 
 def test_failures_among_repeats_that_were_added_later_are_a_share_of_all():
     """2 of 10 failed in the reference. After a first verdict of 4 runs, 4 more end well and 2 fail: 2 of 10, not 6."""
-    reference = Reference("runtime_s", "runs", {}, False, None, 0.5)
+    reference = Reference("runtime_s", "runs", {}, None, 0.5)
     (own,) = checks.accept_series([checks._make_series(reference, "p", repeats([10.0] * 7 + [10.1], 1, failed=2))], {})
     first = [checks._make_series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 20))]
     looked = checks.add_first_verdicts(first, checks.compare_series(first, {own.key: own}), {})
@@ -323,7 +267,7 @@ def by_hand(local, **entry):
         ({"quantity": "dataset"}, "'dataset' is not one of runtime_s"),
         ({"quantity": "gpus"}, "'gpus' is not one of runtime_s"),
         ({"quantity": "store_s"}, "'store_s' is not one of runtime_s"),
-        ({"unit": "bananas"}, "unit: unknown unit 'bananas' of runtime_s; write s or calibrations"),
+        ({"unit": "bananas"}, "unit: unknown unit 'bananas' of runtime_s; write s"),
         ({"point": "elsewhere"}, "point: 'elsewhere' is no point of study test .* or remove the entry$"),
         ({"high": None}, "is no reference of study test: give it low or high, or remove it"),
         ({"repeats": 3, "interval": [0.001, 10.0]}, "interval: the value 10 is not the geometric mean of .* is 0.1:"),
@@ -337,11 +281,6 @@ def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
     with pytest.raises(StudyError, match=f"test.yaml: references\\[0\\].*{message}") as refused:
         local.check()
     assert "\n" not in str(refused.value)
-
-
-def test_a_time_is_multiples_of_the_calibration_and_a_rate_what_is_done_in_it():
-    relative = {name: references.make_relative(0.5, 3.0, name) for name in ("runtime_s", "throughput_samples_per_s")}
-    assert relative == {"runtime_s": 6.0, "throughput_samples_per_s": 1.5}
 
 
 def test_a_traced_run_is_no_point():
@@ -395,16 +334,6 @@ def test_a_quantity_that_a_program_does_not_tell_has_its_reason():
     frame = pd.DataFrame({"program_reason": ["its batch size is not known"] * 2})
     assert checks._explain_missing_values("time_per_step_s", frame) == "its batch size is not known"
     assert checks._explain_missing_values("runtime_s", frame) is None
-
-
-def test_runs_without_calibration_are_told_before_there_is_a_reference(local):
-    local.runs(study_with({**RUNTIME, "relative_to": "calibration"}), STEADY)
-    _, text = local.check()
-    assert local.row.verdict == "runs without calibration"
-    assert "--forcerun train" in text and "--accept" not in text
-    code, _, error = local.ended("--accept")
-    assert code == 2
-    assert "--forcerun train" in error
 
 
 def test_a_value_of_one_s_own_is_exact_and_may_have_its_own_limits(local):
@@ -481,22 +410,8 @@ def test_a_tenth_slower_is_found():
         ({**RUNTIME, "point": {"gpu": 1}}, "'gpu' is not one of .*did you mean 'gpus'"),
         ({**RUNTIME, "point": {"gpus": 3}}, "point: no point of the study"),
         ({"quantity": "runtime_s"}, "give low, high or both"),
-        ({**RUNTIME, "of": "loads", "relative_to": "calibration"}, "timed beside runs only"),
-        *(
-            (
-                {"quantity": name, "relative_to": "calibration", "high": 0.1},
-                f"relative_to: {name} is neither a time nor",
-            )
-            for name in ("loss", "accuracy", "peak_memory_mb", "power_per_gpu_w", "energy_job_j", "samples_per_j")
-        ),
     ],
 )
 def test_a_reference_that_cannot_be_checked_is_refused(declared, message):
     with pytest.raises(StudyError, match=f"references\\[0\\].*{message}"):
         plan.check_references(study_with(declared))
-
-
-def test_only_a_study_with_relative_to_is_calibrated():
-    assert not study_with(RUNTIME).is_calibrated
-    assert study_with({**RUNTIME, "relative_to": "calibration"}).is_calibrated
-    assert not study_with().is_calibrated

@@ -9,7 +9,7 @@ from study.core import fields, units
 COLUMNS = {name: each.text for name, each in {**fields.list_columns(), **fields.list_column_patterns()}.items()}
 # {names: why they cover no epochs}
 OF_NO_EPOCHS = {
-    r"(runtime|other|stood_still)_s|started_(wall|monotonic)_ns|clock_uncertainty_s|calibration_s": "of run or clock",
+    r"(runtime|other|stood_still)_s|started_(wall|monotonic)_ns|clock_uncertainty_s": "of run or clock",
     r"(startup|load|preprocess|broadcast|evaluate)(_fastest)?_s|stage_s": "of a phase before or after training",
     r"(launch|training)_to_target_s": "until an epoch, which is told",
     r"checkpoint_(write|restore)_s": "of one checkpoint",

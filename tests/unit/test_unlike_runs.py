@@ -149,21 +149,6 @@ def test_claims_and_comparisons_of_oversubscribed_runs_say_so(rows):
     assert len(compare_machines(machines, "a").notes) == 2
 
 
-def test_machines_of_one_name_are_not_one_host(rows):
-    """The second is another machine, twice as fast in runs and in the calibration: not 1.00 by it, but 0.50."""
-    here = {"machine": "a", "host": "localhost", "hosts": "localhost", "calibration_version": "1", "calibration_s": 0.5,
-            "hardware": "slow", "runtime_s": 100.0, "session": "1"}  # fmt: skip
-    there = {**here, "machine": "b", "calibration_s": 0.25, "runtime_s": 50.0, "session": "2"}
-
-    def ratio(*machines):
-        frame = compare_machines(rows(*machines), "a").frame.set_index("quantity")
-        return frame.loc["runtime_s", ["ratio", "how"]].tolist()
-
-    assert ratio(here, {**there, "hardware": "fast"}) == [pytest.approx(0.5), "unpaired"]
-    assert ratio(here, {**there, "hardware": None}) == [pytest.approx(0.5), "unpaired"], "it is not known"
-    assert ratio(here, there) == [pytest.approx(1.0), "calibrated"]
-
-
 def test_a_comparison_has_no_time_per_step_of_an_epoch_that_builds_the_graph(rows):
     for epochs, has_step in ((1, False), (2, True)):
         step = {"epochs_per_rank": epochs, "time_per_step_s": 0.1, "runtime_s": 10.0}

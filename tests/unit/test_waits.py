@@ -20,7 +20,7 @@ ENDS = {
         core.commands:kill_session core.commands:run_program core.commands:wait_for_end
         core.locks:claim_name data.download:fetch
         data.loader_timing:_run_in_new_process
-        instruments.calibration:time_rounds instruments.disturbance:describe_machine
+        instruments.disturbance:describe_machine
         instruments.disturbance:wait_for_quiet
         instruments.power.sampling:_read_answer
         instruments.power.sampling:_Sampler.stop

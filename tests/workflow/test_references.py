@@ -10,7 +10,6 @@ from project import BIN, STRONG, TINY, Project, copy_tree
 
 REFERENCES = """references:
   - {quantity: runtime_s, high: 0.5}
-  - {quantity: train_s, relative_to: calibration, high: 0.5}
   - {quantity: load_s, of: loads, point: {loader: npy, file: train}, high: 0.5}
 """
 ONE_POINT = STRONG.replace("[1, 2]", "1").replace("repeats: 2", "repeats: 3")
@@ -21,7 +20,7 @@ TABLE = "results/local/studies/checked/check/performance_check.md"
 
 @pytest.fixture(scope="module")
 def checked(finished, tmp_path_factory):
-    """The finished study's point on one rank with a third repeat, the only one with a calibration."""
+    """The finished study's point on one rank with a third repeat."""
     project = Project(tmp_path_factory.mktemp("checked") / "project", study="checked")
     copy_tree(finished.root, project.root)
     project.add_study("checked", CHECKED)
@@ -42,19 +41,12 @@ def check(project, *options):
     return done.returncode, table["verdict"].to_dict()
 
 
-def test_only_runs_of_a_calibrated_study_have_a_calibration(checked):
-    runs = pd.read_csv(checked.made / "runs.csv").set_index("repeat")
-    assert runs["calibration_s"].notna().to_dict() == {1: False, 2: False, 3: True}
-    assert runs.loc[3, "calibration_s"] > 0
-
-
 def test_accepted_values_and_a_changed_one(checked):
     """Two repeats of a load are too few; a run time that is ten times the accepted one is a regression."""
-    verdicts = {"runtime_s": "no reference", "train_s": "runs without calibration", "load_s": "not enough repeats"}
+    verdicts = {"runtime_s": "no reference", "load_s": "not enough repeats"}
     assert check(checked) == (0, verdicts)
     done = verb(checked, "check", "--study", "checked", "--accept")
-    assert (done.returncode, done.stdout) == (0, "accepted 1 of 3 references in config/references/local/checked.yaml\n")
-    assert "not accepted, runs without calibration: train_s of nt3/" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "accepted 1 of 2 references in config/references/local/checked.yaml\n")
     assert "not accepted, not enough repeats: load_s of nt3/" in done.stderr
     assert check(checked) == (0, verdicts | {"runtime_s": "the reference's own runs"})
 

@@ -23,7 +23,6 @@ FLAG = click.Choice(["0", "1"])
 @click.option("--time-limit-s", type=SECONDS, default=3600.0, help="seconds after which the run is ended")
 @click.option("--stall-limit-s", type=SECONDS, help="seconds without a heartbeat after which the run is ended")
 @click.option("--jobs-lost", type=WHOLE, default=0, help="number of lost batch jobs of this run")
-@click.option("--calibrated", type=FLAG, default="0", help="1: time the calibration too")
 @click.option(
     "--extendable", type=FLAG, default="0",
     help="1: the time limit was estimated; a run that reaches it is no result, and runs again with more time",
@@ -52,7 +51,7 @@ def launch_training(definition: dict[str, Any] | None, run_file: Path | None, lo
 
 def _train(
     definition: dict[str, Any] | None, run_file: Path | None, outcome: Path, time_limit_s: float,
-    stall_limit_s: float | None, jobs_lost: int, calibrated: str, extendable: str,
+    stall_limit_s: float | None, jobs_lost: int, extendable: str,
 ) -> None:  # fmt: skip
     from study.core.paths import OUTCOME, TIMED_OUT, is_same
     from study.experiment import inputs
@@ -76,7 +75,7 @@ def _train(
     job = queues.read_job({**os.environ, **run.machine["environment"]}, machine.load_if_declared(run.machine["name"]))
     left_s = queues.compute_seconds_left(job, time.time())  # so that the end of the run is recorded before its job ends
     limit_s = time_limit_s if left_s is None else min(left_s, time_limit_s)
-    if not launch(run, folder, limit_s, job, stall_limit_s or LIMIT_S, calibrated == "1"):
+    if not launch(run, folder, limit_s, job, stall_limit_s or LIMIT_S):
         print(f"{outcome}: is there already, of this run; nothing is trained", file=sys.stderr)
         renewal.restore([folder / renewal.FILE])
         return

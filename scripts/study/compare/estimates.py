@@ -30,7 +30,7 @@ from study.records.names import runs_of
 from study.records.power import has_no_mean
 from study.records.tidy import QUALITY
 
-PAIRED, UNPAIRED, CALIBRATED = "paired", "unpaired", "calibrated"
+PAIRED, UNPAIRED = "paired", "unpaired"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class Estimate:
         blocks: number of blocks in it.
         pairing: `PAIRED` if the blocks ran one after the other, else `UNPAIRED`: one arm was added later, and the value
             includes the drift of the machine. None without a block, and where the order of the blocks does not matter.
-            `CALIBRATED` if the arms have no blocks in common and each run is divided by a calibration.
         worth: how many independent blocks they are worth, see `study.core.statistics.count_independent`; NaN where
             there is no interval.
         deviation: standard deviation of the logarithms of the blocks' ratios; NaN where there is no interval.
@@ -161,7 +160,7 @@ def estimate_mean(sample: LogSample, blocks: int, error: float = ERROR_PER_SIDE)
 def estimate_ratio_of_means(one: Estimate, other: Estimate, error: float = ERROR_PER_SIDE) -> Estimate:
     """The ratio of two independent geometric means, which have no blocks in common (Welch's interval)."""
     numbers = statistics.compare_geometric_means(one.sample, other.sample, error)
-    return Estimate(*numbers, one.blocks + other.blocks, CALIBRATED, one.worth + other.worth)
+    return Estimate(*numbers, one.blocks + other.blocks, UNPAIRED, one.worth + other.worth)
 
 
 def sample_of_ratios(one: np.ndarray, other: np.ndarray) -> LogSample:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from study.compare import failed_runs, first_verdicts, likeness, references
 from study.compare.estimates import Estimate, estimate_mean, estimate_ratio_of_means
-from study.compare.references import CALIBRATIONS, FALSE_ALARM, LEAST_REPEATS, Accepted
+from study.compare.references import FALSE_ALARM, LEAST_REPEATS, Accepted
 from study.core import code_version, fields, paths, validation
 from study.core.errors import StudyError
 from study.core.files import to_finite_or_none
@@ -45,8 +45,7 @@ MIXED = "runs of several versions of the code"
 UNLIKE_PACKAGES = "runs with several versions of the libraries"
 UNLIKE, AT_ONCE = "runs that are not alike", "runs that shared a host"
 UNLIKE_POWER = "measured and modelled power"
-NOT_CALIBRATED, OTHER_UNIT = "runs without calibration", "reference in another unit"
-OTHER_CALIBRATION = "calibration changed"
+OTHER_UNIT = "reference in another unit"
 OTHER_HARDWARE = "other hardware"
 LOAD_QUANTITIES = ("load_s", "peak_memory_mb")
 QUANTITIES: dict[str, tuple[str, ...]] = {"runs": tidy.MEASURED, "loads": LOAD_QUANTITIES}
@@ -70,7 +69,6 @@ class Series:
         low, high: the limits of the relative change; None for no limit.
         problem: why the values cannot be compared, or None.
         reason: why the records have no value, as far as they say.
-        calibration: the version of the calibration that the values are divided by.
         code: the versions of the code that was measured; current: whether it is the present one.
         hardware: of the runs' hosts; None of loads, and where it is not known.
         records: where the values are from.
@@ -85,7 +83,6 @@ class Series:
     high: float | None
     problem: str | None = None
     reason: str | None = None
-    calibration: str | None = None
     code: str | None = None
     current: bool = True
     hardware: str | None = None
@@ -211,10 +208,8 @@ def verify_accepted(accepted: dict[tuple[str, str], Accepted], study: Study, pat
                 f"{place}.point: {own.point!r} is no point of study {study.name} that gives timings: correct it, or "
                 f"remove the entry{nearest}"
             )
-        relative = references.find_calibrated_unit(own.quantity) if kind == "runs" else None
-        units = list(filter(None, (references.find_unit(own.quantity, False), relative)))
-        if own.unit not in units:
-            raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {' or '.join(units)}")
+        if own.unit != (unit := references.find_unit(own.quantity)):
+            raise StudyError(f"{place}.unit: unknown unit {own.unit!r} of {own.quantity}; write {unit}")
         if own.key not in declared and not references.has_limits(own):
             raise StudyError(
                 f"{place}: {own.quantity} of {own.point} is no reference of study {study.name}: give it low or high, "
@@ -247,8 +242,7 @@ def collect_series(study: Study, results: Path, accepted: dict[tuple[str, str], 
 def _make_undeclared_series(own: Accepted, study: Study, frames: dict[str, pd.DataFrame]) -> Series:
     """The series of an accepted value that the study does not declare."""
     kind = next(each for each in frames if own.point in list_points(study, each))
-    is_calibrated = own.unit in (CALIBRATIONS, references.find_calibrated_unit(own.quantity))
-    return _make_series(Reference(own.quantity, kind, {}, is_calibrated, own.low, own.high), own.point, frames[kind])
+    return _make_series(Reference(own.quantity, kind, {}, own.low, own.high), own.point, frames[kind])
 
 
 def _read_runs(study: Study, results: Path, wanted: set[str]) -> pd.DataFrame:
@@ -275,8 +269,8 @@ def _name_load(benchmark: str, dataset: str, file: str, loader: str, page_cache:
 
 def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Series:
     """The values of a point, and its failures; the values of resumed runs are missing."""
-    quantity, calibrated = reference.quantity, reference.calibrated
-    unit = references.find_unit(quantity, calibrated)
+    quantity = reference.quantity
+    unit = references.find_unit(quantity)
     empty = Series(quantity, point, unit, [], reference.low, reference.high, problem=NO_RUNS)
     if frame.empty:
         return empty
@@ -306,11 +300,7 @@ def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Serie
         if numbers.notna().any():
             return dataclasses.replace(empty, problem=NOT_POSITIVE)
         return dataclasses.replace(empty, problem=NO_VALUE, reason=_explain_missing_values(quantity, finished))
-    values, versions = good[quantity].astype(float), None
-    if calibrated:
-        versions = good["calibration_version"].unique().tolist()
-        values = references.make_relative(good["calibration_s"].astype(float), values, quantity)
-    problem, reason = _find_problem(good, quantity, versions), None
+    problem, reason = _find_problem(good, quantity), None
     possible = len(finished) + int(failed_runs.mark_unproven(of_point).sum())
     if problem is None and not references.are_enough(len(good), possible):
         problem = NOT_ENOUGH
@@ -319,10 +309,9 @@ def _make_series(reference: Reference, point: str, frame: pd.DataFrame) -> Serie
             reason = f"{without} of {format_count(len(finished), 'finished run')} have no value"
     return dataclasses.replace(
         empty,
-        values=values.tolist(),
+        values=good[quantity].astype(float).tolist(),
         problem=problem,
         reason=reason,
-        calibration=versions[0] if versions else None,
         code=good["code"].iloc[0],
         current=bool(good["code_is_current"].all()),
         hardware=next(iter(good["hardware"].dropna()), None) if "hardware" in good else None,
@@ -355,7 +344,7 @@ def _explain_missing_values(quantity: str, finished: pd.DataFrame) -> str | None
     return "; ".join(dict.fromkeys(reasons)) or None
 
 
-def _find_problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None) -> str | None:
+def _find_problem(good: pd.DataFrame, quantity: str) -> str | None:
     """Why the values of a point are no repeats of each other; None if they are."""
     if good["code"].nunique() > 1 or ("loader_sensor_code" in good and good["loader_sensor_code"].nunique() > 1):
         return MIXED
@@ -367,10 +356,6 @@ def _find_problem(good: pd.DataFrame, quantity: str, versions: list[Any] | None)
         return UNLIKE
     if overlap.mark_overlapping_runs(good).any():
         return AT_ONCE
-    if versions is not None and any(pd.isna(version) for version in versions):
-        return NOT_CALIBRATED
-    if versions is not None and len(versions) > 1:
-        return OTHER_CALIBRATION
     return None
 
 
@@ -397,9 +382,7 @@ def _explain_no_verdict(series: Series, own: Accepted | None) -> str | None:
         return NO_REFERENCE
     if own.unit != series.unit:
         return OTHER_UNIT
-    if own.calibration not in (None, series.calibration):
-        return OTHER_CALIBRATION
-    if None not in (own.hardware, series.hardware) and own.hardware != series.hardware and not series.calibration:
+    if None not in (own.hardware, series.hardware) and own.hardware != series.hardware:
         return OTHER_HARDWARE
     return OWN if own.fingerprint == series.fingerprint else None
 
@@ -481,7 +464,6 @@ def accept_series(measured: list[Series], accepted: dict[tuple[str, str], Accept
             worth=references.round_value(sample.n) if sample.n < len(series.values) else None,
             failed=len(series.failed),
             interval=[references.round_value(end) for end in sample.interval(FALSE_ALARM)],
-            calibration=series.calibration,
             fingerprint=series.fingerprint,
             runs=list(series.runs) or None,
             failed_runs=list(series.failed_runs) or None,

@@ -17,8 +17,6 @@ from study.core.statistics import LogSample, make_exact_sample, make_sample_from
 FALSE_ALARM = 0.05  # with which a check raises a false alarm, and with which an interval fails on one side
 LEAST_REPEATS = 3  # with two, an interval fails too often (docs/performance-references.md)
 LEAST_SHARE = 0.5  # of those that could be compared: fewer are a choice
-CALIBRATIONS = "calibrations"  # the unit of a time that is divided by the calibration
-PER_S = "/s"  # the end of the unit of a rate
 HEAD = """# Accepted values of the performance references of study {study} on machine {machine}.
 # Written by `make check ACCEPT=1`, which replaces this file; see docs/performance-references.md.
 """
@@ -45,7 +43,6 @@ class Accepted:
     worth: float | None = None
     failed: int | None = None
     interval: list[float] | None = None
-    calibration: str | None = None
     fingerprint: str | None = None
     runs: list[str] | None = None
     failed_runs: list[str] | None = None
@@ -130,33 +127,9 @@ def round_value(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def find_unit(quantity: str, calibrated: bool) -> str:
+def find_unit(quantity: str) -> str:
     """The unit of a column, from the end of its name; 1 for a number without one."""
-    relative = find_calibrated_unit(quantity) if calibrated else None
-    return relative or units.find_unit(quantity) or "1"
-
-
-def find_calibrated_unit(quantity: str) -> str | None:
-    """The unit of a column relative to the calibration: of a time its multiples, of a rate such as samples/s samples.
-
-    None for all others, such as an accuracy, MB or W: how fast cores are says nothing about them.
-    """
-    own = units.find_unit(quantity) or ""
-    if _is_rate(quantity):
-        return f"{own.removesuffix(PER_S)} per calibration"
-    return CALIBRATIONS if own == "s" else None
-
-
-def make_relative(calibration_s: Any, values: Any, quantity: str) -> Any:
-    """Times in multiples of the calibration, rates as what is done in its time; see `find_calibrated_unit`.
-
-    calibration_s, values: numbers or series, the latter of the column ``quantity``.
-    """
-    return values * calibration_s if _is_rate(quantity) else values / calibration_s
-
-
-def _is_rate(quantity: str) -> bool:
-    return (units.find_unit(quantity) or "").endswith(PER_S)
+    return units.find_unit(quantity) or "1"
 
 
 def has_limits(entry: Any) -> bool:

@@ -322,12 +322,10 @@ def _build_references(entries: list[dict[str, Any]], where: str) -> tuple[Refere
     references = []
     for index, entry in enumerate(entries):
         place, table = f"{where}: references[{index}]", entry.get("of", "runs")
-        low, high, calibrated = entry.get("low"), entry.get("high"), "relative_to" in entry
+        low, high = entry.get("low"), entry.get("high")
         if low is None and high is None:
             raise StudyError(f"{place}: give low, high or both: without a limit nothing is compared")
-        if calibrated and table == "loads":
-            raise StudyError(f"{place}.relative_to: a calibration is timed beside runs only; leave it out for loads")
-        references.append(Reference(entry["quantity"], table, entry.get("point", {}), calibrated, low, high))
+        references.append(Reference(entry["quantity"], table, entry.get("point", {}), low, high))
     return tuple(references)
 
 

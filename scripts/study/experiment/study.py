@@ -282,14 +282,12 @@ class Reference:
         quantity: a column of the tidy table of runs or loads.
         of: ``runs`` or ``loads``.
         point: the keys by which the points are selected, {name: value}.
-        calibrated: whether the value is divided by the calibration timed beside each run.
         low, high: the largest relative fall and rise that is allowed, such as -0.1 and 0.05; None for no limit.
     """
 
     quantity: str
     of: str
     point: dict[str, Any] = field(hash=False)
-    calibrated: bool
     low: float | None
     high: float | None
 
@@ -324,11 +322,6 @@ class Study:
     parts: dict[str, tuple[PlannedRun, ...]] = field(hash=False, default_factory=dict)
     screening_blocks: int | None = None
     exports: tuple[str, ...] = ()
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether a calibration is timed beside each of its runs."""
-        return any(reference.calibrated for reference in self.references)
 
     def select_elsewhere(self, machine: str) -> list[Further]:
         """The further results of other machines than the one on which the study itself runs."""

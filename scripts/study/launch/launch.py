@@ -27,7 +27,7 @@ from study.ensembles import members_table, votes
 from study.experiment import conversions, finished_runs
 from study.experiment.definition import RunDefinition
 from study.experiment.training_code import State, digest_training_code, find_changed_file, read_code_state
-from study.instruments import calibration, heartbeats
+from study.instruments import heartbeats
 from study.instruments.power import sampling
 from study.launch import failure, host_names, processes, program_files, run_directory, spots, supervision, variables
 from study.machines import host_capabilities, host_check, launchers, machine_lock, queues, remote, run_layout
@@ -37,7 +37,7 @@ from study.workloads import command
 from study.workloads.command import content
 
 KILL_S = 1.0  # in which a guard ends its ranks
-OVERHEAD_S = 2 * calibration.TIMEOUT_S + 300  # longest time of a launch before and after its ranks
+OVERHEAD_S = 300  # longest time of a launch before and after its ranks
 STALE_S = 60.0  # after which hosts are checked anew
 
 
@@ -47,7 +47,6 @@ def launch(
     time_limit_s: float,
     job: dict[str, Any] | None = None,
     stall_limit_s: float = heartbeats.LIMIT_S,
-    calibrated: bool = False,
 ) -> bool:
     """Train ``run`` in ``folder``, and write ``outcome.json`` there last; False if its outcome is there already.
 
@@ -56,7 +55,7 @@ def launch(
 
     job: the current batch job, from `study.machines.queues.read_job`. The run is ended if it takes longer than
     ``time_limit_s`` seconds, or if no rank sends a heartbeat for ``stall_limit_s`` seconds. Files of an earlier attempt
-    without an outcome are removed first. calibrated: whether `study.instruments.calibration` is timed before and after.
+    without an outcome are removed first.
     Raises `StudyError` if nothing could be started; a run that started and failed is recorded, not raised.
     """
     folder = Path(folder)
@@ -73,7 +72,7 @@ def launch(
                         lambda: heartbeats.read_latest_heartbeat(folder / "ranks"),
                         lambda now: queues.is_last_moment(job, now),
                     )
-                    _train_and_record(run, folder, limits, job, run_hosts, line_prefix, lock, calibrated)
+                    _train_and_record(run, folder, limits, job, run_hosts, line_prefix, lock)
                 return True
             if finished_runs.is_finished(run, folder, functools.partial(finished_runs.has_other_sidecar, run)):
                 return False
@@ -158,7 +157,6 @@ def _train_and_record(
     run_hosts: _RunHosts,
     line_prefix: list[str],
     lock: int,
-    calibrated: bool,
 ) -> None:
     """Start the ranks in a locked, checked place, wait for them, and write all files of the run."""
     conversions.check_run_files(run)
@@ -196,8 +194,6 @@ def _train_and_record(
     run.write(folder / "run.yaml")
     write_json(folder / "provenance.json", facts)
 
-    number = calibration.count_processes(run.ranks, run.machine["cores_per_rank"])
-    times_before = _calibrate(number) if calibrated else None
     with sampling.sample_with_launch(run.machine, _has_only_local_ranks(run), folder / "ranks", rank_environment):
         began_monotonic_ns = time.monotonic_ns()
         ended = supervision.run_launcher(
@@ -205,7 +201,6 @@ def _train_and_record(
         )
     _check_ranks_started(run, folder, ended.last_lines)
     ended_ns = _find_end_ns(folder, ended, began_monotonic_ns)
-    times_after = _calibrate(number) if times_before else None
     _check_code(code_state)
     file_changes.check_data(run.data, are_copies=run["storage"] != "none" or bool(run["lustre_stripes"]))
     if links and (ended.stopped or failure.find_lost_host(ended.last_lines)):
@@ -215,8 +210,6 @@ def _train_and_record(
     votes.write_combined_accuracies(folder, run)  # it reads what the ranks left, which is removed then
     run_directory.merge_rank_files(folder, facts["hosts"])
     members_table.write_members_table(folder, run)
-    if times_before and times_after:
-        write_json(folder / calibration.FILE, calibration.summarize(times_before, times_after, number))
     memory_kills = ended.killed_for_memory if _has_only_local_ranks(run) else 0
     cause = failure.diagnose_failure(folder, ended.exit_code, ended.stopped, ended.last_lines, memory_kills)
     _check_space(cause, folder, ended.last_lines, rank_environment)
@@ -375,15 +368,6 @@ def _list_spots(run: RunDefinition, links: Links | None) -> list[spots.Spot]:
     return [
         spots.Spot(None if is_local[host] else host, links.addresses[host], links.interfaces[host]) for host in hosts
     ]
-
-
-def _calibrate(number: int) -> list[float] | None:
-    """Time the host's cores; None, with a warning, if that failed: a run is worth more than its calibration."""
-    try:
-        return calibration.time_rounds(number)
-    except StudyError as error:
-        print(f"warning: {error}", file=sys.stderr)
-        return None
 
 
 def _check_hosts(run: RunDefinition, folder: Path) -> tuple[list[host_check.Host], Links | None]:

@@ -16,7 +16,7 @@ from study.core.errors import StudyError
 from study.core.files import find_target_name, write_aside
 from study.core.paths import ATTEMPTS, OUTCOME, REPLACED, TIMED_OUT, is_same
 from study.ensembles import members_table
-from study.instruments import calibration, disturbance, phases, queue_usage
+from study.instruments import disturbance, phases, queue_usage
 from study.instruments.power import telemetry
 from study.launch import processes
 from study.launch.variables import TIMELINE
@@ -29,7 +29,7 @@ RUNS = "runs"  # above the folders of all runs, see `study.core.paths.locate_run
 RUN_FILES = {"run.yaml", "provenance.json", "phases.jsonl", "ranks", "telemetry.csv", "sensors.json",
              "timeline.json.gz", "profile.pstats", "history.csv", "metrics.json", OUTCOME, TIMED_OUT,
              "communication.json", "activity.csv", checkpoints.FOLDER, "communication.log", "record.json", "record.log",
-             LOG, disturbance.FILE, calibration.FILE, processes.FILE, members_table.FILE,
+             LOG, disturbance.FILE, processes.FILE, members_table.FILE,
              queue_usage.FILE, PROGRAM}  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from study.core.errors import StudyError
 from study.core.files import read_json, read_last_change_ns, sha256, to_finite_or_none
 from study.experiment import identity, schemas
 from study.experiment.definition import RunDefinition
-from study.instruments import calibration, disturbance, phases, profiler
+from study.instruments import disturbance, phases, profiler
 from study.instruments.power import summary
 from study.machines import host_capabilities, launchers
 from study.machines.run_layout import PARAMETER_SERVER
@@ -167,7 +167,6 @@ def make_record(folder: str | Path, keys: Mapping[str, Any] | None = None) -> di
             "steering": provenance["steering"],
         },
         "communication_libraries": metrics.get("communication_libraries", {}),
-        "calibration": _calibration(folder),
         "background": disturbance.summarize(folder, edges, outcome.get("stood_still_s", 0.0)),
         "hosts": provenance.get("hosts", []),
         **hosts_of_ranks(run, provenance, edges),
@@ -302,15 +301,6 @@ def _check_epochs(history: Columns, run: RunDefinition, trained: int, path: Path
 def _communication(folder: Path, run: RunDefinition) -> dict[str, Any] | None:
     """The summary of the timeline (`study.records.renewal`); None for a run that was not traced."""
     return read_json(folder / "communication.json") if run["trace"] else None
-
-
-def _calibration(folder: Path) -> dict[str, Any] | None:
-    """What was timed beside the run, without the single rounds; None for a run without calibration."""
-    path, of_record = folder / calibration.FILE, schema()["properties"]["calibration"]
-    if not path.exists():
-        return None
-    content = validation.load_valid_json(path, {**of_record, "additionalProperties": True})
-    return {name: content[name] for name in of_record["required"]}
 
 
 def _data_mb(run: RunDefinition, provenance: dict[str, Any]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from study.experiment import earlier_attempts, inputs, run_order, walltimes
 from study.experiment.definition import RunDefinition
 from study.experiment.study import LoadingMeasurement, PlannedRun
 from study.instruments import heartbeats
-from study.machines import launchers, machine, queues
+from study.machines import launchers, queues
 from study.machines.queues import Timed
 from study.workflow import snakemake_internals
 from study.workflow.request import Request
@@ -143,7 +143,6 @@ class TimedPlan:
             "time_limit_s": self.get_time_limit_s if self._has_queue else on["time_limit_s"],
             "extendable": extendable if self._has_queue else 0,
             "stall_limit_s": on.get("stall_limit_s", heartbeats.LIMIT_S),
-            "calibrated": int(self.study.is_calibrated and machine.is_on_launching_host(on)),
             "jobs_lost": jobs_lost if self._has_queue else 0,
         }
 

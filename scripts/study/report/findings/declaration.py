@@ -41,7 +41,7 @@ class Quantity:
     @property
     def unit(self) -> str:
         """The unit of a difference of two values."""
-        return POINTS if self.share_of else find_unit(self.column, calibrated=False)
+        return POINTS if self.share_of else find_unit(self.column)
 
     def __str__(self) -> str:
         text = f"{self.column} - {self.minus}" if self.minus else self.column
