@@ -125,7 +125,7 @@ RESUMES = """
 def test_a_file_of_an_earlier_run_that_this_one_used_is_named(project, path):
     (run,) = project(RESUMES.format(path=path), success=["done"])
     assert [launch_run(run, f"run{number}")["unproven"] is None for number in range(3)] == [True, False, False]
-    assert f"an earlier run wrote {path}, and this one read or changed it" in make_record("run2")["unproven"]
+    assert f"it read or changed what an earlier run wrote ({path})" in make_record("run2")["unproven"]
     (run,) = project(RESUMES.format(path=path), success=["done"], fresh=[path.partition("/")[0]])
     for number in range(3, 5):
         assert launch_run(run, f"run{number}")["unproven"] is None
@@ -159,7 +159,7 @@ def test_what_a_killed_run_left_is_seen_too(project):
     begun = program_files.ProgramFiles(inputs.define_run(run, machine.load("local_processes"), "data"), Path("run"))
     subprocess.run([sys.executable, "program.py"], check=True)
     del begun
-    assert "an earlier run wrote a.pt" in launch_run(run)["unproven"]
+    assert "what an earlier run wrote (a.pt)" in launch_run(run)["unproven"]
 
 
 def test_where_reads_are_not_noted_a_file_that_is_there_is_a_doubt(project, monkeypatch):

@@ -104,9 +104,9 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
         )
     if used := [name for name in files["used"] if not _matches(name, keys.get("reuses", ()))]:
         names = ", ".join(used[:MOST_NAMED]) + (f" and {len(used) - MOST_NAMED} more" if used[MOST_NAMED:] else "")
-        was_used = "this one read or changed it" if files["notes_reads"] else "here no reads are noted"
+        what = "it read or changed" if files["notes_reads"] else "nobody knows here whether it read"
         lines.append(
-            f"an earlier run wrote {names}, and {was_used}, so it may have gone on from there; name it under fresh "
+            f"{what} what an earlier run wrote ({names}), so it may have gone on from there; name it under fresh "
             "(moved aside before each run) or reuses (such as data) in its benchmark's file, or write to {run_folder}"
         )
     return lines

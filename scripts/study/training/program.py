@@ -629,9 +629,9 @@ def _wait_for_helpers(others: set[int]) -> str | None:
     Helpers that clean up after a program, such as Python's resource tracker, take an instant. others: not its own.
     """
     deadline = time.monotonic() + HELPER_S
-    while left := process_tree.list_descendants(os.getpid()) - others:
+    while helpers := process_tree.list_descendants(os.getpid()) - others:
         if time.monotonic() > deadline:
-            return process_tree.read_command_line(min(left))
+            return process_tree.read_command_line(min(helpers))
         time.sleep(FIRST_POLL_S)
     return None
 
