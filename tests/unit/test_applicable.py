@@ -11,6 +11,7 @@ from study.experiment.parameters import PARAMETERS
 from study.records import own_keys
 from study.records.tidy import read_runs
 from study.report.page import appendix
+from study.report.page.links import Embedding, RecordLinks
 from study.report.tables.kinds import with_own_keys
 from study.report.tables.layout import Table
 
@@ -48,25 +49,6 @@ def test_our_training_has_the_keys_of_its_framework_and_strategy(framework, stra
     assert found <= {*PARAMETERS, *applicability.DERIVED}
 
 
-def test_the_table_of_runs_has_the_keys_of_each_run_only():
-    (ours,) = expand()
-    row = {**ours.parameters, "batch_size_per_rank": 20, "record": "a"}
-    of_command = {**row, "dataset": programs.NOTHING, "loader": programs.NOTHING, "record": "b"}
-
-    class Command:
-        parameters, spec = of_command, COMMAND
-
-    alone, partial = appendix.drop_foreign_keys(pd.DataFrame([of_command]).convert_dtypes(), {"b": Command})
-    assert not {*OF_TENSORFLOW, "framework", "loader"} & set(alone) and {"gpus", "epochs"} <= set(alone)
-    assert partial == []
-    frame = pd.DataFrame([{**row, "xla": True}, {**of_command, "xla": False}]).convert_dtypes()
-    mixed, partial = appendix.drop_foreign_keys(frame, {"a": ours, "b": Command})
-    assert mixed["training_loop"].tolist() == ["keras", pd.NA] and mixed["gpus"].notna().all()
-    assert "training_loop" in partial, "its default is not shown at first"
-    assert "xla" not in partial, "another value than the default is"
-    assert "torch_compile" not in mixed
-
-
 @pytest.fixture
 def both():
     """The tidy table of a run of ours and of one of a command, with few columns besides the grid keys."""
@@ -78,6 +60,17 @@ def both():
         place = {"machine": "local", "status": "ok", "record": f"runs/{run['benchmark']}/record.json"}
         found.append({**run, **place, "batch_size_per_rank": per_rank, **told})
     return pd.DataFrame(found)
+
+
+def test_the_report_s_table_of_runs_lacks_the_keys_of_a_command(both, tmp_path):
+    of_command = both[both["benchmark"] == "mine"]
+    links, space = RecordLinks(both, pd.DataFrame()), Embedding(tmp_path, 1)
+    alone, mixed = (
+        {column.name: column for column in appendix.make_runs_table(runs, links, space).columns}
+        for runs in (of_command, both)
+    )
+    assert not {*OF_TENSORFLOW, "framework", "loader"} & set(alone) and {"gpus", "epochs"} <= set(alone)
+    assert {*OF_TENSORFLOW, "framework", "loader"} <= set(mixed)
 
 
 def test_what_is_written_of_a_command_has_no_value_of_a_key_that_it_does_not_have(both, tmp_path):

@@ -229,8 +229,3 @@ def _describe_cut(frame: pd.DataFrame, columns: int, kept: int, rows: int) -> st
     parts = [f"the first {rows} of {len(frame)} rows"] if rows < len(frame) else []
     parts += [f"{kept} of {columns} columns"] if kept < columns else []
     return " and ".join(parts)
-
-
-def format_cells(frame: pd.DataFrame) -> list[list[str]]:
-    """Format the cells of a small table as texts."""
-    return [[text(value) for value in row] for row in frame.itertuples(index=False)]

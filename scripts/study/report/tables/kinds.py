@@ -46,13 +46,13 @@ class Kind:
     look_for: str
     needs: str
     uses: Uses
-    uses_loading: bool
     is_there: Callable[[Study], bool]
-    compares_runs: bool
-    reads_further: bool
-    reads_targets: bool
-    verdicts: tuple[str, ...]
     make: Make
+    uses_loading: bool = False
+    compares_runs: bool = False
+    reads_further: bool = False
+    reads_targets: bool = False
+    verdicts: tuple[str, ...] = ()
 
 
 DISTURBED = "runs_disturbed: other processes or limits used the hosts meanwhile; runs.csv says which (disturbed_by)"
@@ -71,34 +71,24 @@ def any_run(run: Any) -> bool:
 
 
 def table(
-    name: str,
-    title: str,
-    look_for: str,
-    needs: str,
-    uses: Uses = no_run,
-    uses_loading: bool = False,
-    is_there: Callable[[Study], bool] | None = None,
-    compares_runs: bool = False,
-    reads_further: bool = False,
-    reads_targets: bool = False,
-    verdicts: tuple[str, ...] = (),
+    name: str, uses: Uses = no_run, is_there: Callable[[Study], bool] | None = None, **others: Any
 ) -> Callable[[Make], Make]:
     """Register the decorated function as the `Kind` of table ``name``.
 
     The function gets the runs that ``uses`` selects, whatever other runs there are: a table that is made alone is the
     same as one of the whole study. is_there: by default, whether a study has a run or a measurement that it uses.
+    others: of the `Kind`.
     """
 
     def has_any(study: Study) -> bool:
-        return any(map(uses, study.runs)) or (uses_loading and bool(study.loading))
+        return any(map(uses, study.runs)) or (others.get("uses_loading", False) and bool(study.loading))
 
     def register(make: Make) -> Make:
         @functools.wraps(make)
         def make_of_used(runs: pd.DataFrame, loading: pd.DataFrame) -> Table:
             return with_unproven(with_disturbed(make(select_runs(runs, uses), loading), runs), runs)
 
-        TABLES.add(name, Kind(title, look_for, needs, uses, uses_loading, is_there or has_any, compares_runs,
-                              reads_further, reads_targets, verdicts, make_of_used))  # fmt: skip
+        TABLES.add(name, Kind(uses=uses, is_there=is_there or has_any, make=make_of_used, **others))
         return make_of_used
 
     return register
