@@ -64,7 +64,7 @@ bench: setup-test  ## measure what this project's own loaders and measurements g
 aa: setup-test  ## test the comparison of arms: A/A test, and a slow-down of known size; resumes where it stopped; about an hour
 	$(BIN)/python performance/aa.py
 
-faults: setup-test  ## inject more than a hundred faults into real runs, files and downloads; each must end as expected; resumes
+faults: setup-test  ## inject some seventy faults into real runs, files and downloads; each must end as expected; resumes
 	PYTHONPATH=tests/faults:tests/workflow $(BIN)/python performance/faults.py \
 	  $(call option,--only,ONLY) $(call option,--since,SINCE) $(call flag,--slowed,SLOWED)
 

@@ -1,6 +1,5 @@
 """What is wrong with what runs left behind: results that were changed, cut off, or are of another version."""
 
-import gzip
 import json
 import shutil
 import subprocess
@@ -66,48 +65,8 @@ def rewritten(folder, name, text):
     write_sealed(folder / "outcome.json", outcome)
 
 
-@fault("an empty telemetry.csv", "artefact")
-def empty_telemetry(place):
-    """The record has no power, and says why."""
-    folder = good_run(place, machine={"power_sensors": [], "power_model": {"idle_w": 1, "peak_w": 2}})
-    rewritten(folder, "telemetry.csv", "")
-    place.injected()
-    subprocess.run(record_line(folder), check=True, capture_output=True)
-    place.detected()
-    power = json.loads((folder / "record.json").read_text())["power"]
-    assert power["energy_job_j"] is None and power["reason"], power
-
-
-@fault("a timeline that was cut off", "artefact")
-def timeline_cut_off(place):
-    """What is whole of it counts, what was lost is counted too, and the record is made."""
-    folder = good_run(place, trace=True)
-    text = gzip.decompress((folder / "timeline.json.gz").read_bytes())
-    (folder / "timeline.json.gz").write_bytes(gzip.compress(text[: len(text) * 2 // 3]))
-    place.injected()
-    subprocess.run(timeline_line(folder), check=True, capture_output=True)
-    place.detected()
-    found = json.loads((folder / "communication.json").read_text())
-    assert found["dropped_events"] + found["lost_bytes"] > 0
-    assert found["broadcast_span_s"] > 0
-
-
 def reading_line(folder):
     return calling("study.records.record", "read_record", str(folder / "record.json"))
-
-
-@fault("a record of an older version", "artefact", quick=True)
-def older_record(place):
-    """Refused by name of its version; it says to delete it, and it is regenerated from the run's files."""
-    folder = good_run(place)
-    subprocess.run(record_line(folder), check=True, capture_output=True)
-    record = read_json(folder / "record.json")
-    write_sealed(folder / "record.json", {**record, "schema_version": 3})
-    place.injected()
-    one_line_error(reading_line(folder), ["schema version 3", "whole folder"])
-    place.detected()
-    subprocess.run(record_line(folder), check=True, capture_output=True)
-    assert read_json(folder / "record.json") == record
 
 
 @fault("a diverging training", "artefact")

@@ -12,7 +12,6 @@ from place import SCRIPTS, WAIT_S, one_line_error
 from registry import fault
 
 FORM = {"header": False, "codes": [{"column": 0, "values": [0, 1]}]}
-GOOD = "0,1.5,2\n1,3,4.25\n0,-5,6\n"
 
 
 def conversion(place, form=FORM, name="source.csv", *options):
@@ -20,40 +19,11 @@ def conversion(place, form=FORM, name="source.csv", *options):
     return [*line, "--matrix", place.folder / "out.npy", "--sidecar", place.folder / "out.json", *options]
 
 
-def refused(place, content, words, form=FORM, *options):
-    """The conversion of ``content`` ends with one line of error that has ``words``, and leaves nothing."""
-    (place.folder / "source.csv").write_bytes(content)
-    place.injected()
-    one_line_error(conversion(place, form, "source.csv", *options), ["source.csv", *words])
-    place.detected()
-    assert sorted(path.name for path in place.folder.iterdir()) == ["source.csv"]
-
-
-# What else a table may have wrong is in tests/unit/test_conversion.py.
-BAD = {
-    "a file cut off in a line": (GOOD[:-3].encode(), ["line 3", "cut off"]),
-    "quoted numbers": ((GOOD + '1,"2",3\n').encode(), ["line 4, column 2", "quote"]),
-    "UTF-16": (GOOD.encode("utf-16"), ["UTF-16", "iconv"]),
-}
-for title, (text, told) in BAD.items():
-
-    @fault(title, "dataset", quick=True)
-    def _(place, text=text, told=told):
-        """One line of error with file, line and column; no converted file."""
-        refused(place, text, told)
-
-
 @fault("a bit of a converted file is flipped", "dataset")
 def converted_flipped(place):
     """One line of error that names the file and says to delete it; nothing trains on it."""
     flipped = lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]  # noqa: E731
     not_launched(place, "path", flipped, ["train.npy", "was changed", "delete it"])
-
-
-@fault("a sidecar is cut off", "dataset")
-def sidecar_cut_off(place):
-    """One line of error that names the file and says to delete it; nothing starts."""
-    not_launched(place, "sidecar", lambda content: content[:100], ["train.json", "not valid JSON", "delete it"])
 
 
 def not_launched(place, kind, change, words):

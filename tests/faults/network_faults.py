@@ -1,17 +1,14 @@
 """What happens to runs on several hosts while they run: links, hosts, their sshd, disks and clocks that fail."""
 
-import json
 import os
 import signal
 import time
 
-from host_faults import clock_off
 from place import WAIT_S
 from registry import fault
 from run_faults import ENDLESS_LOAD, LONG
 
 from lab import Freezer, laboratory
-from study.instruments import phases
 from study.machines import remote
 
 STALL_S = 120  # the least with which the guards' limits are those of longer ones
@@ -20,7 +17,6 @@ GUARD_S = remote.compute_silence_s(STALL_S)
 SSHD = {"sshd", "sshd-session"}
 TINY = {"epochs": 2}
 SAMPLED = {"power_model": {"idle_w": 50, "peak_w": 150}}  # then each host has a sampler too
-SERVED = {"gpus": 2, "strategy": "parameter_server", "servers": 1}
 
 
 def _link(place, state, host="h2"):
@@ -65,20 +61,6 @@ def link_down_in_training(place):
         place.wait_for_epoch(2)
         assert any("sample_power.py" in line for line in place.lab.left()["h2"])
         _cut(place, launch, "train")
-
-
-@fault("the link of a parameter server goes down", "hosts")
-def link_of_a_server_down(place):
-    """As in training, with the number of the server among the processes."""
-    with laboratory(place, 3) as place:
-        launch = place.launch(options=WATCHED, **SERVED, **LONG)
-        place.wait_for_epoch(2)
-        place.injected()
-        _link(place, "down", "h3")
-        _lost(place, launch, "train", "after train", rank=3, host="h3")  # the latter while the workers validate
-        assert place.lab.left() == {}
-        _link(place, "up", "h3")
-        _next_is_good(place, **SERVED)
 
 
 @fault("the launching host loses all links", "hosts")
@@ -271,22 +253,3 @@ def _disk_was_full(place, launch):
     assert line.startswith("error: rank 1 on h2: ") and "No space left on device" in line, errors[-800:]
     assert not place.has_outcome("run") and place.seconds < STALL_S, place.seconds
     return line
-
-
-@fault("a host's clock is a little off", "hosts")
-def clock_a_little_off(place):
-    """Not a fault: 50 s are less than what is refused; the record has the offset, and all times are of one clock."""
-    with laboratory(place, 2) as place:
-        clock_off("+50s")(place)
-        place.injected()
-        outcome = place.run(options=WATCHED, **TINY)
-        place.detected()
-        assert outcome["status"] == "ok", outcome["failure"]
-        provenance = json.loads((place.folder / "run" / "provenance.json").read_text())
-        offsets = {host["name"]: host["clock_offset_s"] for host in provenance["hosts"]}
-        assert abs(offsets["h1"]) < 1 and abs(offsets["h2"] - 50) < 1, offsets
-        times = [
-            edge["wall_ns"] for edge in phases.read_edges(place.folder / "run" / "phases.jsonl") if edge["rank"] == 1
-        ]
-        began = outcome["started_wall_ns"]
-        assert began < min(times) and max(times) < began + (outcome["runtime_s"] + 1) * 1e9

@@ -216,20 +216,3 @@ def damaged_checkpoint(place):
     place.detected()
     assert f"resumed after epoch {int(last.stem[6:]) - 1}" in (place.folder / "broken" / "train.log").read_text()
     assert _weights(place.folder / "whole") == _weights(place.folder / "broken")
-
-
-@fault("a checkpoint of another run", "checkpoint")
-def foreign_checkpoint(place):
-    """It is ignored: the run starts from the beginning."""
-    point = {"gpus": 1, "epochs": 6, "checkpoint_epochs": 1}
-    place.copy.hold_training(after=3)
-    launch = place.launch(**point, repeats=1)
-    place.wait_for_epoch(3)
-    launch.kill()
-    launch.wait()
-    place.nothing_is_left()
-    place.copy.release_training()
-    place.injected()
-    assert place.run(**{**point, "learning_rate_scaling": "none"})["status"] == "ok"
-    place.detected()
-    assert "resumed" not in (place.folder / "run" / "train.log").read_text()

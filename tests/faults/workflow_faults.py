@@ -55,34 +55,6 @@ class Project:
         return any(f"epoch {epoch}/" in path.read_text() for path in logs)
 
 
-def refused(place, study, words):
-    """A plan of the study ends with an error that has ``words``, without a traceback, and nothing is started."""
-    project = Project(place, study)
-    place.injected()
-    code, said = project.run("--dry-run")
-    place.detected()
-    assert code == 1
-    assert "Traceback" not in said, said[-1500:]
-    missing = [word for word in words if word not in said]
-    assert not missing, f"{missing} not in {said[-800:]}"
-    assert not (project.root / "results").exists()
-
-
-CONFIGURATIONS = {
-    "an unknown key": (STUDY.replace("loader: npy", "loder: npy"), ["fault.yaml", "line 6", "did you mean 'loader'?"]),
-    "a point that cannot be": (
-        STUDY.replace("weak, epochs: EPOCHS, gpus: 1", "strong, epochs: 8, gpus: 3"),
-        ["fault.yaml", "runs[0].gpus: 3", "cannot be divided"],
-    ),
-}
-for title, (text, told) in CONFIGURATIONS.items():
-
-    @fault(title, "configuration", quick=True)
-    def _(place, text=text, told=told):
-        """An error with file, line or key, and what was expected; no traceback; nothing is started."""
-        refused(place, text.replace("EPOCHS", "1"), told)
-
-
 @fault("Snakemake is killed while a run trains", "workflow")
 def snakemake_killed(place):
     """Nothing looks whole; the next Snakemake makes every point once, and its tables."""

@@ -24,12 +24,10 @@ def good(tmp_path_factory):
 
 # The others are long.
 EACH_TIME = (
-    "a file cut off in a line",
     "a generated file is changed before its conversion",
     "the disk is full while a dataset is converted",
     "a rank is killed in training",
     "a run's history is changed after the run",
-    "a record of an older version",
     "the launching process of a run on several hosts is killed",
     "a diverging training, with PyTorch",
 )
@@ -38,7 +36,7 @@ EACH_TIME = (
 def quick_faults():
     """The parameters of the faults that tests try: those that are neither in `EACH_TIME` nor short are long."""
     for name, fault in FAULTS.items():
-        is_short = name in EACH_TIME or fault.group == "configuration"
+        is_short = name in EACH_TIME
         if fault.quick:
             yield pytest.param(name, marks=() if is_short else pytest.mark.long)
 
