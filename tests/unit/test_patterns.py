@@ -99,6 +99,10 @@ def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
         (RATE, "rate: ([0-9.]+)", "rate: 4.0 k img/s", 4000),
         (RATE, "rate: ([0-9.]+)", "rate: 60 images/min", 1),
         (RATE, "rate: ([0-9.]+)", "rate: 100 samples/s/GPU", 200),
+        (RATE, "'train_samples_per_second': ([0-9.]+)", "{'train_samples_per_second': 52.1}", 52.1),  # Transformers
+        (STEP_TIME, "per_iteration_ms: (\\S+)", "elapsed_time_per_iteration_ms: 1.2K", 1.2),  # nanotron
+        ("tokens_per_s", "per_gpu: (\\S+)", "tokens_per_sec_per_gpu: 2.52K", 5040),
+        ("own", "loss: (\\S+)", "loss: tensor(2.5, device='cuda:0')", 2.5),
         (RATE, "GPU: ([0-9.]+)", "Img/sec per GPU: 117.5 +-0.6", 235),  # Horovod's synthetic benchmark
         (RATE, r"GPU\(s\): ([0-9.]+)", "Total img/sec on 2 GPU(s): 470.1 +-2.5", 470.1),
         (RATE, {"pattern": "rate: ([0-9.]+)", "of": "rank"}, "rate: 100 img/s", 200),
@@ -154,6 +158,7 @@ def test_the_choice_of_several_matches_is_declared(which, value):
     [
         ("loss: ([0-9.]+)", ["Epoch 0 loss: 2.31", "Epoch 1 loss: nan"], "found 'nan', which is not a finite number"),
         ("loss: (\\S+)", ["Epoch 0 loss: 2.31", "Epoch 1 loss: nan"], "found 'nan', which is not a finite number"),
+        ("loss: ([0-9.]+)", ["loss: 2.3", "loss: tensor(nan, device='cuda:0')"], "found 'nan', which is not a finite"),
         ("rate: ([0-9.]+)", ["Epoch 0 rate: 2", "Epoch 1 saved"], "last match is of epoch 0, and the output goes on"),
         ("loss: ([0-9.]+)", ["loss: 2.31", "loss: -0.5"], "does not take the number of a line that has 'loss: -0.5'"),
         ("time ([0-9.]+)ms", ["time 950ms", "time 1.2s"], "does not take the number of a line that has 'time 1.2s'"),

@@ -17,6 +17,8 @@ BEHIND = re.compile(rf"(?P<space>[ \t]*)(?P<unit>{UNIT})")
 # The unit in a title before a number: img/s: 12, time (ms): 12, step_time_ms=12, ms/step 12.
 BEFORE = re.compile(rf"(?:(?P<bracket>[(\[]{UNIT}[)\]])|(?P<word>{UNIT}))[\"']?[ \t]*[:=]?[ \t]*$")
 
+PER = re.compile(rf"(?P<item>{WORD})_per_(?P<time>{WORD})(?:_per_(?P<owner>{WORD}))?[\"']?[ \t]*[:=]?[ \t]*$")
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -73,6 +75,9 @@ def find_unit_behind(text: str) -> tuple[Unit | None, str]:
 
 def find_unit_before(text: str) -> Unit | None:
     """The unit in the title at the end of a text, such as ms of ``time (ms): ``; None without a known one."""
+    if named := PER.search(text):  # tokens_per_sec_per_gpu
+        unit = parse_unit("/".join(filter(None, named.groups())))
+        return unit if unit.is_known else None
     match = BEFORE.search(text)
     if not match:
         return None

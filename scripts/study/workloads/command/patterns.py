@@ -51,6 +51,7 @@ WITH_COMMA = re.compile(  # with marks between thousands, or with a decimal comm
 )
 OF_NUMBERS = r"[-+0-9.,'eE:_]*"
 GREEDY = re.compile(r"(?<!\\)\.[*+](?!\?)")
+WRAPPED = re.compile(r"^(tensor|array|(np|numpy)\.float(32|64)|float(32|64))\(")  # before a number, as Python prints it
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)\b", re.I)
 EPOCH = re.compile(r"(?<![A-Za-z0-9_-])epoch[\"'\s:=#(\[]*([0-9]+(?:\.[0-9]+)?)", re.I)
 # A number and its unit, which may follow in a group.
@@ -240,7 +241,7 @@ class _Matches:
             self._missed = ""
         results.append(result)
         if not has_more:
-            word = NOT_FINITE.match((match[1] or "").strip())
+            word = NOT_FINITE.match(WRAPPED.sub("", (match[1] or "").strip()))
             self._epoch, self.not_finite = epoch, word[0] if word else ""
         return True
 
@@ -275,7 +276,7 @@ class _Matches:
     def _take_unmatched(self, text: str) -> None:
         """Keep what stands in a line where the pattern expects its number, if it is one in another form, or nan."""
         match = self._head.search(text) if self._head else None
-        rest = text[match.end() :].lstrip() if match else ""
+        rest = WRAPPED.sub("", text[match.end() :].lstrip()) if match else ""
         if word := NOT_FINITE.match(rest):
             self.not_finite = word[0]
         elif match and re.match(r"[-+.]?[0-9]", rest):
@@ -304,7 +305,7 @@ def read_number(match: re.Match[str], metric: Metric, ranks: int = 1, nodes: int
         raise ValueError(f"its pattern takes {_quote(text)} of {_quote(whole)}")
     if other := _find_other_match(match, metric):
         raise ValueError(f"its pattern found {_quote(text)}, and {_quote(other)} before it in the line; leave out .*")
-    stripped = text.strip().rstrip(ENDS).lstrip("([{\"'")
+    stripped = WRAPPED.sub("", text.strip()).rstrip(ENDS).lstrip("([{\"'")
     if not math.isnan(seconds := parse_duration(stripped)):
         return _convert(seconds, parse_unit("s"), metric, before, ranks, nodes, text)
     split = SPLIT.fullmatch(stripped)
