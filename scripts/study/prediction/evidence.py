@@ -148,7 +148,7 @@ def group_counts(reasons: Mapping[int, str]) -> list[tuple[str, str]]:
     return [(why, ", ".join(counts)) for why, counts in by_reason.items()]
 
 
-def exclude_superlinear_counts(rows: pd.DataFrame) -> dict[int, str]:
+def doubt_superlinear_counts(rows: pd.DataFrame) -> dict[int, str]:
     """{rank count: why its time is doubted, as it is shorter than its ranks can make it}, by the smallest count.
 
     rows: the observations of one series by rank count, of which larger batches may be faster by themselves.

@@ -91,7 +91,6 @@ def recommend(
     quantities = derive_quantities(settings, draws, goal.price)
     counts = settings["ranks"].astype(int).to_numpy()
     failing = evidence.exclude_failing_counts(failed or {}, set(counts[is_measured]), counts.tolist(), goal.probability)
-    failing |= evidence.exclude_superlinear_counts(prediction.observations)
     limits_met = _judge_limits(prediction, goal, quantities)
     candidates = _tabulate_candidates(prediction, goal.price, is_measured)
     is_near = (candidates["ratio_to_largest"] <= FARTHEST).to_numpy()
@@ -141,7 +140,9 @@ def recommend(
         words = "; ".join(misfit.words for misfit in misfits)
         sentence += f". Counts that were not measured are not considered, because {NOT_TRUSTED}: {words}"
     failures = [f"Excluded: {ranks}, as {words}" for words, ranks in evidence.group_counts(failing)]
-    return Recommendation(candidates, int(counts[best]), ". ".join([sentence, *failures]))
+    doubts = evidence.group_counts(evidence.doubt_superlinear_counts(prediction.observations))
+    doubted = [f"Doubted: {ranks}, as {words}" for words, ranks in doubts]
+    return Recommendation(candidates, int(counts[best]), ". ".join([sentence, *failures, *doubted]))
 
 
 def _is_of_goal(misfit: evidence.Misfit, goal: Goal) -> bool:
