@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,6 @@ def find_target_name(aside: Path) -> str | None:
     """
     match = re.fullmatch(r"\.(.+)\.\d+\.part", aside.name)
     return match and match[1]
-
-
-def copy_file(source: AnyPath, target: AnyPath) -> None:
-    """Copy the content of a file, whole or not at all."""
-    with write_aside(target) as aside:
-        shutil.copyfile(source, aside)
 
 
 def copy_checked(source: AnyPath, target: AnyPath) -> str:

@@ -10,15 +10,8 @@ from snakemake.logging import logger
 
 from study import backends, plan
 from study.compare import noise_of_runs
-from study.core import installed, paths
+from study.core import free_space, installed, paths
 from study.core.errors import StudyError, StudyErrors
-from study.core.free_space import (
-    LEAST_SHARED_MB,
-    LEAST_TEMPORARY_MB,
-    SHARED_MEMORY,
-    explain_lack_of_space,
-    get_temporary_folder,
-)
 from study.experiment import progress
 from study.instruments import disturbance
 from study.launch import host_names, model_checks
@@ -244,13 +237,17 @@ def _list_name_problems(planned: Plan) -> list[str]:
 
 def _list_space_problems(planned: Plan) -> list[str]:
     """List which folders are too small here: for temporary files, and for the semaphores of Horovod's launcher."""
-    remedies = {(get_temporary_folder(os.environ), LEAST_TEMPORARY_MB): "set TMPDIR to another folder"}
+    remedies = {
+        (free_space.get_temporary_folder(os.environ), free_space.LEAST_TEMPORARY_MB): "set TMPDIR to another folder"
+    }
     if planned.machine["launcher"] == "horovodrun":
-        remedies[SHARED_MEMORY, LEAST_SHARED_MB] = (
-            f"delete what was left there, have root run mount -o remount,rw,mode=1777,size=1g {SHARED_MEMORY}, or give "
-            "it to a container (docker run --shm-size 1g)"
+        remedies[free_space.SHARED_MEMORY, free_space.LEAST_SHARED_MB] = (
+            "delete what was left there, have root run mount -o remount,rw,mode=1777,size=1g /dev/shm, or give it to a "
+            "container (docker run --shm-size 1g)"
         )
-    return [f"{why}; {remedy}" for place, remedy in remedies.items() if (why := explain_lack_of_space(*place))]
+    return [
+        f"{why}; {remedy}" for place, remedy in remedies.items() if (why := free_space.explain_lack_of_space(*place))
+    ]
 
 
 def _require_models(planned: Plan) -> None:

@@ -26,8 +26,6 @@ OF_RATES = ("measure", "compute")  # keys that say what is timed, and on what
 DUPLICATED = "duplicated"  # every member preprocesses its own samples: what all ways of sharing are compared with
 MEASURED = "measured"  # the members compute; else an accelerator is simulated
 
-NEEDS = "runs of an ensemble (ensemble above 1)"
-
 
 def gives_rates(run: Any) -> bool:
     """Whether a run, planned or of the tidy table, gives times or rates: it is observed by no other key."""
