@@ -111,6 +111,36 @@ def test_what_cannot_be_measured_is_one_line(folder, arguments, message):
     assert not (folder / "scaling").exists()
 
 
+SINFO = """#!/bin/sh
+case "$*" in *gpus*) echo "16 64 gpu:a100:4(S:0-3)"; echo "2 32 (null)" ;; *cpus*) echo "4 8+ (null)" ;; esac
+"""
+
+
+def test_a_partition_of_slurm_gives_the_machine(folder, monkeypatch):
+    """One rank for each GPU, else for each core; a command that starts its ranks itself stays on a node."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "sinfo").write_text(SINFO)
+    (programs / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    gpus, cpus = map(measured_command.read_partition, ("gpus", "cpus"))
+    keys = ("nodes", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "job_options")
+    assert [gpus.describe_machine()[key] for key in keys] == [16, 4, 16, 1, ["--partition=gpus"]]
+    assert [cpus.describe_machine()[key] for key in keys] == [4, 8, 1, 0, ["--partition=cpus"]]
+    files = measured(folder, partition=gpus).make_files()
+    assert (
+        "jobs: 1 " in files["profiles/slurm/config.yaml"] and files["config/machines/here.yaml"]["scheduler"] == "slurm"
+    )
+    for arguments, message in (
+        (["--partition", "none", "true"], "sinfo shows no nodes of a partition none"),
+        (["--profile", "slurm", "true"], "name the partition too"),
+        (["--partition", "gpus", "--ranks", "2,8", "sh", "-c", "{ranks}"], "--ranks: 8: a node has 4 ranks"),
+        (["--partition", "gpus", "--ranks", "2,65", "sh", "train.sh"], "--ranks: 65: partition gpus has 64 ranks"),
+    ):
+        ended = CliRunner().invoke(main.study, ["measure", *arguments])
+        assert ended.exit_code != 0 and message in f"{ended.output}{ended.exception}"
+
+
 def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
     """A program in an environment's folder brings it; one of the system has none of its own."""
     programs = tmp_path / "venv" / "bin"

@@ -107,6 +107,23 @@ def test_a_study_over_two_nodes(study):
     assert "Nothing to be done" in study("each")[1]
 
 
+def test_a_command_is_measured_on_nodes_of_a_partition(study, tmp_path):
+    """From the login node, in a folder of the user's, with nothing but the partition's name."""
+    (tmp_path / "train.sh").write_text("sleep 1\necho trained by $RANK of $WORLD_SIZE\n")
+    line = [BIN / "study", "measure", "--partition", "all", "--ranks", "1,2", "--repeats", "1", "--success", "trained"]
+    done = subprocess.run(
+        [*line, "sh", "train.sh"], cwd=tmp_path, env=study.variables, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (table,) = tmp_path.glob("scaling/results/*/here/studies/train/runs.csv")
+    runs = pd.read_csv(table)
+    assert runs["status"].tolist() == ["ok", "ok"] and runs["unproven"].isna().all()
+    lines = [
+        json.loads(path.read_text())["launch_line"] for path in table.parents[2].glob("runs/*/*/*/provenance.json")
+    ]
+    assert [line[0] for line in lines] == ["srun", "srun"]
+
+
 def test_a_program_of_one_s_own_over_two_nodes(study):
     """The NumPy example without Horovod: srun tells each process its rank, and they meet at rank 0's node."""
     root = study.project.root

@@ -18,7 +18,7 @@ from study.core import paths
 from study.core.errors import StudyError
 
 if TYPE_CHECKING:
-    from study.commands.measured_command import MeasuredCommand
+    from study.commands.measured_command import MeasuredCommand, Partition
 
 FOLDER = "scaling"  # beside the user's script
 MACHINE = "here"
@@ -60,6 +60,8 @@ def parse_metric(text: str) -> tuple[str, str]:
 @click.option("--time-limit", type=COUNT, default=3600, metavar="X", help="seconds of a run")
 @click.option("--goal", type=GOAL, metavar="NAME", help="another goal, as of study recommend")
 @click.option("--name", metavar="NAME", help="default: the script's")
+@click.option("--profile", type=click.Choice(["local", "slurm"]), default="local", hidden=True)
+@click.option("--partition", metavar="NAME", help="of Slurm, to submit the runs to; from a login node")
 @click.option("--strict", is_flag=True, help="refuse more ranks than cores")
 @click.option("--dry-run", is_flag=True, help="write scaling/ and print the plan only")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
@@ -67,25 +69,27 @@ def parse_metric(text: str) -> tuple[str, str]:
 def measure(
     ctx: click.Context, ranks: list[int] | str, work: str, repeats: int, metrics: tuple[tuple[str, str], ...],
     success: str | None, epochs: int, batch: int | None, python: str | None, time_limit: int, goal: str | None,
-    name: str | None, strict: bool, dry_run: bool, words: tuple[str, ...],
+    name: str | None, profile: str, partition: str | None, strict: bool, dry_run: bool, words: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run a command on several rank counts, and print how many it deserves.
-
-    COMMAND with {ranks}, or by torchrun, mpirun and the like, starts its ranks
-    itself; else it is started once for each rank, with RANK and WORLD_SIZE.
-    """
+    """Run COMMAND on several rank counts, and print how many ranks it deserves.
+    With {ranks}, torchrun, mpirun or the like it starts its ranks itself; else
+    it is started once for each rank, with RANK, WORLD_SIZE and the others set.
+    """  # noqa: D205  one paragraph, so that the help fits on a screen
     from study.commands import measured_command
     from study.core import configuration
 
     if name and not configuration.NAME.fullmatch(name):
         raise StudyError(f"--name: {name!r} must be of letters, digits and _")
+    if profile == "slurm" and not partition:
+        raise StudyError("--profile slurm: name the partition too: --partition NAME")
     marked = measured_command.mark_ranks(words)
-    gpus = _count_gpus()
+    nodes = measured_command.read_partition(partition) if partition else None
+    gpus = nodes.gpus if nodes else _count_gpus()
     measured = measured_command.MeasuredCommand(
         name=name or measured_command.name_command(words),
         words=marked,
         folder=Path.cwd(),
-        counts=_choose_counts(ranks, gpus, strict),
+        counts=_choose_slurm_counts(ranks, nodes, marked) if nodes else _choose_counts(ranks, gpus, strict),
         scaling=WORKS[work],
         repeats=repeats,
         epochs=epochs,
@@ -95,6 +99,7 @@ def measure(
         success=success,
         time_limit_s=time_limit,
         gpus=gpus,
+        partition=nodes,
     )
     _print(f"command: {' '.join(marked)}", _describe_start(measured))
     measured_command.write_files(measured)
@@ -147,6 +152,24 @@ def _choose_counts(ranks: list[int] | str, gpus: int, strict: bool) -> list[int]
     return ranks
 
 
+def _choose_slurm_counts(ranks: list[int] | str, nodes: "Partition", marked: Sequence[str]) -> list[int]:
+    """The rank counts to measure in a partition; `AVAILABLE`: those of a node.
+
+    Raises `StudyError` for more than it has, and for a command that starts its ranks itself and has more than a node.
+    """
+    starts_own = any("{ranks}" in word for word in marked)
+    most = nodes.ranks_per_node * (1 if starts_own else nodes.nodes)
+    if isinstance(ranks, str):
+        return [2**power for power in range(nodes.ranks_per_node.bit_length()) if 2**power <= nodes.ranks_per_node]
+    if ranks[-1] > most:
+        where = "a node" if starts_own else f"partition {nodes.name}"
+        raise StudyError(
+            f"--ranks: {ranks[-1]}: {where} has {most} ranks, one for each {'GPU' if nodes.gpus else 'core'}"
+            + ("; without torchrun and {ranks}, ranks on several nodes are started by srun" if starts_own else "")
+        )
+    return ranks
+
+
 def _describe_start(measured: "MeasuredCommand") -> str:
     counts = ", ".join(map(str, measured.counts))
     if measured.starts_own_ranks:
@@ -171,7 +194,9 @@ def _run_snakemake(
             return False
         return True
 
-    line = build_snakemake_line(study, None, None, "local", config, ["--quiet", *QUIET, *further])
+    line = build_snakemake_line(
+        study, None, None, "slurm" if measured.partition else "local", config, ["--quiet", *QUIET, *further]
+    )
     ended = passes.run_passes(line, functools.partial(passes.run_snakemake, is_shown=is_shown))
     return ended.code, "\n".join(hidden)
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,59 @@ use rule * from scaling
 """
 
 
+STATUS_S = 20  # between two questions to Slurm
+PROFILE = """\
+executor: cluster-generic
+jobs: 1                  # runs that are compared run one after the other
+latency-wait: 60
+seconds-between-status-checks: {status_s}
+cluster-generic-cancel-cmd: {cancel!r}
+"""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of Slurm, by its first kind of nodes. cores: CPUs of a node, as Slurm counts; gpus: of a node."""
+
+    name: str
+    nodes: int
+    cores: int
+    gpus: int
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of a node: one for each GPU, else for each core."""
+        return self.gpus or self.cores
+
+    def describe_machine(self) -> dict[str, Any]:
+        """The keys of a machine's file."""
+        return {
+            "description": f"partition {self.name} of Slurm, as study measure uses it",
+            "scheduler": "slurm",
+            "launcher": "srun",
+            "nodes": self.nodes,
+            "ranks_per_node": self.ranks_per_node,
+            "cores_per_rank": max(1, self.cores // self.ranks_per_node),
+            "gpus_per_rank": 1 if self.gpus else 0,
+            "power_sensors": ["nvml", "rapl"],
+            "job_options": [f"--partition={self.name}"],
+        }
+
+
+def read_partition(name: str) -> Partition:
+    """The nodes of a partition, by sinfo; raises `StudyError` without Slurm, or without the partition."""
+    try:
+        line = ["sinfo", "--noheader", "--partition", name, "--format", "%D %c %G"]
+        answer = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StudyError(f"--partition: sinfo gives no answer ({error}); start this on a login node of Slurm") from None
+    match = re.match(r"(\d+) (\d+)\+? (\S+)", answer.stdout)
+    if match is None:
+        raise StudyError(f"--partition: sinfo shows no nodes of a partition {name}: {answer.stderr.strip() or 'none'}")
+    gpus = re.search(r"gpu:(?:[^:,(]+:)?(\d+)", match[3])
+    return Partition(name, int(match[1]), int(match[2]), int(gpus[1]) if gpus else 0)
+
+
 @dataclass(frozen=True)
 class MeasuredCommand:
     """A command line to be measured, and how.
@@ -62,6 +116,7 @@ class MeasuredCommand:
         batch_size: of a rank, or None.
         prefix: of the virtual environment or conda environment of its packages; None for the study's own.
         metrics: {name: pattern}. success: a pattern that shows that the work was done, or None.
+        partition: of Slurm, to which runs are submitted; None for this machine.
         fresh, reuses: files that each run writes anew, and those that runs share; as in a benchmark's file.
     """
 
@@ -78,6 +133,7 @@ class MeasuredCommand:
     success: str | None = None
     time_limit_s: int = 3600
     gpus: int = 0
+    partition: Partition | None = None
     fresh: Sequence[str] = ()
     reuses: Sequence[str] = ()
 
@@ -112,20 +168,23 @@ class MeasuredCommand:
         }
         benchmark = {key: each for key, each in benchmark.items() if each}
         files = {"fresh": list(self.fresh), "reuses": list(self.reuses)}
-        machine = {
+        here = {
             "base": "local",
             "launcher": "processes",
             "description": "this machine, as study measure uses it",
             "ranks_per_node": max(self.counts),
             "gpus_per_rank": 1 if self.gpus else 0,
-            "time_limit_s": self.time_limit_s,
         }
+        machine = self.partition.describe_machine() if self.partition else here
         config = {"study": self.name, "machine": MACHINE, "data_dir": "data", "results_dir": self.results_dir,
                   "show_each_block": True}  # fmt: skip
+        cancel = str(paths.SCRIPTS / "cancel_jobs.sh")
+        profile = {"profiles/slurm/config.yaml": PROFILE.format(cancel=cancel, status_s=STATUS_S)}
         return {
+            **(profile if self.partition else {}),
             "Snakefile": SNAKEFILE.format(snakefile=str(paths.ROOT / "Snakefile")),
             "config/config.yaml": config,
-            f"config/machines/{MACHINE}.yaml": machine,
+            f"config/machines/{MACHINE}.yaml": {**machine, "time_limit_s": self.time_limit_s},
             f"config/benchmarks/{self.trial}.yaml": benchmark,
             f"config/benchmarks/{self.name}.yaml": benchmark | {key: each for key, each in files.items() if each},
             f"config/studies/{self.trial}.yaml": self._make_study(self.trial, self.counts[:1], 1),
