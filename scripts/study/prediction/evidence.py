@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from study.compare.estimates import Estimate
-from study.compare.rank_answer import MOST_GAIN, explain_superlinear
+from study.compare.rank_answer import explain_superlinear
 from study.core.wording import format_count, format_significant
 from study.experiment.study import compute_work_growth
 from study.prediction.runtime_model import Prediction, estimate_variances
@@ -108,8 +108,7 @@ def find_misfits(prediction: Prediction, held_out: Iterable[Prediction]) -> Iter
     """
     here = prediction.observations
     worst: dict[str, tuple[float, Misfit]] = {}
-    per_sample = here["runtime_s"] / here["epochs_per_rank"] / here["samples"]
-    is_superlinear = bool(per_sample.min() < per_sample.loc[here.index.min()] / MOST_GAIN)
+    is_superlinear = bool(doubt_superlinear_counts(here))
     for each in held_out:
         ranks = int(each.settings["ranks"].iloc[0])
         for quantity in ("runtime_s", "energy_per_rank_j"):
