@@ -5,7 +5,6 @@ from examples import define, expand
 from fake_communicator import FakeCommunicator
 
 from study.communication.allreduce_sweep import SIZES, time_allreduces
-from study.core.errors import StudyError
 from study.records import record
 
 
@@ -22,9 +21,3 @@ def test_bus_bandwidth_is_what_a_ring_sends():
         {"bytes": 8_000_000, "repeats": 3, "median_s": 2.0, "busbw_gb_per_s": pytest.approx(0.006)}
     ]
     assert record._sweep(run, {"allreduce_sweep": None}) is None
-
-
-@pytest.mark.parametrize(("point", "words"), [({"gpus": 1}, "one rank"), ({"trace": True}, "two grids")])
-def test_where_it_is_refused(point, words):
-    with pytest.raises(StudyError, match=words):
-        expand(allreduce_sweep=True, **point)

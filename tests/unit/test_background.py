@@ -108,19 +108,6 @@ def test_time_of_the_run_s_ended_processes_stays_the_run_s(host, tmp_path):
     assert (float(row["own_cpu_s"]), float(row["others_cpu_s"])) == (5, 0)
 
 
-def test_a_process_id_that_is_used_again_is_another_process(host, tmp_path):
-    host.processes({10: ("rank", 1, 900, 0, True, 0)})
-
-    def change():
-        host.cores([200, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
-        host.processes({10: ("other", 1, 200, 0, False, 0)})
-        stat = host.folder / "proc/10/stat"
-        stat.write_text(stat.read_text().replace(" 100 0\n", " 777 0\n"))  # its start
-
-    row = host.observed(tmp_path, change)
-    assert (float(row["own_cpu_s"]), float(row["others_cpu_s"]), row["busiest"]) == (0, 2, "other 0.20")
-
-
 @pytest.mark.parametrize("gone", [(12,), (12, 11)], ids=["nobody waited for it", "with its parent"])
 def test_time_of_ended_processes_is_counted_once(host, tmp_path, gone):
     """A parent that ignores SIGCHLD does not get its children's time, and one that ends passes it on."""
@@ -255,19 +242,6 @@ def test_the_kernel_s_threads_and_own_processes_elsewhere_hide_nobody(host, tmp_
     assert row["busiest"] == "cc1 0.20"
 
 
-def test_others_on_the_second_hyper_thread_of_a_core_take_from_it(host, tmp_path):
-    host.threads_of_cores("0,2", "1,3", "0,2", "1,3")
-    host.on = {30: 3}
-
-    def told(ticks):
-        host.processes({30: ("cc1", 1, ticks, 0, False, 0)})
-        host.cores(*busy(0, 0, 0, ticks))
-
-    told(0)
-    row = host.observed(tmp_path, lambda: told(500))
-    assert (row["cores"], row["others_cpu_s"], row["busiest"]) == ("2", "5.0", "cc1 0.50")
-
-
 def test_the_times_of_lxcfs_are_not_the_host_s(host, tmp_path):
     """It numbers a container's CPUs anew, and may count the container only (lxcfs, proc_stat_read).
 
@@ -301,19 +275,6 @@ def test_clock_rates_that_take_long_to_read_are_read_in_turns(host, monkeypatch)
 def test_a_core_that_is_taken_away_leaves_its_rows_empty(host, tmp_path):
     row = host.observed(tmp_path, lambda: host.write("proc/stat", "cpu0 900 0 0 0 0 0 0 0 0 0\n"))
     assert (row["others_cpu_s"], row["steal_s"], row["cores"]) == ("", "", "2")
-
-
-def test_a_quota_is_noticed_below_a_group_that_was_stopped_for_longer_before(host, tmp_path):
-    host.write("proc/self/cgroup", "0::/site/job\n")
-    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-    host.write("sys/fs/cgroup/cgroup.controllers", "cpu\n")
-
-    def told(of_job):
-        host.write("sys/fs/cgroup/site/cpu.stat", "throttled_usec 900000000\n")
-        host.write("sys/fs/cgroup/site/job/cpu.stat", f"throttled_usec {of_job}\n")
-
-    told(0)
-    assert host.observed(tmp_path, lambda: told(3_000_000))["throttled_s"] == "3.0"
 
 
 def test_limits_and_waiting_of_the_host_are_counted(host, tmp_path):

@@ -88,15 +88,6 @@ def test_a_record_of_other_code_is_made_again_though_it_passed(path, tmp_path):
     assert read(path, tmp_path)["runtime_s"] == 20.0
 
 
-def test_readers_at_the_same_time_keep_what_both_have_checked(path, tmp_path):
-    other = tmp_path / "other.json"
-    other.write_bytes(path.read_bytes() + b"\n")
-    with CheckedRecords(tmp_path) as one, CheckedRecords(tmp_path) as two:
-        one.read(path)
-        two.read(other)
-    assert all(CheckedRecords(tmp_path).find_accepted(each.read_bytes()) for each in (path, other))
-
-
 def test_a_run_notes_its_own_record_at_its_end(path, tmp_path, checks, monkeypatch):
     """A table is the same whether it is noted or not. Outside of a results folder nothing is noted."""
     tables = [runs_frame(expand(), {}, tmp_path / "local")]

@@ -1,8 +1,6 @@
 """Downloads from a server on this machine: whole, checked from the second time on, and clear when they fail."""
 
 import contextlib
-import copy
-import dataclasses
 import functools
 import hashlib
 import http.server
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from examples import STUDY, define, expand
+from examples import STUDY, define
 
 from study import plan
 from study.core import validation
@@ -287,15 +285,3 @@ def test_a_download_of_before_the_checksum_was_given_is_refused_by_the_plan(tmp_
     file.write_bytes(CONTENT[1:])
     with pytest.raises(StudyError, match=f"has bytes {len(CONTENT) - 1}, not {len(CONTENT)}"):
         plan.check_downloads(study, str(tmp_path))
-
-
-def test_generated_files_have_another_name_where_they_are_written_in_another_form_and_downloads_keep_theirs():
-    """A file that has a header must not be read as one without, though Snakemake's state is gone."""
-    for dataset, changes in ((expand()[0].dataset, True), (next(iter(of_candle().datasets.values())), False)):
-        with_header = copy.deepcopy(dataset.spec)
-        with_header["files"]["train"]["header"] = True
-        other = dataclasses.replace(dataset, spec=with_header)
-        for path in (type(dataset).locate_raw, type(dataset).locate_checksum):
-            assert (path(other, "data", "train") != path(dataset, "data", "train")) == changes
-            assert path(dataset, "data", "train") == path(dataclasses.replace(dataset), "data", "train")
-        assert other.id == dataset.id

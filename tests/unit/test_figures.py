@@ -244,26 +244,6 @@ def test_table6_time_and_accuracy():
     assert [points.values[1] for points in panel(data, "Accuracy").published] == [0.96, 0.97]
 
 
-def test_published_values_stand_only_beside_the_same_quantity():
-    panels = [each for name in load_figures() for each in load_description(name).panels if "published" in each]
-    assert panels
-    of_ratios = {
-        "throughput_over_one_worker_pct": "change_pct",
-        "throughput_over_lustre_pct": "change_pct",
-        "throughput_over_one_gpu": "ratio",
-        "throughput_over_batch_128_pct": "change_pct",
-        "one_core_speedup": "ratio",
-    }
-    for content in panels:
-        for entry in content["published"]:
-            where = entry.get("where", {})
-            meant = where.get("quantity", where.get("measure", entry["y"])).replace("_optimized", "")
-            if meant in of_ratios:
-                assert content["value"] == of_ratios[meant]
-                meant = "makespan_s" if meant == "one_core_speedup" else "steady_samples_per_s"
-            assert list(content["quantities"]) == [meant]
-
-
 def test_every_gpu_count_has_a_tick_though_not_all_have_labels():
     counts = [2**n for n in range(13)]
     axes = axes_of(selected("figure6", *({"gpus": n} for n in counts)), "Performance")

@@ -263,19 +263,6 @@ def test_networks_on_the_horizontal_axis(runs_of):
 # The machine and its storage
 
 
-def test_the_storage_s_folder_is_that_of_the_files(monkeypatch, tmp_path):
-    monkeypatch.setenv("FAST", str(tmp_path))
-    on = machine.load("local") | {"storage": {"fast": "$FAST/study"}}
-    usual, fast = expand(storage=["none", "fast"])
-    assert inputs.list_run_inputs(usual, on, "data")[0].startswith("data/raw/nt3/")
-    assert inputs.list_run_inputs(fast, on, "data")[0].startswith(f"{tmp_path}/study/raw/nt3/")
-    assert inputs.define_run(fast, on, "data").data["train"]["path"].startswith(f"{tmp_path}/study/")
-    assert define(usual).fingerprint == inputs.define_run(usual, on, "data").fingerprint, (
-        "a storage changes no other run"
-    )
-    assert "storage~fast" in fast.directory and "storage" not in usual.directory
-
-
 def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkeypatch):
     """It need not exist where Snakemake runs, and its variables are the node's."""
     monkeypatch.delenv("LOCAL", raising=False)

@@ -393,34 +393,6 @@ def test_the_bytes_of_synthetic_and_converted_images_stay_the_same(tmp_path):
     assert found == ["4b36feee9a4d04dd", "4b36feee9a4d04dd", "38c1f261fae2689f"]
 
 
-def segments(content):
-    """(Markers of a JPEG before its scan, bytes before the coded data)."""
-    position, found = 2, []
-    while True:
-        marker, length = content[position + 1], int.from_bytes(content[position + 2 : position + 4], "big")
-        found.append(marker)
-        position += 2 + length
-        if marker == 0xDA:  # start of scan
-            return found, position
-
-
-def test_synthetic_records_have_the_size_that_was_asked_for_and_nothing_but_pixels(tmp_path):
-    """As ImageNet's: 500 x 375 pixels and 115 kB, all but the tables in the coded data, and all of these decoded."""
-    made = synthetic_images(number=7, width=500, height=375, record_bytes=115_000)
-    images = written(tmp_path / "a", made)
-    assert all(abs(len(each.content) - 115_000) < 4_000 for each in images), [len(each.content) for each in images]
-    for image in images:
-        markers, header = segments(image.content)
-        assert 0xFE not in markers and header < 700, "no comment"
-        pixels, damage = image_damage.decode_and_check(image.content, 3, image_codec)
-        assert damage is None and pixels.shape == (375, 500, 3)
-        assert image_damage._count_unused_bytes(image.content, len(image.content) - 2, 3, 0, image_codec) == 0, (
-            "each byte is of a block"
-        )
-    small = written(tmp_path / "b", synthetic_images(number=7, height=64, width=64, record_bytes=4_000))
-    assert all(abs(len(each.content) - 4_000) < 400 for each in small), [len(each.content) for each in small]
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("noise", [0.0, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (32, 48)])

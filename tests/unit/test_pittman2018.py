@@ -9,8 +9,6 @@ from study import plan
 from study.experiment import expansion
 from study.experiment.ensemble import is_ensemble
 from study.report import sources
-from study.report.figures import selection
-from study.report.figures.description import load_description
 from study.report.papers.declaration import load_paper
 from study.report.papers.pittman2018 import ONE_CORE, POWER, RUNTIME
 from study.report.tables import TABLES
@@ -56,17 +54,6 @@ def test_derived_numbers_without_any_run(quantity, benchmark, expected, digits):
     row = claim(NOTHING, quantity, benchmark)
     assert round(row.published_value, digits) == pytest.approx(expected)
     assert math.isnan(row.value) and row.missing and row.follows_from
-
-
-def test_what_the_paper_did_not_print_is_empty_with_its_reason():
-    table = claims_of()
-    ends = table[["published_value", "published_lowest", "published_highest"]]
-    nothing = ends.isna().all(axis=1)
-    assert (nothing == table["not_published"].notna()).all()
-    rates = table[table["quantity"].str.startswith("r_c")].set_index("benchmark")["not_published"]
-    assert "Figure 8" in rates["inception_v1"] and "Figure 8" in rates["vgg_a"] and rates["alexnet"] is None
-    energy = table[table["quantity"] == "energy saved by all_shared"]
-    assert len(energy) == 3 and energy["not_published"].str.contains("durations").all()
 
 
 def test_table_1_shows_no_difference():
@@ -215,25 +202,6 @@ def test_a_difference_has_an_interval_only_if_its_arms_ran_in_turn(ensembles):
 
 
 # Figures
-
-
-def drawn(name, runs):
-    return selection.select_points(load_description(name), runs, "test")
-
-
-def test_a_figure_asks_for_runs_that_time_a_rate(ensembles):
-    runs = ensembles(
-        {"measure": "peak_throughput", "peak_samples_per_s": [100.0, 110.0]},
-        {"measure": "peak_throughput", **SHARED, "peak_samples_per_s": [190.0, 200.0]},
-        {"measure": "compute_throughput", "compute_samples_per_s": [300.0, 310.0]},
-        {"makespan_s": [10.0, 11.0]},
-        {"measure": "peak_throughput", "trace": True, "peak_samples_per_s": [1.0, 2.0]},
-    )  # fmt: skip
-    peak, demand = drawn("pittman2018_figure8a", runs).panels
-    assert [(line.label, line.mean.tolist()) for line in peak.lines] == [
-        ("duplicated, all ranks", [105.0]), ("all shared, all ranks", [195.0]),
-    ]  # fmt: skip
-    assert [line.mean.tolist() for line in demand.lines] == [[305.0]]
 
 
 # The studies

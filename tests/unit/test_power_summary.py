@@ -154,17 +154,6 @@ def test_the_whole_run_on_two_nodes_each_by_its_own_clock(run):
     assert whole["energy_per_gpu_j"] == pytest.approx((100 * 19.8 + 300 * 18.8) / 2)
 
 
-def test_two_samplers_of_one_machine_count_once_in_the_time_that_both_were_there(run):
-    """Two containers: each has a first process, and both read the machine's one meter."""
-    devices = {("n1", "rapl", "node"): 100, ("n2", "rapl", "node"): 100}
-    shifted = lambda row, at: {"monotonic_ns": int(at * 1e9)}  # noqa: E731 - of one clock
-    samplers = [sampler("n1", 0.5, 20.4, 20.3), sampler("n2", 1.5, 20.2, 20.3)]
-    found = run(devices, ranks=2, hosts=("n1", "n2"), seconds=(0, 21), samplers=samplers, gpus_per_rank=0,
-                spoil=shifted, one_clock=True)  # fmt: skip
-    assert found["whole_run"]["window_s"] == pytest.approx(20.2 - 1.5)
-    assert found["whole_run"]["components"]["node"]["energy_j"] == pytest.approx(100 * (20.2 - 1.5))
-
-
 @pytest.mark.parametrize(
     ("seconds", "samplers", "reason"),
     [((1.5, 20.5), [sampler("n1", 0.5, 20.4, 20.3)], "the sampler does not cover it"),
@@ -470,17 +459,6 @@ def test_nothing_stands_for_a_node_s_sensor_that_one_host_lacks(run, gpus_per_ra
     assert power["components"]["node"]["gap_s"] == pytest.approx(18)
 
 
-def test_values_at_one_hz_that_are_missing_have_a_reason(run):
-    """The counter goes on counting while the power is not read."""
-    power = run({("n1", "nvml", "gpu"): 100}, spoil=lambda row, at: {"power_w": ""} if 9 < at < 13 else {})
-    assert power["energy_per_gpu_j"] == pytest.approx(1800)
-    assert (power["power_per_gpu_one_hz_w"], power["energy_per_gpu_one_hz_j"]) == (None, None)
-    assert (power["source"], power["reason"]) == ("measured", "values at 1 Hz: no reading of power for 4 of 18 s")
-    rapl = {("n1", "rapl", kind): 50 for kind in ("cpu", "memory")}
-    power = run(rapl, gpus_per_rank=0, spoil=lambda row, at: {"power_w": ""})
-    assert (power["energy_per_gpu_j"], power["reason"]) == (pytest.approx(1800), None), "it never has power"
-
-
 def test_energy_until_a_time_is_not_told_if_it_is_doubtful(run, tmp_path):
     frozen = {("n1", "cray", "node"): 100}
     run(frozen, gpus_per_rank=0, spoil=lambda row, at: {"energy_j": 100 * min(at, 5)})
@@ -499,13 +477,3 @@ def test_a_run_that_did_not_end_or_was_not_covered(run):
     late = run({("n1", "nvml", "gpu"): 100}, seconds=(5, 20.5))
     assert (late["energy_per_gpu_j"], late["reason"]) == (None, "the sampler does not cover it")
     assert late["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(1000), "what was covered is there"
-
-
-def test_energy_until_a_time_on_two_hosts(run, tmp_path):
-    """By each host's own monotonic clock: the second host's began 1000 s earlier, and its wall clock agrees."""
-    devices = {(host, "cray", "node"): watts for host, watts in (("n1", 100), ("n2", 200))}
-    run(devices, gpus_per_rank=0, ranks=2, hosts=("n1", "n2"))
-    wall = [edge | {"wall_ns": edge["monotonic_ns"] - 1000 * 10**9 * edge["rank"]} for edge in edges(("n1", "n2"))]
-    joules, reason = energy_until(tmp_path, ON_NODES, wall, 12 * 10**9, ("n1", 12 * 10**9))
-    assert joules == pytest.approx(300 * (12 - 2)), "loading began at 2 s"
-    assert reason is None

@@ -126,26 +126,6 @@ def test_tables_8_and_9_beside_runs(runs_of):
     assert not [name for name in rows if name.startswith("ratio_") and name != "ratio_reason"]
 
 
-def test_pytorch_with_horovod_is_told_from_tensorflow_in_table_9(runs_of):
-    """Each framework's speedup is over one rank of its own."""
-    at = {"benchmark": "resnet50", "batch_size": 64, "batch_size_per_rank": 64, "samples_per_rank": 640,
-          "steps_per_epoch": 10, "loader": "memory"}  # fmt: skip
-    runs = runs_of(
-        {**at, "gpus": 1, "framework": "tensorflow", "time_per_step_s": [0.4, 0.8, 0.4]},
-        {**at, "gpus": 1, "framework": "pytorch", "time_per_step_s": [0.2, 0.4, 0.2]},
-        {**at, "gpus": 4, "framework": "pytorch", "time_per_step_s": [0.4, 0.8, 0.4]},
-    )
-    frame = TABLES["prace2019_table8_9"].make(runs, NOTHING).frame
-    ours = frame[frame["trained_with"].notna()].set_index(["trained_with", "gpus"])
-    assert set(ours.index) == {("TensorFlow with Horovod", 1), ("PyTorch with Horovod", 1), ("PyTorch with Horovod", 4)}
-    row = ours.loc["PyTorch with Horovod", 4]
-    assert (row.speedup, row.pairing, row.published_images_per_s) == (pytest.approx(2), "paired", 768)
-    assert "PyTorch" not in row.ratio_reason
-    assert (
-        "TensorFlow with Horovod instead of PyTorch with Horovod" in ours.loc["TensorFlow with Horovod", 1].ratio_reason
-    )
-
-
 def test_table_13_beside_runs(runs_of):
     runs = runs_of(
         {"gpus": 2, "training_loop": "keras", "time_per_epoch_steady_s": 3.0, "time_per_step_s": [0.3, 0.3]},

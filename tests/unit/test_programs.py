@@ -964,14 +964,6 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
     assert power["energy_job_j"] is None and power["reason"] == found["reason"]
 
 
-def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
-    project()
-    frame = pd.DataFrame([ran(ranks, repeat) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
-    chosen = settings.select_runs(frame.assign(program_epochs=[9, *[10] * 8]))
-    assert len(chosen.used) == 8
-    assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
-
-
 def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(tmp_path, monkeypatch):
     """The thread that follows the program has read the first event, and takes it, when the last one is there."""
     following, taken, is_taking = program.Program.__new__(program.Program), [], threading.Event()
@@ -1131,15 +1123,6 @@ def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(projec
         (run,) = project(code=["src", str(other)])
         names = [name for name, _ in code_files.read_contents(run.spec)]
         assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
-
-
-def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts():
-    """As on a cluster: torch of a loaded module in PYTHONPATH, before that of the environment; 2.9 < 2.10 as a text."""
-    found = content.select_versions(
-        "3.11", [["torch", "2.10"], ["numpy", "2.0"], ["Torch", "2.9"], ["nvidia_nccl.cu12", "2.2"]]
-    )
-    assert (found["torch"], found["numpy"], found["nvidia-nccl-cu12"]) == ("2.10", "2.0", "2.2")
-    assert content.select_versions("3.11", [["torch", "2.9"], ["torch", "2.10"]])["torch"] == "2.9"
 
 
 PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}

@@ -65,16 +65,6 @@ def test_a_long_run_has_few_rows_and_the_same_means(tmp_path):
     assert rows.cores_used.tolist() == pytest.approx([1.5] * len(rows))
 
 
-def test_a_rank_that_takes_no_block_has_no_fill(tmp_path):
-    clock = Clock()
-    found = clock.made()
-    assert found.queue_fill is None
-    clock.s = 3.0
-    found.end()
-    rows = rows_of(found, tmp_path)
-    assert rows.queue_fill.isna().all() and rows.cores_used.tolist() == pytest.approx([1.5])
-
-
 def test_the_rows_of_all_ranks_are_on_one_clock(tmp_path):
     clock = Clock()
     for rank in (0, 1):

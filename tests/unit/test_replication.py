@@ -51,15 +51,3 @@ def test_replicates_without_an_estimate_do_not_count():
     row = table_of(finding("loading_share_grows", 2.0, 1), few, finding("loading_share_grows", 2.0, 1))
     assert (row.replicates, row.verdicts) == (2, "2 yes, 1 not enough runs")
     assert row.meaning == "fewer than 3 replicates have an estimate" and np.isnan(row.pooled)
-
-
-def test_replicates_that_differ_are_noticed():
-    rng = np.random.default_rng(1)
-    samples = rng.normal(size=(500, 8, 6)) + rng.normal(scale=1.0, size=(500, 8, 1))
-    errors = samples.std(axis=2, ddof=1) / math.sqrt(6)
-    found = [
-        replication.measure_heterogeneity(each.mean(axis=1), error, np.full(8, 5.0))
-        for each, error in zip(samples, errors, strict=True)
-    ]
-    assert np.mean([p < 0.05 for _, p, _ in found]) > 0.9
-    assert np.median([i for _, _, i in found]) == pytest.approx(6 / 7, abs=0.06), "1 of 1 + 1/6"

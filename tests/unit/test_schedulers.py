@@ -252,14 +252,6 @@ def test_a_job_that_a_signal_ended_may_be_started_again_but_no_job_that_has_ende
     assert (tmp_path / "marks").read_text() == "begun\n" * 2
 
 
-def test_the_accounting_is_asked_for_a_job_that_slurm_has_forgotten(asked):
-    answers, lines = asked
-    answers += [(0, "7\n", ""), (1, "", "slurm_load_jobs error: Invalid job id specified\n"), (0, "TIMEOUT\n", "")]
-    submit("slurm")
-    assert batch_jobs.status("7") == "failed"
-    assert [line[0] for line in lines] == ["sbatch", "scontrol", "sacct"]
-
-
 def test_the_job_knows_when_it_ends(asked, tmp_path):
     (tmp_path / "snakejob.sh").write_text("echo $(( STUDY_JOB_ENDS - $(date +%s) )) > left\n")
     asked[0].append(SUBMITTED)

@@ -179,14 +179,6 @@ def test_files_may_be_there_early(seen, monkeypatch, expected):
     assert any("not present when the DAG" in each for each in warned) is not expected
 
 
-def test_a_module_s_handlers_are_called(seen, tmp_path):
-    write(tmp_path / "inner", RULES)
-    (tmp_path / "outer.yaml").write_text("{}")
-    (tmp_path / "Snakefile").write_text(OUTER)
-    run()
-    assert seen["handlers"] == ["start", "success"] and not seen["touches"]
-
-
 def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
     write(tmp_path / "inner", RULES.replace("touch {output}", "false"))
     (tmp_path / "outer.yaml").write_text("{}")
@@ -200,14 +192,6 @@ def test_a_module_s_handler_of_errors_is_called(seen, tmp_path):
 def test_the_main_process_is_no_job_s(seen, mode):
     run("dryrun", mode=mode)
     assert seen["while read"]["is_main_process"] is (mode == settings.ExecMode.DEFAULT)
-
-
-def test_touching_is_told_from_running(seen, tmp_path):
-    for number in (1, 2):
-        (tmp_path / f"{number}.txt").touch()
-    (tmp_path / "Snakefile").touch()
-    run("touch", forced=True)
-    assert seen["touches"]
 
 
 def test_where_the_configuration_is_from(seen, tmp_path):

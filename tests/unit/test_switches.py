@@ -247,15 +247,6 @@ def test_ranks_that_share_a_socket_have_cores_of_their_own(monkeypatch):
     assert found == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_threads():
-    run = define(expand()[0])
-    assert (run.compute_threads, run.operations_at_once) == (1, 1)
-    run = define(expand(intra_op_threads=3, inter_op_threads=2)[0])
-    assert (run.compute_threads, run.operations_at_once) == (3, 2)
-    run = define(expand(binding="core", communication_cores=4)[0], on="theta")
-    assert run.compute_threads == 60
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_keeps_weights_and_output_in_float32(name):

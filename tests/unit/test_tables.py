@@ -365,17 +365,6 @@ def test_table3(tmp_path):
     assert table.repeats_ok.tolist() == [3, 3, 3]
 
 
-def test_table3_with_a_failed_load_and_another_size(tmp_path):
-    times = {"read_csv": [10.0, None], "chunked": [5.0, 4.0], "npy": [1.0, None]}
-    table = table3_of(tmp_path, times, rows=99).frame.set_index("loader")
-    row = table.loc["read_csv"]
-    assert row.load_s == 10.0
-    assert (row.repeats_ok, row.repeats_failed) == (1, 1) and row.failures
-    assert (table.repeats_ok["chunked"], table.speedup["chunked"]) == (2, 2.0)
-    assert math.isnan(row.ratio_summit_load_s)
-    assert "rows 99 instead of 1120" in row.ratio_reason
-
-
 @pytest.mark.parametrize(("file", "seconds"), [("response", (5.41, 4.53)), ("descriptors", (3.2, 2.49))])
 def test_table3_of_p1b3_s_two_files(tmp_path, file, seconds):
     """By elimination: the other files cannot have the paper's sizes."""

@@ -95,18 +95,6 @@ def test_all_is_on_the_clock_of_the_launch(tmp_path):
     assert run.seconds[np.flatnonzero(moving)[0]] == pytest.approx(15, abs=2 * bin_s)
 
 
-def test_power_of_several_devices_and_of_a_counter(tmp_path):
-    power = {"G0": ("gpu", 100, None), "G1": ("gpu", 200, None), "package": ("cpu", None, 50)}
-    (run,) = selected(tmp_path, add_run(tmp_path, "a", power=power)).runs
-    gpu, cpu = run.lines
-    middle = POINTS // 2
-    assert (gpu.low[middle], gpu.mean[middle], gpu.high[middle]) == pytest.approx((100, 150, 200))
-    assert cpu.mean[middle] == pytest.approx(50)
-    assert np.isnan(gpu.mean[0])  # before the first reading
-    assert run.reason is None
-    assert gpu.label == "gpu (mean and range of 2)"
-
-
 @pytest.mark.parametrize(("gpus", "drawn"), [(("G0", "G1"), (100, 150, 200)), (("G1",), (200, 200, 200)),
                                               ((None,), (50, 350 / 3, 200))],
                          ids=["two ranks", "one rank", "a rank whose GPU is unknown"])  # fmt: skip

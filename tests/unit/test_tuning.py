@@ -115,16 +115,6 @@ def test_each_baseline_has_its_arms(runs_of):
     assert table[["gpus", "arm"]].to_numpy().tolist() == [[1, "arrays"], [1, "same"], [2, "arrays"], [2, "same"]]
 
 
-def test_a_run_may_be_an_arm_of_two_baselines(runs_of):
-    runs = runs_of({"arrays": 1.2})
-    arm = runs["input_pipeline"] == "keras_arrays"
-    both = [text[:-1] + ', ["again", "another", {"loader": ["npy", "read_csv"]}]]' for text in runs.loc[arm, "arms"]]
-    runs.loc[arm, "arms"] = both
-    (first,), (second,) = arms.compare_arms(runs).values()
-    assert (first.arm, second.arm, second.switches) == ("arrays", "again", {"loader": ("npy", "read_csv")})
-    assert second.speed.blocks == 0 and second.verdict is None, "the other baseline has no run here"
-
-
 def test_one_epoch_has_no_steady_throughput(runs_of):
     runs = runs_of({"arrays": 1.2}, epochs=1).assign(epochs_per_rank=1)
     row = table_of(runs).loc["arrays"]

@@ -212,13 +212,3 @@ def test_ranks_that_do_more_work_are_not_beaten_by_fewer(rows, scaling, sharding
     titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
     ranks = [", 1 rank", ", 2 ranks"] if all(front) else [""]
     assert titles == [f"NT3, {scaling} scaling{each}" for each in ranks]
-
-
-def test_a_share_of_the_samples_is_other_work_under_batch_scaling(rows):
-    """By rank, 4 ranks train a quarter of the samples each: less of both than all samples on each, and no better."""
-    point = {"scaling": "batch", "gpus": 4}
-    runs = rows({**point, "sharding": "none", "energy_window_s": 12.0, "energy_job_j": [400.0] * 3},
-                {**point, "sharding": "by_rank", "energy_window_s": 3.0, "energy_job_j": [100.0] * 3})  # fmt: skip
-    assert made("energy_time", runs).frame["on_pareto_front"].tolist() == [True, True]
-    titles = [title for title, _ in energy_time_drawing.select(load_description("energy_time"), runs, "test").panels]
-    assert len(set(titles)) == 2 and all(title.startswith("NT3, batch scaling") for title in titles)
