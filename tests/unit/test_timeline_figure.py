@@ -11,7 +11,6 @@ from examples import define, expand
 
 from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS, list_observing_keys
-from study.instruments import background, disturbance
 from study.instruments.power.sampler import COLUMNS
 from study.instruments.timeline import summarize_timeline
 from study.report.figures.description import is_drawn, load_description
@@ -157,34 +156,3 @@ def test_a_small_file(tmp_path):
     data = selected(tmp_path, *(add_run(tmp_path, f"r{index}", ranks=3, power=power) for index in range(4)))
     write_figure(draw, data, tmp_path / "f.svg", tmp_path / "f.pdf")
     assert (tmp_path / "f.svg").stat().st_size < 600_000
-
-
-def add_background(folder, begin, busy, host="n1"):
-    """background.csv: rows of 0.5 s on two cores, of which others used all of one in the busy seconds."""
-    rows = []
-    for end in np.arange(begin + 0.5, begin + 18.1, 0.5):
-        at = STARTED_NS + int(end * 1e9)
-        taken = 0.5 if busy[0] < end <= busy[1] else 0.0
-        told = dict.fromkeys(background.COUNTED, 0.0) | {"own_cpu_s": 0.5, "others_cpu_s": taken}
-        told |= {"end_wall_ns": at, "end_monotonic_ns": at, "host": host, "seconds": 0.5, "cores": 2}
-        rows.append(told | {"busiest": "cc1 1.00" if taken else ""})
-    pd.DataFrame(rows, columns=list(background.COLUMNS)).to_csv(folder / disturbance.FILE, index=False)
-
-
-def test_what_others_used_is_drawn_under_the_phases(tmp_path):
-    """One of two cores from second 6 to 9, on the clock of the launch."""
-    row = add_run(tmp_path, "a")
-    add_background(tmp_path / "a", 0.0, (6.0, 9.0))
-    (run,) = selected(tmp_path, row).runs
-    (share,) = run.background.values()
-    assert list(run.background) == ["others' CPU"]
-    busy = run.seconds[share > 0]
-    assert (busy[0], busy[-1]) == (pytest.approx(6, abs=0.05), pytest.approx(9, abs=0.05))
-    assert share.max() == 0.5
-    figure = draw(selected(tmp_path, row))
-    assert "others' CPU" in [label.get_text() for axes in figure.axes for label in axes.get_yticklabels()]
-    assert "CPU of others, share of the cores" in [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def test_a_run_without_the_file_has_no_strip(tmp_path):
-    assert selected(tmp_path, add_run(tmp_path, "a")).runs[0].background == {}

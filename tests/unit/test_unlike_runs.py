@@ -75,7 +75,6 @@ def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
     found = table.frame.set_index("batch_size")
     assert found["runtime_verdict"].to_dict() == {20: "lowest", 40: "higher"}
     assert found.loc[40, "runtime_to_lowest_low"] < found.loc[40, "runtime_to_lowest"] == pytest.approx(1.1, rel=1e-3)
-    assert "nt3, 2 ranks: runtime: lowest with batch size 20" in table.notes
 
 
 @pytest.mark.slow

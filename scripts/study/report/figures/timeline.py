@@ -1,4 +1,4 @@
-"""Data of timeline figures: power, phases and communication of runs on one time axis, and other load beside them."""
+"""Data of timeline figures: power, phases and communication of runs on one time axis."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,8 +18,7 @@ from study.core.files import AnyPath
 from study.core.wording import format_count
 from study.experiment import programs
 from study.experiment.definition import RunDefinition
-from study.instruments import disturbance, phases, queue_usage
-from study.instruments.power import telemetry
+from study.instruments import phases, queue_usage
 from study.instruments.power.readings import MODELLED
 from study.instruments.power.summary import select_power_series
 from study.instruments.power.telemetry import Series
@@ -67,8 +66,7 @@ class Line:
 class RunOverTime:
     """One run. reason: why it has no lines.
 
-    communication: {what: busy share from each of ``seconds`` to the next}. background: likewise, of each host's cores
-    what others used (`study.report.figures.timeline`).
+    communication: {what: busy share from each of ``seconds`` to the next}.
     """
 
     title: str
@@ -77,7 +75,6 @@ class RunOverTime:
     reason: str | None
     seconds: Values
     communication: dict[str, Values]
-    background: dict[str, Values]
     end: float
 
 
@@ -193,9 +190,8 @@ def _make_run(row: pd.Series, folder: Path, description: Description, quantity: 
     bins = np.linspace(0, end, POINTS + 1)
     if row["trace"] and not phases.find_set_clock(edges):  # its events have the wall time of an unknown moment
         communication = _read_communication(directory / "activity.csv", _compute_timeline_zero_ns(edges, launch), bins)
-    background = compute_background_shares(directory, launch.compute_seconds, bins[:-1])
     title, no_lines = _make_title(row, description.labels), None if lines else reason
-    return RunOverTime(title, lanes, lines, no_lines, bins[:-1], communication, background, end)
+    return RunOverTime(title, lanes, lines, no_lines, bins[:-1], communication, end)
 
 
 def _make_launch(row: pd.Series, outcome: dict[str, Any], edges: list[dict[str, Any]]) -> Launch:
@@ -359,48 +355,3 @@ def _spread_busy_time(middles: Values, busy: Values, bins: float, edges: Values)
             overlap = np.minimum(edges[1:], middle + bins / 2) - np.maximum(edges[:-1], middle - bins / 2)
             total += seconds * np.clip(overlap, 0, None) / bins
     return total
-
-
-MOST_HOSTS = 4  # if there are more, only the one of which others used the most
-OTHERS = "others' CPU"  # begins the label of each host
-OTHERS_COLUMNS = ["others_cpu_s", "steal_s"]  # processor time that the run's cores gave to other processes and machines
-
-
-def compute_background_shares(
-    folder: Path, seconds: Callable[[pd.DataFrame, str], Values], grid: Values
-) -> dict[str, Values]:
-    """Compute {label of a host: share of its cores that others used, at each time of ``grid``}.
-
-    Empty without the file, and if several machines have the same name. A host without such counters, or without
-    ranks by which its clock is known, is left out: a line at 0 would say that nobody used it.
-
-    Args:
-        folder: the run's directory.
-        seconds: from rows and the column with a monotonic time to seconds since the launch.
-        grid: seconds since the launch, rising.
-    """
-    path = folder / disturbance.FILE
-    if not path.exists() or telemetry.explain_shared_name(folder):
-        return {}
-    rows = disturbance.read_background(path)
-    shares = {
-        str(host): _compute_host_share(host_rows, seconds, grid)
-        for host, host_rows in rows.groupby("host")
-        if host_rows[OTHERS_COLUMNS].notna().any(axis=None)
-        and np.isfinite(seconds(host_rows, "end_monotonic_ns")).all()
-    }
-    if len(shares) > MOST_HOSTS:
-        most = max(shares, key=lambda host: float(shares[host].sum()))
-        return {f"{OTHERS}, most on {most}": shares[most]}
-    return {f"{OTHERS} on {host}" if len(shares) > 1 else OTHERS: share for host, share in shares.items()}
-
-
-def _compute_host_share(rows: pd.DataFrame, seconds: Callable[[pd.DataFrame, str], Values], grid: Values) -> Values:
-    """Compute a host's share at each time of ``grid``, from the row whose interval has it; 0 without one."""
-    rows = rows.sort_values("end_monotonic_ns")
-    ends, lengths = seconds(rows, "end_monotonic_ns"), rows["seconds"].to_numpy(dtype=float)
-    available = rows["cores"].to_numpy(dtype=float) * lengths
-    used = rows[OTHERS_COLUMNS].sum(axis=1).to_numpy(dtype=float) / np.where(available > 0, available, np.inf)
-    places = np.minimum(np.searchsorted(ends, grid), len(ends) - 1)
-    is_within = ((ends - lengths)[places] <= grid) & (grid <= ends[places])
-    return np.where(is_within, np.clip(used, 0.0, 1.0)[places], 0.0)

@@ -1,4 +1,4 @@
-"""Draw runs over time: for each run its power or another quantity, its phases, communication, and others' use."""
+"""Draw runs over time: for each run its power or another quantity, its phases and communication."""
 
 import textwrap
 from collections.abc import Collection
@@ -27,7 +27,6 @@ REASON_CHARACTERS = 100
 # Light enough for black text; neighbours in time differ in lightness too.
 PHASE_COLOURS = dict(zip(PHASES, ("#D9D9D9", "#F0B429", "#FBE7B2", "#CC79A7", "#9CCBEB", "#EDEDED"), strict=True))
 STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
-BACKGROUND_COLOUR, BACKGROUND_LABEL = "#8B0000", "CPU of others, share of the cores"
 
 
 def draw(data: TimelineData) -> Figure:
@@ -55,7 +54,7 @@ def draw(data: TimelineData) -> Figure:
 
 def _compute_heights(run: RunOverTime) -> tuple[float, float]:
     """Compute the heights (inches) of the lines' axes and of the lanes below."""
-    lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication) + len(run.background))
+    lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
     return LINES_HEIGHT if run.lines else NO_LINES_HEIGHT, lanes
 
 
@@ -80,7 +79,7 @@ def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
 
 
 def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
-    """Draw the phases of a run's ranks, and strips of communication and other load below."""
+    """Draw the phases of a run's ranks, and strips of communication below."""
     labels: list[str] = []
     for lane in run.lanes:
         low = -len(labels) - BAR / 2
@@ -89,7 +88,6 @@ def _draw_lanes(axes: Axes, run: RunOverTime) -> None:
                              linewidth=0.3)  # fmt: skip
         labels.append(lane.label)
     strips = [(label, share, STRIP_COLOURS[label.split()[-1]]) for label, share in run.communication.items()]
-    strips += [(label, share, BACKGROUND_COLOUR) for label, share in run.background.items()]
     for label, share, colour in strips:
         low = -len(labels) - BAR / 2
         changes = np.flatnonzero(np.diff(share.round(3), prepend=-1, append=-1)[:-1])  # a smaller file
@@ -112,7 +110,5 @@ def _draw_legend(figure: Figure, runs: Collection[RunOverTime]) -> None:
     ]
     if any(run.communication for run in runs):
         entries += [Patch(facecolor=colour, label=f"{part}, busy share") for part, colour in STRIP_COLOURS.items()]
-    if any(run.background for run in runs):
-        entries.append(Patch(facecolor=BACKGROUND_COLOUR, label=BACKGROUND_LABEL))
     figure.legend(handles=entries, loc="outside lower center", ncols=(len(entries) + 1) // 2, frameon=False,
                   handlelength=1.2)  # fmt: skip

@@ -12,10 +12,9 @@ import pandas as pd
 import study.report.tables.kinds as kinds
 from study.compare import estimates
 from study.core.statistics import ERROR_PER_SIDE, compute_all_pairs_quantile, find_pareto_front
-from study.core.wording import format_count
 from study.experiment.study import Study, compute_work_growth
 from study.report.tables.declared import Rows, table_rows
-from study.report.tables.summary import POINT, WORKLOAD, points, to_target
+from study.report.tables.summary import POINT, points, to_target
 
 # Keys that make work another, beside the ranks; of a command, its own parameters may. Not compared.
 WORK = ["benchmark", "dataset", "scaling", "sharding", "epochs", "ensemble", "program_parameters", "members",
@@ -69,8 +68,7 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     groups = [_add_comparisons(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
     compared = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
     compared = compared.sort_values([*SERIES, "batch_size"], ignore_index=True)
-    remarks = [*to_target(runs, "runtime and energy"), *_findings(compared)]
-    return Rows(compared, remarks)
+    return Rows(compared, to_target(runs, "runtime and energy"))
 
 
 ENDS = ("_to_lowest", "_to_lowest_low", "_to_lowest_high", "_verdict")
@@ -153,30 +151,3 @@ def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str 
     others = [verdict for verdict, value, own in zip(verdicts, values, best, strict=True) if not own and value == value]
     sure = None if not others or None in others else LOWEST if set(others) == {HIGHER} else OPEN
     return [sure if own else verdict for verdict, own in zip(verdicts, best, strict=True)]
-
-
-def _findings(table: pd.DataFrame) -> list[str]:
-    """One line per series and measure: whether there is a best batch size among those tried."""
-    lines = []
-    largest = table.groupby(SERIES, dropna=False)["batch_size"].transform("max")  # also of those that failed
-    for _, series in table.groupby([*SERIES, *WORKLOAD], sort=False, dropna=False):
-        for measure, quantity in OF.items():
-            measured = series[series[measure].notna()]
-            if measured.empty:
-                continue
-            # To which the others are compared; its own ratio is 1.
-            best = measured.loc[measured[f"{quantity}_to_lowest"].astype(float).sub(1).abs().idxmin()]
-            where = f"{best['benchmark']}, {format_count(best['gpus'], 'rank')}: {quantity}"
-            edge = ", the largest tried" if best["batch_size"] == largest[best.name] else ""
-            if best[f"{quantity}_verdict"] is None:
-                lines.append(f"{where}: no verdict, which needs interleaved repeats")
-            elif best[f"{quantity}_verdict"] == LOWEST:
-                lines.append(f"{where}: lowest with batch size {best['batch_size']}{edge}")
-            else:
-                alike, higher = (
-                    measured.loc[measured[f"{quantity}_verdict"] == each, "batch_size"] for each in (OPEN, HIGHER)
-                )
-                lines.append(f"{where}: batch sizes {', '.join(map(str, alike))} cannot be told apart")
-                if len(higher):
-                    lines.append(f"{where}: higher with batch sizes {', '.join(map(str, higher))}")
-    return lines
