@@ -29,7 +29,7 @@ from study.contrib.exports import perfetto
 from study.core import paths
 from study.core.errors import StudyError
 from study.core.paths import ROOT
-from study.experiment import expansion, inputs, programs
+from study.experiment import expansion, inputs, programs, training_code
 from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Study
 from study.instruments import disturbance, phases
@@ -178,6 +178,38 @@ def test_code_that_changes_during_a_run_leaves_no_record(project, change):
     with pytest.raises(StudyError, match=r"program\.py: was changed while the run was at work"):
         launched(run)
     assert not (Path("run") / paths.OUTCOME).exists()
+
+
+def write(name, text):
+    Path(name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_change"),
+    [
+        (lambda: None, False),
+        (lambda: Path("code.py").read_text(), False),
+        (lambda: Path("code.py").chmod(0o600), False),
+        (lambda: os.link("code.py", "backup.py"), False),
+        (lambda: write("new.py", "x"), False),
+        (lambda: write("code.py", "y"), True),
+        (
+            lambda: (shutil.copy2("code.py", "old"), Path("code.py").write_text("y"), shutil.copy2("old", "code.py")),
+            True,
+        ),
+        (lambda: (os.rename("code.py", "old"), write("code.py", "x")), True),
+        (lambda: (os.unlink("link.py"), os.symlink("other.py", "link.py")), True),
+        (lambda: [(os.unlink("link.py"), os.symlink(to, "link.py")) for to in ("other.py", "code.py")], True),
+    ],
+)
+def test_a_change_of_code_is_seen_also_if_it_was_undone(tmp_path, monkeypatch, change, is_change):
+    monkeypatch.chdir(tmp_path)
+    for name in ("code.py", "other.py"):
+        Path(name).write_text("x")
+    os.symlink("code.py", "link.py")
+    before = {Path(name): training_code._read_file_state(Path(name)) for name in ("code.py", "link.py")}
+    change()
+    assert (training_code.find_changed_file(before) is not None) == is_change
 
 
 STOPPED = """

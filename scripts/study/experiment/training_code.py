@@ -2,15 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from study.core import code_version
 from study.workloads import command
 from study.workloads.command import code_files, content
 
-State = Mapping[
-    Path, tuple[int, int, int] | None
-]  # inode, size and time of each file's last change; None if it is gone
+
+class FileState(NamedTuple):
+    """A file as the file system has it. content: changes with its content. attributes: others that ``ctime_ns`` notes.
+
+    The time when it was written is not enough: ``cp -p`` and ``rsync -t`` bring it back.
+    """
+
+    content: tuple[int, ...]
+    attributes: tuple[int, ...]
+    ctime_ns: tuple[int, ...]
+
+
+State = Mapping[Path, FileState | None]  # None for a file that is gone
 
 
 def digest_training_code(benchmarks: Sequence[str], framework: str, spec: Mapping[str, Any]) -> str:
@@ -40,12 +50,24 @@ def read_code_state(benchmarks: Sequence[str], framework: str, spec: Mapping[str
 
 def find_changed_file(before: State) -> Path | None:
     """The first file of the code that is not as it was; None if all are. A file that was added is no change."""
-    return next((path for path, state in before.items() if _read_file_state(path) != state), None)
+    return next((path for path, state in before.items() if _has_changed(state, _read_file_state(path))), None)
 
 
-def _read_file_state(path: Path) -> tuple[int, int, int] | None:
+def _has_changed(before: FileState | None, after: FileState | None) -> bool:
+    """Whether a file's content was changed, also if that was undone; another mode, owner or hard link is no change."""
+    if before is None or after is None:
+        return before is not after
+    is_rewritten = before.ctime_ns != after.ctime_ns and before.attributes == after.attributes
+    return before.content != after.content or is_rewritten
+
+
+def _read_file_state(path: Path) -> FileState | None:
     try:
-        status = path.stat()
+        status, link = path.stat(), path.lstat()
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_ctime_ns  # `cp -p` brings back the time when it was written
+    return FileState(
+        (link.st_ino, status.st_ino, status.st_size, status.st_mtime_ns),
+        (status.st_mode, status.st_uid, status.st_gid, status.st_nlink),
+        (link.st_ctime_ns, status.st_ctime_ns),
+    )
