@@ -97,7 +97,7 @@ class Series:
         loads = None if self.quantity == "runtime_s" else self._interpolate(self.points["load_s"], counts)
         return np.zeros(len(counts)) if loads is None else loads
 
-    def watts_per_rank(self, counts: np.ndarray) -> np.ndarray | None:
+    def compute_watts(self, counts: np.ndarray) -> np.ndarray | None:
         """Mean power of a rank at each count in W, interpolated as the loads; None if no row tells it."""
         return self._interpolate(self.points["energy_j"] / self.points["time"] / self.points["ranks"], counts)
 

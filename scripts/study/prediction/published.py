@@ -44,8 +44,8 @@ def predict_paper(paper: str) -> pd.DataFrame:
         epochs_per_rank=points["epochs"] / np.where(points["scaling"] == "strong", points["ranks"], 1),
         samples=declared["train_samples"],
     )
-    seen = points[points["ranks"] <= declared["fit_up_to"]]
-    frames = [_predict_quantities(fit_runtime_model(seen), points, {"time_per_epoch_s": "mean_epoch_s"})]
+    fitted = points[points["ranks"] <= declared["fit_up_to"]]
+    frames = [_predict_quantities(fit_runtime_model(fitted), points, {"time_per_epoch_s": "mean_epoch_s"})]
     if "energy" in declared:
         energy = declared["energy"]
         by_loader = {

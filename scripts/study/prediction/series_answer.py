@@ -91,8 +91,8 @@ def answer(
         table = pd.DataFrame([row | {"median": series.times[0]}])[COLUMNS]
         return SeriesAnswer(series, table, [*questions, words, *notes], None, None)
     farthest = int(FARTHEST_SHOWN * model.largest)
-    asked = counts_to_predict or list_doublings(2 * int(model.largest), farthest)
-    counts = sorted({*series.counts.astype(int), *map(int, asked)})
+    further = counts_to_predict or list_doublings(2 * int(model.largest), farthest)
+    counts = sorted({*series.counts.astype(int), *map(int, further)})
     if len(counts) > MOST_COUNTS:
         raise StudyError(
             f"series {series.name}: {len(counts)} rank counts, measured and to predict; at most {MOST_COUNTS} are "
@@ -349,7 +349,7 @@ class _Job:
         nodes = np.ceil(counts / (self.series.per_node or 1))
         return pd.DataFrame({"ranks": counts, "nodes": nodes, "sharding": "none", **NO_KEY})
 
-    def measured(self) -> pd.DataFrame:
+    def tabulate_measured(self) -> pd.DataFrame:
         """The measured counts, with the columns of `settings.summarize_points` that `recommend` reads."""
         series, points, counts = self.series, self.series.points, self.series.counts
         share, noise = series.get_job_shares(counts, self.amount), load_calibration()["noise"] ** 2
@@ -380,9 +380,9 @@ class _Job:
     def predict(self, model: ScalingModel | RunsOfSeries) -> Prediction:
         """Draws of the whole job at all counts; its energy from the mean power of a rank, held beyond the measured."""
         draws, means = ({"runtime_s": self.draw_runtime(model, of_mean)} for of_mean in (False, True))
-        watts = self.series.watts_per_rank(self.counts)
+        watts = self.series.compute_watts(self.counts)
         if watts is not None and self.series.points["energy_j"].notna().sum() >= LEAST_COUNTS:
             for quantities in (draws, means):  # the measured energy is without loading
                 per_rank = watts[:, None] * (quantities["runtime_s"] - self.load[:, None])
                 quantities |= {"energy_per_rank_j": per_rank, "energy_job_j": self.counts[:, None] * per_rank}
-        return Prediction(self._settings(self.counts), draws, means, self.measured(), model.largest)
+        return Prediction(self._settings(self.counts), draws, means, self.tabulate_measured(), model.largest)

@@ -66,7 +66,7 @@ def _rows(answer: SeriesAnswer, price: float | None, amount: float, grid: float 
     nodes = np.ceil(ranks / (series.per_node or 1.0))
     job_s = time * series.get_job_shares(ranks, amount)
     hours = (job_s + series.loads(ranks)) / 3600
-    watts = series.watts_per_rank(ranks)
+    watts = series.compute_watts(ranks)
     is_told = ~np.isin(ranks, series.points["ranks"][series.points["energy_j"].isna()])
     energy = np.nan if watts is None else np.where(is_told, watts * ranks * job_s / JOULES_PER_KWH, np.nan)
     columns: dict[str, Any] = {
