@@ -131,10 +131,9 @@ def recommend(
     how = "measured" if is_measured[best] else "predicted"
     sentence = f"recommended: {format_count(counts[best], 'rank')}; {how} {value}, "
     sentence += _describe_competition(goal, minimised[eligible], int(eligible[:best].sum()), is_highest)
-    is_better = dict(zip(counts.tolist(), (medians < medians[best]) & is_near, strict=True))
-    if better := evidence.group_counts({count: why for count, why in excluded.items() if is_better[count]}):
-        exclusions = "; ".join(f"{ranks} by {words}" for words, ranks in better)
-        word = "higher" if is_highest else "lower"
+    better = set(counts[(medians < medians[best]) & is_near])
+    if out := evidence.group_counts({count: why for count, why in excluded.items() if count in better}):
+        exclusions, word = "; ".join(f"{ranks} by {words}" for words, ranks in out), "higher" if is_highest else "lower"
         sentence += f". Counts with a {word} median do not compete, as they are excluded: {exclusions}"
     if misfits:
         words = "; ".join(misfit.words for misfit in misfits)

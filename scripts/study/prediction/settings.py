@@ -28,13 +28,10 @@ VARIED = ("gpus", "scaling", "epochs", "batch_size", "batch_scaling", "link_mbit
 SERIES = [name for name in VARIED if name not in ("gpus", "repeat")]
 WORKLOAD = ["machine", *(name for name in PARAMETERS if name not in VARIED)]
 ROUNDING = 1e-3  # of a run's runtime: its parts may be longer together by as much
-AGAIN = "delete its folder to run again"
 ACCURACIES = ("accuracy", "test_accuracy")
 GPU_MEMORY = "gpu_memory_mb"
 NOT_EXTRAPOLATED = (*ACCURACIES, GPU_MEMORY)  # quantities of which only what was measured counts
-PARTS = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j")  # the quantities that are fitted
-REPEATED = (*PARTS, "runtime_s")  # the quantities whose scatter over the repeats is kept
-UNLIKE = "unlike the runs that are used"
+REPEATED = ("mean_epoch_s", "load_s", "other_s", "energy_per_rank_j", "runtime_s")  # whose scatter is kept
 MISSED = "missed the target"  # the kind of failure of a run that does not reach the target quality of its dataset
 ENOUGH_POINTS = 3  # with which a newer version goes before an older one
 MOST_DIFFERENT = 0.2  # of repeats' runtimes, relative: more is contradictory
@@ -85,7 +82,7 @@ def select_runs(runs: pd.DataFrame) -> Selection:
             ranks = "rank" if counts == "1" else "ranks"
             left_out[f"{how} ({count_failure_kinds(ended)}) on {counts} {ranks}"] = len(ended)
     problems = pd.Series([_find_problem(run) for _, run in rest.iterrows()], rest.index, dtype=object)
-    good, wrong = rest[problems.isna()], rest["record"] + ": left out, " + problems + f"; {AGAIN}"
+    good, wrong = rest[problems.isna()], rest["record"] + ": left out, " + problems + "; delete its folder to run again"
     doubts = [*_describe_contradictory(good), *_describe_crowded(good)]
     if "disturbed" in good:
         doubts += disturbed.sentence(int(good["disturbed"].eq(True).sum()), len(good), "run")
@@ -129,7 +126,9 @@ def _find_unlike(runs: pd.DataFrame) -> pd.Series:
         differences = [values.notna() & values.ne(version) for _, version in values.drop_duplicates().iterrows()]
         best = max(differences, key=lambda differs: _rank_version(narrow[~differs.any(axis=1)]))
         for place, row in best[best.any(axis=1)].iterrows():
-            why[place] = f"{UNLIKE} ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
+            why[place] = (
+                f"unlike the runs that are used ({', '.join(likeness.ALIKE[name] for name in names if row[name])})"
+            )
     return why
 
 
