@@ -179,6 +179,7 @@ def test_an_earlier_number_is_not_taken_for_that_of_the_end(declared, lines, why
         ("loss: ([0-9.]+)", ["loss: nan", "loss: 2.5"], 2.5),  # a first step of mixed precision
         ("loss: ([0-9.]+)", ["epochs: 10", "max_epoch 10", "Epoch 1 loss: 2.5", "best of epoch 1"], 2.5),
         ("'loss': ([0-9.]+)", ["{'loss': 2.5, 'epoch': 2.9}", "{'train_runtime': 9.1, 'epoch': 3.0}"], 2.5),
+        ("loss: ([0-9.]+)", ["Epoch: [9] loss: 2.5", "Epoch 00010: reducing the rate", "Epoch 10, saved"], 2.5),
         ("step ([0-9]+) done", ["step 10 done", "step 11 begun"], 10),  # another line
         ({"pattern": "acc ([0-9.]+)", "which": "maximum"}, ["Epoch 1 acc 0.9", "Epoch 2 acc 0.8"], 0.9),
     ],

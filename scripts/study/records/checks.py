@@ -131,7 +131,8 @@ def _checkpoints_restore(evidence: Evidence) -> str | None:
 
 def _numbers_agree(evidence: Evidence) -> str | None:
     program = evidence.metrics.get("program")
-    if not program or not evidence.record["training"]:
+    is_whole = evidence.record["resumed_after_epoch"] is None  # else its time is not that of all epochs
+    if not program or not evidence.record["training"] or not is_whole:
         return NOT_MADE
     return program_times.explain_contradiction(evidence.record, program)
 

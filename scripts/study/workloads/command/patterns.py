@@ -53,7 +53,8 @@ OF_NUMBERS = r"[-+0-9.,'eE:_]*"
 GREEDY = re.compile(r"(?<!\\)\.[*+](?!\?)")
 WRAPPED = re.compile(r"^(tensor|array|(np|numpy)\.float(32|64)|float(32|64))\(")  # before a number, as Python prints it
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)\b", re.I)
-EPOCH = re.compile(r"(?<![A-Za-z0-9_-])epoch[\"'\s:=#(\[]*([0-9]+(?:\.[0-9]+)?)", re.I)
+# An epoch's number, and what is before it: lines of another form may count from another number.
+EPOCH = re.compile(r"(?<![A-Za-z0-9_-])(epoch[\"'\s:=#(\[]*(?:0(?=[0-9]))?)([0-9]+(?:\.[0-9]+)?)", re.I)
 # A number and its unit, which may follow in a group.
 SPLIT = re.compile(rf"([-+]?[0-9.,{MARKS}{SPACES}]*[0-9.](?:[eE][-+]?[0-9]+)?)[{SPACES}]?([A-Za-z\u00b5\u03bc]\S*)?")
 ENDS = ",;:.)]}|%\"'"  # behind a number, if a pattern takes all up to the next space
@@ -175,13 +176,13 @@ class PatternReader:
 
     def __init__(self, metrics: Iterable[Metric], ranks: int = 1, nodes: int = 1, is_shared: bool = False) -> None:
         self._matches = {each.name: _Matches(each, ranks, nodes, is_shared) for each in metrics}
-        self._epoch: float | None = None  # that the output named last
+        self._epochs: Mapping[str, float] = {}  # {form of the line: the epoch that it named last}
 
     def take(self, line: bytes) -> bool:
         """Take a line of the output, without its end; returns whether some pattern matches it."""
         text = remove_colours(line.decode(errors="replace"))
         if marker := EPOCH.search(text):
-            self._epoch = float(marker[1])
+            self._epochs = {**self._epochs, marker[1]: float(marker[2])}
         takes = [self._search(matches, text) for matches in self._matches.values()]
         return any(takes)
 
@@ -189,14 +190,14 @@ class PatternReader:
         """Take a line for one metric, which is given up if that takes too long; returns whether its pattern matches."""
         try:
             with SearchLimit():
-                return matches.take(text, self._epoch)
+                return matches.take(text, self._epochs)
         except TimeoutError:
             matches.give_up(text)
             return False
 
     def read_values(self) -> dict[str, tuple[float | None, str | None]]:
         """{metric: (its value, None)}, or (None, why there is none) if its pattern matched something; else two None."""
-        return {name: each.read_value(self._epoch) for name, each in self._matches.items()}
+        return {name: each.read_value(self._epochs) for name, each in self._matches.items()}
 
     def list_divergences(self) -> list[str]:
         """``name nan`` of each loss that was not finite at the end of the output."""
@@ -212,7 +213,7 @@ class _Matches:
         self._ranks, self._nodes, self._is_shared = ranks, nodes, is_shared
         self._results: list[tuple[float, str | None]] = []  # of each match, or why it is no number
         self._shared: list[tuple[float, str | None]] = []  # of lines with several matches
-        self._epoch: float | None = None  # of the last match
+        self._epochs: Mapping[str, float] = {}  # that the output had named last at the last match
         self._missed = ""  # a number that the pattern does not take, behind the last match or anywhere
         head, tail = metric.parts
         unit = find_unit_behind(re.sub(f"^{BLANK}", "", tail))[0]
@@ -221,8 +222,8 @@ class _Matches:
         turned = "/".join(map(re.escape, reversed(divided)))
         self._turned = re.compile(rf"[0-9.]+ ?{turned}\b.*") if len(divided) == 2 else None
 
-    def take(self, text: str, epoch: float | None) -> bool:
-        """Take a line; returns whether the pattern matches it. epoch: that the output named last."""
+    def take(self, text: str, epochs: Mapping[str, float]) -> bool:
+        """Take a line; returns whether the pattern matches it. epochs: that the output named last, by their form."""
         if self._fault:
             return False
         match = self.metric.pattern.search(text)
@@ -242,15 +243,15 @@ class _Matches:
         results.append(result)
         if not has_more:
             word = NOT_FINITE.match(WRAPPED.sub("", (match[1] or "").strip()))
-            self._epoch, self.not_finite = epoch, word[0] if word else ""
+            self._epochs, self.not_finite = epochs, word[0] if word else ""
         return True
 
     def give_up(self, text: str) -> None:
         """Take no line after this one, for which its pattern took too long."""
         self.not_finite, self._fault = "", f"its pattern {explain_slow_search(self.metric.pattern, text)}"
 
-    def read_value(self, epoch: float | None) -> tuple[float | None, str | None]:
-        """(The value, None), or (None, why there is none). epoch: that the output named last."""
+    def read_value(self, epochs: Mapping[str, float]) -> tuple[float | None, str | None]:
+        """(The value, None), or (None, why there is none). epochs: that the output named last, by their form."""
         metric, results = self.metric, self._results or self._shared
         if self._fault:
             return None, self._fault
@@ -262,8 +263,10 @@ class _Matches:
             results = [results[0 if metric.which == FIRST else -1]]
         if metric.which != FIRST and self._missed:
             return None, f"its pattern does not take the number of a line that has {_quote(self._missed)}"
-        if metric.which == LAST and epoch is not None and self._epoch is not None and epoch - self._epoch >= 1:
-            return None, f"its last match is of epoch {self._epoch:g}, and the output goes on to epoch {epoch:g}"
+        earlier = [form for form, epoch in self._epochs.items() if epochs[form] - epoch >= 1]
+        if metric.which == LAST and earlier:
+            last, end = (each[earlier[0]] for each in (self._epochs, epochs))
+            return None, f"its last match is of epoch {last:g}, and the output goes on to epoch {end:g}"
         if why := next((why for _, why in results if why), None):
             return None, why
         value = CHOICES[metric.which]([number for number, _ in results])
