@@ -211,11 +211,6 @@ def test_a_machine_s_key_without_effect_is_refused(written, text):
     assert str(told.value).startswith(f"config/machines/mine.yaml: {IDLE_OF_MACHINES[text]}")
 
 
-def test_keys_of_a_base_may_have_no_effect(written):
-    found = written("base: local\nhosts: {a: 1, b: 2}\n")
-    assert (found["nodes"], found["ranks_per_node"]) == (2, 2)
-
-
 @pytest.mark.case("momentum-of-adam", source="our own", right="refused; it was a failed run")
 def test_momentum_of_an_optimizer_that_takes_none_is_refused(monkeypatch):
     spec = {**configuration.load_named("benchmarks", "nt3"), "optimizer": "adam", "momentum": 0.9}
@@ -247,10 +242,3 @@ def test_a_share_of_unmatched_rows_where_nothing_is_joined(monkeypatch, name):
         f"config/benchmarks/{name}.yaml: unmatched_at_most: has no effect: {name} joins no tables (joins_tables in "
         f"scripts/study/workloads/{name}/__init__.py); leave it out"
     )
-
-
-def test_the_benchmark_that_joins_tables_has_its_shares(monkeypatch):
-    spec = {**configuration.load_named("benchmarks", "p1b3"), "unmatched_at_most": {"responses": 0.1}}
-    monkeypatch.setattr(configuration, "load_named", lambda kind, name, schema=None: spec)
-    found = build_dataset("p1b3", STUDY["datasets"]["nt3"] | {"benchmark": "p1b3"}, "t.yaml")
-    assert found.spec["unmatched_at_most"] == {"responses": 0.1}

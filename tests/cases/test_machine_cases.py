@@ -394,14 +394,6 @@ def test_a_name_that_does_not_resolve_is_made_known_or_refused(monkeypatch):
         assert found.startswith("127.0.0.1")
 
 
-def test_where_nothing_may_be_mounted_one_line_says_what_to_add(monkeypatch):
-    monkeypatch.setattr(host_names.probe, "is_own_name", lambda _: False)
-    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: False)
-    words = "does not resolve to an address of this host, and Gloo needs it: put '127.0.0.1"
-    with pytest.raises(StudyError, match=words), host_names.make_names_known():
-        pass
-
-
 def test_localhost_that_does_not_resolve_is_refused_in_the_plan_or_made_known(monkeypatch):
     monkeypatch.setattr(host_names.probe, "is_own_name", lambda name: name != "localhost")
     written = []
@@ -421,25 +413,6 @@ def test_a_name_of_an_address_that_this_host_does_not_have_is_not_its_own(monkey
     found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     assert probe.is_own_name("name") is is_own
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
-def test_an_old_entry_of_the_own_name_does_not_count(monkeypatch, tmp_path):
-    old = tmp_path / "hosts"
-    old.write_text("127.0.0.1 localhost\n203.0.113.7 here here.example.org  # the network at home\n")
-    monkeypatch.setattr(host_names, "HOSTS", old)
-    monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    monkeypatch.setattr(host_names.probe, "is_own_name", lambda name: name == "localhost")
-    monkeypatch.setattr(host_names, "_resolves_to_loopback", lambda _: True)
-    with host_names.make_names_known() as before:
-        (hosts,) = [word.split("--bind ")[1].split()[0] for word in before if "--bind" in word]
-        assert Path(hosts).read_text() == "127.0.0.1 localhost\n127.0.0.1 localhost here\n"
-
-
-def test_a_name_that_resolves_changes_no_launch_line(monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
-    with host_names.make_names_known() as before:
-        assert before == []
 
 
 @pytest.mark.case("lang-c-umask", source="snakemake/snakemake#433", right="700 and 600")

@@ -122,16 +122,6 @@ def test_names_of_files_have_no_meaning(tmp_path, name):
     assert differing(tmp_path, converted(tmp_path, LINES, name=name), name=name) == []
 
 
-def test_an_unknown_file_is_told_by_its_first_bytes(tmp_path):
-    assert r"it begins with b'\x01\x02\x03" in refusal(tmp_path, b"\x01\x02\x03\x04garbage\n")
-
-
-@pytest.mark.parametrize("name", ["PAR1", "BM", "ID3", "ORC", "x^2", "MM", "404", "A", "P2", "GIF8"])
-def test_names_of_columns_that_begin_as_other_kinds(tmp_path, name):
-    matrix = converted(tmp_path, f"{name},b\n1,2\n3,4\n".encode(), {"header": True})
-    assert matrix.tolist() == [[1, 2], [3, 4]]
-
-
 @pytest.mark.case("csv-semicolons", source="HKUDS/Vibe-Trading PR #865", right="refused, with the separator")
 def test_semicolons_and_decimal_commas(tmp_path):
     message = refusal(tmp_path, LINES.replace(b",", b";").replace(b".", b","))

@@ -5,12 +5,10 @@ import colorsys
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_images import expanded
 
 from study.backends.tensorflow import augmentation as tensorflow_augmentation
 from study.backends.tensorflow import image_codec
 from study.backends.tensorflow.input import make_gatherer
-from study.core.errors import StudyError
 from study.data.images import augmentation, conversion, formats, source
 from study.data.images.layouts import Source
 from study.data.images.synthetic import Images
@@ -134,17 +132,3 @@ def test_from_an_epoch_on_the_changes_are_light(converted):
     for epoch in range(4):
         wanted = whole if epoch < 2 else light
         assert np.array_equal(inputs(images, [0, 3], epoch), inputs(wanted, [0, 3], epoch)), epoch
-
-
-@pytest.mark.parametrize(
-    ("dataset", "point", "expected"),
-    [
-        ({}, {"augmentation": "slim"}, "saturation and hue, which grey images do not have"),
-        ({"channels": 3}, {"augmentation": "slim", "loader": "memory"}, "use tfrecord, lmdb or jpeg_files"),
-        ({}, {"augmentation": "scale_and_aspect", "cache_samples": True}, "cache_samples keeps squares; use false"),
-    ],
-)
-def test_what_cannot_be_changed_is_refused_in_the_plan(dataset, point, expected):
-    with pytest.raises(StudyError, match=r"test.yaml: .*augmentation") as error:
-        expanded(dataset, **point)
-    assert expected in str(error.value)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import pandas as pd
 import pytest
 from examples import expand
 
@@ -52,30 +51,6 @@ def study_on(*counts, **point):
 def test_cores_of_other_nodes_are_not_judged_here(two_cores):
     for on in (machine("summit"), {**machine("local"), "hosts": {"a": 8}}):
         assert plan._warn_of_shared_cores(study_on(4), on) == []
-
-
-def candidates(**narrows):
-    counts = [1, 2, 4, 8]
-    values = [narrows.get(f"on_{count}") for count in counts]
-    told = {"ranks": counts, "decided_by": "prediction", "predicted_node_hours": 0.1}
-    return pd.DataFrame({**told, "narrows_interval_by": values})
-
-
-@pytest.mark.parametrize(
-    ("narrows", "carried", "told"),
-    [
-        ({"on_4": 0.3, "on_8": 0.5}, None, "next, measure on 8 ranks "),
-        ({"on_2": 0.2, "on_8": 0.5}, TWO, "next, measure on 2 ranks "),
-        ({"on_8": 0.5}, TWO, f"this machine carries {TWO.words}, and no further measurement up to that is expected to "
-         "narrow the interval of runtime_s by 5% or more; on a larger machine, one on 8 ranks is expected to narrow it "
-         "by 50%"),
-        ({"on_8": 0.01}, TWO, "no further measurement is expected to narrow"),
-        ({}, TWO, None),
-    ],
-)  # fmt: skip
-def test_the_next_measurement_is_one_that_the_machine_carries(narrows, carried, told):
-    found = list(prediction._next(candidates(**narrows), "runtime_s", carried))
-    assert [line.startswith(told or "") for line in found] == ([True] if told else [])
 
 
 def test_a_recommendation_of_more_ranks_than_the_machine_carries_says_so():

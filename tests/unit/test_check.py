@@ -10,7 +10,6 @@ import pytest
 import yaml
 from examples import STUDY
 
-from study import plan
 from study.commands.analysis import check
 from study.compare import reference_check as checks
 from study.compare import references
@@ -371,18 +370,3 @@ def test_false_alarms_are_as_rare_as_stated():
 @pytest.mark.slow
 def test_a_tenth_slower_is_found():
     assert simulated(1.1, rows=1, noise=0.015) > 0.95
-
-
-@pytest.mark.parametrize(
-    ("declared", "message"),
-    [
-        ({"quantity": "runtime", "high": 0.1}, "'runtime' is not one of runtime_s.*did you mean 'runtime_s'"),
-        ({"quantity": "load_s", "of": "loads", "high": 0.1}, "no point of the study that gives timings"),
-        ({**RUNTIME, "point": {"gpu": 1}}, "'gpu' is not one of .*did you mean 'gpus'"),
-        ({**RUNTIME, "point": {"gpus": 3}}, "point: no point of the study"),
-        ({"quantity": "runtime_s"}, "give low, high or both"),
-    ],
-)
-def test_a_reference_that_cannot_be_checked_is_refused(declared, message):
-    with pytest.raises(StudyError, match=f"references\\[0\\].*{message}"):
-        plan.check_references(study_with(declared))

@@ -143,31 +143,6 @@ def test_a_mistake_in_a_study(tmp_path, old, new, words):
         assert word in message
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "a: 1\nb:\n  {c: 1,\n   d: 2\n   e: 3}\n",
-            "line 5, column 5: not valid YAML: expected ',' or '}', but got ':' "
-            "(while parsing a flow mapping that begins on line 3)",
-        ),
-        ("a: b: c\n", "line 1, column 5: not valid YAML: mapping values are not allowed here"),
-        (
-            "a:\n\t- b\n",
-            "line 2, column 1: not valid YAML: found character '\\t' that cannot start any token "
-            "(while scanning for the next token)",
-        ),
-        ("a: \0\n", "not valid YAML: unacceptable character #x0000: special characters are not allowed at position 3"),
-        ("a: !!int\n", "line 1: a: not valid YAML: '' does not fit its tag !!int; leave the tag out"),
-    ],
-)
-def test_what_the_parser_says_is_told_in_one_sentence(tmp_path, text, words):
-    (tmp_path / "broken.yaml").write_text(text)
-    with pytest.raises(StudyError) as error:
-        validation.read_yaml_with_tree(tmp_path / "broken.yaml")
-    assert str(error.value) == f"{validation.shorten_path(tmp_path / 'broken.yaml')}: {words}"
-
-
 def test_a_folder_of_the_user_s_goes_before_the_repository(tmp_path, monkeypatch):
     """As where the workflow is used as a module."""
     own = tmp_path / "config" / "machines"

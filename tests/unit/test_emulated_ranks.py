@@ -7,7 +7,6 @@ from examples import define, expand
 
 import study.report.tables.kinds as kinds
 from study.backends.tensorflow import devices
-from study.core.errors import StudyError
 from study.data.order import EpochOrder, OrdersByRank
 from study.experiment import learning_rate
 from study.experiment.parameters import is_observed
@@ -23,21 +22,6 @@ def test_derived_values_are_those_of_real_ranks():
         assert define(emulated).derived.seed == define(real).derived.seed
         assert define(emulated).derived.nodes == define(emulated).ranks == 1
     assert learning_rate.scale_rate(define(emulated), define(emulated).emulated_ranks) == pytest.approx(0.004)
-
-
-@pytest.mark.parametrize(
-    ("point", "words"),
-    [
-        ({"gpus": 2, "emulated_ranks": 2}, r"emulated_ranks: one rank emulates others, but gpus is 2; give gpus: 1"),
-        ({"gpus": 1, "emulated_ranks": 2, "input_pipeline": "keras_arrays"}, "keeps the order of the samples"),
-        ({"gpus": 1, "emulated_ranks": 2, "profile": True}, "two grids"),
-        ({"gpus": 1, "emulated_ranks": 3}, "emulated_ranks: 3: 4 epochs cannot be divided evenly among 3 ranks"),
-        ({"gpus": 1, "emulated_ranks": 4, "sharding": "by_rank", "batch_size": 30}, "30 on 4 ranks is larger than"),
-    ],
-)
-def test_what_cannot_be_emulated_is_refused(point, words):
-    with pytest.raises(StudyError, match=words):
-        expand(**point)
 
 
 def test_emulated_runs_give_no_timings():

@@ -7,7 +7,6 @@ import pytest
 from examples import define, expand
 
 from study import plan
-from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion, inputs
 from study.machines import launchers, machine, storage
@@ -279,39 +278,6 @@ def test_a_storage_on_each_node_is_filled_by_the_run_and_not_by_snakemake(monkey
         defined.fingerprint != inputs.define_run(nvme, on | {"storage_on_nodes": {"nvme": "/ssd"}}, "data").fingerprint
     )
     assert storage.list_refusals(["nvme"], on) == []
-
-
-@pytest.mark.parametrize(
-    ("point", "why"),
-    [
-        ({"staging": "local_copy"}, "copies its files there by itself, without staging: local_copy; use staging: none"),
-        ({"trace": True, "gpus": 2, "straggler_loads": 1}, "a rank that loads more often"),
-        (
-            {"strategy": "parameter_server", "servers": 1, "gpus": 2},
-            "chief and workers read the files that all nodes share",
-        ),
-        ({"gpus": 2, "ensemble": 2, "learning_rate_scaling": "none"}, "every rank of an ensemble"),
-    ],
-)
-def test_runs_that_cannot_copy_to_a_storage_on_each_node_are_refused(point, why):
-    usual = {"benchmark": "nt3", "scaling": "weak", "epochs": 1, "gpus": 1, "loader": "npy", "storage": "nvme"}
-    content = {
-        "description": "a test",
-        "datasets": {
-            "nt3": {"source": "synthetic", "train_samples": 60, "test_samples": 20, "features": 60, "seed": 1}
-        },
-        "runs": [{**usual, **point}],
-        "tables": [],
-    }
-    study = expansion.expand_study("test", content, "test.yaml")
-    on = machine.load("local")
-    with pytest.raises(StudyError) as error:
-        plan.check_storage(study, on | {"storage_on_nodes": {"nvme": "/ssd"}})
-    begin = (
-        "config/studies/test.yaml: nt3: storage: nvme is on each node (storage_on_nodes in config/machines/local.yaml)"
-    )
-    assert str(error.value).startswith(f"{begin}: ") and why in str(error.value)
-    plan.check_storage(study, on | {"storage": {"nvme": "/tmp"}})
 
 
 # The studies

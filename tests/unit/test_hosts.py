@@ -8,7 +8,6 @@ import pytest
 from examples import expand
 
 from study.communication import roles
-from study.core.errors import StudyError
 from study.core.paths import ROOT
 from study.experiment import inputs
 from study.instruments import phases
@@ -40,22 +39,6 @@ def test_a_host_file(tmp_path):
         "nodes": 3,
         "ranks_per_node": 3,
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a slots=2\na\n", "line 2: a is listed twice"),
-        ("a slots=0\n", "line 1: 'a slots=0' is not of the form: name slots=N"),
-        ("a b\n", "line 1: 'a b' is not of the form"),
-        ("-oProxyCommand=x slots=1\n", "line 1"),
-        ("# none\n", "lists no host"),
-    ],
-)
-def test_a_broken_host_file_is_told(tmp_path, text, words):
-    (tmp_path / "hosts.txt").write_text(text)
-    with pytest.raises(StudyError, match=words):
-        machine_files.read_hosts(str(tmp_path / "hosts.txt"))
 
 
 @pytest.mark.parametrize(

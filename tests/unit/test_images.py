@@ -502,26 +502,6 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
     assert results["usual"][1] - results["cached"][1] == 60, "the second epoch reads no training image"
 
 
-@pytest.mark.parametrize(
-    ("dataset", "point", "expected"),
-    [
-        ({"image_size": 15}, {}, "image_size: 15 is too small: lenet_classic's layers need 16"),
-        ({"resize": 12}, {}, "resize: 12 is smaller than image_size, 16"),
-        ({"classes": 61}, {}, "60 are fewer than the 61 classes"),
-        ({"record_kb": 115}, {}, "record_kb: 115: a JPEG of 20 x 20 pixels with this noise has"),
-        ({"record_kb": 1, "stored_width": 500, "stored_height": 375}, {}, "give other stored_width and stored_height"),
-        ({"source": "synthetic"}, {}, "source: synthetic: lenet_classic trains on images; use image_files"),
-        ({}, {"loader": "read_csv"}, "read_csv: lenet_classic trains on images; use tfrecord, lmdb,"),
-        ({}, {"staging": "node_broadcast"}, "there is no matrix to broadcast; use none or local_copy"),
-        ({}, {"input_pipeline": "keras_arrays"}, "no array to hand to Keras"),
-    ],
-)  # fmt: skip
-def test_what_cannot_train_on_images_is_refused_before_anything_is_made(dataset, point, expected):
-    with pytest.raises(StudyError, match=r"test.yaml: ") as error:
-        expanded(dataset, **point)
-    assert expected in str(error.value)
-
-
 def test_a_dataset_of_images_has_its_own_name_for_what_it_gives():
     name = expanded()[0].dataset.id
     assert name == "synthetic-60-20x16x16x1-6classes-seed1-resize20"

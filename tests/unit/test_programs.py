@@ -361,12 +361,6 @@ def test_a_rank_knows_its_place_on_several_nodes(project, name, number, expected
         program.find_place(definition, {name: "13"})
 
 
-def test_a_program_that_starts_the_ranks_of_a_node_has_them_all(project):
-    (run,) = project(grid={"gpus": 13}, starts="node")
-    definition = inputs.define_run(run, machine.load("summit"), "data")
-    assert program.find_place(definition, {"PMIX_RANK": "1"}) == program.Place(tuple(range(6, 12)), 0, 1, 6)
-
-
 @pytest.mark.parametrize(
     ("place", "shown", "expected"),
     [
@@ -445,13 +439,6 @@ def test_a_command_runs_in_its_container(project, container, tmp_path, gpus_per_
     assert (("--nv", "") in options) == bool(gpus_per_rank)
     packages = record["provenance"]["packages"]
     assert packages["torch"] == "9.9" and len(packages["image"]) == 12 and "numpy" not in packages
-
-
-def test_code_outside_of_the_folder_is_in_the_container():
-    spec = {"folder": "/there/mine", "environment": {"image": "a.sif"}, "code": ["train.py", "../lib"]}
-    words = content.build_command_line(spec, ["x"], ["/run"])
-    assert words == ["apptainer", "exec", "--bind", "/there/mine", "--bind", "/there/lib", "--bind", "/run",
-                     "--pwd", "/there/mine", "/there/mine/a.sif", "x"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -903,32 +890,6 @@ def test_each_epoch_is_in_the_history_once_whatever_attempts_trained_it(attempts
     assert ([each["value"] for each in epochs], after) == expected
 
 
-@pytest.mark.slow
-def test_a_third_attempt_has_each_epoch_once(project):
-    source = """
-    import study_events as events
-    path, attempt = sys.argv[1], int(open("attempts").read()) if os.path.exists("attempts") else 1
-    open("attempts", "w").write(str(attempt + 1))
-    begin = int(open(path).read()) if "--resume" in sys.argv else 0
-    for epoch in range(begin, 4):
-        with events.phase("epoch", epoch_num=epoch + 1):
-            time.sleep(0.01)
-            events.metrics(loss=10 * (epoch + 1) + attempt)
-        if attempt < 3 and epoch == 2 * attempt - 1:
-            time.sleep(1)  # it is told, and not in the checkpoint
-            sys.exit(1)
-        open(path, "w").write(str(epoch + 1))
-    """
-    words = [sys.executable, "program.py", "{checkpoint}"]
-    (run,) = project(source, command=words, resume=["--resume"], epochs={"strong": 4, "weak": 4})
-    assert launched(run)["status"] == launched(run)["status"] == "failed"
-    record = launched(run)
-    assert record["status"] == "ok", record["failure"]
-    history = pd.read_csv("run/history.csv")
-    assert list(history["epoch"]) == [1, 2, 3, 4] and list(history["loss"]) == [11, 22, 32, 43]
-    assert record["resumed_after_epoch"] == 3 and record["program"]["epochs"] == 4
-
-
 STOPS = """
 import study_events as events
 with events.phase("run") as told:
@@ -1050,23 +1011,6 @@ def test_own_parameters_are_axes_and_arms(project):
     assert runs[1].arms[0].switches == {"program_parameters": ("act~tanh+hidden~64", "hidden~64")}
     assert runs[1].directory == "mine/none/strong+work~samples+program_parameters~act~tanh+hidden~64+gpus~1"
     assert own_parameters.parse_values("hidden~64+act~tanh", declared) == {"hidden": 64, "act": "tanh"}
-
-
-def test_the_schema_of_a_study_has_the_parameters_of_its_commands(project):
-    declared = {"hidden": {"type": "integer", "default": 128, "meaning": "width"}}
-    project(command=[sys.executable, "{hidden}"], parameters=declared)
-    grid = {"benchmark": "mine", "scaling": "strong", "gpus": 1, "hidden": 64}
-    Path("config/studies").mkdir()
-
-    def plan(**changes):
-        study = {"description": "a test", "runs": [grid | changes], "tables": ["scaling"]}
-        Path("config/studies/own.yaml").write_text(yaml.safe_dump(study))
-        return expansion.load_study("own")
-
-    assert plan().runs[0]["program_parameters"] == "hidden~64"
-    for wrong, message in (({"hiden": 3}, "did you mean 'hidden'"), ({"hidden": "x"}, "hidden")):
-        with pytest.raises(StudyError, match=message):
-            plan(**wrong)
 
 
 @pytest.mark.parametrize(

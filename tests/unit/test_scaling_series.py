@@ -21,14 +21,6 @@ def read(tmp_path, rows, **columns):
     return scaling_series.read(tmp_path / "series.csv")
 
 
-def test_only_five_columns_are_needed(tmp_path):
-    (weak, strong), left_out = read(tmp_path, WEAK + STRONG)
-    assert weak.times == pytest.approx(0.1 * weak.ranks**0.05)
-    assert strong.times == pytest.approx(10 / strong.ranks**0.95)
-    assert weak.per_node is None
-    assert not left_out
-
-
 @pytest.mark.parametrize(
     ("odd", "why"),
     [

@@ -77,13 +77,3 @@ def test_the_files_of_the_workflow_around_it_may_have_any_keys(folder):
     (folder / "Snakefile").write_text(re.sub(r"config:\n( +)config\n", r'config:\n\1config["scaling"]\n', snakefile))
     planned = called(folder, "snakemake", *LINES, "-n")
     assert "Study mine on machine mine: 1 run." in planned.stderr, planned.stdout
-
-
-def test_what_a_queue_forbids_is_refused_in_a_module_too(folder):
-    """Snakemake itself does not run a module's handlers. With a prefix the rules have other names."""
-    text = (folder / "Snakefile").read_text()
-    (folder / "Snakefile").write_text(text.replace("use rule * from scaling", "use rule * from scaling as scaling_*"))
-    alone = ("--group-components", *(f"nodes_{nodes}=1" for nodes in (1, 2)))
-    done = called(folder, "snakemake", *LINES, *alone, "--config", "machine=theta")
-    assert done.returncode == 1
-    assert "a job must have at least 128" in done.stderr

@@ -155,15 +155,6 @@ def test_a_figure_s_description_makes_that_figure_only(project):
     assert project.plan() == {"make_figure": 1, **REPORT}
 
 
-def test_what_a_figure_needs_is_told_before_any_job(project):
-    project.add_study("drawn", TINY.replace("icpp2019_figure6", "icpp2019_figure10"))
-    done = project.snakemake("--dry-run", study="drawn", check=False)
-    assert "drawn.yaml: figures: icpp2019_figure10 needs runs with benchmark p1b3" in done.stdout + done.stderr
-    project.add_study("drawn", TINY.replace("icpp2019_figure6", "icpp2019_figure66"))
-    done = project.snakemake("--dry-run", study="drawn", check=False)
-    assert "; did you mean 'icpp2019_figure6'" in done.stdout + done.stderr
-
-
 def test_a_deleted_record_is_made_again_without_training(project):
     record = next(project.results.glob("runs/**/strong*/record.json"))
     before = record.read_bytes()
@@ -247,16 +238,6 @@ def test_a_config_file_of_the_user_s_own_is_over_config_yaml_and_leaves_the_prof
     assert "Study tiny on machine theta: 7 runs" in done.stderr
     done = project.snakemake("--configfile", "my.yaml", study=None)
     assert "Study tiny on machine local" in done.stderr
-
-
-def test_data_need_no_account_and_no_batch_system(project):
-    project.add_study("apart", ONE_OF_TINY.replace("seed: 1", "seed: 2"))
-    line = ["--profile", "profiles/summit", "--until", "convert_dataset"]
-    project.snakemake(*line, study="apart")
-    files = project.root.glob("data/converted/nt3/*seed2*/*.npy")
-    assert sorted(path.name for path in files) == ["test.npy", "train.npy"]
-    done = project.snakemake("--profile", "profiles/summit", study="apart", check=False)
-    assert "bsub is not on PATH here" in done.stdout + done.stderr
 
 
 def test_a_table_made_alone_is_the_same_as_with_all_runs(project):
@@ -347,16 +328,6 @@ def test_tables_without_runs_and_benchmarks_without_code_are_refused(project):
     done = project.snakemake("--dry-run", study="nine", check=False)
     assert "nt9.yaml has no scripts/study/workloads/nt9.py" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_each_study_has_tables_of_its_own(project):
-    """Running another study leaves the first one's as they are."""
-    project.add_study("short", TINY[: TINY.index("tables:")] + "tables: [scaling]\n")
-    project.snakemake(study="short")
-    assert not (project.made / "tables" / "icpp2019_table2.csv").exists()
-    assert "study short" in (project.made / "tables" / "scaling.md").read_text()
-    assert project.plan() == {}
-    assert "study tiny" in (project.made / "tables" / "scaling.md").read_text()
 
 
 def test_another_learning_rate_in_the_benchmark_s_file_trains_again(project):

@@ -60,11 +60,3 @@ def recommend(project, goal, *options):
 def test_the_command_prints_the_recommendation(measured):
     done = recommend(measured, "least_energy")
     assert "no recommendation: no run has energy" in done.stdout
-
-
-def test_a_wrong_goal_or_study_is_one_line(measured):
-    for option, value in (("--goal", "fastes"), ("--study", "count"), ("--machine", "locale")):
-        line = [BIN / "python", "scripts/recommend.py", "--study", "counts", option, value]
-        done = subprocess.run(line, cwd=measured.root, env=measured.variables, capture_output=True, text=True)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "did you mean" in done.stderr

@@ -247,12 +247,3 @@ def test_it_is_readable_and_accessible(unchanged, width, scheme):
     assert unchanged.style("figure img", "backgroundColor") == "rgb(255, 255, 255)"
     if (width, scheme) in ((1400, "light"), (800, "dark")):
         assert unchanged.violations() == []
-
-
-@pytest.mark.long
-def test_snakemake_s_own_report_is_still_possible(reported):
-    reported.snakemake("--report", reported.root / "snakemake.html")
-    text = (reported.root / "snakemake.html").read_text(encoding="utf-8")
-    for words in ("Tables", "Figures", "icpp2019_figure18", "scaling"):
-        assert words in text
-    assert 'src="http' not in text

@@ -221,17 +221,6 @@ def test_settings_that_put_packages_elsewhere_do_not_reach_pip_and_former_packag
     assert "uninstall --quiet --yes former-package" in " ".join(setup(**elsewhere).installed)
 
 
-def test_a_parser_that_was_not_compiled_is_told_and_tried_again(setup, tmp_path):
-    keep_built_horovod(setup, tmp_path)
-    shutil.rmtree(tmp_path / "clone" / ".venv")
-    for path in (tmp_path / "clone" / "scripts" / "study" / "data").glob("*.so"):
-        path.unlink()
-    (tmp_path / "clone" / "scripts" / "study" / "data" / "_numbers.cpython-310-x86_64-linux-gnu.so").touch()
-    for _ in range(2):
-        done = setup(TEST_HEADER="")
-        assert done.code == 0 and "there is no" in done.out and f"apt install {NAME}-dev" in done.out, done.err
-
-
 @pytest.mark.parametrize("step", ["venv", "install", "download"])
 def test_ctrl_c_is_no_error(setup, step):
     """While the environment is made, while packages are installed, and while Horovod is built."""

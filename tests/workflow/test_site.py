@@ -4,10 +4,8 @@ import re
 import subprocess
 import sys
 
-import flowchart
 import pytest
 from project import ROOT
-from sphinx.errors import ExtensionError
 
 LOADED = re.compile(r"""<(?:script|img|iframe|source)\b[^>]*\ssrc="(https?:)?//|<link\b[^>]*\shref="(https?:)?//""")
 IN_STYLE = re.compile(r"""(?:@import|url\()\s*["']?(?:https?:)?//""")
@@ -52,19 +50,3 @@ def test_what_would_be_loaded_is_found():
     assert LOADED.search('<link rel="stylesheet" href="//a.b/c.css">')
     assert not LOADED.search('<a href="https://a.b">')
     assert IN_STYLE.search("@import url(https://a.b)")
-
-
-def test_a_flowchart_has_every_box_below_those_that_lead_to_it():
-    graph = flowchart.arranged(flowchart.parsed("flowchart LR\n  a --> b & c --> d\n  a -.->|why| d\n  d --> e"))
-    assert graph.row["a"] < graph.row["b"] == graph.row["c"] < graph.row["d"] < graph.row["e"]
-    drawn = flowchart.drawn(graph)
-    assert drawn.count("<rect") == 5
-    assert drawn.count("marker-end") == 6
-    assert drawn.count("stroke-dasharray") == 1
-    assert ">why<" in drawn
-
-
-@pytest.mark.parametrize("text", ["graph TD\n  a --> b", "flowchart LR\n  a - b", "flowchart LR\n  a --> b\n  b --> a"])
-def test_what_is_no_flowchart_is_refused(text):
-    with pytest.raises(ExtensionError):
-        flowchart.arranged(flowchart.parsed(text))

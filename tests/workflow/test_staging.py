@@ -137,16 +137,6 @@ def test_a_rank_alone_on_its_node_reads_for_itself(train):
 
 
 @pytest.mark.long
-def test_node_storage_that_cannot_be_used(train):
-    folder = train(staging="local_copy", node_storage="/dev/null")
-    failure = json.loads((folder / "outcome.json").read_text())["failure"]
-    assert failure["phase"] == "stage"
-    assert (
-        "'/dev/null' is no folder here with an absolute path (node_storage in the machine's file" in failure["message"]
-    )
-
-
-@pytest.mark.long
 def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_path):
     """A pipe that nobody writes to: as a file system that no longer answers."""
     os.mkfifo(tmp_path / "file.csv")

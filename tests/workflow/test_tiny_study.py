@@ -134,38 +134,6 @@ def test_table2_is_the_mean_of_its_runs(runs, finished):
     assert table.ratio_time_per_epoch_s.isna().all()
 
 
-def test_table3_has_every_load(finished):
-    table = pd.read_csv(finished.made / "tables" / "icpp2019_table3.csv")
-    assert sorted(zip(table.split, table.loader, strict=True)) == [
-        (split, loader) for split in ("test", "train") for loader in ("chunked", "npy", "read_csv")
-    ]
-    assert (table.load_s > 0).all()
-    assert (table[table.loader == "npy"].speedup > 1).all()
-    assert (table.repeats_ok == 2).all()
-    loading = pd.read_csv(finished.made / "loading.csv")
-    assert loading.groupby("split").crc32.nunique().tolist() == [1, 1]
-    assert loading.loader.tolist()[:3] == ["read_csv", "chunked", "npy"], "the loaders alternate"
-
-
-def test_a_row_of_a_table_leads_to_its_runs(runs, finished):
-    table = pd.read_csv(finished.made / "tables" / "icpp2019_table2.csv")
-    for row in table.itertuples():
-        records = row.records.split("; ")
-        assert records == runs[(runs.scaling == "strong") & (runs.gpus == row.gpus)].record.tolist()
-        assert all((finished.results / record).exists() for record in records)
-
-
-def test_claims_are_computed_from_the_runs_or_say_what_is_missing(runs, finished):
-    table = pd.read_csv(finished.made / "tables" / "icpp2019_claims.csv")
-    nt3 = table[table.benchmark == "nt3"].set_index(["published_machine", "scaling", "quantity"]).sort_index()
-    weak = runs[runs.scaling == "weak"].set_index("loader").runtime_s
-    row = nt3.loc[("summit", "weak", "runtime_reduction")]
-    assert row.value.item() == pytest.approx(100 * (1 - weak["chunked"] / weak["read_csv"]))
-    strong = nt3.loc[("summit", "strong", "runtime_reduction")]
-    assert strong.missing.item() == "runs of nt3 with (loader chunked) at scaling strong"
-    assert table[table.value.isna() & table.highest.isna()].missing.notna().all()
-
-
 def test_what_has_ended_is_in_the_report_while_the_study_runs(project):
     """The second report within a minute is left out."""
     report = project.made / "report.html"
