@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from study.core import cores
 from study.core.csv_columns import Columns, read_columns
-from study.core.csv_files import FINITE, NAME, TEXT, WHOLE, read_csv
+from study.core.csv_files import FINITE, NAME, TEXT, WHOLE
 from study.core.files import AnyPath, write_aside
-from study.core.lazy import pandas as pd
 from study.core.wording import format_count, format_significant
 from study.instruments import phases
 from study.instruments.background import COLUMNS, COUNTED, DOUBTFUL, OF_GPUS, STOOD_STILL, TEXTS_OF_GPUS, Background
@@ -85,11 +84,6 @@ def merge_background_files(ranks: Path, path: Path, offsets: Mapping[str, int]) 
     if rows:
         with write_aside(path) as aside, open(aside, "w", encoding="utf-8", newline="") as handle:
             csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *rows])
-
-
-def read_background(path: AnyPath) -> pd.DataFrame:
-    """The rows of a run's file; raises `StudyError` for another file."""
-    return read_csv(path, KINDS)
 
 
 def summarize(

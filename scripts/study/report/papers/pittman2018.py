@@ -1,17 +1,15 @@
 """Tables I to V of the Pittman paper beside this study's runs."""
 
 import math
-from typing import Any
 
 import pandas as pd
 
 from study.compare import failed_runs
 from study.experiment.ensemble import list_members
-from study.experiment.study import Study
 from study.records.names import runs_of
 from study.records.power import note_modelled_power
 from study.report.papers.declaration import load_paper
-from study.report.papers.published_tables import join_published, networks
+from study.report.papers.published_tables import join_published
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, load_declarations, table_rows
 from study.report.tables.ensembles import (
@@ -25,21 +23,11 @@ from study.report.tables.point_comparisons import add_comparisons
 from study.report.tables.published_values import read_published
 from study.report.tables.summary import points
 
-RUNTIME, NETWORKS, ONE_CORE = (f"pittman2018_table{name}.csv" for name in ("1_runtime", "2_networks", "3_one_core"))
+RUNTIME, ONE_CORE = "pittman2018_table1_runtime.csv", "pittman2018_table3_one_core.csv"
 CABINET, POWER = "pittman2018_table4_cabinet.csv", "pittman2018_table5_power.csv"
 LARGEST_16_BIT = 2**15 - 1
 DIFFERENCE = workload_difference("pittman2018")
 TIMES = ["mean_s", "std_s", "min_s", "max_s"]
-
-
-def is_of_paper(run: Any) -> bool:
-    """Whether a run, planned or of the tidy table, gives rates of one of the paper's networks (Table II)."""
-    return gives_rates(run) and run["benchmark"] in set(read_published(NETWORKS)["benchmark"])
-
-
-def concerns(study: Study) -> bool:
-    """Whether a study has ensembles, or runs of the paper's networks."""
-    return has_ensembles(study) or any(map(is_of_paper, study.runs))
 
 
 def _number(name: str, **names: str) -> float:
@@ -62,20 +50,6 @@ def table1(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = table.drop(columns=[f"ratio_{name}" for name in TIMES[1:] if f"ratio_{name}" in table])
     table = table.sort_values(["benchmark", "ensemble"], ignore_index=True).astype({"published_times": "Int64"})
     return Rows(table, [_no_difference()])
-
-
-@table_rows("pittman2018_table2", uses=is_of_paper, is_there=concerns)
-def table2(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """Table II: batch size, layers and parameters of each network, as recorded by its runs and as printed."""
-    table = networks(runs, NETWORKS, ["batch_size", "layers", "parameters"])
-    table = table.drop(columns="ratio_batch_size", errors="ignore")
-    remarks = [
-        "Table II's 60 million parameters are those of the original AlexNet, not of TF-Slim's",
-        "parameters depend on the classes and, of AlexNet and VGG-A, on the size of the images; the paper's images "
-        "have 224 x 224 pixels",
-        "run records have no number of layers, so these are published only",
-    ]
-    return Rows(table, remarks)
 
 
 @table_rows(

@@ -1,4 +1,4 @@
-"""Tables of a paper, with our points beside its published ones: those that declare ``published``, and their parts."""
+"""Tables of a paper, with our points beside its published ones: those that declare ``published`` or ``networks``."""
 
 import functools
 import math
@@ -14,6 +14,7 @@ from study.report.papers.declaration import load_paper
 from study.report.papers.points import Points
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, average_points, finish_rows, load_declarations, table_rows
+from study.report.tables.ensembles import gives_rates
 from study.report.tables.layout import ci95_name
 from study.report.tables.published_values import add_published_columns, add_unmeasured_rows, paper_of, read_published
 from study.report.tables.summary import points
@@ -32,6 +33,15 @@ def _register_tables() -> None:
             source = _find_points(name, declaration)
             uses = source.uses if source else None
             table_rows(name, uses=uses)(functools.partial(_make_rows, declaration, source))
+        elif "networks" in declaration:
+            about = declaration["networks"]
+            uses = functools.partial(_is_of_networks, about["file"])
+            table_rows(name, uses=uses)(functools.partial(_make_network_rows, **about))
+
+
+def _is_of_networks(file: str, run: Any) -> bool:
+    """Whether a run, planned or of the tidy table, gives timings or rates of one of a file's networks."""
+    return gives_rates(run) and run["benchmark"] in set(read_published(file)["benchmark"])
 
 
 def _find_points(table: str, declaration: Mapping[str, Any]) -> Points | None:
@@ -111,13 +121,14 @@ def join_published(
     return table.drop(columns=[*absent, *(f"ratio_{name}" for name in absent)])
 
 
-def networks(runs: pd.DataFrame, file: str, printed: list[str]) -> pd.DataFrame:
+def _make_network_rows(runs: pd.DataFrame, loading: pd.DataFrame, file: str, columns: list[str]) -> Rows:
     """The networks, one per row, with their parameters by the runs' records, by TF-Slim's layers, and as published.
 
-    file: of published values. printed: its columns that are shown.
+    file: of published values. columns: its columns that are shown.
     """
-    table = join_published(_parameters(runs), file, ["benchmark"], printed, lambda row: None)  # whatever the images
-    return table.assign(trained_parameters=[slim_networks.parameters(name).all for name in table["benchmark"]])
+    table = join_published(_parameters(runs), file, ["benchmark"], columns, lambda row: None)  # whatever the images
+    table = table.drop(columns=[f"ratio_{name}" for name in columns if name != "parameters"], errors="ignore")
+    return Rows(table.assign(trained_parameters=[slim_networks.parameters(name).all for name in table["benchmark"]]))
 
 
 def _parameters(runs: pd.DataFrame) -> pd.DataFrame:
