@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from study.core import paths
+from study import plan
+from study.core import environment, paths
 from study.core.errors import StudyError
 from study.experiment import expansion, inputs, programs
 from study.launch import failure, launch, program_files
@@ -413,3 +414,16 @@ def test_fresh_is_within_the_programs_folder_and_none_of_its_code(project):
     for pattern, why in (("../a", "leads out of"), (os.sep + "tmp", "leads out of"), ("*.py", "names its code")):
         with pytest.raises(StudyError, match=f"fresh: .* {why}"):
             project(fresh=[pattern], code=["program.py"])
+
+
+def test_caches_and_logs_of_the_shell_stay_and_the_plan_names_the_rest():
+    kept = {"TORCH_HOME": "/a", "TRITON_CACHE_DIR": "/b", "JAX_COMPILATION_CACHE_DIR": "/c", "NCCL_DEBUG": "INFO",
+            "HF_HOME": "/d"}  # fmt: skip
+    steering = {"NCCL_ALGO": "Ring", "TORCH_COMPILE_DISABLE": "1", "JAX_ENABLE_X64": "1"}
+    clean = environment.build_measuring_environment(kept | steering)
+    assert kept.items() <= clean.items() and not clean.keys() & steering.keys()
+    assert not environment.collect_steering(clean).keys() & kept.keys(), "they change no number"
+    on = machine.load("local_processes") | {"environment": {"NCCL_ALGO": "Tree"}}
+    (line,) = plan.describe_variables(sorted(steering), on)
+    assert "do not get these variables of this shell: JAX_ENABLE_X64, TORCH_COMPILE_DISABLE (environment in" in line
+    assert plan.describe_variables([], on) == []
