@@ -82,6 +82,8 @@ def pipe(*words):
         # Words of failure that are not the end.
         ("print('torch.OutOfMemoryError: CUDA out of memory. Decreasing batch size to 8')\nprint('img/s: 12')",
          {"metrics": RATE}, None),
+        ("import traceback\ntry: import tensor_board\nexcept ImportError: traceback.print_exc()\ntime.sleep(1.2)\n"
+         "print('training')\nopen('model.pt', 'w').write('x')", {"outputs": "*.pt"}, "words of a failure (Traceback"),
         ("import atexit\nclass A:\n  def __del__(self): raise ValueError('late')\na = A()\nprint('img/s: 12')",
          {"metrics": RATE}, None),
     ],
@@ -288,6 +290,24 @@ def test_an_error_that_a_program_survived_is_told_and_no_restart():
     assert (output["failure"], output["restart"]) == ("", "")
     program = {"output": output}
     assert "it printed an error and went on (Traceback" in program_evidence.list_remarks(program)[0]
+
+
+def test_words_of_failure_long_before_the_end_are_no_end():
+    reader = reading.OutputReader({}, 1, 1, False)
+    reader.take(b"CUDA out of memory. Decreasing batch size to 8", at_s=10.0)
+    assert reader.to_json(ended_s=12.0)["failure"] and not reader.to_json(ended_s=200.0)["failure"]
+
+
+def test_what_was_seen_while_a_program_ran_holds_when_its_output_is_read_again(project):
+    """Times and processes are not in the stored output."""
+    (run,) = project(metrics=RATE)
+    Path("train.log").write_text("[0]<stdout>:CUDA out of memory. Retry\n[0]<stdout>:img/s: 5\n[1]<stdout>:img/s: 7\n")
+    definition = inputs.define_run(run, machine.load("local_processes"), "data")
+    live = {"failure": "", "restart": "python train.py"}
+    output = program_evidence.read_stored_output(Path(), definition, {"success": ["never"]}, live)
+    assert (output["failure"], output["restart"], output["values"]) == ("", "python train.py", {})
+    output = program_evidence.read_stored_output(Path(), definition, {"metrics": RATE}, live)
+    assert output["values"] == {"throughput_samples_per_s": 5.0}, "of the first process"
 
 
 @pytest.mark.slow

@@ -24,10 +24,13 @@ NO_EVIDENCE = (
 NO_FILES: Mapping[str, Any] = {"written": [], "used": [], "notes_reads": True, "is_whole": True}
 
 
-def read_stored_output(folder: Path, run: RunDefinition, keys: Mapping[str, Any]) -> dict[str, Any]:
+def read_stored_output(
+    folder: Path, run: RunDefinition, keys: Mapping[str, Any], live: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a run's stored output shows by other keys of its benchmark's file than those that it ran with.
 
-    keys: as `command.select_reading`. Lines are of the process in the launcher's tag; a job has one process.
+    keys: as `command.select_reading`. Lines are of the process in the launcher's tag; a job has one process. live: what
+    it showed while it ran, when times and processes were seen, too.
     """
     is_job = run.benchmark["starts"] == command.JOB
     lines_by_process: dict[int, list[bytes]] = {0: []}
@@ -37,7 +40,9 @@ def read_stored_output(folder: Path, run: RunDefinition, keys: Mapping[str, Any]
         if not OWN_LINE.match(bare):
             lines_by_process.setdefault(int(tag["rank"]) if tag else 0, []).append(bare)
     is_shared = run.benchmark["starts"] != command.RANK and run.ranks > 1
-    return reading.read_again(lines_by_process, keys, run.ranks, run.derived.nodes, is_shared)
+    again = reading.read_again(lines_by_process, keys, run.ranks, run.derived.nodes, is_shared)
+    failure = again["failure"] if live["failure"] else ""
+    return {**again, "failure": failure, "restart": again["restart"] or live["restart"]}
 
 
 def explain_metrics(program: Mapping[str, Any], epoch_columns: Iterable[str]) -> list[str]:

@@ -173,10 +173,9 @@ class Program:
                 self._start_following(process, streams, others)
                 end = self._read_until_end(process, streams, others)
             self._end_following()
-            self._check_end(process.returncode, streams, end.left_process)
+            self._check_end(process.returncode, streams, end)
             self._finish_phases(end.moment)
-            peak_mb = self._compute_peak_mb(end.peak_kib * 1024 / 1e6, end.monotonic_s)
-            self._write_measures(words, variables, streams, end.cpu_s, peak_mb)
+            self._write_measures(words, variables, streams, end)
         return 0
 
     # Before the program
@@ -439,22 +438,19 @@ class Program:
 
     # After its end
 
-    def _check_end(self, code: int, streams: list[OutputCopier], left_process: str | None) -> None:
-        """Raise the error of a program that failed; first a fault in an event, or a signal to this process.
-
-        left_process: the command line of a process that outlived the program.
-        """
+    def _check_end(self, code: int, streams: list[OutputCopier], end: _End) -> None:
+        """Raise the error of a program that failed; first a fault in an event, or a signal to this process."""
         if self._fault:
             raise self._fault
         if self._stop is not None:
             sys.exit(128 + self._stop)
-        if code == 0 and left_process:
+        if code == 0 and end.left_process:
             raise StudyError(
-                f"the command ended, but a process that it started was still at work and was ended ({left_process}); "
-                "let the command wait for what it starts (no nohup, no & without wait)"
+                "the command ended, but a process that it started was still at work and was ended "
+                f"({end.left_process}); let the command wait for what it starts (no nohup, no & without wait)"
             )
         final_errors = [error for each in streams if (error := reading.find_final_error(each.last))]
-        if code == 0 and final_errors and self._reading.ends_with_failure:
+        if code == 0 and final_errors and self._reading.has_ended_with_failure(end.monotonic_s):
             raise StudyError(
                 f"the program ended with exit code 0, but its output ends with an uncaught error ({final_errors[0]}); "
                 "a pipe such as | tee hides the exit code of the program: set -o pipefail"
@@ -510,10 +506,10 @@ class Program:
         words: list[str],
         variables: dict[str, str],
         streams: list[OutputCopier],
-        cpu_s: float,
-        peak_mb: float | None,
+        end: _End,
     ) -> None:
         """Write the measures of this process, for `study.training.program_results`."""
+        peak_mb = self._compute_peak_mb(end.peak_kib * 1024 / 1e6, end.monotonic_s)
         host, rank_gpus = socket.gethostname(), find_gpus(self._place, self._run.machine, {**os.environ, **variables})
         reports = {
             rank: {
@@ -533,10 +529,10 @@ class Program:
                 "ranks": [{"rank": rank, "local_rank": self._place.local_rank + place, "host": host,
                            "gpu": rank_gpus[place].uuid, "gpu_reason": rank_gpus[place].reason,
                            "peak_memory_mb": peak_mb} for place, rank in enumerate(self._place.ranks)],
-                "cpu_s": cpu_s,
+                "cpu_s": end.cpu_s,
                 "processes": self._most_processes,
                 "told": reports,
-                "output": self._reading.to_json(self._restart_watch.again),
+                "output": self._reading.to_json(self._restart_watch.again, end.monotonic_s),
                 "words": words,
                 "variables": variables,
                 "output_bytes": sum(each.bytes for each in streams),

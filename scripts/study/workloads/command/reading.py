@@ -17,6 +17,8 @@ from study.workloads.command import events, patterns
 
 LAST_LINES = 40  # of an output, at whose end words of failure are looked for
 FIRST_LINES = 3  # of an output, by which a program that starts again is known
+WENT_ON_S = 60.0  # after words of failure: a program that ran on for so long has not ended with them
+PRINTS_S = 1.0  # in which an error and its traceback are printed
 APART_S = 0.1  # by which a line of another stream is surely later
 LONGEST_QUOTE = 200  # characters of a line in a message
 TRACEBACK = "Traceback (most recent call last):"
@@ -62,6 +64,7 @@ class OutputReader:
         self._matched: set[str] = set()  # patterns of success
         self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
         self._failed_source, self._failed_s = 0, -math.inf  # its stream, and when it came
+        self._last_s = -math.inf  # when the last line came
         self._errors: list[str] = []  # all lines with words of failure
         self._restart = self._resumed = ""  # the first line with such words
         self._first_lines = Counter[str]()  # and how often each was printed
@@ -77,23 +80,26 @@ class OutputReader:
         if text := remove_colours(line.decode(errors="replace")).strip():
             self._take_text(text, is_event or has_number, source, at_s)
 
-    def to_json(self, command_again: str = "") -> dict[str, Any]:
-        """What was read, for `study.training.program_results`. command_again: that was started again after its end."""
+    def to_json(self, command_again: str = "", ended_s: float = math.nan) -> dict[str, Any]:
+        """What was read, for `study.training.program_results`.
+
+        command_again: that was started again after its end. ended_s: the program's end (monotonic), if it is known.
+        """
+        went_on = ended_s - self._failed_s > WENT_ON_S or self._lines_since >= LAST_LINES
         values = self._patterns.read_values()
         return {
             "values": {name: value for name, (value, _) in values.items()},
             "faults": {name: why for name, (_, why) in values.items() if why} | self._faults,
             "success": sorted(self._matched),
-            "failure": self._failure if self._lines_since < LAST_LINES else "",
+            "failure": "" if went_on else self._failure,
             "error": self._errors[0] if self._errors else "",
             "restart": self._find_restart(command_again),
             "resumed": self._resumed,
         }
 
-    @property
-    def ends_with_failure(self) -> bool:
-        """Whether no sign of work came after the last words of failure."""
-        return bool(self._failure)
+    def has_ended_with_failure(self, ended_s: float) -> bool:
+        """Whether the program printed nothing more after its last words of failure, and ended. ended_s: its end."""
+        return bool(self._failure) and max(self._last_s, ended_s - WENT_ON_S) <= self._failed_s + PRINTS_S
 
     def list_divergences(self) -> list[str]:
         """``name nan`` of each loss that was not finite at the end of the output."""
@@ -101,6 +107,7 @@ class OutputReader:
 
     def _take_text(self, text: str, shows_work: bool, source: int, at_s: float) -> None:
         """Take the words of a line that is not empty. shows_work: whether it is an event or has a number."""
+        self._last_s = at_s
         matched = self._find_success(text)
         self._matched |= matched
         self._lines_since += 1
