@@ -144,7 +144,7 @@ def test_proven_runs_have_all_answers(finished):
     told = finished()
     assert told.finding.verdict == "yes" and told.table["speedup"].notna().all()
     for name in ("report", "findings", "recommend", "goal"):
-        assert "2 ranks get the work done 1.7" in told.shown[name] and "unproven" not in told.shown[name]
+        assert "2 ranks get the work done 1.7" in told.shown[name] and "are unproven" not in told.shown[name]
     assert "nt3 on 2 ranks: turn arrays" in told.shown["tune"]
     assert len(told.accepted) == 4
 

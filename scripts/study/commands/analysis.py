@@ -90,10 +90,9 @@ def recommend(study: str, machine: str, results_dir: str, goal: str | None, outp
     for line in terminal.format_answers(measured):
         print(line)
     print(f"\nPredictions for study {planned.name} on {settings['name']}:")
-    if aim:
-        print(f"Another question, goal {aim.name}: {aim.description}.")
+    question = [f"another question, goal {aim.name}: {aim.description}"] if aim else []
     nothing = [] if answered else ["no usable run: measure at least two rank counts of a workload"]
-    for line in (*nothing, *describe_next_doublings(answered, measured), *tables[0].notes, *notes):
+    for line in (*describe_next_doublings(answered, measured), *question, *nothing, *tables[0].notes, *notes):
         print(f"- {line}")
     print(f"Tables and figure: {folder}")
 

@@ -32,7 +32,7 @@ RULE = (
 SERIES = ["machine", "memory_mode", *(name for name in schemas.list_separating_keys() if name != "gpus")]
 NO_RUNS = "no successful runs to compare"
 # Speedup for each added rank that is doubted: of an interval as a whole, and of an estimate.
-MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.05, 1.25
+MOST_GAIN_OF_INTERVAL, MOST_GAIN = 1.02, 1.15
 # Relative differences of the quality that are told: with an interval that excludes 0, and of one run each.
 LEAST_DIFFERENCE, LEAST_DIFFERENCE_OF_RUNS = 0.01, 0.1
 # Metrics of a user's own that tell of the quality, by their names; others may be rates.
