@@ -5,16 +5,13 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import astuple
 
 import numpy as np
 import pytest
 import timelines
-from fake_communicator import FakeCommunicator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.backends.pytorch.timeline import VARIABLE, Operation, Timeline
 from study.core.paths import ROOT
 from study.instruments.timeline import PENDING, Bins, Total, Union, summarize_timeline
 from study.instruments.timeline_events import Events
@@ -229,22 +226,3 @@ def test_memory_stays_flat_on_a_large_file(tmp_path, capsys):
     assert big_mb < small_mb + 20
     assert found["allreduce_operations"] == steps
     assert found["lost_bytes"] == 0
-
-
-def test_ddp_s_operations_are_those_of_all_ranks_also_where_a_later_one_ends_first(tmp_path, monkeypatch):
-    """Gloo's threads end two buckets in either order. Rank 1 comes 1 ms late to the first and 2 ms to the second."""
-
-    def bucket(number, values, ready_ms, done_ms):
-        return astuple(Operation("ALLREDUCE", f"bucket {number}", values, "float16", ready_ms * 10**6, done_ms * 10**6))
-
-    path = tmp_path / "timeline.json"
-    monkeypatch.setenv(VARIABLE, str(path))
-    ranks = FakeCommunicator(size=2)
-    ranks.gathered = [[(0, [bucket(1, 10, 12, 20), bucket(0, 990, 10, 30)]),
-                       (0, [bucket(0, 990, 11, 30), bucket(1, 10, 14, 31)])]]  # fmt: skip
-    Timeline().write(ranks, "GLOO")
-    found = summarize_timeline(path).summary
-    assert found["allreduce"]["negotiation_s"] == pytest.approx(0.003)
-    assert found["allreduce"]["transfer_s"] == pytest.approx(0.019), "both at once, from 11 to 30 ms"
-    assert (found["allreduce_operations"], found["allreduce_tensors"]) == (2, 2)
-    assert found["allreduce_mean_mb"] == pytest.approx(0.001), "of 16 bits per value"

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, distributed, nn
 
 from study.backends.pytorch.process_group import ProcessGroup
-from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Collectives
 from study.core.errors import StudyError
 
@@ -23,7 +22,6 @@ class Averaging:
         model: to wrap.
         ranks: that train together.
         compresses: whether 16 bits are sent per value.
-        timeline: to which each allreduce is added, of a traced run.
         is_compiled: whether the model's passes are compiled, at the first call.
 
     Attributes:
@@ -36,10 +34,9 @@ class Averaging:
         model: nn.Module,
         ranks: Collectives,
         compresses: bool,
-        timeline: Timeline | None = None,
         is_compiled: bool = False,
     ) -> None:
-        self._compresses, self._timeline = compresses, timeline
+        self._compresses = compresses
         self._size, self._weight_count = ranks.size, sum(each.requires_grad for each in model.parameters())
         self.ready_ns = 0
         self._sent = set[int]()
@@ -86,15 +83,13 @@ class Averaging:
         own = bucket.buffer()
         if len(self._sent) < self._weight_count:
             self._sent.update(id(each) for each in bucket.parameters())
-        self.ready_ns = ready = time.monotonic_ns()
+        self.ready_ns = time.monotonic_ns()
         sent = own.half() if self._compresses else own
         future = distributed.all_reduce(sent, async_op=True).get_future()
-        return future.then(lambda done: self._finish_average(bucket, own, done.value()[0], ready))
+        return future.then(lambda done: self._finish_average(own, done.value()[0]))
 
-    def _finish_average(self, bucket: distributed.GradBucket, own: Tensor, total: Tensor, ready: int) -> Tensor:
-        """Add the allreduce to the timeline, and divide its sum by the number of ranks."""
-        if self._timeline:
-            self._timeline.add(Operation.finish_now("ALLREDUCE", f"bucket {bucket.index()}", total, ready))
+    def _finish_average(self, own: Tensor, total: Tensor) -> Tensor:
+        """Divide the sum of an allreduce by the number of ranks."""
         if self._compresses:
             own.copy_(total)
         return own.mul_(1 / self._size)  # multiplied, as Horovod does

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
-from study.backends.pytorch.timeline import Operation, Timeline
 from study.communication.collectives import Members, RanksOnly, split_into_blocks
 from study.communication.roles import Place
 from study.core.errors import StudyError
@@ -54,7 +52,6 @@ class ProcessGroup(RanksOnly):
         _make_default_group(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = counters.list_threads() - before
         self.libraries = _list_libraries(self.device)
-        self.timeline = Timeline.create_if_traced()
         self._sets: dict[Members, Any] = {}
 
     def create_process_sets(self, sets: list[Members]) -> None:
@@ -69,11 +66,8 @@ class ProcessGroup(RanksOnly):
 
     def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
         """Fill ``tensor`` on every rank with that of the first one."""
-        ready_ns = time.monotonic_ns()
         with report_ended_ranks():
             distributed.broadcast(tensor, 0)
-        if self.timeline:
-            self.timeline.add(Operation.finish_now("BROADCAST", name, tensor, ready_ns))
 
     def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
         """Fill ``matrix`` on every member with that of the first one."""
@@ -104,9 +98,7 @@ class ProcessGroup(RanksOnly):
         return allreduce
 
     def close(self) -> None:
-        """Leave together with the other ranks; of a traced run, write the timeline before."""
-        if self.timeline:
-            self.timeline.write(self, "NCCL" if self.device.type == "cuda" else "GLOO")
+        """Leave together with the other ranks."""
         self.gather(None)
         distributed.destroy_process_group()
 

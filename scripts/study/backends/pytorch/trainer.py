@@ -17,7 +17,7 @@ from study.backends.pytorch.input import Batch, BatchPositions, Input, InputMeas
 from study.backends.pytorch.losses_and_metrics import get_loss, make_metrics
 from study.backends.pytorch.measures import StepMeasures
 from study.backends.pytorch.optimizers import Optimizer
-from study.backends.pytorch.process_group import ProcessGroup, report_ended_ranks
+from study.backends.pytorch.process_group import report_ended_ranks
 from study.communication import roles
 from study.communication.collectives import Collectives
 from study.data.order import EpochOrder, Positions, derive_rank_seed
@@ -112,9 +112,7 @@ class TorchTrainer:
 
             self._averaging = HorovodAveraging(self.model, compresses)
             return
-        timeline = self._ranks.timeline if isinstance(self._ranks, ProcessGroup) else None
-        is_compiled = self._run["torch_compile"]
-        self._averaging = Averaging(self.model, self._ranks, compresses, timeline, is_compiled)
+        self._averaging = Averaging(self.model, self._ranks, compresses, self._run["torch_compile"])
 
     def train_epoch(self, epoch: int, begin_step: Callable[[], None]) -> dict[str, float]:
         """Make the steps of an epoch; the metrics are of emulated rank 0."""

@@ -184,7 +184,7 @@ def _make_epoch_events(folder: Path, axis: _Axis) -> Iterator[Event]:
 
 
 def _make_timeline(folder: Path, axis: _Axis) -> Iterator[Event]:
-    """Yield the events of Horovod's timeline, or of ours in its format: its processes, tensors, become threads."""
+    """Yield the events of Horovod's timeline: its processes, tensors, become threads."""
     hosts, shift = _read_hosts(folder), float("nan")  # until the timeline tells when it began
     offset_ns = round(hosts[0]["clock_offset_s"] * 1e9) if hosts else 0
     yield _make_name_event("process_name", "communication, as rank 0 saw it", COMMUNICATION)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.data.images.augmentation import OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.experiment.parameters.registry import refuse_combination
-from study.machines import launchers
 from study.machines.run_layout import DDP, HOROVOD
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ LACKS = {
 }
 # The same with strategy: ddp.
 DDP_LACKS = {
+    "trace": "the timeline is Horovod's; PyTorch's own profiler shows the allreduces of DDP",
     "fusion_threshold_mb": OF_HOROVOD,
     "cycle_time_ms": OF_HOROVOD,
     "cache_capacity": OF_HOROVOD,
@@ -37,17 +36,6 @@ DDP_LACKS = {
 def list_inapplicable_keys(strategy: str) -> set[str]:
     """The keys that have no effect in runs with PyTorch and a strategy."""
     return {*LACKS, *(DDP_LACKS if strategy == DDP else ())}
-
-
-def refuse_pytorch_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """The reason why a run cannot be trained with PyTorch on a machine; None if it can."""
-    if run["strategy"] != DDP:
-        return None
-    if run["trace"] and machine["gpus_per_rank"]:
-        return "ddp cannot be combined with trace on GPUs, whose allreduces are only queued when a time is taken"
-    if run["trace"] and launchers.count_nodes(run.gpus, dict(machine)) > 1:
-        return "ddp cannot be combined with trace on several nodes, whose clocks differ; trace the ranks of one node"
-    return None
 
 
 def refuse_pytorch(run: PlannedRun) -> str | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study import workloads
 from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
-from study.experiment.parameters.pytorch import refuse_pytorch, refuse_pytorch_on
+from study.experiment.parameters.pytorch import refuse_pytorch
 from study.experiment.parameters.registry import declare, explain_idle_scaling
 from study.workloads import command
 from study.workloads.command import own_parameters
@@ -41,11 +40,6 @@ def _refuse_framework(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``framework``, or None."""
     why = workloads.explain_missing_model(run.dataset.benchmark, run["framework"])
     return why or (refuse_pytorch(run) if run["framework"] == PYTORCH else None)
-
-
-def _refuse_framework_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
-    """The reason why a run cannot have its ``framework`` on a machine, or None."""
-    return refuse_pytorch_on(run, machine) if run["framework"] == PYTORCH else None
 
 
 declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
@@ -145,6 +139,5 @@ declare(
         default=workloads.TENSORFLOW,
         default_in_papers=True,
         refuse=_refuse_framework,
-        refuse_on=_refuse_framework_on,
     )
 )
