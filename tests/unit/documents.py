@@ -37,7 +37,7 @@ ELSEWHERE = {
     "part of a name that stands whole beside it": "figure21 ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
-    "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs val_acc test_acc initialization conv test_cell_split",
+    "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs initialization conv test_cell_split",
     "TensorFlow, Keras, pandas, dask or Horovod": "c_parser_wrapper.py callbacks.py horovod/_keras/__init__.py "
     "Model.fit TFE_Py_Execute TFE_Py_FastPathExecute horovod_allreduce image/encoded image/class/label",
     "PyTorch": "Module",
