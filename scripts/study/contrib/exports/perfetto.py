@@ -8,6 +8,7 @@ far as the offsets of the hosts' clocks are known, counted from the first event.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +32,6 @@ COMMUNICATION, POWER = 1_000_000, 2_000_000  # processes of the trace; ranks are
 PHASES_THREAD, EPOCHS_THREAD = 0, 1  # threads of a rank
 EPOCHS = {"begin_monotonic_ns": WHOLE, "time_s": FINITE, "epoch": WHOLE}  # columns of history.csv
 LEAD_NS = 60 * 10**9
-EVENTS_PER_PIECE = 5000  # events that are written at once
 
 
 @dataclass
@@ -53,30 +53,21 @@ def write_trace(folder: AnyPath, path: AnyPath) -> Trace:
     edges = read_run_edges(folder)
     if not edges:
         raise StudyError(f"{folder}: no rank has begun a phase, or this is no run's directory; give one with run.yaml")
-    events = _make_events(folder, edges, trace)
-    open_file: Callable[[Path], IO[bytes]] = _open_compressed if str(path).endswith(".gz") else _open_plain
-    with write_aside(path) as aside, open_file(aside) as file:
+    with write_aside(path) as aside, _open(aside, str(path).endswith(".gz")) as file:
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [\n')
-        piece: list[str] = []
-        for event in events:
-            piece.append(("" if trace.events == 0 else ",\n") + json.dumps(event, allow_nan=False))
+        for event in _make_events(folder, edges, trace):
+            file.write((",\n" * bool(trace.events) + json.dumps(event, allow_nan=False)).encode())
             trace.events += 1
-            if len(piece) == EVENTS_PER_PIECE:
-                file.write("".join(piece).encode())
-                piece.clear()
         other_data = json.dumps({"run": str(folder), "absent": trace.absent})
-        file.write("".join(piece).encode() + f'\n], "otherData": {other_data}}}\n'.encode())
+        file.write(f'\n], "otherData": {other_data}}}\n'.encode())
     return trace
 
 
-def _open_plain(path: Path) -> IO[bytes]:
-    """Open a file for writing."""
-    return open(path, "wb")
-
-
-def _open_compressed(path: Path) -> IO[bytes]:
-    """Open a compressed file for writing, without its time, so that equal traces are equal files."""
-    return gzip.GzipFile(path, "wb", compresslevel=6, mtime=0)  # type: ignore[return-value]  # it writes bytes
+def _open(path: Path, is_compressed: bool) -> IO[bytes]:
+    """Open a file for writing; a compressed one without its time, so that equal traces are equal files."""
+    if not is_compressed:
+        return open(path, "wb")
+    return io.BufferedWriter(gzip.GzipFile(path, "wb", compresslevel=6, mtime=0), 1 << 20)
 
 
 def read_run_edges(folder: Path) -> Edges:
