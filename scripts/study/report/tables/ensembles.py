@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,59 +63,31 @@ def training_s(runs: pd.DataFrame) -> pd.Series:
     return runs["makespan_s"].astype(float).fillna(alone)
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Rates in samples/s; NaN where not measured.
+def predict_time_gain(preprocessing: float, compute: float, peak: float) -> float:
+    """How many times as fast members train with a shared pipeline: min(r_c, peak) / min(r_p, r_c); NaN without a rate.
 
     Args:
-        preprocessing: r_p.
+        preprocessing: r_p, samples/s, as all.
         compute: r_c.
         peak: of the way of sharing.
     """
-
-    preprocessing: float
-    compute: float
-    peak: float
-
-    @property
-    def duplicated(self) -> float:
-        """What a member trains with duplicated pipelines."""
-        return float(np.minimum(self.preprocessing, self.compute))  # NaN if either is, which `min` would not tell
-
-    @property
-    def shared(self) -> float:
-        """What a member trains with a shared pipeline."""
-        return float(np.minimum(self.compute, self.peak))
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast a shared pipeline trains."""
-        return self.shared / self.duplicated
+    return float(np.minimum(compute, peak)) / float(np.minimum(preprocessing, compute))  # `min` would hide NaN
 
 
-@dataclass(frozen=True)
-class Costs:
-    """CPU time per sample of the data, in one unit; NaN where not measured.
+def predict_cpu_gain(
+    preprocessing: float, communication: float, rest: float, duplicated: float, shared: float
+) -> float:
+    """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none.
 
     Args:
-        preprocessing: c_p.
+        preprocessing: c_p, CPU time per sample of the data, in one unit, as the next two; NaN where not measured.
         communication: c_c.
         rest: of all members together.
+        duplicated: how often duplicated pipelines preprocess a sample.
+        shared: how often a shared one does.
     """
-
-    preprocessing: float
-    communication: float
-    rest: float
-
-    def gain(self, duplicated: float, shared: float) -> float:
-        """How many times the CPU time of a shared pipeline duplicated ones take; NaN if a shared one takes none.
-
-        Args:
-            duplicated: how often duplicated pipelines preprocess a sample.
-            shared: how often a shared one does.
-        """
-        cost = self.rest + shared * self.preprocessing + self.communication
-        return (self.rest + duplicated * self.preprocessing) / cost if cost > 0 else math.nan
+    cost = rest + shared * preprocessing + communication
+    return (rest + duplicated * preprocessing) / cost if cost > 0 else math.nan
 
 
 OF_BLOCKS = ("share_block_samples", "prefetch_blocks")
@@ -287,10 +258,12 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     base = _another(row, table, DUPLICATED)
     if base is None:
         return gains | {"blocks_alike": estimates.describe_fewer_blocks(ratios)}
-    rates = Rates(*(float(row[name]) for name in RATES))
-    gains["predicted_time_gain"] = rates.gain
-    times = (float(each[TIMES_PREPROCESSED]) for each in (base, row))
-    gains["predicted_cpu_gain"] = _costs(row, base).gain(*times)
+    gains["predicted_time_gain"] = predict_time_gain(*(float(row[name]) for name in RATES))
+    # What sharing adds to the communication: Horovod's thread polls all the time, so there is some without it too.
+    preprocessing, communication = COSTS
+    costs = base[preprocessing], row[communication] - base[communication], base["rest_ms_per_sample"]
+    times = (each[TIMES_PREPROCESSED] for each in (base, row))
+    gains["predicted_cpu_gain"] = predict_cpu_gain(*map(float, (*costs, *times)))
     for gain, measure in GAINS.items():
         ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
         gains |= dict(zip(_list_gain_columns(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
@@ -311,16 +284,6 @@ def _another(row: pd.Series, table: pd.DataFrame, way: str) -> pd.Series | None:
     alike = others[(others[[*OF_BLOCKS]] == row[[*OF_BLOCKS]]).all(axis=1)]
     candidates = others if alike.empty else alike
     return None if candidates.empty else candidates.iloc[0]
-
-
-def _costs(row: pd.Series, base: pd.Series) -> Costs:
-    """Preprocessing and rest as measured with duplicated pipelines, and what the way adds to their communication.
-
-    Horovod's thread polls all the time, so there is some without sharing too.
-    """
-    preprocessing, communication = COSTS
-    added = row[communication] - base[communication]
-    return Costs(float(base[preprocessing]), float(added), float(base["rest_ms_per_sample"]))
 
 
 def _p_value(ratio: estimates.Estimate) -> float:
