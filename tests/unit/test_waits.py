@@ -18,7 +18,7 @@ WAITING = {
 ENDS = {
     "a limit of its own": """
         core.commands:kill_session core.commands:run_program core.commands:wait_for_end
-        core.locks:claim_name data.download:fetch
+        commands.measured_command:read_partition core.locks:claim_name data.download:fetch
         data.loader_timing:_run_in_new_process
         instruments.disturbance:describe_machine
         instruments.disturbance:wait_for_quiet
