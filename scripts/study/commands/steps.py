@@ -52,6 +52,7 @@ def collect_records(
 ) -> None:
     """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv."""
     begun_ns = time.time_ns()
+    from study.compare import failed_runs
     from study.core import code_version
     from study.core.files import AnyPath, read_seal_at_end, write_with_checksum
     from study.experiment import expansion, inputs
@@ -91,12 +92,14 @@ def collect_records(
         with write_with_checksum(file, begun_ns, seals) as aside:
             frame.to_csv(aside, index=False)
 
-    columns = ["record", "status", "failure_kind", "failure_message", "checks"]
+    columns = ["record", "status", "failure_kind", "failure_message", "checks", "unproven"]
     for row in runs[columns].to_dict("records") if len(runs) else ():
         folder = (results / row["record"]).parent
         if row["status"] != "ok":
             cause = failures.cause(row["failure_kind"], row["failure_message"])
             print(f"failed: {cause}. See {folder}/train.log; to run it again, delete {folder}", file=sys.stderr)
+        elif failed_runs.is_unproven(row):
+            print(f"warning: {row['record']}: unproven: {row['unproven']}", file=sys.stderr)
         elif f" {checks.FAILED} " in row["checks"]:
             print(f"warning: {row['record']}: {row['checks'].split(f' {checks.PASSED}')[0]}", file=sys.stderr)
     for frame, noun, rule in ((runs, "runs", "train"), (loading, "loads", "measure_loading")):

@@ -75,8 +75,10 @@ def print_findings(study: str, file: Path, is_stale: bool = False) -> None:
 
 
 def print_failures(runs_csv: Path, results: str) -> None:
-    """Print which runs failed, and why. results: the folder that records are named from."""
+    """Print which runs are unproven or failed, and why. results: the folder that records are named from."""
     rows = read_outcomes(runs_csv)
+    if unproven := [row["unproven"] for row in rows if row.get("unproven")]:
+        print(f"\n{format_count(len(unproven), 'unproven run')}: {'; '.join(dict.fromkeys(unproven))}")
     failed = [row for row in rows if row["status"] != "ok"]
     if not failed:
         print("\nNo run failed." if rows else "\nThe study has no runs.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.compare import rank_answer
+from study.compare import failed_runs, rank_answer
 from study.core import paths, validation
 from study.core.files import check_links_inside
 from study.experiment.study import Study
@@ -155,9 +155,16 @@ class _Report:
         )  # fmt: skip
 
     def count_results(self) -> dict[str, int]:
-        """Count runs, failed runs, loads and findings for the head of the page."""
+        """Count runs, failed and unproven runs, loads and findings for the head of the page."""
         failed = int((self.runs["status"] != "ok").sum()) if len(self.runs) else 0
-        return {"runs": len(self.runs), "failed": failed, "loads": len(self.loading), "findings": len(self.findings)}
+        unproven = int(failed_runs.mark_unproven(self.runs).sum())
+        return {
+            "runs": len(self.runs),
+            "failed": failed,
+            "unproven": unproven,
+            "loads": len(self.loading),
+            "findings": len(self.findings),
+        }
 
     def is_shown(self, path: Path) -> bool:
         """True if a result can be shown; while the study runs, those in its folder are of an earlier call."""
