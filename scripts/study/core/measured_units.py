@@ -11,6 +11,9 @@ from study.core.throughput_units import ITEMS, MINIMUM, TOGETHER, Throughput, pa
 
 TOKENS = ("token", "tok", "word", "ns")  # are not samples
 SAMPLES = {*ITEMS, "ex", "doc", "item", "row"}.difference(TOKENS, TOGETHER)
+SIZES = {
+    f"{letter}{end}": base**power for power, letter in enumerate("kmgt", 1) for end, base in (("b", 1e3), ("ib", 2**10))
+}
 WORD = r"[A-Za-z\u00b5\u03bc]+"
 UNIT = rf"{WORD}(?:/{WORD})*(?: per {WORD})*"
 BEHIND = re.compile(rf"(?P<space>[ \t]*)(?P<unit>{UNIT})")
@@ -29,6 +32,7 @@ class Unit:
         seconds: of a unit of time, else None.
         item: of which the time is, such as ``it`` of s/it; empty if not given.
         rate: of a throughput, else None.
+        size: bytes of a unit of memory, else None.
         factor: by which the number is to be multiplied: 1000 of k img/s.
     """
 
@@ -36,17 +40,20 @@ class Unit:
     seconds: float | None = None
     item: str = ""
     rate: Throughput | None = None
+    size: float | None = None
     factor: float = 1.0
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a unit of time or of throughput, which can be converted; others are labels."""
-        return self.seconds is not None or self.rate is not None
+        """Whether it is a unit of time, throughput or memory, which can be converted; others are labels."""
+        return self.seconds is not None or self.rate is not None or self.size is not None
 
 
 def parse_unit(text: str) -> Unit:
-    """The unit in a text: a time, a throughput, or a label."""
+    """The unit in a text: a time, a throughput, a size of memory, or a label."""
     text = text.strip().replace("\u03bc", "\u00b5")
+    if size := SIZES.get(text.lower()):
+        return Unit(text, size=size)
     if (seconds := parse_time_unit(text)) is not None:
         _, *rest = re.split(r"/| per ", text.lower())
         return Unit(text, seconds, item=rest[0].strip().removesuffix("s") if rest else "")
@@ -98,6 +105,8 @@ def convert_number(value: float, stated: Unit, wanted: Unit, ranks: int, nodes: 
     value = value * stated.factor / wanted.factor
     if stated.seconds is not None and wanted.seconds is not None and _is_of_same(stated.item, wanted.item):
         return value * stated.seconds / wanted.seconds
+    if stated.size and wanted.size:
+        return value * stated.size / wanted.size
     if stated.rate and wanted.rate and _is_of_same(stated.rate.item, wanted.rate.item):
         return float(wanted.rate.from_all_ranks(stated.rate.of_all_ranks(value, ranks, nodes), ranks, nodes))
     pair = (stated.rate, wanted) if stated.rate else (wanted.rate, stated)
