@@ -575,12 +575,12 @@ def edges(*seconds, host="a"):
 def test_the_summary_weighs_rows_by_the_part_within_the_phases(tmp_path):
     folder = run_of(
         tmp_path,
-        {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 20, "busiest": "cc1 2.00"},
-        {"end_monotonic_ns": 20 * 10**9, "others_cpu_s": 0, "busiest": ""},
+        {"end_monotonic_ns": 10 * 10**9, "others_cpu_s": 20, "busiest": "cc1 2.00", "clock_mhz": 2000},
+        {"end_monotonic_ns": 20 * 10**9, "others_cpu_s": 0, "busiest": "", "clock_mhz": 2400},
     )
     found = disturbance.summarize(folder, edges(5, 20))
     assert found["others_cpu_share"] == pytest.approx(10 / (15 * 2))
-    assert found["busiest_others"] == "cc1 0.67"
+    assert (found["busiest_others"], found["cpu_clock_mhz"]) == ("cc1 0.67", 2200)
     assert disturbance.summarize(folder, edges(10, 20))["others_cpu_share"] == 0
     assert disturbance.summarize(folder, [])["others_cpu_share"] == pytest.approx(0.5), "without phases, all of it"
 

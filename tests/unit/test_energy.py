@@ -110,6 +110,12 @@ def test_an_integral_over_a_long_gap_is_a_guess():
     assert compute_energy(with_counter, 1.0, 9.0, RATE).best_j == pytest.approx(800), "a counter goes on counting"
 
 
+def test_power_in_a_gap_may_be_any_that_was_read():
+    """0.7 s between two readings of 100 W, while 1,000 W was read elsewhere: 630 of 2,165 J are uncertain."""
+    device = series(lambda t: np.nan if 4.05 < t < 4.65 else 500 if t < 2.05 else 100 if t < 7.95 else 1000)
+    assert "in which it changed: 29 % of the energy" in compute_energy(device, 1.0, 9.0, RATE).reason
+
+
 def mean_power(change_s):
     """100 W until ``change_s``, then 300 W, as a sensor tells it whose power is the mean over the last second."""
     return series(lambda t: 100 + 200 * min(1.0, max(0.0, t - change_s)))

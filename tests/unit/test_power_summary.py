@@ -183,7 +183,8 @@ def test_the_most_memory_in_use_on_a_gpu(run):
     grows = {"spoil": lambda row, at: {"memory_mb": 15_000 if row["device"] == "GPU-b" else 4_000 + 8_000 * (at > 10)}}
     assert run({("n1", "nvml", "gpu"): 100}, **grows)["gpu_memory_mb"] == 12_000
     assert run(TWO, used=["GPU-a"], **grows)["gpu_memory_mb"] == 12_000
-    assert run({("n1", "nvml", "gpu"): 100})["gpu_memory_mb"] is None, "the sensor has none"
+    half = {"spoil": lambda row, at: {"memory_mb": 4_000} if row["device"] == "GPU-b" else {}}
+    assert run(TWO, ranks=2, used=["GPU-a", "GPU-b"], **half)["gpu_memory_mb"] is None, "one sensor has none"
 
 
 def test_a_job_s_energy_needs_all_its_parts(run):
@@ -342,6 +343,11 @@ def test_times_of_a_phase_that_overlap_are_one(run):
         power = run(devices, ranks=2, hosts=hosts, told=again(long, hosts))
         assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(100 * 14 * len(hosts))
         assert power["phases"]["load"]["gpu"]["energy_j"] == pytest.approx(100 * 5 * len(hosts))
+    first = [(0, "load", 2, 5), (0, "train", 5, 9), (0, "train", 9.5, 19), (1, "load", 2, 5), (1, "train", 5, 10)]
+    power = run(devices, ranks=2, hosts=hosts, told=again([*first, (1, "train", 11, 19)], hosts))
+    assert power["phases"]["train"]["gpu"]["energy_j"] == pytest.approx(100 * 14 * 2), (
+        "one began before the other ended"
+    )
 
 
 def test_a_time_of_a_phase_that_is_too_short_for_its_energy_leaves_the_phase_without(run):
@@ -355,6 +361,15 @@ def test_a_host_of_the_run_without_any_phase_makes_the_sum_unknown(run):
     power = run(devices, ranks=2, hosts=("n1", "n2"), told=edges())
     assert power["energy_per_gpu_j"] is None
     assert power["reason"] == "no phase of the run on n2, whose gpu was read"
+
+
+def test_a_lost_part_of_a_sensor_makes_the_sum_unknown(run):
+    lost = run({("n1", "rapl", "cpu"): 50}, gpus_per_rank=0, reasons={"rapl/cpu/socket 1": "RAPL: socket 1 is lost"})
+    assert lost["components"]["cpu"] == {
+        **lost["components"]["cpu"],
+        "energy_j": None,
+        "reason": "RAPL: socket 1 is lost",
+    }
 
 
 def test_a_host_without_its_sensor_makes_the_sum_unknown(run):

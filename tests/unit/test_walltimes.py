@@ -74,3 +74,15 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
     outcome(tmp_path, runs[1], TIMED_OUT)
     found = limit("summit", runs, tmp_path)
     assert (found.limit_s, found.is_estimated) == (6900, False), "an attempt reached the estimate"
+    limits = walltimes.Limits(runs, str(tmp_path), machine.load("summit"))
+    assert limits.get_limit(runs[0]).limit_s == 6900
+    outcome(tmp_path, runs[0], runtime_s=6000.0)
+    outcome(tmp_path, runs[1], runtime_s=1000.0)
+    assert limits.get_limit(runs[0]).limit_s == 6900
+    assert limits.get_limit(runs[0], again=True).limit_s == 18000, "twice that of the longest repeat"
+
+
+@pytest.mark.parametrize(("known_s", "limit_s"), [(100, 300), (1000, 1500), (38_000, 42_900), (40_000, None)])
+def test_a_queue_s_longest_job_needs_a_tenth_more_than_the_known_time(known_s, limit_s):
+    """512 nodes of Summit have jobs of 12 hours, of which 5 minutes are the scheduler's."""
+    assert walltimes.estimate_limit_s(known_s, 3072, machine.load("summit")) == limit_s
