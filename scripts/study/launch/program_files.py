@@ -65,7 +65,9 @@ class ProgramFiles:
                         if state.changed_ns >= begun_ns and path not in code}  # fmt: skip
         self._earlier = {path: state for path, state in self._before.items() if written.get(path) == state[:2]}
         self._notes_reads = not self._earlier or _notes_reads(self._folder)
-        for path, state in self._earlier.items():  # many file systems note only the first read after a change
+        # Many file systems note only the first read after a change. Of code, nothing may be changed while runs use it.
+        for path in self._earlier.keys() - code:
+            state = self._earlier[path]
             with contextlib.suppress(OSError):
                 os.utime(self._folder / path, ns=(state.changed_ns - 1, state.changed_ns))
                 self._earlier[path] = state._replace(read_ns=state.changed_ns - 1)
@@ -98,8 +100,9 @@ class ProgramFiles:
         return {name for name, state in states.items() if state.st_size and state.st_mtime_ns >= self._begun_ns}
 
     def _was_used(self, before: State, after: State | None) -> bool:
-        """Whether a file was read, changed or removed; True if reads are not noted here."""
-        return after is None or before[:3] != after[:3] or after.read_ns > before.read_ns or not self._notes_reads
+        """Whether a file was read, changed or removed; True if a read of it is not noted."""
+        is_noted = self._notes_reads and before.read_ns <= before.changed_ns
+        return after is None or before[:3] != after[:3] or after.read_ns > before.read_ns or not is_noted
 
     def _list_files(self) -> tuple[dict[str, State], bool]:
         """({path below the folder: its state} of all files, whether there are no more than `MOST_FILES`)."""
