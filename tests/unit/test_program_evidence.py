@@ -434,6 +434,8 @@ def test_fresh_is_within_the_programs_folder_and_none_of_its_code(project):
     for pattern, why in (("../a", "leads out of"), (os.sep + "tmp", "leads out of"), ("*.py", "names its code")):
         with pytest.raises(StudyError, match=f"fresh: .* {why}"):
             project(fresh=[pattern], code=["program.py"])
+    Path("last.pt").touch()
+    assert project(fresh="last.pt", command=[sys.executable, "program.py", "--snapshot", "last.pt"]), "a word, no code"
 
 
 def test_caches_and_logs_of_the_shell_stay_and_the_plan_names_the_rest():

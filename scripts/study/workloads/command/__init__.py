@@ -174,7 +174,8 @@ def _find_fresh_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def _list_code(spec: Mapping[str, Any], folder: Path) -> list[Path]:
-    return [folder / name for name in [*spec["code"], *spec["command"]]]
+    """The files and folders of a program, and the scripts among the words of its command."""
+    return [folder / name for name in [*spec["code"], *(word for word in spec["command"] if word.endswith(SCRIPTS))]]
 
 
 def is_valid_value(declared: Mapping[str, Any], value: Any) -> bool:
