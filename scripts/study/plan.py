@@ -88,7 +88,11 @@ def summarize(
     lines += _warn_of_shared_cores(study, machine)
     lines += _warn_of_missing_verdicts(study)
     lines += [f"  {line}" for line in programs.describe_threads(study.runs, machine)]
-    warnings = [*programs.warn_of_undivided_samples(study.runs), *programs.warn_of_hidden_exit_codes(study.runs)]
+    warnings = [
+        *programs.warn_of_undivided_samples(study.runs),
+        *programs.warn_of_unknown_owners(study.runs),
+        *programs.warn_of_hidden_exit_codes(study.runs),
+    ]
     lines += [f"  Warning: {line}" for line in warnings]
     in_turn = "" if "scheduler" not in machine else IN_TURN
     lines += [

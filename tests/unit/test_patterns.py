@@ -261,3 +261,19 @@ def test_any_metric_of_its_own_may_be_read(name):
 def test_a_column_of_ours_is_no_metric_of_its_own(name):
     with pytest.raises(StudyError, match=f"^mine.yaml: metrics: '{name}' "):
         metric_names.check_pattern_names([name], "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "is_unknown"),
+    [
+        (RATE, "img/s: ([0-9.]+)", True),
+        (RATE, {"pattern": "img/s: ([0-9.]+)", "of": "job"}, False),
+        (RATE, {"pattern": "img/s: ([0-9.]+)", "unit": "img/s/GPU"}, False),
+        (RATE, "Img/sec per GPU: ([0-9.]+)", False),
+        ("tokens_per_s", "tok/s: ([0-9.]+)", True),
+        (STEP_TIME, "time: ([0-9.]+)", False),
+        ("loss", "loss: ([0-9.]+)", False),
+    ],
+)
+def test_a_throughput_of_one_rank_or_of_all_is_to_be_said(name, declared, is_unknown):
+    assert patterns.parse_metric(name, declared).has_unknown_owner == is_unknown

@@ -16,7 +16,7 @@ from study.experiment.parameters import PARAMETERS
 from study.experiment.study import Dataset, PlannedRun
 from study.experiment.target import Target
 from study.workloads import command
-from study.workloads.command import code_files, own_parameters
+from study.workloads.command import code_files, own_parameters, patterns
 
 SOURCE = "command"  # of the dataset that such a benchmark does not have
 # Grid keys that the launch obeys, whatever the program does. Others must be placeholders, or they would do nothing.
@@ -201,6 +201,22 @@ def warn_of_undivided_samples(runs: Iterable[PlannedRun]) -> list[str]:
         "samples, but the command has no {samples_per_rank} by which to know; if its ranks divide them, as "
         "DistributedSampler does, its throughput and work are too high by the number of ranks: use scaling: strong"
         for (benchmark, scaling), ranks in ranks_by_scaling.items()
+    ]
+
+
+def warn_of_unknown_owners(runs: Iterable[PlannedRun]) -> list[str]:
+    """A warning for each throughput in an output of which nothing says whether it is that of one rank or of all."""
+    metrics = {
+        (run["benchmark"], metric.name): metric
+        for run in runs
+        if command.is_command(run.spec) and run.gpus > 1
+        for metric in (patterns.parse_metric(*each) for each in run.spec["metrics"].items())
+    }
+    return [
+        f"{benchmark}: metrics.{name}: is taken for that of all ranks; if each rank prints its own, say of: rank, "
+        "else of: job"
+        for (benchmark, name), metric in metrics.items()
+        if metric.has_unknown_owner
     ]
 
 

@@ -97,6 +97,13 @@ class Metric:
         return parse_unit(OF_TRAINING[self.name])
 
     @property
+    def has_unknown_owner(self) -> bool:
+        """Whether it is a throughput of which nothing says whether it is that of one rank or of all."""
+        is_rate = bool(self.wanted and self.wanted.rate and not self.wanted.rate.time_of)
+        is_said = self.owner or (self.unit and self.unit.rate and self.unit.rate.per != "all")
+        return is_rate and not is_said and not find_owner(re.sub(r"\\", "", self.pattern.pattern))
+
+    @property
     def is_loss(self) -> bool:
         """Whether it is a loss by its name or its pattern: one that is not finite means that training diverged."""
         return "loss" in f"{self.name} {self.parts[0]}".lower()
