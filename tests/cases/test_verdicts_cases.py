@@ -437,12 +437,10 @@ def test_a_check_of_the_few_runs_that_have_a_value_has_no_verdict():
     frame = pd.DataFrame({"point": "p", "status": "ok", "energy_job_j": [None] * 6 + [1.0, 1.1, 1.05, 1.02],
                           "record": [f"runs/{place}" for place in range(10)], "started_wall_ns": range(10),
                           "code": "c", "code_is_current": True, "power_source": "measured"})  # fmt: skip
-    series = reference_check._make_series(
-        reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame
-    )
+    series = reference_check._make_series(reference_check.Reference("energy_job_j", "runs", {}, None, 0.02), "p", frame)
     assert (series.problem, series.reason) == (reference_check.NOT_ENOUGH, "6 of 10 finished runs have no value")
     series = reference_check._make_series(
-        reference_check.Reference("energy_job_j", "runs", {}, False, None, 0.02), "p", frame.iloc[2:]
+        reference_check.Reference("energy_job_j", "runs", {}, None, 0.02), "p", frame.iloc[2:]
     )
     assert series.problem is None
 

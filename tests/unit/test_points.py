@@ -749,3 +749,10 @@ def test_the_energy_of_one_repeat_is_that_of_the_mean_time():
 
 def test_a_deviation_in_another_unit_than_the_times_is_asked_about():
     assert "is time_std in the unit of the times?" in " ".join(made([0.3, 0.2], (1, 2), time_std=[3.0, 2]).notes)
+
+
+@pytest.mark.parametrize(("watts", "told"), [((15e3, 6e4), ""), ((15e3, 9e4), "they are 2.25e+04 W of a rank"),
+                                             ((300, 310), "those of all ranks together?")])  # fmt: skip
+def test_a_power_that_ranks_cannot_have_is_asked_about(watts, told):
+    notes = " ".join(made([100, 30], (1, 4), energy_j=[100 * watts[0], 30 * watts[1]]).notes)
+    assert told in notes and ("power" in notes or " W " in notes) == bool(told)

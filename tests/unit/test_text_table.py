@@ -94,3 +94,8 @@ def test_numbers_are_those_of_python(seed):
     text_table.make_block_parser(form, table)(content, found, np.empty((0, len(texts)), dtype=np.int32))
     different = np.flatnonzero(found[:, 0].view(np.uint32) != expected.view(np.uint32))
     assert [(texts[row], found[row, 0], expected[row]) for row in different] == []
+
+
+@pytest.mark.parametrize(("text", "plain"), [("1e2,1.5e7", True), ("1e2,1.5e22", False), ("1e100,2e1", False)])
+def test_one_long_exponent_needs_the_exact_parser(text, plain):
+    assert text_table.are_plain(np.frombuffer(f"{text}\n".encode(), np.uint8)) is plain
