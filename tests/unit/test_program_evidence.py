@@ -278,6 +278,16 @@ def test_the_words_of_torchrun_for_a_failed_worker_are_a_restart():
     assert output["restart"] and output["values"] == {"throughput_samples_per_s": 12.0}
 
 
+def test_tracebacks_that_a_program_survives_are_no_restart_and_first_lines_are_of_each_stream():
+    reader, raised = reading.OutputReader({}, 1, 1, False), (b"Traceback (most recent call last):", b"ValueError: a")
+    for line in (*raised, *raised):
+        reader.take(line, source=1)
+    reader.take(b"training")
+    assert reader.to_json()["restart"] == ""
+    reader.take(b"training")  # although the error was read before its first lines
+    assert reader.to_json()["restart"] == "Traceback (most recent call last):"
+
+
 def test_an_error_that_a_program_survived_is_told_and_no_restart():
     lines = [
         b"training",

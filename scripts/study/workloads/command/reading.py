@@ -67,7 +67,9 @@ class OutputReader:
         self._last_s = -math.inf  # when the last line came
         self._errors: list[str] = []  # all lines with words of failure
         self._restart = self._resumed = ""  # the first line with such words
-        self._first_lines = Counter[str]()  # and how often each was printed
+        # Of each stream, until words of failure in it: and how often each was printed.
+        self._first_lines: dict[int, Counter[str]] = {}
+        self._failed_streams: set[int] = set()
         self._most_printers = ranks if is_shared else 1  # of one line
         self._line_before = ""
 
@@ -119,13 +121,15 @@ class OutputReader:
             self._failure, self._lines_since = text[:LONGEST_QUOTE], 0
             self._failed_source, self._failed_s = source, at_s
             self._errors.append(self._failure)
+            self._failed_streams.add(source)
         if RESTART.search(text):
             self._restart = self._restart or text[:LONGEST_QUOTE]
         if RESUMED.search(text):
             self._resumed = self._resumed or text[:LONGEST_QUOTE]
-        line = TIMES.sub("", text)
-        if line in self._first_lines or (len(self._first_lines) < FIRST_LINES and re.search(r"[A-Za-z]{2}", line)):
-            self._first_lines[line] += 1
+        line, first_lines = TIMES.sub("", text), self._first_lines.setdefault(source, Counter())
+        may_be_first = len(first_lines) < FIRST_LINES and source not in self._failed_streams
+        if line in first_lines or (may_be_first and re.search(r"[A-Za-z]{2}", line)):
+            first_lines[line] += 1
         self._line_before = text
 
     def _find_success(self, text: str) -> set[str]:
@@ -146,7 +150,7 @@ class OutputReader:
         A program that begins again prints its first lines again: once for each error that ended it, or a command of its
         was started again. Either alone may be what it does.
         """
-        most = max(self._first_lines.values(), default=0)
+        most = max((number for lines in self._first_lines.values() for number in lines.values()), default=0)
         if self._restart or most <= self._most_printers:
             return self._restart
         return self._errors[0] if most <= self._most_printers + len(self._errors) else command_again
