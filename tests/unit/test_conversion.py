@@ -91,11 +91,7 @@ def test_values_and_sidecar(tmp_path):
     assert sidecar["shape"] == [3, 3]
     assert sidecar["codes"] == [{"column": 0, "values": [0, 1]}]
     assert sidecar["missing_values"] == 0
-    assert sidecar["source"] == {
-        "name": "data.csv",
-        "bytes": len(GOOD),
-        "sha256": sha256(tmp_path / "data.csv"),
-    }
+    assert sidecar["source"] == {"name": "data.csv", "bytes": len(GOOD), "sha256": sha256(tmp_path / "data.csv")}
     mapped = np.load(tmp_path / "m.npy", mmap_mode="r")
     assert isinstance(mapped, np.memmap)
 

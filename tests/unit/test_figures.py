@@ -18,12 +18,7 @@ from study.commands.steps import make_figure
 from study.experiment import expansion
 from study.experiment.parameters import PARAMETERS, list_observing_keys
 from study.experiment.study import Study
-from study.report.figures.description import (
-    has_targets,
-    list_identifying_columns,
-    load_description,
-    load_figures,
-)
+from study.report.figures.description import has_targets, list_identifying_columns, load_description, load_figures
 from study.report.figures.drawing import draw, write_figure
 from study.report.figures.selection import select_points
 from study.report.figures.style import set_value_axis
@@ -162,8 +157,7 @@ def test_performance_has_total_runtime_tensorflow_and_loading():
 
 
 @pytest.mark.parametrize(
-    ("value", "measured", "modelled"),
-    [("ratio", 3.0, math.nan), ("change_pct", 200.0, math.nan), ("spread_pct", 0, 0)],
+    ("value", "measured", "modelled"), [("ratio", 3.0, math.nan), ("change_pct", 200.0, math.nan), ("spread_pct", 0, 0)]
 )
 def test_measured_and_modelled_power_are_not_compared(value, measured, modelled):
     """Neither the repeats of a point, nor two points."""

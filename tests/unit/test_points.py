@@ -147,10 +147,7 @@ MLPERF = "".join(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "prefix", "ranks", "time"),
-    [(TITAN, "", 8, 1 / 3200), (MLPERF, "16:", 16, 60.0)],
-)
+@pytest.mark.parametrize(("text", "prefix", "ranks", "time"), [(TITAN, "", 8, 1 / 3200), (MLPERF, "16:", 16, 60.0)])
 def test_logs_give_points(tmp_path, text, prefix, ranks, time):
     (tmp_path / "a.log").write_text(text)
     (series,) = read_series_files([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
@@ -200,10 +197,7 @@ def test_files_of_spreadsheets_are_read(tmp_path, text, encoding):
         (b"ranks;runtime_s\n1;8\n2;n/a\n", "line 3, column 'runtime_s': 'n/a' is not a finite number"),
         (b"ranks,runtime_s,unit\n1,8,ms\n", "'ms', but runtime_s is in seconds"),
         (b"ranks,throughput,unit\n1,8,images/s (8 GPUs)\n", "the remark '(8 gpus)' in a unit is not known"),
-        (
-            b"ranks;runtime_s\n1;4,250\n2;2,100\n",
-            "line 2, column 'runtime_s': '4,250' is not a finite number, since",
-        ),
+        (b"ranks;runtime_s\n1;4,250\n2;2,100\n", "line 2, column 'runtime_s': '4,250' is not a finite number, since"),
         (b'ranks,runtime_s\n1,"0,125"\n', "line 2, column 'runtime_s': '0,125'"),
         (
             b"sep=;\n\ngpus;time\n1;8\n",

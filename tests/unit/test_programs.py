@@ -347,10 +347,7 @@ def test_every_launcher_tells_a_process_its_rank(monkeypatch, name):
 
 @pytest.mark.parametrize(
     ("name", "number", "expected"),
-    [
-        ("PMIX_RANK", 7, program.Place((7,), 1, 1, 6)),
-        ("JSM_NAMESPACE_RANK", 12, program.Place((12,), 0, 2, 1)),
-    ],
+    [("PMIX_RANK", 7, program.Place((7,), 1, 1, 6)), ("JSM_NAMESPACE_RANK", 12, program.Place((12,), 0, 2, 1))],
 )
 def test_a_rank_knows_its_place_on_several_nodes(project, name, number, expected):
     (run,) = project(grid={"gpus": 13})

@@ -255,10 +255,7 @@ def test_a_batch_job_s_own_command_is_submitted(submitted, tmp_path):
 
 @pytest.mark.parametrize(
     "others",
-    [
-        {"ours": "another"},
-        {"shared": frozenset(settings.SharedFSUsage.all() - {settings.SharedFSUsage.SOURCE_CACHE})},
-    ],
+    [{"ours": "another"}, {"shared": frozenset(settings.SharedFSUsage.all() - {settings.SharedFSUsage.SOURCE_CACHE})}],
     ids=["a user's Snakefile", "files that are not shared"],
 )
 def test_a_snakemake_is_submitted_where_the_command_alone_would_be_wrong(submitted, others, monkeypatch):

@@ -109,12 +109,7 @@ def test_a_file_cut_off_anywhere_loses_its_end_only(tmp_path_factory, cut):
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=60, deadline=None)
 def test_a_damaged_file_gives_what_is_whole(tmp_path_factory, seed):
-    text, chance = (
-        bytearray(
-            timelines.text(timelines.run()).encode(),
-        ),
-        random.Random(seed),
-    )
+    text, chance = (bytearray(timelines.text(timelines.run()).encode()), random.Random(seed))
     for _ in range(5):
         at = chance.randrange(200, len(text) - 40)
         text[at : at + chance.randrange(1, 40)] = bytes(chance.randrange(256) for _ in range(chance.randrange(0, 40)))

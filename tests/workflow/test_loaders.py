@@ -15,12 +15,7 @@ SHAPES = {
 }
 KEYS = {"p1b3": "scaling: batch, batch_scaling: linear, epochs: 1"}
 TWO = ["read_csv", "mapped"]
-LOADERS = {
-    "nt3": ["read_csv", "parallel", "npy", "mapped"],
-    "p1b1": TWO,
-    "p1b2": TWO,
-    "p1b3": TWO,
-}  # that differ most
+LOADERS = {"nt3": ["read_csv", "parallel", "npy", "mapped"], "p1b1": TWO, "p1b2": TWO, "p1b3": TWO}  # that differ most
 
 
 def dataset(benchmark):

@@ -86,13 +86,7 @@ def test_findings_and_exports_are_made_of_finished_runs_and_anew_where_they_chan
     project.add_study("stated", STATED)
     finding_file = project.root / "config" / "findings" / "epoch_grows.yaml"
     finding_file.write_text(FINDING)
-    assert project.plan(study="stated") == {
-        **ALWAYS,
-        **UPDATED,
-        "make_table": 1,
-        "make_findings": 1,
-        "make_export": 2,
-    }
+    assert project.plan(study="stated") == {**ALWAYS, **UPDATED, "make_table": 1, "make_findings": 1, "make_export": 2}
     project.snakemake(study="stated")
     assert project.plan(study="stated") == {}
     are_whole(project.made / "exports")
@@ -291,12 +285,7 @@ def test_what_a_machine_cannot_run_is_refused_before_anything_starts(project):
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [
-        (
-            "config/studies/tiny.yaml",
-            "loader: read_csv,",
-            "loder: read_csv,",
-            ["line 9: runs[0].loder", "'loader'"],
-        ),
+        ("config/studies/tiny.yaml", "loader: read_csv,", "loder: read_csv,", ["line 9: runs[0].loder", "'loader'"]),
         ("config/studies/tiny.yaml", "gpus: [1, 2]", "gpus: [1, 3]", ["tiny.yaml: runs[0].gpus: 3", "divided evenly"]),
         ("config/benchmarks/nt3.yaml", "batch_size", "batchsize", ["nt3.yaml", "batchsize", "'batch_size'"]),
         ("config/machines/local.yaml", "launcher", "launchr", ["local.yaml", "launchr", "'launcher'"]),

@@ -149,10 +149,7 @@ def keep_built_horovod(setup, home):
         ({"without": ["make"]}, "there is no make"),
         ({"HOROVOD_WITH_MPI": "1", "HOROVOD_WITHOUT_MPI": "1"}, "are both 1; give one of them"),
         ({"PYTHON": "python9"}, "'python9' was not found"),
-        (
-            {"without": [NAME]},
-            f"'{NAME}' was not found or does not run; on Debian 12: apt install python3.11",
-        ),
+        ({"without": [NAME]}, f"'{NAME}' was not found or does not run; on Debian 12: apt install python3.11"),
         (
             {"without": [NAME], "PYTHON": "", "fakes": {"python3": "echo 3.13"}},
             "no Python 3.11 or 3.12 was found on PATH, only 3.13; on Debian 12: apt install python3.11",
