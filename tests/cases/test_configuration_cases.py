@@ -25,14 +25,8 @@ print(backend.image_data_format(), backend.floatx(), backend.epsilon(), layer.da
 @pytest.mark.case(
     "keras-json", source="perslev/U-Time #9", right="channels_last float32 1e-07, whatever the home holds"
 )
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"image_data_format": "channels_first", "floatx": "float64", "epsilon": 0.5},
-        {"floatx": "bfloat16", "epsilon": 1},  # of which Keras itself fails
-    ],
-)
-def test_keras_settings_of_the_home_steer_no_run(tmp_path, settings):
+def test_keras_settings_of_the_home_steer_no_run(tmp_path):
+    settings = {"image_data_format": "channels_first", "floatx": "bfloat16", "epsilon": 1}  # of which Keras fails
     (tmp_path / ".keras").mkdir()
     (tmp_path / ".keras" / "keras.json").write_text(json.dumps(settings))
     shell = {**os.environ, "HOME": str(tmp_path), "KERAS_HOME": str(tmp_path / ".keras"), "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -124,6 +124,32 @@ def test_time_of_ended_processes_is_counted_once(host, tmp_path, gone):
     assert float(row["own_cpu_s"]) == (1.2 if 11 in gone else 1)
 
 
+def test_a_process_id_that_is_used_again_is_another_process(host, tmp_path):
+    host.processes({10: ("rank", 1, 900, 0, True, 0)})
+
+    def change():
+        host.cores([200, 0, 0, 0, 0, 0, 0, 0], [0] * 8)
+        host.processes({10: ("other", 1, 200, 0, False, 0)})
+        stat = host.folder / "proc/10/stat"
+        stat.write_text(stat.read_text().replace(" 100 0\n", " 777 0\n"))  # its start
+
+    row = host.observed(tmp_path, change)
+    assert (float(row["own_cpu_s"]), float(row["others_cpu_s"]), row["busiest"]) == (0, 2, "other 0.20")
+
+
+def test_others_on_the_second_hyper_thread_of_a_core_take_from_it(host, tmp_path):
+    host.threads_of_cores("0,2", "1,3", "0,2", "1,3")
+    host.on = {30: 3}
+
+    def told(ticks):
+        host.processes({30: ("cc1", 1, ticks, 0, False, 0)})
+        host.cores(*busy(0, 0, 0, ticks))
+
+    told(0)
+    row = host.observed(tmp_path, lambda: told(500))
+    assert (row["cores"], row["others_cpu_s"], row["busiest"]) == ("2", "5.0", "cc1 0.50")
+
+
 def test_a_child_is_the_run_s_also_with_a_lower_number_than_its_parent(host, tmp_path):
     host.processes({90: ("rank", 1, 0, 0, True, 0), 10: ("worker", 90, 0, 0, False, 0)})
     started = host.folder / "proc/10/stat"

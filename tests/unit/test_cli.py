@@ -1,6 +1,5 @@
 """The command `study`, its verbs, and the scripts that start commands: help, completion, messages, exit codes."""
 
-import hashlib
 import importlib
 import os
 import subprocess
@@ -91,7 +90,7 @@ def test_exit_codes_and_names_in_messages():
         assert ("Verbs:" in done.stdout) == (not arguments)
 
 
-def test_an_export_is_the_same_whenever_it_is_made_and_has_every_checksum(tmp_path, monkeypatch, capsys):
+def test_an_export_is_the_same_whenever_it_is_made(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "local" / "studies" / "smoke"
     (folder / "tables").mkdir(parents=True)
     (folder / "tables" / "scaling.csv").write_text("gpus\n1\n")
@@ -109,7 +108,4 @@ def test_an_export_is_the_same_whenever_it_is_made_and_has_every_checksum(tmp_pa
     assert made[0] == made[1]
     assert f"{4 + len(list_workflow_files())} files" in capsys.readouterr().out
     with tarfile.open(tmp_path / "0.tar.gz") as archive:
-        files = {each.name.split("/", 1)[1]: archive.extractfile(each).read() for each in archive.getmembers()}
-    sums = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())
-    assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    assert "runs/a/history.csv" in sums and "runs/a/train.log" not in sums
+        assert not any(name.endswith("train.log") for name in archive.getnames())

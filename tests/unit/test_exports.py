@@ -1,5 +1,6 @@
 """Exports of runs and studies: what other tools, and our own readers, find in them."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -82,7 +83,9 @@ def test_the_archive_has_the_results_the_runs_and_the_workflow_with_their_checks
     with tarfile.open(tmp_path / "one.tar.gz") as packed:
         names = {each.name.split("/", 1)[1] for each in packed.getmembers()}
         sums = packed.extractfile("local-one/SHA256SUMS").read().decode()
-    assert {line.split("  ", 1)[1] for line in sums.splitlines()} == names - {"SHA256SUMS"}
+        found = {name: packed.extractfile(f"local-one/{name}").read() for name in names - {"SHA256SUMS"}}
+    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
+    assert dict(line.split("  ", 1)[::-1] for line in sums.splitlines()) == checksums
     records = {f"{Path(record).parent}/run.yaml" for record in pd.read_csv(study / "runs.csv")["record"]}
     assert names > {"studies/one/tables/a b.csv", "workflow/Snakefile", "workflow/rules/training.smk", *records}
 

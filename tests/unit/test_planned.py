@@ -57,23 +57,6 @@ def wildcards(run, **others):
     return SimpleNamespace(benchmark=benchmark, dataset=dataset, point=point, **others)
 
 
-def test_a_study_s_files(plan, tmp_path):
-    found = plan("smoke", "local")
-    assert found.folder == f"{tmp_path}/local/studies/smoke"
-    assert found.timed[: len(found.study.runs)] == [
-        f"{tmp_path}/local/runs/{run.directory}/outcome.json" for run in found.study.runs
-    ]
-    assert found.measured[: len(found.study.runs)] == [
-        f"{tmp_path}/local/runs/{run.directory}/record.json" for run in found.study.runs
-    ]
-    assert {
-        f"{found.folder}/{name}" for name in ("runs.csv", "loading.csv", "report.html", "tables/scaling.tex")
-    } <= set(found.result_files)
-    assert found.list_records(found.study.runs[:1], on="theta") == [
-        f"{tmp_path}/theta/runs/{found.study.runs[0].directory}/record.json"
-    ]
-
-
 def test_exports_are_made_last_and_those_of_runs_from_the_runs_alone(plan, monkeypatch):
     study = dataclasses.replace(expansion.load_study("smoke"), exports=("perfetto",))
     monkeypatch.setattr(expansion, "load_study", lambda *_: study)

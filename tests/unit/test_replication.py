@@ -28,6 +28,8 @@ def test_replicates_that_agree():
     error = 1.5 / compute_t_quantile(5, ERROR_PER_SIDE)
     assert row.q == pytest.approx(0.5 / error**2)
     assert row.i_squared == 0 and row.meaning == "the replicates do not differ more than their intervals say"
+    apart = table_of(*(finding("loading_share_grows", each, 1.5) for each in (2.0, 6.0, 10.0)))
+    assert apart.i_squared == pytest.approx(1 - 2 * error**2 / 32) and apart.meaning != row.meaning
 
 
 def test_an_error_has_the_degrees_of_freedom_of_its_interval():
