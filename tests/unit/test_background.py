@@ -213,6 +213,19 @@ def ranks_and_another(host, others):
     return [lambda: told(900, others, 0), lambda: told(1800, others, 40)]
 
 
+def test_a_quota_is_noticed_below_a_group_that_was_stopped_for_longer_before(host, tmp_path):
+    host.write("proc/self/cgroup", "0::/site/job\n")
+    host.write("proc/self/mountinfo", "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    host.write("sys/fs/cgroup/cgroup.controllers", "cpu\n")
+
+    def told(of_job):
+        host.write("sys/fs/cgroup/site/cpu.stat", "throttled_usec 900000000\n")
+        host.write("sys/fs/cgroup/site/job/cpu.stat", f"throttled_usec {of_job}\n")
+
+    told(0)
+    assert host.observed(tmp_path, lambda: told(3_000_000))["throttled_s"] == "3.0"
+
+
 def test_of_ranks_with_cores_of_their_own_the_one_that_loses_the_most_counts(host, tmp_path):
     """The sampler may use the first one's cores only; that one's processes do not hide what the second one loses."""
     first, second = ranks_and_another(host, others=800)

@@ -237,6 +237,19 @@ def test_a_run_that_was_lost_with_its_host_is_no_failure_of_the_point():
     assert lost["reason"] == "1 of 5 runs was lost with a host or a batch job"
 
 
+def test_failures_among_repeats_that_were_added_later_are_a_share_of_all():
+    """2 of 10 failed in the reference. After a first verdict of 4 runs, 4 more end well and 2 fail: 2 of 10, not 6."""
+    reference = Reference("runtime_s", "runs", {}, None, 0.5)
+    (own,) = checks.accept_series([checks._make_series(reference, "p", repeats([10.0] * 7 + [10.1], 1, failed=2))], {})
+    first = [checks._make_series(reference, "p", repeats([10.0, 10.1, 9.9, 10.05], 20))]
+    looked = checks.add_first_verdicts(first, checks.compare_series(first, {own.key: own}), {})
+    more = pd.concat([repeats([10.0, 10.1, 9.9, 10.05], 20), repeats([10.0, 9.9, 10.1, 10.2], 30, failed=2)])
+    found = checks.drop_later_repeats([checks._make_series(reference, "p", more)], looked)
+    row = checks.compare_series(found, {own.key: own}).iloc[0]
+    assert (row["repeats"], row["verdict"]) == (4, "pass")
+    assert row["reason"].startswith("failed in 2 of 10 runs")
+
+
 def by_hand(local, **entry):
     local.file.parent.mkdir(parents=True, exist_ok=True)
     entry = {"quantity": "runtime_s", "unit": "s", "value": 10.0, **entry}

@@ -35,31 +35,16 @@ def test_comments_name_only_files_that_exist(name):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "`invented_column_s`",
-        "`scripts/nothing.py`",
-        "`nothing.json`",
-        "`tables/nothing`",
-        "`figures/icpp2019_figure99`",
-        "`results/<machine>/nothings/`",
-        "`teapot=formats`",
-        "`staging: nothing`",
-        "`gpus: 0`",
-        "`--no-such-option`",
-        "`make nothing`",
-        "`make status STUDIES=laptop`",
-        "`snakemake --config study=nothing`",
-        "`snakemake --profile local results/local/studies/laptop/tables/nothing.md`",
-        "`study recommend --aim fastest`",
-        "[method](docs/method.md#nothing)",
-        "![figure](docs/sample/nothing.svg)",
-        "```\nmake nothing\n```",
-        "```\nresults/<machine>/\n  nothing.json   a file\n```",
-        "```\nsnakemake --profile theta --config study=icpp2019 \\\n  --grouped nodes_1=128\n```",
-        "```yaml\ndescription: two\nruns: [{benchmark: nt3, nothing: 1}]\ndatasets: {}\ntables: [scaling]\n```",
-        "```yaml\ntitle: a finding\nsentences: {}\n```",
-    ],
-)
+    ["`invented_column_s`", "`scripts/nothing.py`", "`nothing.json`", "`tables/nothing`", "`figures/icpp2019_figure99`",
+     "`results/<machine>/nothings/`", "`teapot=formats`", "`staging: nothing`", "`gpus: 0`", "`--no-such-option`",
+     "`make nothing`", "`make status STUDIES=laptop`", "`snakemake --config study=nothing`",
+     "`snakemake --profile local results/local/studies/laptop/tables/nothing.md`", "`study recommend --aim fastest`",
+     "[method](docs/method.md#nothing)", "![figure](docs/sample/nothing.svg)", "```\nmake nothing\n```",
+     "```\nresults/<machine>/\n  nothing.json   a file\n```",
+     "```\nsnakemake --profile theta --config study=icpp2019 \\\n  --grouped nodes_1=128\n```",
+     "```yaml\ndescription: two\nruns: [{benchmark: nt3, nothing: 1}]\ndatasets: {}\ntables: [scaling]\n```",
+     "```yaml\ntitle: a finding\nsentences: {}\n```"],
+)  # fmt: skip
 def test_an_invented_name_is_found(text):
     assert len(documents.problems(text, "README.md")) == 1
 

@@ -954,6 +954,14 @@ def test_what_one_process_of_several_nodes_measures_is_not_of_the_job(starts, la
     assert power["energy_job_j"] is None and power["reason"] == found["reason"]
 
 
+def test_a_run_that_stopped_at_its_target_predicts_nothing(project):
+    project()
+    frame = pd.DataFrame([ran(ranks, repeat) for ranks in (1, 2, 4) for repeat in (1, 2, 3)])
+    chosen = settings.select_runs(frame.assign(program_epochs=[9, *[10] * 8]))
+    assert len(chosen.used) == 8
+    assert any("stopped at its target" in reason for reason in map(str, chosen.left_out))
+
+
 def test_events_are_taken_in_their_order_also_where_the_program_ends_meanwhile(tmp_path, monkeypatch):
     """The thread that follows the program has read the first event, and takes it, when the last one is there."""
     following, taken, is_taking = program.Program.__new__(program.Program), [], threading.Event()
