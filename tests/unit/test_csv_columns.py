@@ -26,29 +26,14 @@ PLAIN = [
     "more,epoch,time_s,loss,host,busiest\nanything,1,1,1,a,b\n",
 ]
 LEFT_TO_PANDAS = [
-    HEADER + "1,1e999,0.5,a,x\n",
-    HEADER + "1,1.5,inf,a,x\n",
-    HEADER + "1,1.5,nan,a,x\n",
-    HEADER + "1,1.5,.5,a,x\n",
-    HEADER + "1,1.5, 0.5,a,x\n",
-    HEADER + "1,1.5,+5,a,x\n",
-    HEADER + "1,1.5,True,a,x\n",
-    HEADER + "1,12345678901234567890,0.5,a,x\n",
-    HEADER + "1,9223372036854775808,0.5,a,x\n",
-    HEADER + "1.0,1.5,0.5,a,x\n",
-    HEADER + ",1.5,0.5,a,x\n",
-    HEADER + "1,1.5,0.5,,x\n",
-    HEADER + "1,word,0.5,a,x\n",
-    HEADER + "1,1.5,0.5,a\n",
-    HEADER + "1,1.5,0.5,a,x,y\n",
-    HEADER + "1,1.5,0.5,a,x\n\n",
-    HEADER + '1,1.5,0.5,a,"x\n',
-    HEADER + "1,1.5,0.5,a,\0\n",
-    "epoch,time_s,loss,host\n1,1,1,a\n",
-    "epoch,epoch,time_s,loss,host,busiest\n1,1,1,1,a,b\n",
-    "",
-    "\n",
-]
+    *(HEADER + f"{row}\n" for row in (
+        "1,1e999,0.5,a,x", "1,1.5,inf,a,x", "1,1.5,nan,a,x", "1,1.5,.5,a,x", "1,1.5, 0.5,a,x", "1,1.5,+5,a,x",
+        "1,1.5,True,a,x", "1,12345678901234567890,0.5,a,x", "1,9223372036854775808,0.5,a,x", "1.0,1.5,0.5,a,x",
+        ",1.5,0.5,a,x", "1,1.5,0.5,,x", "1,word,0.5,a,x", "1,1.5,0.5,a", "1,1.5,0.5,a,x,y", "1,1.5,0.5,a,x\n",
+        '1,1.5,0.5,a,"x', "1,1.5,0.5,a,\0",
+    )),
+    "epoch,time_s,loss,host\n1,1,1,a\n", "epoch,epoch,time_s,loss,host,busiest\n1,1,1,1,a,b\n", "", "\n",
+]  # fmt: skip
 
 
 def both(path, content):

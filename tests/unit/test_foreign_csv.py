@@ -9,24 +9,11 @@ from study.core.quantities import UNCLEAR, parse_number
 
 @pytest.mark.parametrize(
     ("text", "decimal", "value"),
-    [
-        ("1,234", ".", 1234),
-        ("1,234,567.5", ".", 1234567.5),
-        ("0,125", ".", None),
-        ("12,34", ".", None),
-        ("4,250", ",", 4.25),
-        ("0,125", ",", 0.125),
-        ("1.234,5", ",", 1234.5),
-        ("1.234", ",", None),
-        ("12.5", ",", None),
-        ("1,234,567", ",", None),
-        ("4,250", UNCLEAR, None),
-        ("950", UNCLEAR, 950),
-        ("1.234", UNCLEAR, None),
-        ("1.2345", UNCLEAR, 1.2345),
-        ("1e3", ",", 1000),
-    ],
-)
+    [("1,234", ".", 1234), ("1,234,567.5", ".", 1234567.5), ("0,125", ".", None), ("12,34", ".", None),
+     ("4,250", ",", 4.25), ("0,125", ",", 0.125), ("1.234,5", ",", 1234.5), ("1.234", ",", None), ("12.5", ",", None),
+     ("1,234,567", ",", None), ("1e3", ",", 1000), ("4,250", UNCLEAR, None), ("950", UNCLEAR, 950),
+     ("1.234", UNCLEAR, None), ("1.2345", UNCLEAR, 1.2345)],
+)  # fmt: skip
 def test_a_number_has_one_meaning_or_none(text, decimal, value):
     found = parse_number(text, decimal)
     assert np.isnan(found) if value is None else found == value

@@ -26,19 +26,10 @@ def meant(*typed, files=()):
 @pytest.mark.parametrize(
     ("typed", "key", "value"),
     [
-        ("study=2024_11", "study", "2024_11"),
+        *((f"study={text}", "study", text) for text in ("2024_11", "007", "1e3", "true", "nan")),
+        *((f"data_dir={text}", "data_dir", text) for text in ("0x10", "12345", "2024-11-01", "a=b", "[1]")),
         ("study='2024_11'", "study", "2024_11"),
-        ("study=007", "study", "007"),
-        ("study=1e3", "study", "1e3"),
-        ("study=true", "study", "true"),
-        ("study=nan", "study", "nan"),
-        ("machine=0x10", "machine", "0x10"),
-        ("account=12345", "account", "12345"),
-        ("account=2024-11-01", "account", "2024-11-01"),
-        ("data_dir=a=b", "data_dir", "a=b"),
-        ("data_dir=[1]", "data_dir", "[1]"),
-        ("keep_versions=True", "keep_versions", True),
-        ("keep_versions=false", "keep_versions", False),
+        *((f"keep_versions={value}", "keep_versions", value == "True") for value in ("True", "false")),
         ("repeat_disturbed=0", "repeat_disturbed", 0),
     ],
 )
