@@ -39,7 +39,7 @@ def run_snakemake(line: Sequence[str], is_shown: Callable[[str], bool] | None = 
     SIGHUP of a terminal reach it and its jobs besides. A second signal ends the jobs too. Where this process is killed,
     the kernel sends the SIGTERM.
 
-    is_shown: whether a line of its standard error is passed on; by default all are.
+    is_shown: whether a line that it prints is passed on, to standard error; by default all are, where they belong.
     """
     signals_received: list[int] = []
     child: subprocess.Popen[bytes] | None = None
@@ -52,13 +52,14 @@ def run_snakemake(line: Sequence[str], is_shown: Callable[[str], bool] | None = 
     with signals.replace_handlers(hand_on):  # from before the start, so that no Snakemake is left behind
         child = subprocess.Popen(
             line,
-            stderr=None if is_shown is None else subprocess.PIPE,
+            stdout=None if is_shown is None else subprocess.PIPE,
+            stderr=None if is_shown is None else subprocess.STDOUT,
             preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
         )
         if signals_received:
             _end_snakemake(child, signals_received)
-        if is_shown is not None and child.stderr is not None:
-            for text in child.stderr:
+        if is_shown is not None and child.stdout is not None:
+            for text in child.stdout:
                 if is_shown(text.decode(errors="replace").rstrip()):
                     sys.stderr.buffer.write(text)
                     sys.stderr.flush()
