@@ -258,6 +258,22 @@ def by_hand(local, **entry):
     local.file.write_text(yaml.safe_dump(content))
 
 
+def test_a_value_of_one_s_own_is_exact_and_may_have_its_own_limits(local):
+    local.runs(study_with(), STEADY)
+    by_hand(local, value=5.0, high=0.5)
+    assert local.check()[0] == 1
+    by_hand(local, value=5.0, high=1.5)
+    assert local.check()[0] == 0
+    local.check("--accept")
+    assert yaml.safe_load(local.file.read_text())["references"][0]["high"] == 1.5, "its limits stay"
+    by_hand(local, value=5.0)
+    with pytest.raises(StudyError, match="give it low or high, or remove it"):
+        local.check()
+    by_hand(local, value=5.0, high=1.0, repeats=3, interval=[6.0, 7.0])
+    with pytest.raises(StudyError, match="5 is outside its interval"):
+        local.check()
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

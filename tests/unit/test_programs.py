@@ -1106,6 +1106,15 @@ def test_links_in_code_that_no_version_could_tell_are_refused_in_the_plan(projec
         assert names == [f"{other}/b.py", "src/lib/a.py", "src/link\0link", "src/main.py"]
 
 
+def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts():
+    """As on a cluster: torch of a loaded module in PYTHONPATH, before that of the environment; 2.9 < 2.10 as a text."""
+    found = content.select_versions(
+        "3.11", [["torch", "2.10"], ["numpy", "2.0"], ["Torch", "2.9"], ["nvidia_nccl.cu12", "2.2"]]
+    )
+    assert (found["torch"], found["numpy"], found["nvidia-nccl-cu12"]) == ("2.10", "2.0", "2.2")
+    assert content.select_versions("3.11", [["torch", "2.9"], ["torch", "2.10"]])["torch"] == "2.9"
+
+
 PARAMETER = {"type": "integer", "default": 1, "meaning": "m"}
 
 
