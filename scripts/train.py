@@ -42,7 +42,7 @@ def _run_process(folder: Path) -> None:
     heartbeat = heartbeats.start_heartbeat(folder / "ranks")
     run = RunDefinition.read(folder / "run.yaml")
     backend = backends.get_backend(run.framework)
-    if backend.serve_unless_rank(run, folder, STARTED, heartbeat):
+    if backend.serve_or_stand_by(run, folder, STARTED, heartbeat):
         return
     create_job, process_sets = _choose_job(run)
     train = functools.partial(

@@ -490,7 +490,7 @@ def check_files(study: Study) -> None:
             _check_images(study, dataset)
         if dataset.definition["source"] != "path":
             continue
-        for name in dataset.files:
+        for name in dataset.file_keys:
             where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
             if set("{}") & set(file):
                 raise StudyError(
@@ -502,7 +502,7 @@ def check_files(study: Study) -> None:
 
 def _check_images(study: Study, dataset: Dataset) -> None:
     """Raise `StudyError` for an ``image_files`` dataset whose files are missing or cannot be used."""
-    for name in dataset.files:
+    for name in dataset.file_keys:
         where, file = f"config/studies/{study.name}.yaml: datasets.{dataset.key}.{name}", dataset.definition[name]
         if set("{}") & set(file):
             raise StudyError(f"{where}: {file}: Snakemake takes braces for its own; give the files another name")

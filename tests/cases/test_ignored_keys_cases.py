@@ -133,14 +133,14 @@ def made_of(found):
     """All that a dataset's keys decide: what is fetched, made or read, its conversion, the input and the target."""
     if found.spec.get("model", {}).get("channels") is None:
         conversion = [
-            (file, inputs.build_shape_options(found, file), found.locate_raw("data", file)) for file in found.files
+            (file, inputs.build_shape_options(found, file), found.locate_raw("data", file)) for file in found.file_keys
         ]
         drawn = found.definition if found.definition["source"] == "synthetic" else None
     else:
         conversion = [
             (inputs.describe_image_source(found, "data", file).as_param
              if found.definition["source"] == "image_files" else None,
-             inputs.build_image_options(found, file)) for file in found.files
+             inputs.build_image_options(found, file)) for file in found.file_keys
         ]  # fmt: skip
         drawn = None
         if found.definition["source"] == "synthetic_images":

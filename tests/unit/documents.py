@@ -97,8 +97,9 @@ def _python_words(name):
             yield node.name
         elif isinstance(node, ast.keyword) and node.arg:
             yield node.arg
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    yield from (target.id for node in assigned for target in node.targets if isinstance(target, ast.Name))
+    for node in tree.body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])  # of a plain, or an annotated assignment
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def _yaml_words(content):

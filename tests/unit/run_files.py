@@ -48,7 +48,7 @@ def make_run(
     provenance = {
         "training_code": "c0de",
         "loader_sensor_code": "c0de",
-        "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.files},
+        "data": {file: {"source": {"bytes": 5_000_000}} for file in run.dataset.file_keys},
         "git": {"commit": "abc", "dirty": False},
         "packages": {"tensorflow": "2"},
         "host": {"name": "n1", "cores_allowed": 2, "physical_cores_allowed": None, "cpu_quota_cores": None},

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from fake_nvml import FakeNvml
 from project import wait_for
 
-from study.core import cores, fields
+from study.core import cores, fields, validation
 from study.core.paths import ROOT
 from study.instruments import background, disturbance, gpus, standstill
 from study.instruments.background import COLUMNS, OF_GPUS, Background
@@ -78,6 +79,12 @@ class Host:
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     return Host(tmp_path / "root", monkeypatch)
+
+
+def test_a_machine_s_file_can_set_each_limit_whose_default_it_tells():
+    limits = validation.read_schema("machines")["properties"]["disturbance"]["properties"]
+    told = {name: float(re.search(r"([0-9.]+) by default$", each["description"])[1]) for name, each in limits.items()}
+    assert told == disturbance.LIMITS
 
 
 def test_time_of_others_is_what_was_busy_less_the_run_s_and_the_kernel_s(host, tmp_path):

@@ -417,7 +417,7 @@ def expanded(dataset=(), name="lenet_classic", **point):
 
 
 def make_images(planned, data_dir):
-    for file in planned.dataset.files:
+    for file in planned.dataset.file_keys:
         raw = planned.dataset.locate_raw(data_dir, file)
         if not os.path.exists(raw):
             generate_file(raw, planned["benchmark"], planned.spec, planned.dataset.definition, file, codec=image_codec)

@@ -140,7 +140,7 @@ class Trainer(Protocol):
         """Seconds from one step's begin to the next one's: median, 95th percentile, jitter; None if not measured."""
 
     def count_steps_made(self) -> int:
-        """The number of steps since training began, including those before a restart."""
+        """The number of steps, one per batch, since training began, including those before a restart."""
 
     def has_averaged_gradients(self) -> bool | None:
         """True if the gradients of all weights were averaged over the ranks; None if it is not known."""
@@ -164,12 +164,13 @@ class Backend(Protocol):
     def limit_threads(self, compute: int, operations: int = 1) -> None:
         """Limit the threads of one operation, and the operations at once. Call before the framework is used."""
 
-    def serve_unless_rank(
+    def serve_or_stand_by(
         self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
     ) -> bool:
-        """Serve the ranks, if this process is none of them, until they have ended; returns False for a rank.
+        """False for a process that trains; True for any other, once it has served the run or if it is not needed.
 
-        Arguments: as of `study.training.rank.run_rank`.
+        A process that a batch system's launcher started may find out only here which it is. Arguments: as of
+        `study.training.rank.run_rank`.
         """
 
     def connect(

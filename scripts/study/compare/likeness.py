@@ -1,4 +1,4 @@
-"""What may be compared with what: the one place that every verdict asks.
+"""Which blocks and repeats may be compared: the one place that every verdict asks; `rank_answer` chooses rank counts.
 
 A difference between arms is theirs only if nothing else differs between them.
 

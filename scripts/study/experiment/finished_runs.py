@@ -48,7 +48,7 @@ def has_other_source(dataset: Dataset, data_dir: str, file: str, trained_on: Map
 
     trained_on: the file's part of the run's provenance.
     """
-    if file not in dataset.files:
+    if file not in dataset.file_keys:
         return False
     expected = conversions.describe_conversion(dataset.spec, dataset.definition, file) | {
         "scaling_version": feature_scaling.SCALING_VERSION

@@ -70,7 +70,9 @@ def define_run(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> RunDe
         derived=derived,
         benchmark={**content["benchmark"], **{key: run.spec[key] for key in unidentifying if key in run.spec}},
         dataset=content["dataset"],
-        data={file: _locate_file(run, _choose_data_dir(run, machine, data_dir), file) for file in run.dataset.files},
+        data={
+            file: _locate_file(run, _choose_data_dir(run, machine, data_dir), file) for file in run.dataset.file_keys
+        },
         machine={**settings, **content["machine"]},
     )
 
@@ -152,7 +154,7 @@ def list_user_files(dataset: Dataset) -> list[str]:
     """A dataset's files and folders that are the user's own; [] if they are fetched or generated."""
     if not dataset.has_own_files:
         return []
-    return [path for file in dataset.files for path in file_sets.list_files(dataset.definition[file])]
+    return [path for file in dataset.file_keys for path in file_sets.list_files(dataset.definition[file])]
 
 
 def list_read_paths(dataset: Dataset, data_dir: str, file: str) -> list[str]:
@@ -191,7 +193,7 @@ def locate_scalers(dataset: Dataset, data_dir: str) -> str:
 def list_run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> list[str]:
     """The files that a run reads."""
     data_dir = _choose_data_dir(run, machine, data_dir)
-    return [path for file in run.dataset.files for path in _locate_file(run, data_dir, file).values()]
+    return [path for file in run.dataset.file_keys for path in _locate_file(run, data_dir, file).values()]
 
 
 def describe_image_source(dataset: Dataset, data_dir: str, file: str) -> Source:
@@ -249,7 +251,7 @@ def describe_loading_files(measurement: LoadingMeasurement, data_dir: str) -> di
     """
     dataset = measurement.dataset
     spec, definition = dataset.spec, dataset.definition
-    descriptions = {file: conversions.describe_conversion(spec, definition, file) for file in dataset.files}
+    descriptions = {file: conversions.describe_conversion(spec, definition, file) for file in dataset.file_keys}
     return {
         file: {
             "raw": dataset.locate_raw(data_dir, file),

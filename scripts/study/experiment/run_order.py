@@ -19,7 +19,7 @@ PREPARE = 1_000_000  # priority of fetching and converting data: a run that wait
 
 
 def sort_runs(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Sort runs into the order in which they start, if they start one after the other."""
+    """Sort runs by block (repeat), within each in the balanced order of `balance_arms`, a baseline next to its arms."""
     ordered = []
     for index, (_, block) in enumerate(itertools.groupby(sorted(runs, key=BLOCK), key=BLOCK)):
         groups = _group_by_baseline(block)

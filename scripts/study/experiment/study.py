@@ -58,8 +58,8 @@ class Dataset:
         return self.definition["source"] in ("synthetic", "synthetic_images")
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """The names of its files, from the benchmark's YAML."""
+    def file_keys(self) -> tuple[str, ...]:
+        """The keys of its files, such as ``train``, under ``files`` in the benchmark's YAML."""
         return tuple(self.spec["files"])
 
     @property
@@ -91,7 +91,7 @@ class Dataset:
 
     def explain_too_wide(self, loader: str) -> str | None:
         """Which file is too wide for a loader, and why; None if the loader takes all, or the width is not known."""
-        for file in self.files if loader in LOADERS and LOADERS[loader].most_columns is not None else ():
+        for file in self.file_keys if loader in LOADERS and LOADERS[loader].most_columns is not None else ():
             reason = LOADERS[loader].explain_width(self.count_columns(file) or 0)
             if reason:
                 return f"file {file} of dataset '{self.key}' {reason}"
@@ -109,7 +109,7 @@ class Dataset:
     def converted_id(self) -> str:
         """The name of its converted files: `id`, and a digest of how they are converted."""
         own_paths = {
-            file: str(paths.make_absolute(self.locate_raw("", file))) for file in self.files if self.has_own_files
+            file: str(paths.make_absolute(self.locate_raw("", file))) for file in self.file_keys if self.has_own_files
         }
         return f"{self.id}-{conversions.digest_conversion(self.spec, self.definition, own_paths)}"
 

@@ -212,7 +212,7 @@ def summarize_ended_run(folder: AnyPath) -> dict[str, Any] | None:
 def list_reasons(summary: Mapping[str, Any] | None, limits: Mapping[str, float] | None = None) -> list[str]:
     """Reasons in words why a run counts as disturbed; empty if it was not.
 
-    found: as of `summarize`. limits: those of the machine's file (``disturbance``), which replace `LIMITS`.
+    summary: as of `summarize`. limits: those of the machine's file (``disturbance``), which replace `LIMITS`.
     """
     if summary is None:
         return []

@@ -1,4 +1,7 @@
-"""Why a run failed: kind, phase, rank and message, from how its ranks ended and from their last output."""
+"""Why a run failed: kind, phase, rank and message, from how its ranks ended and from their last output.
+
+That a program with exit status 0 failed by its output's last words: `FAILURE` in `study.workloads.command.reading`.
+"""
 
 import re
 from collections.abc import Iterable

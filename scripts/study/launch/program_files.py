@@ -75,7 +75,10 @@ class ProgramFiles:
         self._save_ledger(self._earlier, {str(self._run_folder): self._begun_ns})
 
     def finish(self) -> dict[str, Any]:
-        """The entry ``files`` of ``metrics.json``: files that the run wrote, and those of earlier runs that it used."""
+        """End the run in the ledger; returns the entry ``files`` of ``metrics.json``.
+
+        That is: files that the run wrote, and those of earlier runs that it used.
+        """
         after, is_whole = self._list_files()
         is_whole &= self._is_whole
         written = {path: state for path, state in after.items() if self._before.get(path, ())[:3] != state[:3]}

@@ -170,7 +170,7 @@ class Linear:
         """None: step times are not measured."""
 
     def count_steps_made(self) -> int:
-        """The number of steps since training began, including those before a restart."""
+        """The number of steps, one per batch, since training began, including those before a restart."""
         return int(self._state["step"])
 
     def has_averaged_gradients(self) -> bool | None:
@@ -194,7 +194,7 @@ class Fake(OwnSamples):
     def limit_threads(self, compute: int, operations: int = 1) -> None:
         """Nothing: NumPy's threads are those of the process."""
 
-    def serve_unless_rank(
+    def serve_or_stand_by(
         self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
     ) -> bool:
         """False: each process is a rank."""

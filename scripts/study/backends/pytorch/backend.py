@@ -36,10 +36,10 @@ class PyTorch(OwnSamples):
         """Load the run's workload with its PyTorch module."""
         return workloads.load_benchmark(run.benchmark["name"], run.benchmark, self.name)
 
-    def serve_unless_rank(
+    def serve_or_stand_by(
         self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
     ) -> bool:
-        """False for a rank; a process that a batch system's launcher started looks for the other ranks first."""
+        """False for a rank, if a batch system's launcher started it once it has found the others; True if idle."""
         if roles.get_strategy(run) == HOROVOD:
             return False
         return roles.BY_RANK in os.environ and not rendezvous.join_run(run, folder / "ranks")

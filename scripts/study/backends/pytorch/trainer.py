@@ -122,7 +122,7 @@ class TorchTrainer:
         losses, sizes = [], []
         for x, y in self._make_epoch_batches(epoch):
             begin_step()
-            losses.append(self._make_step(x, y))
+            losses.append(self._make_pass(x, y))
             sizes.append(len(x))
         return self._summarize_epoch(losses, sizes)
 
@@ -174,9 +174,9 @@ class TorchTrainer:
 
     def step(self, x: Any, y: Any) -> None:
         """Make one step on a batch."""
-        self._make_step(x, y)
+        self._make_pass(x, y)
 
-    def _make_step(self, x: Tensor, y: Tensor) -> Tensor:
+    def _make_pass(self, x: Tensor, y: Tensor) -> Tensor:
         """Make one pass; returns its loss. With several passes per step, the weights change after the last of them."""
         passes, steps = self._run["backward_passes_per_step"], self.optimizer.steps
         self._measures.begin_step()
@@ -276,7 +276,7 @@ class TorchTrainer:
         return self._measures.summarize_step_times()
 
     def count_steps_made(self) -> int:
-        """The number of steps since training began, including those before a restart."""
+        """The number of steps, one per batch, since training began, including those before a restart."""
         return self.optimizer.steps
 
     def has_averaged_gradients(self) -> bool | None:

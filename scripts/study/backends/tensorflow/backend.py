@@ -35,12 +35,12 @@ class TensorFlow:
         """Load the run's workload with its Keras model."""
         return workloads.load_benchmark(run.benchmark["name"], run.benchmark, self.name)
 
-    def serve_unless_rank(
+    def serve_or_stand_by(
         self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
     ) -> bool:
-        """Work as worker or server of a parameter server until its chief has finished; False for chief and ranks.
+        """False for ranks and a parameter server's chief; True for its workers and servers, once it has finished.
 
-        True also for a process that the run does not need.
+        True also for a process that the run does not need, at once.
         """
         if get_strategy(run) != PARAMETER_SERVER:
             return False

@@ -160,7 +160,10 @@ def serve(run: RunDefinition, folder: str | Path, started: tuple[int, int], hear
 
 
 def _answer_chief(run: RunDefinition, role: Role, channel: Channel, phases: PhaseLog, gpu: str | None) -> None:
-    """Answer the chief's requests until it has ended."""
+    """Answer the chief's requests as worker or server, at the end with this process's own measures.
+
+    Returns when the chief has ended; exits with `CHIEF_ENDED` if it did so before it asked for these measures.
+    """
     traffic, reads, opened = Traffic(channel.list_sockets()), Reads(), None
     epoch = contextlib.ExitStack()
     try:

@@ -166,7 +166,7 @@ class KerasTrainer:
         return self._measures.summarize_step_times()
 
     def count_steps_made(self) -> int:
-        """The number of steps that the optimizer has made, including those before a restart."""
+        """The number of steps, one per batch, since training began, including those before a restart."""
         return int(self.model.optimizer.iterations.numpy())
 
     def has_averaged_gradients(self) -> bool | None:

@@ -151,7 +151,7 @@ def _explain_doubt(
 
 
 def _explain_ties(finding: Finding, estimate: Estimate) -> str | None:
-    """Why equal blocks of a quantity in steps leave its noise unknown; None if they do not.
+    """Why there is no verdict if all blocks of a quantity in steps differ by the same; None if there are enough.
 
     An interval without width would be certainty. By the sign test, `LEAST_EQUAL` equal blocks are significant.
     """

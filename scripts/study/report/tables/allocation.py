@@ -99,7 +99,10 @@ def _notes(answer: SeriesAnswer, rows: pd.DataFrame, amount: float, grid: float 
 
 
 def _proposal(answer: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
-    """What computing centres ask for: nodes, time and node-hours of a job, and how well it scales."""
+    """The sentence "we ask for N nodes ..." at the picked count, or why none is proposed.
+
+    rows: of this answer's table. amount: steps, epochs or runs of the job on the smallest measured count.
+    """
     pick = answer.pick
     if pick is None:
         return "no count is proposed, for the reason below"

@@ -47,14 +47,17 @@ def prediction_table(answers: Iterable[Answer]) -> Table:
 
 
 def _columns() -> list[str]:
+    """The names of the columns that say of which runs a prediction is."""
     return ["machine", *(name for name in PARAMETERS if name not in ("gpus", "repeat"))]
 
 
 def _labels(answer: Answer, series: tuple[Any, ...]) -> dict[str, Any]:
+    """{column: value} of a prediction's workload and series. series: values of `SERIES`."""
     return {**answer.workload, **dict(zip(SERIES, series, strict=True))}
 
 
 def _list_predictions(answer: Answer, series: tuple[Any, ...]) -> Iterable[dict[str, Any]]:
+    """Yield the rows of a series: one per rank count and quantity, with the measured mean. series: as of `_labels`."""
     prediction = answer.predictions[series]
     derived = derive_quantities(prediction.settings, prediction.draws, None)
     draws = {**{name: prediction.draws[name] for name in QUANTITIES if name in prediction.draws}, **derived}

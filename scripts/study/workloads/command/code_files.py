@@ -22,7 +22,8 @@ REMEDY = "name the program's files and folders under code, and with them what th
 def read_contents(spec: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
     """Yield (name, bytes) of each file of ``code``, and of each link to a folder. spec: the benchmark's YAML.
 
-    They come in the order of their names. Pipes, sockets and devices are left out, as git does.
+    The bytes of such a link are its target's path. They come in the order of their names. Pipes, sockets and devices
+    are left out, as git does.
 
     Raises:
         StudyError: a file cannot be read.

@@ -1,7 +1,7 @@
 """What a program's output shows: the numbers of its patterns, that it did its work, and whether it failed or restarted.
 
 Lines are read while the program runs. Where a pattern of the benchmark's file is corrected later, the stored output is
-read again, so this needs nothing of the run but its lines.
+read again, so this needs nothing of the run but its lines. How a failure is named: `study.launch.failure`.
 """
 
 from __future__ import annotations
