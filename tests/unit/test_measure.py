@@ -5,11 +5,14 @@ import sys
 import pytest
 import yaml
 from click.testing import CliRunner
+from examples import expand
 
 from study.commands import main, measured_command
 from study.commands.measured_command import MeasuredCommand, mark_ranks
 from study.core.errors import StudyError
 from study.experiment import expansion
+from study.records.tidy import runs_frame
+from study.report import terminal
 
 
 @pytest.fixture
@@ -153,3 +156,16 @@ def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
     assert measured_command.find_prefix(["torchrun"], None, variables) == tmp_path / "venv"
     assert measured_command.find_prefix(["sh"], None, variables) is None
     assert measured_command.find_prefix(["sh"], str(tmp_path / "venv"), variables) == tmp_path / "venv"
+
+
+def test_the_table_in_the_terminal_has_energy_where_it_was_measured(make_recorded, tmp_path):
+    runs = expand(gpus=[1, 2], epochs=8, repeats=2)
+    for place, run in enumerate(sorted(runs, key=lambda run: (run.repeat, run.gpus))):
+        make_recorded(run, runtime=12.0 / run.gpus, started=place * 60 * 10**9)
+    frame = runs_frame(runs, {}, tmp_path / "local").assign(energy_job_j=None)
+    header, first, second = (line.split() for line in terminal.format_scaling(frame))
+    assert header == ["ranks", "runs", "runtime", "speedup", "95", "%", "interval", "efficiency"]
+    assert first == ["1", "2", "12.00", "s", "1.00", "1.00", "to", "1.00", "100", "%"]
+    assert second == ["2", "2", "6.00", "s", "2.00", "2.00", "to", "2.00", "100", "%"]
+    lines = terminal.format_scaling(frame.assign(energy_job_j=[300.0, 300.0, 200.0, 200.0]))
+    assert [line.split()[-2:] for line in lines[1:]] == [["300", "J"], ["200", "J"]]

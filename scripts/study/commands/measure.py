@@ -263,4 +263,6 @@ def _print_answer(ctx: click.Context, measured: "MeasuredCommand", goal: str | N
     terminal.print_failures(folder / "runs.csv", validation.shorten_path(Path(measured.results_dir, MACHINE)))
     place = {"study": measured.name, "machine": MACHINE, "results_dir": measured.results_dir}
     ctx.invoke(analysis.recommend, **place, named_study=None, goal=goal, output=None)
+    evidence = [*([f"a line with {measured.success!r}"] if measured.success else []), *measured.metrics]
+    print(f"That the runs did their work is shown by: {', '.join(evidence) or 'the events that they reported'}.")
     print(f"Report: {Path(FOLDER, folder, 'report.html')}")

@@ -17,34 +17,40 @@ from study.report.findings.outcome import VERDICTS
 from study.report.tables import TABLES
 
 WIDTH = 100
-NUMBERS = (("runtime_s", 2), ("speedup", 2))  # columns of the table of scaling, and their decimal places
 MOST_FAILURES = 10
 # The columns of runs.csv that are read here.
 COLUMNS = ("may_fail", "failure_kind", "failure_phase", "failure_message", "record", "status")
 
 
 def format_scaling(runs: pd.DataFrame) -> list[str]:
-    """A line for each rank count of a study's runs: its runs, runtime, speedup with interval, and efficiency."""
+    """A line for each rank count of a study's runs: runtime, speedup, efficiency, and energy if measured."""
     rows = TABLES["scaling"].make(runs, pd.DataFrame()).frame
-    header = ("ranks", "runs", "runtime", "speedup", "95 % interval", "efficiency")
-    lines = [header, *(_format_point(row) for _, row in rows.iterrows())]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
+    columns = {
+        "ranks": [f"{ranks}" for ranks in rows["gpus"]],
+        "runs": [_count_runs(row) for _, row in rows.iterrows()],
+        "runtime": _format_cells(rows["runtime_s"], "{:.2f} s"),
+        "speedup": _format_cells(rows["speedup"], "{:.2f}"),
+        "95 % interval": [
+            f"{low:.2f} to {high:.2f}" if pd.notna(low) else ""
+            for low, high in zip(rows["speedup_low"], rows["speedup_high"], strict=True)
+        ],
+        "efficiency": _format_cells(100 * rows["efficiency"], "{:.0f} %"),
+        "energy": _format_cells(rows["energy_job_j"], "{:.0f} J"),
+    }
+    shown = {name: cells for name, cells in columns.items() if name != "energy" or any(cells)}
+    widths = {name: max(map(len, (name, *cells))) for name, cells in shown.items()}
+    lines = [list(shown), *zip(*shown.values(), strict=True)]
+    return [
+        "  " + "  ".join(text.rjust(width) for text, width in zip(line, widths.values(), strict=True)) for line in lines
+    ]
 
 
-def _format_point(row: pd.Series) -> tuple[str, ...]:
-    failed = f" ({row['repeats_failed']} failed)" if row.get("repeats_failed") else ""
-    interval = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}" if pd.notna(row["speedup_low"]) else ""
-    runtime, speedup = (f"{row[name]:.{digits}f}" if pd.notna(row[name]) else "" for name, digits in NUMBERS)
-    share = f"{100 * row['efficiency']:.0f} %" if pd.notna(row["efficiency"]) else ""
-    return (
-        f"{row['gpus']}",
-        f"{row['repeats_ok']}{failed}",
-        f"{runtime} s" if runtime else "",
-        speedup,
-        interval,
-        share,
-    )
+def _count_runs(row: pd.Series) -> str:
+    return f"{row['repeats_ok']}" + (f" ({row['repeats_failed']} failed)" if row.get("repeats_failed") else "")
+
+
+def _format_cells(numbers: pd.Series, form: str) -> list[str]:
+    return [form.format(number) if pd.notna(number) else "" for number in numbers.astype(float)]
 
 
 def format_answers(answers: Iterable[rank_answer.Answer]) -> Iterator[str]:
