@@ -96,6 +96,7 @@ OF_THEIR_OWN = {
     "scripts/study/machines/guard.py",  # the launch ends ranks by SIGTERM, also if the launch ignores its own
     "scripts/study/machines/remote.py",  # below a guard
     "scripts/sample_power.py",  # they ignore signals
+    "scripts/study/workloads/command/patterns.py",  # of a timer
 }
 
 
