@@ -152,7 +152,7 @@ def test_a_file_that_changed_since_the_first_download_is_refused(http_server, fe
         ("/page", "503"),
         ("/none.csv", "404"),
         ("/slow", "no answer within"),
-        ("/portal", "a web page instead of the file"),
+        ("/portal", "a web page or XML file instead of the file"),
     ],
 )
 def test_failures_leave_nothing_and_name_the_way_out(http_server, fetch, tmp_path, monkeypatch, path, words):
