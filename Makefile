@@ -27,7 +27,7 @@ report:  ## print the path of the report of the study STUDY on MACHINE, one HTML
 	@$(HERE) report $(call option,--study,STUDY) $(call option,--machine,MACHINE)
 
 # Three workers for two cores, because some tests wait.
-test: setup-test  ## run all tests that are not marked long or full, by three workers; timed tests run alone, at the end; 25 minutes on two cores
+test: setup-test  ## run all tests that are not marked long or full, by three workers; timed tests run alone, at the end; 15 minutes on two cores
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) --durations 40
 
 test-long: setup-test  ## run the tests that are marked long: PART of 7, or all; by default the part of the weekday; begins none after MINUTES
