@@ -165,6 +165,20 @@ def test_what_a_killed_run_left_is_seen_too(project):
     assert "what an earlier run wrote (a.pt)" in launch_run(run)["unproven"]
 
 
+@pytest.mark.slow
+def test_the_log_of_the_command_that_starts_the_runs_is_no_file_of_theirs(project):
+    """``study measure ... > log.txt``: it grows in each run, and no run wrote it."""
+    (run,) = project("print('done')", success=["done"])
+    with open("log.txt", "w") as log:
+        for number in range(2):
+            files = program_files.ProgramFiles(
+                inputs.define_run(run, machine.load("local_processes"), "data"), Path(f"run{number}")
+            )
+            print("a run begins", file=log, flush=True)
+            names = files.finish()
+            assert (names["written"], names["used"]) == ([], [])
+
+
 def test_where_reads_are_not_noted_a_file_that_is_there_is_a_doubt(project, monkeypatch):
     (run,) = project(code=["program.py"])
     definition = inputs.define_run(run, machine.load("local_processes"), "data")

@@ -53,6 +53,7 @@ class ProgramFiles:
         self._spec, self._run_folder = run.benchmark, folder.absolute()
         self._folder = Path(run.benchmark["folder"])
         self._ledger_file = self._folder / HIDDEN / LEDGER
+        self._open_before = _list_open_files(self._folder)  # such as the log of the command that started this
         _move_aside(self._folder, self._spec.get("fresh", ()))
         self._before, self._is_whole = self._list_files()
         ledger = self._read_ledger()
@@ -112,6 +113,8 @@ class ProgramFiles:
         files: dict[str, State] = {}
         results = _find_first_folder(self._run_folder, self._folder)
         for path, entry in _walk(str(self._folder), "", {*NOT_LOOKED_AT, *results}):
+            if path in self._open_before:
+                continue
             with contextlib.suppress(OSError):  # gone meanwhile
                 status = entry.stat(follow_symlinks=False)
                 files[path] = State(status.st_size, status.st_mtime_ns, status.st_ino, status.st_atime_ns)
@@ -148,6 +151,15 @@ def _walk(folder: str, prefix: str, left_out: Iterable[str] = NOT_LOOKED_AT) -> 
             yield f"{prefix}{entry.name}", entry
         elif entry.name not in left_out:
             yield from _walk(entry.path, f"{prefix}{entry.name}/")
+
+
+def _list_open_files(folder: Path) -> set[str]:
+    """The files below a folder that processes of this user have open; paths relative to it."""
+    paths = set()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError, ValueError):
+            paths.add(str(descriptor.readlink().relative_to(folder.resolve())))
+    return paths
 
 
 def _find_first_folder(path: Path, above: Path) -> list[str]:
