@@ -127,12 +127,12 @@ rule show_early:
         study=STUDY.name,
         machine=MACHINE["name"],
         report=f"{OF_STUDY}/report.html",
-        table="" if STUDY.findings else "--table",
+        shows="report" if STUDY.findings else "table",
     message:
         "What {config[study]} has found after block {wildcards.block}"
     shell:
         'python "$SCRIPTS/show_early.py" --study {params.study:q} --machine {params.machine:q}'
-        " --block {wildcards.block:q} --report {params.report:q} --output {output:q} {params.table} 2>&1 | tee {log:q}"
+        " --block {wildcards.block:q} --report {params.report:q} --output {output:q} --shows {params.shows:q} 2>&1 | tee {log:q}"
 
 
 rule make_report:

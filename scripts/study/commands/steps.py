@@ -195,14 +195,14 @@ def make_findings(study: "Study", json_file: str, markdown: str) -> None:
 @click.option("--block", type=WHOLE, required=True, help="the last block whose runs have all ended")
 @click.option("--report", "page_file", type=PATH, required=True, help="the page, in the study's results folder")
 @click.option("--output", type=PATH, required=True, help="a file that tells that it was done")
-@click.option("--table", is_flag=True, help="print the table of scaling, and write no report")
+@click.option("--shows", type=click.Choice(["report", "table"]), default="report", help="table: of scaling, no report")
 def show_early(
-    study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path, table: bool
+    study: "Study", machine: dict[str, Any], block: int, page_file: Path, output: Path, shows: str
 ) -> None:  # fmt: skip
     """While a study runs: print the findings of its complete blocks, and write the report of what has ended."""
     from study.core.files import write_text, write_with_checksum
 
-    if not table and page_file.exists() and 0 <= time.time() - page_file.stat().st_mtime < LEAST_S:
+    if shows == "report" and page_file.exists() and 0 <= time.time() - page_file.stat().st_mtime < LEAST_S:
         write_text(output, "")
         return
     # With pandas, which a skipped report does not need.
@@ -217,7 +217,7 @@ def show_early(
     measured = tuple(each for each in study.loading if Path(paths.locate_loading(results, each.directory)).exists())
     ended = dataclasses.replace(study, loading=measured)
     runs, loading = gather(ended, results, lambda run: run.repeat <= block, uses_loading=True, reads_targets=True)
-    if table:
+    if shows == "table":
         print(f"\nAfter block {block} of {max(run.repeat for run in study.runs)}:", file=sys.stderr)
         print(*terminal.format_scaling(runs), "", sep="\n", file=sys.stderr)
         write_text(output, "")
