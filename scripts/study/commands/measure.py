@@ -145,11 +145,16 @@ def _choose_counts(ranks: list[int] | str, gpus: int, strict: bool) -> list[int]
 
     usable = gpus or max(1, math.floor(cores.count_usable_cores()))
     if isinstance(ranks, str):
-        return [2**power for power in range(usable.bit_length()) if 2**power <= usable]
+        return _list_doublings(usable)
     if (gpus or strict) and ranks[-1] > usable:
         what = format_count(usable, "GPU" if gpus else "core")
         raise StudyError(f"--ranks: {ranks[-1]}: this machine has {what}; give at most as many ranks")
     return ranks
+
+
+def _list_doublings(most: int) -> list[int]:
+    """1, 2, 4 and so on, up to ``most``."""
+    return [2**power for power in range(most.bit_length())]
 
 
 def _choose_slurm_counts(ranks: list[int] | str, nodes: "Partition", marked: Sequence[str]) -> list[int]:
@@ -160,7 +165,7 @@ def _choose_slurm_counts(ranks: list[int] | str, nodes: "Partition", marked: Seq
     starts_own = any("{ranks}" in word for word in marked)
     most = nodes.ranks_per_node * (1 if starts_own else nodes.nodes)
     if isinstance(ranks, str):
-        return [2**power for power in range(nodes.ranks_per_node.bit_length()) if 2**power <= nodes.ranks_per_node]
+        return _list_doublings(nodes.ranks_per_node)
     if ranks[-1] > most:
         where = "a node" if starts_own else f"partition {nodes.name}"
         raise StudyError(

@@ -283,8 +283,8 @@ def _find_starter(words: Sequence[str]) -> tuple[str | None, int]:
     program = Path(words[0]).name
     if program == "accelerate" and list(words[1:2]) == ["launch"]:
         return program, 2
-    if program.startswith("python") and list(words[1:2]) == ["-m"] and words[2] in MODULES:
-        return MODULES[words[2]], 3
+    if program.startswith("python") and list(words[1:2]) == ["-m"] and (starter := MODULES.get("".join(words[2:3]))):
+        return starter, 3
     return (program, 1) if program in STARTERS and program != "accelerate" else (None, 1)
 
 
