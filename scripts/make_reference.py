@@ -12,6 +12,7 @@ PAGES = {
     "studies.md": reference.make_studies_page,
     "machines.md": reference.make_machines_page,
     "benchmarks.md": reference.make_benchmarks_page,
+    "tables.md": reference.make_tables_page,
     "figures.md": reference.make_figures_page,
     "columns.md": reference.make_columns_page,
     "findings.md": reference.make_findings_page,

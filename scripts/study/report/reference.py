@@ -9,6 +9,7 @@ from study.experiment import schemas
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.report.findings import declaration
+from study.report.tables import TABLES
 
 SPELLED = {"MB": "10^6 bytes", "GB/s": "10^9 bytes/s", "Mbit/s": "10^6 bits/s"}  # may also stand for multiples of 1024
 SOURCES = ("url", "path", "synthetic", "image_files", "synthetic_images")
@@ -69,6 +70,21 @@ def make_figures_page() -> str:
         "[columns](columns.md).",
         "figures",
         KEYS + _make_rows(schema, schema["$defs"]),
+    )
+
+
+def make_tables_page() -> str:
+    """The page docs/reference/tables.md."""
+    rows = "".join(
+        f"| `{name}` | {kind.title} | {kind.needs} |\n" for name, kind in sorted(TABLES.items()) if kind.title
+    )
+    return _make_page(
+        "Tables",
+        "This page lists the tables of a study, in its folder `tables/` as CSV, Markdown, LaTeX and HTML. A study "
+        "makes those whose needs it meets. A name that begins with a paper's is that paper's table, with the published "
+        "values beside yours; the `claims` of a paper are the numbers in its text.",
+        "config/tables.yaml",
+        f"| table | meaning | the study needs |\n|---|---|---|\n{rows}",
     )
 
 
