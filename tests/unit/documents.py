@@ -34,7 +34,7 @@ ELSEWHERE = {
     "where the reader's clone is": "/path/to/study/profiles/local /path/to/study/profiles/default "
     "/path/to/study/Snakefile",
     "of torchrun": "--nproc-per-node",
-    "part of a name that stands whole beside it": "figure21 ci95",
+    "part of a name that stands whole beside it": "ci95",
     "in the papers' code": "TF_Run TextReader comp_epochs",
     "in TF-Slim's code": "fast_mode",
     "in CANDLE's code": "p1b3_baseline_keras2.py category_cutoffs initialization conv test_cell_split",
