@@ -3,8 +3,6 @@
 import models_to_judge
 import pytest
 from examples import define, expand
-from tf_keras import applications
-from tf_keras.src.applications import resnet
 
 from study.backends import model_check
 from study.backends.tensorflow import devices
@@ -12,6 +10,7 @@ from study.core import configuration
 from study.core.errors import StudyError
 from study.experiment import metric_names
 from study.launch import model_checks
+from study.workloads import resnet50
 from study.workloads.nt3 import tensorflow as nt3
 
 devices.limit_threads(1)  # can be set only before TensorFlow's first use in this process
@@ -91,15 +90,8 @@ def test_shipped_benchmarks_are_not_refused(name):
 
 @pytest.mark.slow
 def test_blocks_of_residual_networks_are_not_refused(monkeypatch):
-    """ResNet-50 with each kind of its blocks: one that changes the width, one that halves the image, one that adds."""
-
-    def few_blocks(weights, input_shape, classes):
-        def blocks(inputs):
-            return resnet.stack1(resnet.stack1(inputs, 64, 2, stride1=1, name="conv2"), 128, 1, name="conv3")
-
-        return resnet.ResNet(blocks, False, True, "few", True, weights, None, input_shape, None, classes)
-
-    monkeypatch.setattr(applications, "ResNet50", few_blocks)
+    """ResNet-50 with each kind of its units: one that changes the width, one that halves the image, one that adds."""
+    monkeypatch.setattr(resnet50.Workload, "blocks", (3, 1))
     is_not_refused("resnet50")
 
 

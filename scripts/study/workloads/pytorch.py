@@ -86,8 +86,9 @@ class Convolution(Weighted, nn.Conv2d):
         stride: int | tuple[int, int] = 1,
         padding: str | int = "valid",
         activation: str = "linear",
+        bias: bool = True,
     ) -> None:
-        super().__init__(inputs, filters, window, stride, padding)
+        super().__init__(inputs, filters, window, stride, padding, bias=bias)
         self.activation = activation
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -101,13 +102,6 @@ def configure_layer(layer: Weighted, initial: Initial | None = None, l2: float =
         layer.initial = initial
     layer.l2, layer.activity_l2 = l2, activity_l2
     return layer
-
-
-class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation with the constants of ``tf_keras.applications``. decay: of the moving statistics."""
-
-    def __init__(self, channels: int, decay: float) -> None:
-        super().__init__(channels, eps=1.001e-5, momentum=1 - decay)
 
 
 class ChannelsFirst(nn.Module):

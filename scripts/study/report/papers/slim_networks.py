@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 from study.workloads import operations
-from study.workloads.resnet50.operations import list_resnet_layers
 
 # ImageNet's images as the networks take them.
 IMAGES = {"image_size": 224, "channels": 3, "classes": 1000}
 SMALL_IMAGES = {**IMAGES, "image_size": 28}
-# Without biases, where the benchmarks of these names have Keras's networks with them.
-RESNETS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}  # blocks of each stage
 
 
 @dataclass(frozen=True)
@@ -22,9 +19,6 @@ class Parameters:
 
 def parameters(benchmark: str) -> Parameters:
     """The parameters of the network that the papers trained under this name, at 1,000 classes."""
-    if benchmark in RESNETS:
-        layers = list_resnet_layers(IMAGES, operations.SHIFT_AND_SCALE, *RESNETS[benchmark])
-    else:
-        layers = operations.list_layers(benchmark, SMALL_IMAGES if benchmark == "lenet" else IMAGES, 0) or []
+    layers = operations.list_layers(benchmark, SMALL_IMAGES if benchmark == "lenet" else IMAGES, 0) or []
     trained = sum(layer.parameters for layer in layers)
     return Parameters(trained, trained + sum(layer.statistics for layer in layers))

@@ -1,7 +1,11 @@
-"""ResNet-101 (He et al., arXiv:1512.03385), as ``tf_keras.applications`` has it (han2019, Table I)."""
+"""ResNet-101 (He et al., arXiv:1512.03385) as TF-Slim has it, which han2019 trained."""
+
+from typing import ClassVar
 
 from study.workloads import resnet50
 
 
 class Workload(resnet50.Workload):
-    """ResNet-101: 44,707,176 parameters at 1,000 classes."""
+    """ResNet-101: 44,654,504 parameters at 1,000 classes."""
+
+    blocks: ClassVar[tuple[int, ...]] = (3, 4, 23, 3)
