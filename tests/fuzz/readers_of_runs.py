@@ -259,8 +259,6 @@ class Runs(PartOfARun):
 
 @reader("points.csv", "csv", content="series,ranks,nodes,runtime_s,batch_size\n"
         + "".join(f"a,{ranks},1,{10 + ranks}.5,8\n" for ranks in (1, 2, 4, 8)))  # fmt: skip
-@reader("MLPerf.log", "text", content=':::MLLOG {"key": "run_start", "time_ms": 5}\n'
-        ':::MLLOG {"key": "run_stop", "time_ms": 65000}\n')  # fmt: skip
 class Points(Reader):
     """Measured points that others bring: each ends in an answer, or in one line that names the file."""
 
@@ -269,7 +267,7 @@ class Points(Reader):
         return folder / self.name
 
     def read(self, path):
-        series = series_files.read_series_files([f"8:{path}" if path.suffix == ".log" else str(path)], "per_rank")
+        series = series_files.read_series_files([str(path)], "per_rank")
         for model in filter(None, (each.fit_model() for each in series)):
             low, median, high = model.predict_interval(np.array([64.0]))
             assert 0 < low[0] <= median[0] <= high[0] < math.inf

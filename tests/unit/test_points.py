@@ -1,6 +1,5 @@
 """Predictions from anybody's points: the contract of `study predict`, and what every series must obey."""
 
-import json
 import re
 import subprocess
 import sys
@@ -13,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_prediction import computed, runs, with_energy
 
-from study.contrib.readers.own_tables import read_points
-from study.contrib.readers.series_files import read_series_files
+from study.contrib.readers.series_files import read_points, read_series_files
 from study.contrib.readers.series_tables import build_series
 from study.core.errors import StudyError
 from study.core.paths import ROOT
@@ -135,33 +133,6 @@ def test_a_knee_has_a_probability():
     assert probability > 0.5
     flat = answered(made([100, 80, 75, 74])).knee
     assert flat is None or flat[0] <= 2
-
-
-TITAN = "[rank0]: Building 1-D device mesh with ['dp_shard'], [8]\n" + "".join(
-    f"\x1b[32mstep: {step}  loss: 9.1  memory: 3.0GiB(4%)  tps: {tps}  tflops: 10.1\x1b[39m\n"
-    for step, tps in ((1, "120"), (10, "3,200"), (20, "3,210"), (30, "3,190"))
-)
-MLPERF = "".join(
-    ":::MLLOG " + json.dumps({"key": key, "time_ms": ms}) + "\n"
-    for key, ms in (("run_start", 5000), ("run_stop", 65_000))
-)
-
-
-@pytest.mark.parametrize(("text", "prefix", "ranks", "time"), [(TITAN, "", 8, 1 / 3200), (MLPERF, "16:", 16, 60.0)])
-def test_logs_give_points(tmp_path, text, prefix, ranks, time):
-    (tmp_path / "a.log").write_text(text)
-    (series,) = read_series_files([f"{prefix}{tmp_path / 'a.log'}"], "per_rank")
-    assert series.points[["ranks", "time"]].to_numpy()[0] == pytest.approx([ranks, time], rel=0.01)
-    assert series.origin == "imported"
-
-
-@pytest.mark.parametrize("names", [("Name,config.world_size,summary.train_samples_per_second"),
-                                   ("Run ID,params.num_gpus,metrics.images_per_second")])  # fmt: skip
-def test_exports_of_trackers_give_points(tmp_path, names):
-    (tmp_path / "export.csv").write_text(f"{names}\na,1,10\nb,2,19\nc,4,37\n")
-    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank")
-    assert series.counts.tolist() == [1, 2, 4]
-    assert series.points["time"].tolist() == pytest.approx([0.1, 2 / 19, 4 / 37])
 
 
 @pytest.mark.parametrize(
@@ -393,115 +364,29 @@ def test_a_goal_with_a_limit_of_accuracy_is_answered_though_points_have_none():
     assert "no run has test_accuracy" in found.sentences[0]
 
 
-def test_an_export_leaves_out_runs_that_did_not_finish(tmp_path):
-    (tmp_path / "wandb.csv").write_text(
-        '"Name","State","Runtime","config.world_size","train/tokens_per_sec_per_gpu"\n'
-        '"a","finished","90","8","1,000"\n"b","crashed","3","16","20"\n"c","finished","90","16",""\n'
-        '"d","finished","90","16","990.0"\n'
-    )
-    (series,) = read_series_files([str(tmp_path / "wandb.csv")], "per_rank")
-    assert series.points["time"].tolist() == pytest.approx([1 / 1000, 1 / 990])
-    assert "2 rows of runs that did not finish or lack a value left out" in series.notes
-    (tmp_path / "mlflow.csv").write_text(
-        "Start Time,Duration,Run ID,Name,Status,num_gpus\n"
-        "x,1.5min,i,a,FINISHED,1\nx,45s,j,b,FINISHED,2\nx,1s,k,c,FAILED,4\n"
-    )
-    (series,) = read_series_files([str(tmp_path / "mlflow.csv")], "fixed")
-    assert series.points["time"].tolist() == pytest.approx([90, 45])
-
-
-def test_a_history_of_one_run_is_its_later_half(tmp_path):
-    for ranks, value in ((1, 100), (2, 52)):
-        rows = "".join(f"{step},{step * 2},{9 * value if step < 2 else value}\n" for step in range(6))
-        (tmp_path / f"{ranks}.csv").write_text(f"_step,_runtime,train/step_time_ms\n{rows}")
-    (series,) = read_series_files([f"{ranks}:{tmp_path / f'{ranks}.csv'}" for ranks in (1, 2)], "fixed")
-    assert series.points[["ranks", "time"]].to_numpy() == pytest.approx(np.array([[1, 0.1], [2, 0.052]]))
-
-
-def test_validation_is_no_training_and_three_digits_name_no_large_count(tmp_path):
-    lines = "".join(f"validate step: {step}  loss: 9  memory: 1GiB  tps: 9\n" for step in range(9))
-    (tmp_path / "a.log").write_text(TITAN + lines)
-    assert read_series_files([str(tmp_path / "a.log")], "per_rank")[0].points["time"][0] == pytest.approx(
-        1 / 3200, rel=0.01
-    )
-
-
-MESH = "Building device mesh with parallelism: pp=2, dp_replicate=1, dp_shard=4, cp=1, tp=2, ep=4\n"
-
-
-def test_torchtitans_later_meshes_are_multiplied_without_their_experts(tmp_path):
-    steps = TITAN.partition("\n")[2]
-    (tmp_path / "a.log").write_bytes(b"\xff broken\n" + (MESH + steps).encode())
-    (series,) = read_series_files([str(tmp_path / "a.log")], "per_rank")
-    assert series.counts.tolist() == [16]
-    (series,) = read_series_files([f"8:{tmp_path / 'a.log'}"], "per_rank")
-    assert series.counts.tolist() == [8]
-    assert "names 16 ranks; the 8 before its name are used" in " ".join(series.notes)
-
-
-def entry(key, ms, **more):
-    return " 0: :::MLLOG " + json.dumps({"namespace": "", "time_ms": ms, "key": key, "value": None, **more})
-
-
-def test_mlperf_logs_of_several_runs_and_of_lines_that_run_into_each_other(tmp_path):
-    lines = [
-        entry("run_start", 1000) + entry("epoch_start", 1000, metadata={"epoch_num": 1}),
-        entry("run_stop", 11_000, metadata={"file": "{x}", "status": "success"}),
-        entry("run_start", 20_000),
-        entry("run_stop", 90_000, value={"status": "ABORTED"}),
-        entry("tracked_stats", 90_001, value={"throughput": 5.0}),
-        entry("run_start", 100_000),
-        entry("run_stop", 114_000),
-        entry("run_start", 10**400),
-        ":::MLLOG {broken",
-    ]
-    (tmp_path / "a.log").write_text("\n".join(lines))
-    (series,) = read_series_files([f"8:{tmp_path / 'a.log'}"], "fixed")
-    assert series.points["time"].tolist() == [12.0], "10 and 14 s"
-    assert "1 aborted run left out" in series.notes[-1]
-
-
-def of_export(tmp_path, text, work="per_rank"):
-    (tmp_path / "export.csv").write_text(text)
-    (series,) = read_series_files([str(tmp_path / "export.csv")], work)
+def read_table(tmp_path, text, work="per_rank"):
+    (tmp_path / "table.csv").write_text(text)
+    (series,) = read_series_files([str(tmp_path / "table.csv")], work)
     return series
 
 
 def test_gpus_of_a_node_are_no_ranks(tmp_path):
-    series = of_export(tmp_path, "Name,num_nodes,devices,GPU Count,step_time\na,1,4,8,1\nb,2,4,8,1.1\nc,,4,8,9\n")
-    assert series.counts.tolist() == [4, 8]
-    assert series.per_node == 4
-    assert "read num_nodes x devices as ranks" in " ".join(series.notes)
-    with pytest.raises(StudyError, match="'num_gpus' is 8 on 1, 2 nodes; name it gpus_per_node"):
-        of_export(tmp_path, "num_nodes,num_gpus,step_time\n1,8,1\n2,8,1.1\n")
-
-
-@pytest.mark.parametrize("name", ["throughput(tps)", "device/samples_per_sec", "throughput/device/tokens_per_sec"])
-def test_throughputs_of_programs_that_name_the_device_are_those_of_one_rank(tmp_path, name):
-    series = of_export(tmp_path, f"world_size,{name}\n1,100\n8,80\n")
-    assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 80])
-
-
-def test_durations_have_their_own_unit(tmp_path):
-    series = of_export(tmp_path, "num_gpus,Step Time (ms)\n1,12 ms\n2,9\n4,0.5 s\n8,1h 2m 3s\n", "fixed")
-    assert series.points["time"].tolist() == pytest.approx([0.012, 0.009, 0.5, 3723])
-    with pytest.raises(StudyError, match="line 2, column 'step_time_ms': '1.2.3 s'"):
-        of_export(tmp_path, "num_gpus,step_time_ms\n1,1.2.3 s\n")
+    with pytest.raises(StudyError, match="'num_gpus' is 8 on 1, 2 nodes; give the ranks of all nodes"):
+        read_table(tmp_path, "num_nodes,num_gpus,step_time\n1,8,1\n2,8,1.1\n")
 
 
 OF_ALL = [
     "throughput (img/s)", "throughput (images/s)", "throughput (samples/s)", "throughput [img/s]", "throughput[img/s]",
     "throughput img/s", "throughput_img_per_s", "throughput in img/s", "images/sec", "img/s", "img_per_s",
     "Train Throughput (imgs / sec)", "throughput (total) img/s", "tok/s", "total throughput (img/s)",
-    "aggregate throughput (samples/s)", "median throughput (img/s)", "throughput/samples_per_sec",
+    "aggregate throughput (samples/s)", "median throughput (img/s)",
 ]  # fmt: skip
 OF_ONE = [
     "throughput (img/s/GPU)", "throughput per GPU (img/s)", "throughput (img/s per GPU)", "Throughput (img/s) per GPU",
     "throughput img/s (per GPU)", "throughput_img_per_s_per_gpu", "img/s/GPU", "throughput/GPU (img/s)",
     "Throughput per GPU [images/sec]", "samples/s/GPU", "img/s per device", "tokens/s/GPU",
-    "train/throughput/GPU (img/s)",
     "throughput [per GPU] (img/s)", "throughput (per GPU) [img/s]", "per-GPU throughput (img/s)", "per_device img/s",
-    "img/(s GPU)", "tokens per GPU-second", "throughput/device/samples_per_sec",
+    "img/(s GPU)", "tokens per GPU-second",
 ]  # fmt: skip
 
 
@@ -510,10 +395,10 @@ OF_ONE = [
 )
 def test_the_unit_in_the_title_of_a_throughput_means_what_the_option_means(tmp_path, title, owner):
     """Of each rank one sample: 8 ranks with 400/s take 8 / 400 s if that is of all ranks, and 1 / 400 if of each."""
-    series = of_export(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
+    series = read_table(tmp_path, f"GPUs,{title}\n1,100\n8,400\n")
     assert series.owner == owner
     assert series.points["time"].tolist() == pytest.approx([1 / 100, (8 if owner == "all" else 1) / 400])
-    (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit="img/min")
+    (series,) = read_series_files([str(tmp_path / "table.csv")], "per_rank", unit="img/min")
     times = [60 / 100, (8 if owner == "all" else 1) * 60 / 400]
     assert series.points["time"].tolist() == pytest.approx(times), "--unit goes before a title, whose owner stays"
 
@@ -525,14 +410,14 @@ def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, titl
     """Of each rank one sample, 400/s of each on 8 ranks: 1 / 400 s."""
     text = f"GPUs,{title}\n1,100\n8,400\n"
     with pytest.raises(StudyError, match="rename it throughput and give its unit, such as --unit img/s/GPU$"):
-        of_export(tmp_path, text)
+        read_table(tmp_path, text)
     for option in ("img/s", "img/s/GPU"):
-        (series,) = read_series_files([str(tmp_path / "export.csv")], "per_rank", unit=option)
+        (series,) = read_series_files([str(tmp_path / "table.csv")], "per_rank", unit=option)
         assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
     for option in ("img/s/node", "img/s (total)"):
         with pytest.raises(StudyError, match="is not that of one GPU, as the title of the column says; correct one"):
-            read_series_files([str(tmp_path / "export.csv")], "per_rank", unit=option)
-    series = of_export(tmp_path, f"GPUs,{title},unit\n1,100,img/s\n8,400,img/s\n")
+            read_series_files([str(tmp_path / "table.csv")], "per_rank", unit=option)
+    series = read_table(tmp_path, f"GPUs,{title},unit\n1,100,img/s\n8,400,img/s\n")
     assert series.points["time"].tolist() == pytest.approx([1 / 100, 1 / 400])
 
 
@@ -543,40 +428,9 @@ def test_a_throughput_per_gpu_without_a_unit_is_never_that_of_all(tmp_path, titl
      ("duration [s]", "runtime_s", 1), ("time per step (s)", "time_per_step_s", 1)],
 )  # fmt: skip
 def test_titles_of_times_have_units_in_brackets(tmp_path, title, quantity, seconds):
-    series = of_export(tmp_path, f"GPUs,{title}\n1,2\n8,3\n")
+    series = read_table(tmp_path, f"GPUs,{title}\n1,2\n8,3\n")
     assert series.quantity == quantity
     assert series.points["time"].tolist() == pytest.approx([2 * seconds, 3 * seconds])
-
-
-def several_of_export(tmp_path, text):
-    (tmp_path / "export.csv").write_text(text)
-    return {each.name: each for each in read_series_files([str(tmp_path / "export.csv")], "per_rank")}
-
-
-def test_runs_whose_configuration_differs_on_the_same_ranks_are_several_series(tmp_path):
-    """A global batch that follows the ranks of each model, a seed and a metric are none of the jobs' settings."""
-    names = "Name,State,config.world_size,config.model,config.global_batch,config.data.seed,summary.loss,step_time\n"
-    rows = ("1,bert,32,1,0.5,1", "2,bert,64,1,0.5,1.1", "1,gpt,8,1,0.5,3", "2,gpt,16,1,0.4,3.2", "2,gpt,16,2,0.4,3.4")
-    found = several_of_export(
-        tmp_path, names + "".join(f"run-{place},finished,{row}\n" for place, row in enumerate(rows))
-    )
-    assert {name: each.points["time"].tolist() for name, each in found.items()} == {
-        "export model=bert": [1, 1.1], "export model=gpt": [3, pytest.approx(3.3)],
-    }  # fmt: skip
-    told = " ".join(found["export model=gpt"].notes)
-    assert "runs on the same ranks differ in model, so each of its values is a series of its own" in told
-    assert "runs also differ in global_batch, which is taken for a part of scaling" in told
-    assert "read config.world_size as ranks, step_time as time_per_step_s" in told
-
-
-@pytest.mark.parametrize(("column", "time"), [("_runtime", 30), ("duration", None)])
-def test_only_seconds_since_the_start_end_with_the_runtime(tmp_path, column, time):
-    (tmp_path / "a.csv").write_text(f"_step,{column},loss\n0,10,1\n1,20,1\n2,30,1\n")
-    if time is None:
-        with pytest.raises(StudyError, match="has several values that are not the seconds since the start"):
-            read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")
-    else:
-        assert read_series_files([f"4:{tmp_path / 'a.csv'}"], "fixed")[0].points["time"].tolist() == [time]
 
 
 def test_runs_of_this_project_are_measured(make_recorded, tmp_path):

@@ -131,8 +131,7 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict time at other rank counts from measured points in a CSV file, and recommend a count for a goal.
 
-    POINTS.csv has the columns ranks and time_per_step_s, time_per_epoch_s, runtime_s or throughput; RANKS:FILE is a
-    log or an export of another tool. Starts nothing.
+    POINTS.csv has the columns ranks and time_per_step_s, time_per_epoch_s, runtime_s or throughput. Starts nothing.
     """
     if work is None:
         raise click.UsageError(f"--work is required: {MEANINGS}")
@@ -178,7 +177,7 @@ def refuse_output(output: Path, points: Sequence[str]) -> None:
         raise StudyError(f"--output: {output} is a folder; a CSV file is expected")
     if output.suffix in (".md", ".svg"):
         raise StudyError(f"--output: {output} must be a CSV file; the answer is written beside it, as .md and .svg")
-    inputs = [Path(text) for name in points for text in (name, name.partition(":")[2]) if text]
+    inputs = [Path(name) for name in points]
     if output.exists() and any(each.exists() and output.samefile(each) for each in inputs):
         raise StudyError(f"--output: {output} is one of the files with points; name another one")
 

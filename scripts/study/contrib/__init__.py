@@ -1,1 +1,1 @@
-"""What stands beside the study: exports, readers of other tools' logs, checks of hardware. Nothing imports it."""
+"""What stands beside the study: exports, readers of others' points, checks of hardware. Nothing imports it."""

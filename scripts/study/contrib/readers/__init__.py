@@ -1,1 +1,1 @@
-"""Points for `study predict` from what other tools wrote: logs of training programs, and exports of trackers."""
+"""Points for `study predict` in CSV files that people bring."""
