@@ -41,7 +41,7 @@ def measure_staging(folder):
     """Measure each way of staging to ranks on two nodes, two names of this host: load time, and megabytes read."""
     two_nodes = {"ranks_per_node": 2, "node_storage": str(folder)}
     point = {"gpus": RANKS_ON_TWO_NODES, "batch_size": 540}  # an epoch of one step: it is not what is measured
-    ways = ("none", "local_copy", "node_broadcast", "job_broadcast")
+    ways = ("none", "local_copy")
     runs = {way: define_one_epoch(folder, "read_csv", two_nodes, staging=way, **point) for way in ways}
     with mock.patch.object(launchers.Horovodrun, "line", _make_two_node_line):
         records_by_way = alternate(

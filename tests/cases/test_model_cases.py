@@ -247,7 +247,7 @@ def train_alone(build, monkeypatch, data, folder, **point):
     monkeypatch.setattr(rank, "_write_results", lambda *given: (kept.append(given[3].trainer.model), write(*given)))
     monkeypatch.setattr(nt3.Benchmark, "build_model", lambda self, shape: build(shape))
     run = define(planned, data_dir=str(data))
-    rank.run_rank(run, folder, phases.now(), lambda with_process_sets: FakeCommunicator())
+    rank.run_rank(run, folder, phases.now(), lambda: FakeCommunicator())
     return kept[0]
 
 

@@ -1,7 +1,7 @@
 """The one fake of `study.communication.collectives.Collectives`: one rank whose companions are played from a script.
 
-Nothing is sent anywhere. It refuses what Horovod refuses: process sets that were not made, a matrix that is not float32
-in C order, anything after it was closed.
+Nothing is sent anywhere. It refuses what Horovod refuses: process sets that were not made,
+anything after it was closed.
 """
 
 import threading
@@ -26,15 +26,9 @@ class FakeCommunicator(RanksOnly):
         self.libraries, self.strategy = {"controller": "none"}, None
         self.sends_sparse = False
         self.agree, self.gathered = agree, []
-        self.optimizers, self.broadcasts, self.matrices = [], [], []
+        self.optimizers, self.broadcasts = [], []
         self.sets, self.closed = [], False
         self.now_s, self.are_together = 0.0, False
-
-    def create_process_sets(self, sets):
-        """Remember the sets; each has ascending ranks, and this rank knows the same ones as all others."""
-        self._check()
-        assert all(list(members) == sorted(set(members)) for members in sets)
-        self.sets += sets
 
     def distribute_optimizer(self, optimizer, compression="none", backward_passes=1):
         """The optimizer as it is: there are no other gradients."""
@@ -61,13 +55,6 @@ class FakeCommunicator(RanksOnly):
         """Remember what was broadcast."""
         self._check()
         self.broadcasts.append(len(variables))
-
-    def broadcast_matrix(self, matrix, members=None):
-        """Remember the shape; the first member's matrix is not there to be copied."""
-        self._check(members)
-        assert matrix.dtype == np.float32
-        assert matrix.flags.c_contiguous
-        self.matrices.append((matrix.shape, members))
 
     def gather(self, value):
         """The answers that were set; the places for a place; else this rank's value of everyone."""

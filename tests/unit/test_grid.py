@@ -114,7 +114,6 @@ def test_batch_scaling_roots_are_floors(batch, gpus):
             {"staging": "local_copy", "trace": True, "gpus": 2, "straggler_loads": 1},
             ["runs[0].straggler_loads", "staging: none"],
         ),
-        ({"staging": "job_broadcast", "trace": True, "gpus": 2}, ["runs[0].trace", "staging: none or local_copy"]),
         (
             {"input_pipeline": "keras_arrays", "checkpoint_epochs": 1},
             ["runs[0].checkpoint_epochs", "Keras keeps the order", "tf_data"],

@@ -435,7 +435,7 @@ def test_training_is_the_same_from_all_formats_bit_for_bit(tmp_path):
         (planned,) = expanded(gpus=2, sharding="by_rank", loader=loader, batch_size=10)
         make_images(planned, str(tmp_path / "data"))
         run = define(planned, data_dir=str(tmp_path / "data"))
-        rank.run_rank(run, tmp_path / loader, phases.now(), lambda with_process_sets: FakeCommunicator(size=2))
+        rank.run_rank(run, tmp_path / loader, phases.now(), lambda: FakeCommunicator(size=2))
         history = pd.read_csv(tmp_path / loader / "history.csv")
         metrics = json.loads((tmp_path / loader / "metrics.json").read_text())
         assert (history["input_wait_per_step_s"] > 0).all()
@@ -460,7 +460,7 @@ def test_copies_on_the_node_have_no_name_while_the_model_trains_if_files_stay_op
     """So a run that is killed in training leaves nothing. Of one file per image, which may be millions, names stay."""
     run, seen, train = staged_run(tmp_path, loader), [], Loop.run
     monkeypatch.setattr(Loop, "run", lambda self: seen.append(len(list((tmp_path / "node").iterdir()))) or train(self))
-    rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: FakeCommunicator())
+    rank.run_rank(run, tmp_path / "run", phases.now(), lambda: FakeCommunicator())
     assert seen == [1 if loader == "jpeg_files" else 0]
     assert list((tmp_path / "node").iterdir()) == []
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["ranks"][0]
@@ -494,7 +494,7 @@ def test_how_batches_are_made_changes_no_bit_and_cached_images_are_read_once(tmp
         make_images(planned, str(tmp_path / "data"))
         run = define(planned, data_dir=str(tmp_path / "data"))
         reads.clear()
-        rank.run_rank(run, tmp_path / name, phases.now(), lambda with_process_sets: FakeCommunicator())
+        rank.run_rank(run, tmp_path / name, phases.now(), lambda: FakeCommunicator())
         metrics = json.loads((tmp_path / name / "metrics.json").read_text())["ranks"][0]
         results[name] = metrics["final_weights_crc32"], sum(map(len, reads))
     assert len({weights for name, (weights, _) in results.items() if name not in ("buffered", "boxes")}) == 1

@@ -31,7 +31,7 @@ def defined(tmp_path):
 
 def train(run, folder, ranks=None, **options):
     """(metrics.json, history.csv) of a run."""
-    rank.run_rank(run, folder, phases.now(), lambda with_process_sets: ranks or FakeCommunicator(), **options)
+    rank.run_rank(run, folder, phases.now(), lambda: ranks or FakeCommunicator(), **options)
     return json.loads((folder / "metrics.json").read_text()), pd.read_csv(folder / "history.csv")
 
 
@@ -118,4 +118,4 @@ def test_emulated_ranks_train_as_real_ones(defined, tmp_path, sharding):
 
 def train_quietly(run, folder, ranks):
     """A rank whose files another one writes."""
-    rank.run_rank(run, folder, phases.now(), lambda with_process_sets: ranks)
+    rank.run_rank(run, folder, phases.now(), lambda: ranks)

@@ -29,7 +29,7 @@ def trained(tmp_path):
         (planned,) = expand(gpus=size, loader="npy", scaling="weak", batch_size=20, **{"epochs": 2, **point})
         make_data(planned, tmp_path / "data")
         run, folder = define(planned, data_dir=str(tmp_path / "data")), tmp_path / name
-        rank.run_rank(run, folder, phases.now(), lambda with_process_sets: FakeCommunicator(size=size))
+        rank.run_rank(run, folder, phases.now(), lambda: FakeCommunicator(size=size))
         return json.loads((folder / "metrics.json").read_text()), pd.read_csv(folder / "history.csv")
 
     return train

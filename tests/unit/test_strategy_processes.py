@@ -315,7 +315,6 @@ SERVED = {"strategy": "parameter_server", "servers": 1}
         ({**SERVED, "warmup_epochs": 1}, "strategy", "warmup_epochs"),
         ({**SERVED, "profile": True}, "strategy", "profile"),
         ({**SERVED, "checkpoint_epochs": 1}, "strategy", "checkpoint_epochs"),
-        ({**SERVED, "staging": "job_broadcast"}, "strategy", "staging: job_broadcast"),
         ({**SERVED, "input_pipeline": "keras_arrays"}, "strategy", "tf_data"),
     ],
 )

@@ -32,7 +32,7 @@ def run_rank(tmp_path):
         (planned,) = expand(gpus=communicator.size, **point)
         run = define(planned, data_dir=str(tmp_path / "data"))
         make_data(planned, tmp_path / "data")
-        rank.run_rank(run, tmp_path / "run", phases.now(), lambda with_process_sets: communicator)
+        rank.run_rank(run, tmp_path / "run", phases.now(), lambda: communicator)
         return run, tmp_path / "run"
 
     return run_it

@@ -77,7 +77,7 @@ def loaded(run, ranks=None):
         yield
 
     files = staging.provide_files(run, ranks, phases, reads, staged)
-    found = staging.load_tables(run, files, ranks, phases, reads)
+    found = staging.load_tables(run, files)
     return found["train"], reads, seen, staged
 
 
@@ -112,20 +112,8 @@ def test_a_copy_that_another_rank_s_container_hides(run, monkeypatch):
     for path in ("/nowhere/study-staged-1", "/proc"):  # not there; there, but something else
         hidden = (path, (1, 2), {})
         ranks.gathered = [ranks.places, [hidden, hidden]]
-        with pytest.raises(StudyError, match="rank 1 does not see the copies that rank 0 made.*node_broadcast"):
+        with pytest.raises(StudyError, match="rank 1 does not see the copies that rank 0 made"):
             loaded(run("local_copy", "npy"), ranks)
-
-
-@pytest.mark.parametrize(("way", "rank", "reader"), [("node_broadcast", 1, 1), ("job_broadcast", 1, 0)])
-def test_only_the_first_of_a_group_reads(run, way, rank, reader):
-    places = [("a", 0), ("b", 0), ("b", 1)]
-    for rank in (reader, 2):
-        ranks = alone(rank, places)
-        table, reads, _, _ = loaded(run(way, "npy"), ranks)
-        members = (1, 2) if way == "node_broadcast" else (0, 1, 2)
-        assert ranks.matrices == [((300, 1001), members)]
-        assert table.matrix.shape == (300, 1001)
-        assert (reads.as_mb()["shared_read_mb"] > 1) == (rank == reader)
 
 
 def test_the_reads_of_the_counter_itself_do_not_count(tmp_path):

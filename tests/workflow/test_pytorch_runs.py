@@ -31,8 +31,7 @@ runs:
   - {<<: *point, framework: pytorch, strategy: ddp, loader: [npy, parallel]}
   - {<<: *point, framework: pytorch, strategy: ddp, gpus: 1, sharding: by_rank}
   - {<<: *point, framework: pytorch, strategy: ddp, gradient_compression: fp16}
-  - {<<: *point, framework: pytorch, strategy: ddp, staging: node_broadcast, plateau_epochs: 1,
-     checkpoint_epochs: 2}
+  - {<<: *point, framework: pytorch, strategy: ddp, plateau_epochs: 1, checkpoint_epochs: 2}
   - {<<: *point, framework: pytorch, strategy: ddp, epochs: 5}
 tables: [frameworks, scaling]
 """

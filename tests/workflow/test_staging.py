@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -88,10 +87,8 @@ def read_by_rank(folder):
 
 WAYS = {
     ("none", "read_csv"): [1, 1, 1, 1],
-    ("node_broadcast", "read_csv"): [1, 0, 1, 0],
     ("none", "mapped"): [1, 1, 1, 1],
     ("local_copy", "mapped"): [1, 0, 1, 0],
-    ("job_broadcast", "parallel"): [2, 0, 0, 0],  # it goes over the file twice
 }
 
 
@@ -117,34 +114,17 @@ def test_what_each_rank_reads_of_the_shared_files(folder_of, way):
     assert read_by_rank(folder_of(way)) == WAYS[way]
 
 
-@pytest.mark.long
 def test_the_record_has_what_was_read_and_how_long_staging_took(folder_of):
-    found = record.make_record(folder_of(("job_broadcast", "parallel")))
+    found = record.make_record(folder_of(("local_copy", "mapped")))
     assert found["derived"]["nodes"] == 2
     size_mb = sum(found["data_mb"].values())
-    assert found["reading"]["shared"] == pytest.approx(2 * size_mb, abs=SLACK_MB)
+    assert found["reading"]["shared"] == pytest.approx(2 * size_mb, abs=SLACK_MB), "once for each of two nodes"
     assert 0 < found["phases"]["stage"]["slowest_s"] <= found["phases"]["load"]["slowest_s"]
     assert "stage" not in record.make_record(folder_of(EACH_TIME[0]))["phases"]
 
 
 def test_nothing_is_left_on_the_nodes(folder_of):
     assert list((folder_of(("local_copy", "mapped")).parent / "node").iterdir()) == []
-
-
-@pytest.mark.long
-def test_a_rank_alone_on_its_node_reads_for_itself(train):
-    assert read_by_rank(train(staging="node_broadcast", gpus=3)) == [1, 0, 1]
-
-
-@pytest.mark.long
-def test_ranks_that_wait_for_a_reader_that_reads_nothing_are_found(train, tmp_path):
-    """A pipe that nobody writes to: as a file system that no longer answers."""
-    os.mkfifo(tmp_path / "file.csv")
-    folder = train(staging="job_broadcast", gpus=3, file=tmp_path / "file.csv", stall_limit_s=12)
-    outcome = json.loads((folder / "outcome.json").read_text())
-    assert (outcome["failure"]["kind"], outcome["failure"]["phase"]) == ("hang", "load")
-    assert outcome["failure"]["rank"] == 0
-    assert outcome["runtime_s"] < 120
 
 
 def test_the_phases_of_staging_lie_in_load(folder_of):
@@ -166,7 +146,7 @@ datasets:
   p1b2: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
 runs:
   - {benchmark: p1b2, scaling: weak, epochs: 2, gpus: 2, batch_size: 10, loader: read_csv, repeats: 1,
-     staging: [none, local_copy, node_broadcast, job_broadcast]}
+     staging: [none, local_copy]}
   - {benchmark: p1b2, scaling: weak, epochs: 2, gpus: 2, batch_size: 10, loader: npy, input_pipeline: keras_arrays}
 tables: [staging, scaling]
 figures: [staging]
@@ -178,7 +158,7 @@ def test_a_study_compares_them(fresh):
     fresh.add_study("staged", STUDY)
     fresh.snakemake(study="staged")
     runs = pd.read_csv(fresh.made / "runs.csv")
-    assert runs.status.tolist() == ["ok"] * 5, runs.failure_message.tolist()
+    assert runs.status.tolist() == ["ok"] * 3, runs.failure_message.tolist()
     assert runs.ranks_agree.all()
     staged = runs[runs.input_pipeline == "tf_data"]
     assert staged.test_loss.nunique() == 1
@@ -192,7 +172,7 @@ def test_a_study_compares_them(fresh):
     assert table.stage_s["read_csv"].notna().to_dict() == {way: way != "none" for way in read.index}
     assert "<svg" in (fresh.made / "figures" / "staging.svg").read_text()
     feature_scaling = (fresh.made / "tables" / "scaling.md").read_text()
-    assert "job_broadcast" in feature_scaling
+    assert "local_copy" in feature_scaling
     assert "keras_arrays" in feature_scaling
 
 

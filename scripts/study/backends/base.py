@@ -173,13 +173,10 @@ class Backend(Protocol):
         `study.training.rank.run_rank`.
         """
 
-    def connect(
-        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
-    ) -> Collectives:
+    def connect(self, run: RunDefinition, static_sets: Sequence[Members] = ()) -> Collectives:
         """Wait for the other ranks.
 
-        with_process_sets: whether process sets will be made later. static_sets: process sets that are there from the
-        start, which takes less time; each of several ranks, not all.
+        static_sets: process sets that are there from the start; each of several ranks, not all.
         """
 
     def pin_device(self, run: RunDefinition, local_rank: int) -> str | None:

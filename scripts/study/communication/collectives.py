@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,22 +12,14 @@ from study.instruments.counters import Traffic
 
 Members = tuple[int, ...]  # ranks, ascending: a process set
 Broadcast = Callable[[dict[int, np.ndarray]], list[np.ndarray]]  # of the arrays {rank: array} to all ranks
-BLOCK = 1 << 24  # values of a matrix that are broadcast at once
 Gathered = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # of every rank; of every process
-
-
-def split_into_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield views of up to `BLOCK` values of a matrix, which is in C order."""
-    values = matrix.reshape(-1)
-    for first in range(0, values.size, BLOCK):
-        yield values[first : first + BLOCK]
 
 
 class Collectives(Protocol):
     """The ranks of a run, seen from one of them.
 
-    Some collective operations take ``members``, the ranks of a process set that `create_process_sets` has made; None,
-    the default, is the global process set of all ranks. All members must call.
+    Some collective operations take ``members``, the ranks of a process set; None, the default, is the global process
+    set of all ranks. All members must call.
     """
 
     rank: int
@@ -36,12 +28,6 @@ class Collectives(Protocol):
     local_size: int
     own_threads: frozenset[int]  # thread ids of the communication library, whose threads are never idle
     libraries: dict[str, str]  # that carry the communication, by name, with their versions
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Make process sets; all ranks must call, with the same ``sets``."""
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Overwrite ``matrix``, float32 in C order, on every member with that of the first member."""
 
     def gather(self, value: Any) -> list[Any]:
         """Gather ``value`` of every rank, in their order; anything that can be pickled. Waits for all ranks."""

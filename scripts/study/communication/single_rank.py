@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from study.communication.collectives import Collectives, Members, RanksOnly
+from study.communication.collectives import Collectives, RanksOnly
 from study.core.errors import StudyError
 
 
@@ -23,12 +21,6 @@ class SingleRank(RanksOnly):
         """all_ranks: their communicator."""
         self.local_rank, self.local_size = all_ranks.local_rank, 1
         self.own_threads, self.libraries = all_ranks.own_threads, all_ranks.libraries
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Do nothing: there is one rank."""
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Do nothing: the matrix is there."""
 
     def gather(self, value: Any) -> list[Any]:
         """[``value``], as there is one rank."""

@@ -52,7 +52,7 @@ def run_rank(
     """
     backend = backends.get_backend(run.framework)
     backend.limit_threads(run.compute_threads, run.operations_at_once)
-    ranks = connect(with_process_sets=run["staging"] == "node_broadcast")
+    ranks = connect()
     _check_core_limit(run)  # before binding, after which fewer are allowed
     bound_cores = binding.bind_threads(run, ranks)
     gpu = backend.pin_device(run, ranks.local_rank)
@@ -189,10 +189,7 @@ class _Rank:
         files = staging.provide_files(run, self.ranks, self.phases, reads, staged)
         tables: dict[str, Any] = {}
         for _ in range(1 + _count_straggler_loads(run, self.ranks)):
-            if self.workload.kind == "tables":
-                tables = staging.load_tables(run, files, self.ranks, self.phases, reads)
-            else:
-                tables = self._open_images(files)
+            tables = staging.load_tables(run, files) if self.workload.kind == "tables" else self._open_images(files)
         return files, tables
 
     def _open_images(self, files: staging.Files) -> dict[str, Any]:

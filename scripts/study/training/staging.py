@@ -1,4 +1,4 @@
-"""Staging: how a run's files reach its ranks. All read them, one rank per node copies them, or one broadcasts them."""
+"""Staging: how a run's files reach its ranks. All read them, or one rank per node copies them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def provide_files(
 ) -> Files:
     """The files that this rank reads; with ``staging: local_copy``, or a storage on each node, copied there first.
 
-    phases: the rank's log, for the phase ``stage`` (copying or broadcasting, and waiting for it). reads: counts bytes
+    phases: the rank's log, for the phase ``stage`` (copying, and waiting for it). reads: counts bytes
     read. staged: at its end the copies are removed, and a `StudyError` that names a copy names the original instead.
     """
     if not _copies_files(run):
@@ -62,8 +62,7 @@ def provide_files(
     if not Path(folder).exists() or _identify_folder(folder) != identity:
         raise StudyError(
             f"{socket.gethostname()}: rank {communicator.rank} does not see the copies that rank {node_ranks[0]} made "
-            f"({folder}), as where each rank has a container of its own; mount {Path(folder).parent} in all of them, "
-            "or of tables use staging: node_broadcast"
+            f"({folder}), as where each rank has a container of its own; mount {Path(folder).parent} in all of them"
         )
     staged.push(_make_error_renamer(copies_by_original))
     data = {
@@ -80,29 +79,6 @@ def _copies_files(run: RunDefinition) -> bool:
     return run["staging"] == "local_copy" or run.machine.get("node_storage") is not None
 
 
-def load_tables(
-    run: RunDefinition, files: Files, communicator: Collectives, phases: Callable, reads: Reads
-) -> dict[str, Table]:
-    """The run's loaded files on this rank, {file: `Table`}, by its ``staging``.
-
-    - ``none``: each rank reads the files.
-    - ``local_copy``: each rank reads its node's copies.
-    - ``node_broadcast``: the first rank of each node loads them and broadcasts the matrices within its node.
-    - ``job_broadcast``: rank 0 loads them and broadcasts the matrices to all others.
-
-    files: of `provide_files`.
-    """
-    match run["staging"]:
-        case "none" | "local_copy":
-            return _load_files(run, files)
-        case "node_broadcast":
-            return _broadcast_tables(run, files, communicator, phases, reads, group_ranks_by_node(communicator))
-        case "job_broadcast":
-            return _broadcast_tables(run, files, communicator, phases, reads, [tuple(range(communicator.size))])
-        case other:
-            raise StudyError(f"staging: {other!r} is none of none, local_copy, node_broadcast, job_broadcast")
-
-
 def group_ranks_by_node(communicator: Collectives) -> list[Members]:
     """The ranks of each node, in order.
 
@@ -117,8 +93,8 @@ def group_ranks_by_node(communicator: Collectives) -> list[Members]:
     return [tuple(members) for members in ranks_by_node.values()]
 
 
-def _load_files(run: RunDefinition, files: Files) -> dict[str, Table]:
-    """Load all tables of the run on this rank."""
+def load_tables(run: RunDefinition, files: Files) -> dict[str, Table]:
+    """Load all tables of the run on this rank, {file: `Table`}. files: of `provide_files`."""
     loader, forms, loaded = run["loader"], run.benchmark["files"], {}
     with files.reads.count():
         for file, paths in files.data.items():
@@ -192,37 +168,3 @@ def _identify_folder(path: str) -> tuple[int, int]:
     """(Device, inode) of a folder, equal for all who see the same one."""
     status = Path(path).stat()
     return status.st_dev, status.st_ino
-
-
-def _broadcast_tables(
-    run: RunDefinition,
-    files: Files,
-    communicator: Collectives,
-    phases: Callable,
-    reads: Reads,
-    sets: list[Members],
-) -> dict[str, Table]:
-    """Load the tables on the first rank of each process set; its others receive the matrices."""
-    (own_set,) = (members for members in sets if communicator.rank in members)
-    is_reader = communicator.rank == own_set[0]
-    loaded = _load_files(run, files) if is_reader else {}
-    with phases("stage"):
-        communicator.create_process_sets(sets)
-        for file, paths in run.data.items():
-            if not is_reader:
-                with reads.shared.count():
-                    loaded[file] = _make_empty_table(paths)
-            for matrix in (loaded[file].matrix, loaded[file].scaled):
-                if matrix is not None:
-                    communicator.broadcast_matrix(matrix, own_set)
-    return loaded
-
-
-def _make_empty_table(paths: dict[str, str]) -> Table:
-    """Make a table of the shape in the sidecar, to receive into."""
-    described = read_sidecar(paths["sidecar"])
-    (rows, columns), values = described["shape"], [code["values"] for code in described["codes"]]
-    if "codes" not in paths:
-        return Table(np.empty((rows, columns), np.float32), values)
-    numbers = np.empty((rows, columns - len(values)), np.float32)
-    return Table(np.empty((rows, len(values)), np.float32), values, numbers)

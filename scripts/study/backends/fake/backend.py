@@ -200,9 +200,7 @@ class Fake(OwnSamples):
         """False: each process is a rank."""
         return False
 
-    def connect(
-        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
-    ) -> Collectives:
+    def connect(self, run: RunDefinition, static_sets: Sequence[Members] = ()) -> Collectives:
         """Refused: a test gives its own ranks."""
         raise StudyError("framework: fake has no ranks of its own")
 

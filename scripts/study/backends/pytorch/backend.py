@@ -44,14 +44,12 @@ class PyTorch(OwnSamples):
             return False
         return roles.BY_RANK in os.environ and not rendezvous.join_run(run, folder / "ranks")
 
-    def connect(
-        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
-    ) -> Collectives:
+    def connect(self, run: RunDefinition, static_sets: Sequence[Members] = ()) -> Collectives:
         """Wait for the other ranks, through Horovod or torch.distributed."""
         if roles.get_strategy(run) == HOROVOD:
             from study.backends.pytorch.horovod import Horovod
 
-            return Horovod(run, with_process_sets)
+            return Horovod(run)
         return ProcessGroup(run)
 
     def make_blocks(

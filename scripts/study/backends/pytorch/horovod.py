@@ -10,11 +10,10 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 from horovod.torch import mpi_ops
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from study.backends.pytorch import devices
-from study.communication.collectives import Members, RanksOnly, split_into_blocks
+from study.communication.collectives import RanksOnly
 from study.communication.horovod import list_libraries
 from study.experiment.definition import RunDefinition
 from study.instruments import counters
@@ -23,37 +22,21 @@ from study.instruments import counters
 class Horovod(RanksOnly):
     """A `study.communication.collectives.Collectives` through Horovod 0.28, which writes the timeline itself."""
 
-    def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
-        """with_process_sets: whether `create_process_sets` will be called."""
+    def __init__(self, run: RunDefinition) -> None:
         before = counters.list_threads()
-        hvd.init(process_sets="dynamic" if with_process_sets else None)
+        hvd.init()
         self.own_threads = counters.list_threads() - before
         compiled = mpi_ops._basics.MPI_LIB_CTYPES
         self.libraries = {"torch": torch.__version__, **list_libraries(hvd, compiled)}
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
         self.device = devices.choose_device(run, self.local_rank)
-        self._sets: dict[Members, Any] = {}
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Create process sets; one of all ranks is the global one, and one of a single rank needs none."""
-        for members in sets:
-            if 1 < len(members) < self.size:
-                self._sets[members] = hvd.add_process_set(list(members))
 
     def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
         """Fill ``tensor`` on every rank with that of the first one."""
         with torch.no_grad():
             # Horovod sends contiguous tensors only; kernels of convolutions have channels_last.
             tensor.copy_(hvd.broadcast_(tensor.contiguous(), 0, name=name))
-
-    def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
-        """Fill ``matrix`` on every member with that of the first one."""
-        if members and len(members) == 1:
-            return
-        root, process_set = members[0] if members else 0, self._get_process_set(members)
-        for block in split_into_blocks(matrix):
-            hvd.broadcast_(torch.from_numpy(block), root, name="staging", process_set=process_set)
 
     def gather(self, value: Any) -> list[Any]:
         """Gather ``value`` of every rank, in their order."""
@@ -72,10 +55,6 @@ class Horovod(RanksOnly):
     def close(self) -> None:
         """Shut down together: a rank that leaves early breaks the others' collective operations."""
         hvd.shutdown()
-
-    def _get_process_set(self, members: Members | None) -> Any:
-        """Horovod's process set of these members; the global one for None."""
-        return self._sets.get(members, hvd.global_process_set) if members else hvd.global_process_set
 
 
 class HorovodAveraging:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 from study.backends.pytorch import devices
-from study.communication.collectives import Members, RanksOnly, split_into_blocks
+from study.communication.collectives import RanksOnly
 from study.communication.roles import Place
 from study.core.errors import StudyError
 from study.experiment.definition import RunDefinition
@@ -52,30 +51,11 @@ class ProcessGroup(RanksOnly):
         _make_default_group(place, "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
         self.own_threads = counters.list_threads() - before
         self.libraries = _list_libraries(self.device)
-        self._sets: dict[Members, Any] = {}
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Create process groups; one of all ranks is the default one, and one of a single rank needs none."""
-        for members in sets:
-            if 1 < len(members) < self.size:
-                self._sets[members] = distributed.new_group(list(members), WAIT_LIMIT, "gloo")
-
-    def get_group(self, members: Members | None = None) -> Any:
-        """The process group of ``members``; None for the default one."""
-        return self._sets.get(members) if members else None
 
     def broadcast_tensor(self, name: str, tensor: Tensor) -> None:
         """Fill ``tensor`` on every rank with that of the first one."""
         with report_ended_ranks():
             distributed.broadcast(tensor, 0)
-
-    def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
-        """Fill ``matrix`` on every member with that of the first one."""
-        if self.size == 1 or (members and len(members) == 1):
-            return
-        for block in split_into_blocks(matrix):
-            with report_ended_ranks():
-                distributed.broadcast(torch.from_numpy(block), members[0] if members else 0, self.get_group(members))
 
     def gather(self, value: Any) -> list[Any]:
         """Gather ``value`` of every rank, in their order."""

@@ -51,11 +51,9 @@ class TensorFlow:
         parameter_server.serve(run, folder, started, heartbeat)
         return True
 
-    def connect(
-        self, run: RunDefinition, with_process_sets: bool = False, static_sets: Sequence[Members] = ()
-    ) -> Collectives:
+    def connect(self, run: RunDefinition, static_sets: Sequence[Members] = ()) -> Collectives:
         """Wait for the other ranks, through Horovod or as the chief of a parameter server."""
-        return Chief(run) if get_strategy(run) == PARAMETER_SERVER else Horovod(with_process_sets, static_sets)
+        return Chief(run) if get_strategy(run) == PARAMETER_SERVER else Horovod(static_sets)
 
     def list_own_files(self, run: RunDefinition) -> Collection[str] | None:
         """The files without those of training under a parameter server, whose workers read them; None for all."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from numpy.typing import NDArray
-
 from study.backends.tensorflow import precision
-from study.communication.collectives import Collectives, Members
+from study.communication.collectives import Collectives
 from study.communication.single_rank import SingleRank
 from study.core.errors import StudyError
 
@@ -91,14 +89,6 @@ class StrategyAveraging(LocalAveraging):
     def observe_gradients(self, optimizer: Any, observe: Observer) -> None:
         """Refused: the gradients are inside the strategy."""
         raise StudyError(f"strategy: {self.name} does not show its gradients")
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Refused: the strategy averages over all workers."""
-        raise self._make_refusal("process sets")
-
-    def broadcast_matrix(self, matrix: NDArray[Any], members: Members | None = None) -> None:
-        """Refused: TensorFlow sends each worker its samples."""
-        raise self._make_refusal("broadcast of data")
 
     def build_allreduce(self, size: int) -> Callable[[], object]:
         """Refused: the sweep times Horovod's allreduces."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from study.backends.tensorflow import precision
 from study.communication import mpi
-from study.communication.collectives import Broadcast, Members, RanksOnly, split_into_blocks
+from study.communication.collectives import Broadcast, Members, RanksOnly
 from study.communication.horovod import list_libraries
 from study.core.errors import StudyError
 from study.instruments import counters
@@ -21,11 +21,8 @@ class Horovod(RanksOnly):
 
     strategy = None
 
-    def __init__(self, with_process_sets: bool = False, static_sets: Sequence[Members] = ()) -> None:
-        """with_process_sets: whether `create_process_sets` will be called; process sets add a little time per cycle.
-
-        static_sets: process sets that are there from the start, which takes less time; each of several ranks, not all.
-        """
+    def __init__(self, static_sets: Sequence[Members] = ()) -> None:
+        """static_sets: process sets that are there from the start; each of several ranks, not all."""
         import horovod.tensorflow as hvd
         import tensorflow as tf
         from horovod.tensorflow import functions, mpi_ops
@@ -35,7 +32,7 @@ class Horovod(RanksOnly):
         before = counters.list_threads()
         sets = {members: hvd.ProcessSet(list(members)) for members in static_sets}
         try:
-            hvd.init(process_sets="dynamic" if with_process_sets else list(sets.values()) or None)
+            hvd.init(process_sets=list(sets.values()) or None)
         except ValueError:
             if not sets:
                 raise
@@ -51,12 +48,6 @@ class Horovod(RanksOnly):
         self._averaged: dict[int, set[Any]] = {}  # by optimizer: the variables whose gradients it averages
         self.rank, self.size = hvd.rank(), hvd.size()
         self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
-
-    def create_process_sets(self, sets: list[Members]) -> None:
-        """Create process sets; one of all ranks is the global one, and one of a single rank needs none."""
-        for members in sets:
-            if 1 < len(members) < self.size:
-                self._sets[members] = self._hvd.add_process_set(list(members))
 
     def distribute_optimizer(self, optimizer: Any, compression: str = "none", backward_passes: int = 1) -> Any:
         """Wrap ``optimizer`` so that each gradient is averaged over the ranks before it is applied."""
@@ -145,20 +136,6 @@ class Horovod(RanksOnly):
         from horovod.tensorflow import broadcast_variables
 
         broadcast_variables(variables, root_rank=0)
-
-    def broadcast_matrix(self, matrix: np.ndarray, members: Members | None = None) -> None:
-        """Fill ``matrix`` on every member; in blocks, so that memory grows by one block."""
-        if members and len(members) == 1:
-            return
-        import tensorflow as tf
-        from horovod.tensorflow import broadcast
-
-        root, process_set = members[0] if members else 0, self._get_process_set(members)
-        for block in split_into_blocks(matrix):
-            with tf.device("/CPU:0"):
-                sent = broadcast(tf.convert_to_tensor(block), root, name="staging", process_set=process_set)
-            if self.rank != root:
-                block[:] = sent.numpy()
 
     def gather(self, value: Any) -> list[Any]:
         """Gather ``value`` of every rank, in their order."""

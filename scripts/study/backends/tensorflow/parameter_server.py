@@ -50,7 +50,7 @@ class Chief(StrategyAveraging):
     name = PARAMETER_SERVER
     registered: shards.Registered  # once the workers have opened their images
 
-    def __init__(self, run: RunDefinition, with_process_sets: bool = False) -> None:
+    def __init__(self, run: RunDefinition) -> None:
         """Wait for workers and servers, then connect to them."""
         import tensorflow as tf
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 IMAGE_LOADERS = tuple(FORMATS)
 COLOURS = 3  # channels
 NO_LOADER = "none"  # of a command, which loads its own data
-BROADCASTS = ("node_broadcast", "job_broadcast")
 
 
 def _refuse_loader(run: PlannedRun) -> str | None:
@@ -34,13 +33,6 @@ def _refuse_loader(run: PlannedRun) -> str | None:
         return f"{run['loader']}: {name} trains on {run.kind}; use {_join_with_or(list(fitting))}"
     too_wide = run.dataset.explain_too_wide(run["loader"])
     return f"{run['loader']}: {too_wide}" if too_wide else None
-
-
-def _refuse_staging(run: PlannedRun) -> str | None:
-    """The reason why a run cannot have its ``staging``, or None."""
-    if run["staging"] in BROADCASTS and run.kind == "images":
-        return "images are read while the model trains, so there is no matrix to broadcast; use none or local_copy"
-    return None
 
 
 def _refuse_storage(run: PlannedRun) -> str | None:
@@ -138,11 +130,10 @@ declare(
 declare(
     Parameter(
         "staging",
-        Choice(("none", "local_copy", *BROADCASTS)),
+        Choice(("none", "local_copy")),
         "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
-        "node's own storage. node_broadcast, job_broadcast: one rank per node, or of the job, reads and broadcasts.",
+        "node's own storage.",
         default="none",
-        refuse=_refuse_staging,
     )
 )
 

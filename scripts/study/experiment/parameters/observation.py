@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
 from study.experiment.parameter import Count, Flag, Parameter
-from study.experiment.parameters.input import BROADCASTS
 from study.experiment.parameters.registry import declare
 
 if TYPE_CHECKING:
@@ -36,11 +35,6 @@ def _refuse_checkpoints(run: PlannedRun) -> str | None:
 
 def _refuse_trace(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``trace``, or None."""
-    if run["trace"] and run["staging"] in BROADCASTS:
-        return (
-            f"with staging: {run['staging']} the timeline cannot tell the broadcast of the data from that of the "
-            "weights; trace with staging: none or local_copy"
-        )
     if run["trace"] and run.gpus == 1:
         return "one rank has no communication to trace; give gpus of 2 or more"
     return None
