@@ -10,7 +10,7 @@ from test_plans import OF_STRONG
 
 KEY = """
 
-declare(Parameter("colour", Choice(("blue", "red")), "A key of this test.", default="blue"))
+declare("colour", Choice(("blue", "red")), "A key of this test.", default="blue")
 """
 RED = STRONG.replace("[1, 2]", "1").replace("repeats: 2", "repeats: 1").replace("read_csv,", "read_csv, colour: [red],")
 TWO_COLOURS = STRONG + RED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Flag, Parameter
+from study.experiment.parameter import Flag
 from study.experiment.parameters.registry import declare, explain_idle_training
 from study.machines.run_layout import DDP
 
@@ -28,15 +28,13 @@ def _refuse_torch_compile(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "torch_compile",
-        Flag(),
-        "Whether torch.compile compiles the model's forward and backward pass. Each run compiles again, in its first "
-        "epoch, which therefore takes longer. Needs a C++ compiler, on a GPU also Triton.",
-        default=False,
-        default_in_papers=True,
-        label="torch.compile",
-        refuse=_refuse_torch_compile,
-        idle=explain_idle_training,
-    )
+    "torch_compile",
+    Flag(),
+    "Whether torch.compile compiles the model's forward and backward pass. Each run compiles again, in its first "
+    "epoch, which therefore takes longer. Needs a C++ compiler, on a GPU also Triton.",
+    default=False,
+    default_in_papers=True,
+    label="torch.compile",
+    refuse=_refuse_torch_compile,
+    idle=explain_idle_training,
 )

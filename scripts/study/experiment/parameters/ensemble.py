@@ -10,7 +10,7 @@ from study.core import validation
 from study.core.errors import StudyError
 from study.core.wording import format_count
 from study.experiment.ensemble import OF_SAMPLES, UNNAMED, Member, is_ensemble, list_members
-from study.experiment.parameter import Choice, Count, MemberList, Number, Parameter, Refusal
+from study.experiment.parameter import Choice, Count, MemberList, Number, Refusal
 from study.experiment.parameters.registry import declare, is_at_default
 
 if TYPE_CHECKING:
@@ -164,138 +164,118 @@ def _explain_idle_compute(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "ensemble",
-        Count(1, 10_000),
-        "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
-        "same order, each on one rank. 1: an ordinary run, unless members names a list of one entry. More than one "
-        "need learning_rate_scaling: none.",
-        default=1,
-        unit="members",
-        label="members",
-        refuse=_refuse_ensemble,
-    )
+    "ensemble",
+    Count(1, 10_000),
+    "Number of members: networks that are trained at the same time, each separately, on the same samples in the "
+    "same order, each on one rank. 1: an ordinary run, unless members names a list of one entry. More than one "
+    "need learning_rate_scaling: none.",
+    default=1,
+    unit="members",
+    label="members",
+    refuse=_refuse_ensemble,
 )
 
 declare(
-    Parameter(
-        "members",
-        MemberList(),
-        "Name of a list under `members` of the study, with the learning rate, seed, batch size, model parameters and "
-        "simulated rate of each member. Records have the list itself. none: the members "
-        "differ in their seeds only.",
-        default=UNNAMED,
-        label="list of members",
-        refuse=_refuse_members,
-    )
+    "members",
+    MemberList(),
+    "Name of a list under `members` of the study, with the learning rate, seed, batch size, model parameters and "
+    "simulated rate of each member. Records have the list itself. none: the members "
+    "differ in their seeds only.",
+    default=UNNAMED,
+    label="list of members",
+    refuse=_refuse_members,
 )
 
 declare(
-    Parameter(
-        "input_sharing",
-        Choice(
-            (
-                "duplicated",
-                "all_shared",
-                "single_broadcast",
-                "multi_broadcast",
-                "shared_memory",
-                "concurrent_broadcast",
-            )
-        ),
-        "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
-        "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
-        "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
-        "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
-        "their node's shared memory, from which all its ranks read. concurrent_broadcast: as multi_broadcast, with the "
-        "broadcasts at the same time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
-        default="duplicated",
-        refuse=_refuse_input_sharing,
-        refuse_on=_refuse_input_sharing_on,
-    )
+    "input_sharing",
+    Choice(
+        (
+            "duplicated",
+            "all_shared",
+            "single_broadcast",
+            "multi_broadcast",
+            "shared_memory",
+            "concurrent_broadcast",
+        )
+    ),
+    "How members get their samples. duplicated: each rank preprocesses all of them. all_shared: each rank "
+    "preprocesses its part; an allgather gives all parts to all ranks. single_broadcast: an allgather among the "
+    "ranks that preprocess, then a broadcast from the last of them to the rest. multi_broadcast: each rank that "
+    "preprocesses broadcasts its part to all. shared_memory: the ranks that preprocess write into a ring buffer in "
+    "their node's shared memory, from which all its ranks read. concurrent_broadcast: as multi_broadcast, with the "
+    "broadcasts at the same time, by MPI_Ibcast; needs Open MPI and a launcher that starts ranks with it.",
+    default="duplicated",
+    refuse=_refuse_input_sharing,
+    refuse_on=_refuse_input_sharing_on,
 )
 
 declare(
-    Parameter(
-        "preprocessing_ranks",
-        Count(0, 10_000),
-        "Number of ranks that preprocess samples: the first ones; with shared_memory, the first ones of each node. "
-        "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
-        default=0,
-        unit="ranks",
-        refuse=_refuse_preprocessing_ranks,
-    )
+    "preprocessing_ranks",
+    Count(0, 10_000),
+    "Number of ranks that preprocess samples: the first ones; with shared_memory, the first ones of each node. "
+    "0: all ranks, for input_sharing duplicated and all_shared only. The other ways need 1 or more.",
+    default=0,
+    unit="ranks",
+    refuse=_refuse_preprocessing_ranks,
 )
 
 declare(
-    Parameter(
-        "share_block_samples",
-        Count(0),
-        "Block size: number of samples that a rank preprocesses and shares at a time. 0: the batch size.",
-        default=0,
-        unit="samples",
-        label="samples per block",
-        refuse=_build_ensemble_refusal("share_block_samples"),
-    )
+    "share_block_samples",
+    Count(0),
+    "Block size: number of samples that a rank preprocesses and shares at a time. 0: the batch size.",
+    default=0,
+    unit="samples",
+    label="samples per block",
+    refuse=_build_ensemble_refusal("share_block_samples"),
 )
 
 declare(
-    Parameter(
-        "prefetch_blocks",
-        Count(1, 10_000),
-        "Number of blocks that a member can hold ready, besides those being shared. With shared_memory: the blocks of "
-        "the ring buffer.",
-        default=4,
-        unit="blocks",
-        label="blocks ready",
-        refuse=_build_ensemble_refusal("prefetch_blocks"),
-    )
+    "prefetch_blocks",
+    Count(1, 10_000),
+    "Number of blocks that a member can hold ready, besides those being shared. With shared_memory: the blocks of "
+    "the ring buffer.",
+    default=4,
+    unit="blocks",
+    label="blocks ready",
+    refuse=_build_ensemble_refusal("prefetch_blocks"),
 )
 
 declare(
-    Parameter(
-        "core_limit",
-        Count(0, 10_000),
-        "Number of cores that all ranks of a node may use together: the first of those that the host allows. 0: all.",
-        default=0,
-        unit="cores",
-    )
+    "core_limit",
+    Count(0, 10_000),
+    "Number of cores that all ranks of a node may use together: the first of those that the host allows. 0: all.",
+    default=0,
+    unit="cores",
 )
 
 declare(
-    Parameter(
-        "measure",
-        Choice(("train", "peak_throughput", "compute_throughput")),
-        "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not "
-        "train. compute_throughput: the rate of training on samples that are ready. Runs with one of the last two "
-        "give no other timings.",
-        default="train",
-        refuse=_refuse_measure,
-        observes=True,
-    )
+    "measure",
+    Choice(("train", "peak_throughput", "compute_throughput")),
+    "What is measured. train: training. peak_throughput: the rate at which samples reach a rank that does not "
+    "train. compute_throughput: the rate of training on samples that are ready. Runs with one of the last two "
+    "give no other timings.",
+    default="train",
+    refuse=_refuse_measure,
+    observes=True,
 )
 
 declare(
-    Parameter(
-        "compute",
-        Choice(("measured", "simulated")),
-        "measured: members train. simulated: members wait as long as an accelerator of a given rate would take, and "
-        "nothing is trained; such a run gives rates and times of the input only.",
-        default="measured",
-        observes=True,
-        idle=_explain_idle_compute,
-    )
+    "compute",
+    Choice(("measured", "simulated")),
+    "measured: members train. simulated: members wait as long as an accelerator of a given rate would take, and "
+    "nothing is trained; such a run gives rates and times of the input only.",
+    default="measured",
+    observes=True,
+    idle=_explain_idle_compute,
 )
 
 declare(
-    Parameter(
-        "simulated_samples_per_s",
-        Number(),
-        "Rate of each member's simulated accelerator. Needs compute: simulated.",
-        default=0.0,
-        unit="samples/s",
-        label="simulated rate (samples/s)",
-        refuse=_refuse_simulated_rate,
-        idle=_explain_idle_compute,
-    )
+    "simulated_samples_per_s",
+    Number(),
+    "Rate of each member's simulated accelerator. Needs compute: simulated.",
+    default=0.0,
+    unit="samples/s",
+    label="simulated rate (samples/s)",
+    refuse=_refuse_simulated_rate,
+    idle=_explain_idle_compute,
 )

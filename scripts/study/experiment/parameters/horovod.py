@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
-from study.experiment.parameter import Choice, Count, Number, Parameter
+from study.experiment.parameter import Choice, Count, Number
 from study.experiment.parameters.registry import declare, explain_idle_communication, is_at_default
 
 if TYPE_CHECKING:
@@ -40,66 +40,56 @@ def _refuse_compression(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "fusion_threshold_mb",
-        Count(0, 4095),
-        "Size of Horovod's fusion buffer: gradients are fused into one allreduce up to this size. 0: one allreduce per "
-        "gradient (HOROVOD_FUSION_THRESHOLD).",
-        default=128,
-        unit="MiB",
-        label="fusion threshold (MiB)",
-        idle=explain_idle_communication,
-    )
+    "fusion_threshold_mb",
+    Count(0, 4095),
+    "Size of Horovod's fusion buffer: gradients are fused into one allreduce up to this size. 0: one allreduce per "
+    "gradient (HOROVOD_FUSION_THRESHOLD).",
+    default=128,
+    unit="MiB",
+    label="fusion threshold (MiB)",
+    idle=explain_idle_communication,
 )
 
 declare(
-    Parameter(
-        "cycle_time_ms",
-        Number(),
-        "Time from one cycle of Horovod's background thread to the next. In each cycle it sends the gradients that are "
-        "ready on all ranks (HOROVOD_CYCLE_TIME).",
-        default=1.0,
-        unit="ms",
-        label="cycle time (ms)",
-        idle=explain_idle_communication,
-    )
+    "cycle_time_ms",
+    Number(),
+    "Time from one cycle of Horovod's background thread to the next. In each cycle it sends the gradients that are "
+    "ready on all ranks (HOROVOD_CYCLE_TIME).",
+    default=1.0,
+    unit="ms",
+    label="cycle time (ms)",
+    idle=explain_idle_communication,
 )
 
 declare(
-    Parameter(
-        "cache_capacity",
-        Count(0),
-        "Number of tensors in Horovod's response cache, which saves negotiating them again; 0: no cache "
-        "(HOROVOD_CACHE_CAPACITY).",
-        default=1024,
-        unit="tensors",
-        label="response cache (tensors)",
-        refuse=_refuse_cache_capacity,
-        idle=explain_idle_communication,
-    )
+    "cache_capacity",
+    Count(0),
+    "Number of tensors in Horovod's response cache, which saves negotiating them again; 0: no cache "
+    "(HOROVOD_CACHE_CAPACITY).",
+    default=1024,
+    unit="tensors",
+    label="response cache (tensors)",
+    refuse=_refuse_cache_capacity,
+    idle=explain_idle_communication,
 )
 
 declare(
-    Parameter(
-        "gradient_compression",
-        Choice(("none", "fp16")),
-        "Whether gradients are sent in 16 bits. They are then also summed in 16 bits.",
-        default="none",
-        default_in_papers=True,
-        refuse=_refuse_compression,
-        idle=explain_idle_communication,
-    )
+    "gradient_compression",
+    Choice(("none", "fp16")),
+    "Whether gradients are sent in 16 bits. They are then also summed in 16 bits.",
+    default="none",
+    default_in_papers=True,
+    refuse=_refuse_compression,
+    idle=explain_idle_communication,
 )
 
 declare(
-    Parameter(
-        "backward_passes_per_step",
-        Count(1, 100_000),
-        "Number of batches whose gradients a rank averages before the allreduce and the weight update. The learning "
-        "rate is not scaled by it. Gradients left over at the end of the run are not applied.",
-        default=1,
-        unit="batches",
-        default_in_papers=True,
-        refuse=_refuse_backward_passes,
-    )
+    "backward_passes_per_step",
+    Count(1, 100_000),
+    "Number of batches whose gradients a rank averages before the allreduce and the weight update. The learning "
+    "rate is not scaled by it. Gradients left over at the end of the run are not applied.",
+    default=1,
+    unit="batches",
+    default_in_papers=True,
+    refuse=_refuse_backward_passes,
 )

@@ -8,7 +8,7 @@ from study.data.images.augmentation import LIGHT, NONE, OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
 from study.data.samples import Can
-from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Parameter, Refusal
+from study.experiment.parameter import Choice, Count, Flag, FromBenchmark, Name, Refusal
 from study.experiment.parameters.registry import declare, is_at_default
 from study.workloads import command
 
@@ -117,121 +117,101 @@ def _join_with_or(names: list[str]) -> str:
 
 
 declare(
-    Parameter(
-        "loader",
-        Choice((*LOADERS, *IMAGE_LOADERS, NO_LOADER)),
-        "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
-        "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
-        default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
-        refuse=_refuse_loader,
-    )
+    "loader",
+    Choice((*LOADERS, *IMAGE_LOADERS, NO_LOADER)),
+    "How a dataset's files are loaded into memory. Of images (tfrecord, lmdb, jpeg_files, memory): the format from "
+    "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
+    default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
+    refuse=_refuse_loader,
 )
 
 declare(
-    Parameter(
-        "staging",
-        Choice(("none", "local_copy")),
-        "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
-        "node's own storage.",
-        default="none",
-    )
+    "staging",
+    Choice(("none", "local_copy")),
+    "How the files reach the ranks. none: every rank reads them. local_copy: one rank per node copies them to the "
+    "node's own storage.",
+    default="none",
 )
 
 declare(
-    Parameter(
-        "storage",
-        Name(),
-        "From which storage the ranks read their files. A key of `storage` in the machine's file: Snakemake copies "
-        "them to its folder first. A key of `storage_on_nodes`: one rank per node copies them to the node. none: "
-        "data_dir.",
-        default="none",
-        refuse=_refuse_storage,
-    )
+    "storage",
+    Name(),
+    "From which storage the ranks read their files. A key of `storage` in the machine's file: Snakemake copies "
+    "them to its folder first. A key of `storage_on_nodes`: one rank per node copies them to the node. none: "
+    "data_dir.",
+    default="none",
+    refuse=_refuse_storage,
 )
 
 declare(
-    Parameter(
-        "input_pipeline",
-        Choice(("tf_data", "keras_arrays")),
-        "Whether tf.data makes the batches, or Keras gets the arrays.",
-        default="tf_data",
-        # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
-        # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
-        refuse=_refuse_input_pipeline,
-    )
+    "input_pipeline",
+    Choice(("tf_data", "keras_arrays")),
+    "Whether tf.data makes the batches, or Keras gets the arrays.",
+    default="tf_data",
+    # CANDLE's scripts hand arrays to Keras, P1B3's a generator. The steps are the same with either, so both count;
+    # as the keys of a point, they are never averaged (docs/method.md, the papers' way to train).
+    refuse=_refuse_input_pipeline,
 )
 
 declare(
-    Parameter(
-        "sharding",
-        Choice(("none", "by_rank")),
-        "Whether each rank trains on all samples (none) or on its own part (by_rank).",
-        default="none",
-    )
+    "sharding",
+    Choice(("none", "by_rank")),
+    "Whether each rank trains on all samples (none) or on its own part (by_rank).",
+    default="none",
 )
 
 declare(
-    Parameter(
-        "prefetch_batches",
-        Count(0, 10_000),
-        "Batches that are made ahead of the training step; 0 for none.",
-        default=1,
-        unit="batches",
-        default_in_papers=True,
-        label="prefetched batches",
-        refuse=_build_tf_data_refusal("prefetch_batches"),
-    )
+    "prefetch_batches",
+    Count(0, 10_000),
+    "Batches that are made ahead of the training step; 0 for none.",
+    default=1,
+    unit="batches",
+    default_in_papers=True,
+    label="prefetched batches",
+    refuse=_build_tf_data_refusal("prefetch_batches"),
 )
 
 declare(
-    Parameter(
-        "map_parallel_calls",
-        Count(0, 1024),
-        "Number of batches that are made at the same time, each by its own thread. 0: for tables one at a time, for "
-        "images cores_per_rank.",
-        default=0,
-        unit="batches",
-        default_in_papers=True,
-        label="parallel map calls",
-        refuse=_build_tf_data_refusal("map_parallel_calls"),
-    )
+    "map_parallel_calls",
+    Count(0, 1024),
+    "Number of batches that are made at the same time, each by its own thread. 0: for tables one at a time, for "
+    "images cores_per_rank.",
+    default=0,
+    unit="batches",
+    default_in_papers=True,
+    label="parallel map calls",
+    refuse=_build_tf_data_refusal("map_parallel_calls"),
 )
 
 declare(
-    Parameter(
-        "cache_samples",
-        Flag(),
-        "Whether each image stays in memory after it was decoded, before its random changes. For images that are "
-        "read while the model trains.",
-        default=False,
-        default_in_papers=True,
-        refuse=_refuse_cache_samples,
-    )
+    "cache_samples",
+    Flag(),
+    "Whether each image stays in memory after it was decoded, before its random changes. For images that are "
+    "read while the model trains.",
+    default=False,
+    default_in_papers=True,
+    refuse=_refuse_cache_samples,
 )
 
 declare(
-    Parameter(
-        "shuffle_buffer_samples",
-        Count(0),
-        "Size of the buffer from which the next sample is drawn at random, which is then refilled in the files' order; "
-        "0 for a random order of all samples.",
-        default=0,
-        unit="samples",
-        default_in_papers=True,
-        label="shuffle buffer (samples)",
-        refuse=_refuse_shuffle_buffer,
-    )
+    "shuffle_buffer_samples",
+    Count(0),
+    "Size of the buffer from which the next sample is drawn at random, which is then refilled in the files' order; "
+    "0 for a random order of all samples.",
+    default=0,
+    unit="samples",
+    default_in_papers=True,
+    label="shuffle buffer (samples)",
+    refuse=_refuse_shuffle_buffer,
 )
 
 declare(
-    Parameter(
-        "augmentation",
-        Choice((NONE, LIGHT, *OF_WHOLE_IMAGES)),
-        "How images change in training, each epoch anew. none: the centre is taken. light: a random place of the image "
-        "scaled to `resize`, half of them mirrored. scale_and_aspect: a random box of 8 to 100 % of the image, width / "
-        "height 0.75 to 1.33, mirrored. slim: TF-Slim's with fast_mode off: a box of 5 to 100 %, one of four ways to "
-        "scale it, mirrored, and brightness, saturation, hue and contrast in one of four orders.",
-        default=LIGHT,
-        refuse=_refuse_augmentation,
-    )
+    "augmentation",
+    Choice((NONE, LIGHT, *OF_WHOLE_IMAGES)),
+    "How images change in training, each epoch anew. none: the centre is taken. light: a random place of the image "
+    "scaled to `resize`, half of them mirrored. scale_and_aspect: a random box of 8 to 100 % of the image, width / "
+    "height 0.75 to 1.33, mirrored. slim: TF-Slim's with fast_mode off: a box of 5 to 100 %, one of four ways to "
+    "scale it, mirrored, and brightness, saturation, hue and contrast in one of four orders.",
+    default=LIGHT,
+    refuse=_refuse_augmentation,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Choice, Count, Number, Parameter
+from study.experiment.parameter import Choice, Count, Number
 from study.experiment.parameters.registry import (
     combine_reasons,
     declare,
@@ -94,97 +94,81 @@ def _refuse_batch_norm_momentum(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "learning_rate_scaling",
-        Choice(("linear", "none")),
-        "Whether the learning rate is multiplied by the number of ranks (linear scaling rule).",
-        default="linear",
-        # Table 1 has no learning rate of P1B1, so whether it was scaled is not known.
-    )
+    "learning_rate_scaling",
+    Choice(("linear", "none")),
+    "Whether the learning rate is multiplied by the number of ranks (linear scaling rule).",
+    default="linear",
+    # Table 1 has no learning rate of P1B1, so whether it was scaled is not known.
 )
 
 declare(
-    Parameter(
-        "base_learning_rate",
-        Number(),
-        "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
-        default=0.0,
-        idle=explain_idle_training,
-    )
+    "base_learning_rate",
+    Number(),
+    "The learning rate of one rank, which learning_rate_scaling multiplies; 0 for the benchmark's.",
+    default=0.0,
+    idle=explain_idle_training,
 )
 
 declare(
-    Parameter(
-        "warmup_epochs",
-        Count(0),
-        "Epochs in which the learning rate grows from one rank's rate to the scaled rate.",
-        default=0,
-        label="warm-up epochs",
-        refuse=_refuse_warmup_epochs,
-        idle=combine_reasons(explain_idle_scaling, explain_idle_training),
-    )
+    "warmup_epochs",
+    Count(0),
+    "Epochs in which the learning rate grows from one rank's rate to the scaled rate.",
+    default=0,
+    label="warm-up epochs",
+    refuse=_refuse_warmup_epochs,
+    idle=combine_reasons(explain_idle_scaling, explain_idle_training),
 )
 
 declare(
-    Parameter(
-        "plateau_epochs",
-        Count(0),
-        "The learning rate falls to a tenth when the validation loss has not improved for so many epochs (Keras's "
-        "ReduceLROnPlateau; CANDLE's NT3 has 10); 0 for never. The papers do not mention it.",
-        default=0,
-        unit="epochs",
-        label="epochs to a reduction on a plateau",
-        refuse=_refuse_plateau_epochs,
-        idle=combine_reasons(_explain_idle_plateau, explain_idle_training),
-    )
+    "plateau_epochs",
+    Count(0),
+    "The learning rate falls to a tenth when the validation loss has not improved for so many epochs (Keras's "
+    "ReduceLROnPlateau; CANDLE's NT3 has 10); 0 for never. The papers do not mention it.",
+    default=0,
+    unit="epochs",
+    label="epochs to a reduction on a plateau",
+    refuse=_refuse_plateau_epochs,
+    idle=combine_reasons(_explain_idle_plateau, explain_idle_training),
 )
 
 declare(
-    Parameter(
-        "warmup",
-        Choice(("gradual", "constant", "by_epoch")),
-        "How warmup_epochs begin. gradual: the rate grows with each step. constant: it stays that of one rank until "
-        "they end. by_epoch: it grows by an equal amount with each epoch (arXiv:1706.02677, section 2.2).",
-        default="gradual",
-        default_in_papers=True,
-        refuse=_refuse_warmup,
-    )
+    "warmup",
+    Choice(("gradual", "constant", "by_epoch")),
+    "How warmup_epochs begin. gradual: the rate grows with each step. constant: it stays that of one rank until "
+    "they end. by_epoch: it grows by an equal amount with each epoch (arXiv:1706.02677, section 2.2).",
+    default="gradual",
+    default_in_papers=True,
+    refuse=_refuse_warmup,
 )
 
 declare(
-    Parameter(
-        "learning_rate_decay",
-        Choice(("none", "step", "linear", "collapsed")),
-        "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
-        "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
-        "augmentation is light at most (PRACE guide, 6.2.7).",
-        default="none",
-        default_in_papers=True,
-        refuse=_refuse_decay,
-        idle=combine_reasons(_explain_idle_decay, explain_idle_training),
-    )
+    "learning_rate_decay",
+    Choice(("none", "step", "linear", "collapsed")),
+    "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
+    "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
+    "augmentation is light at most (PRACE guide, 6.2.7).",
+    default="none",
+    default_in_papers=True,
+    refuse=_refuse_decay,
+    idle=combine_reasons(_explain_idle_decay, explain_idle_training),
 )
 
 declare(
-    Parameter(
-        "decay_epochs",
-        Count(0),
-        "Epochs from one reduction to the next (step), or of the collapse (collapsed).",
-        default=0,
-        unit="epochs",
-        default_in_papers=True,
-        refuse=_refuse_decay_epochs,
-    )
+    "decay_epochs",
+    Count(0),
+    "Epochs from one reduction to the next (step), or of the collapse (collapsed).",
+    default=0,
+    unit="epochs",
+    default_in_papers=True,
+    refuse=_refuse_decay_epochs,
 )
 
 declare(
-    Parameter(
-        "batch_norm_momentum",
-        Number(below=1),
-        "Share of the old value in each update of batch normalisation's moving statistics; 0 for the network's own, "
-        "which is 0.9 in this project's. The PRACE guide has 0.95 (6.2.6).",
-        default=0.0,
-        default_in_papers=True,
-        refuse=_refuse_batch_norm_momentum,
-    )
+    "batch_norm_momentum",
+    Number(below=1),
+    "Share of the old value in each update of batch normalisation's moving statistics; 0 for the network's own, "
+    "which is 0.9 in this project's. The PRACE guide has 0.95 (6.2.6).",
+    default=0.0,
+    default_in_papers=True,
+    refuse=_refuse_batch_norm_momentum,
 )

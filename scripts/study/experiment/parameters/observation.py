@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study.core.wording import format_count
-from study.experiment.parameter import Count, Flag, Parameter
+from study.experiment.parameter import Count, Flag
 from study.experiment.parameters.registry import declare
 
 if TYPE_CHECKING:
@@ -79,72 +79,60 @@ def _explain_idle_checkpoints(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "straggler_loads",
-        Count(0, 1000),
-        "Number of additional times that the last rank loads its files, which makes it a straggler.",
-        default=0,
-        refuse=_refuse_straggler_loads,
-    )
+    "straggler_loads",
+    Count(0, 1000),
+    "Number of additional times that the last rank loads its files, which makes it a straggler.",
+    default=0,
+    refuse=_refuse_straggler_loads,
 )
 
 declare(
-    Parameter(
-        "checkpoint_epochs",
-        Count(0),
-        "Number of epochs after which a checkpoint is written each time; 0 for no checkpoints.",
-        default=0,
-        unit="epochs",
-        label="epochs between checkpoints",
-        refuse=_refuse_checkpoints,
-        idle=_explain_idle_checkpoints,
-    )
+    "checkpoint_epochs",
+    Count(0),
+    "Number of epochs after which a checkpoint is written each time; 0 for no checkpoints.",
+    default=0,
+    unit="epochs",
+    label="epochs between checkpoints",
+    refuse=_refuse_checkpoints,
+    idle=_explain_idle_checkpoints,
 )
 
 declare(
-    Parameter(
-        "trace",
-        Flag(),
-        "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 "
-        "or more.",
-        default=False,
-        refuse=_refuse_trace,
-        observes=True,
-    )
+    "trace",
+    Flag(),
+    "Whether Horovod's timeline is recorded. It slows the run, so a traced run gives no timings. Needs gpus of 2 "
+    "or more.",
+    default=False,
+    refuse=_refuse_trace,
+    observes=True,
 )
 
 declare(
-    Parameter(
-        "profile",
-        Flag(),
-        "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
-        default=False,
-        refuse=_refuse_profile,
-        observes=True,
-    )
+    "profile",
+    Flag(),
+    "Whether the ranks run under cProfile. It slows the run, so a profiled run gives no timings.",
+    default=False,
+    refuse=_refuse_profile,
+    observes=True,
 )
 
 declare(
-    Parameter(
-        "allreduce_sweep",
-        Flag(),
-        "Whether the ranks time allreduces of 4 KiB to 16 MiB after the evaluation. Such a run gives no other timings.",
-        default=False,
-        refuse=_refuse_allreduce_sweep,
-        observes=True,
-    )
+    "allreduce_sweep",
+    Flag(),
+    "Whether the ranks time allreduces of 4 KiB to 16 MiB after the evaluation. Such a run gives no other timings.",
+    default=False,
+    refuse=_refuse_allreduce_sweep,
+    observes=True,
 )
 
 declare(
-    Parameter(
-        "emulated_ranks",
-        Count(1, 100_000),
-        "Number of ranks that one rank emulates: it trains with the epochs, batches, learning rate and averaged "
-        "gradients of this number of ranks, and computes their gradients one after the other; 1 for no emulation. "
-        "Needs gpus: 1. The run gives no timings.",
-        default=1,
-        unit="ranks",
-        refuse=_refuse_emulated_ranks,
-        observes=True,
-    )
+    "emulated_ranks",
+    Count(1, 100_000),
+    "Number of ranks that one rank emulates: it trains with the epochs, batches, learning rate and averaged "
+    "gradients of this number of ranks, and computes their gradients one after the other; 1 for no emulation. "
+    "Needs gpus: 1. The run gives no timings.",
+    default=1,
+    unit="ranks",
+    refuse=_refuse_emulated_ranks,
+    observes=True,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.data.loaders import LOADERS
-from study.experiment.parameter import Choice, Count, Parameter
+from study.experiment.parameter import Choice, Count
 from study.experiment.parameters.registry import declare
 
 if TYPE_CHECKING:
@@ -51,41 +51,35 @@ def _explain_idle_stripes(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "binding",
-        Choice(("none", "core", "numa")),
-        "Cores to which each rank binds its threads. none: as set by the launcher. core: cores_per_rank cores of its "
-        "own. numa: all cores of one NUMA node; the ranks of a host are divided among its NUMA nodes in order.",
-        default="none",
-        default_in_papers=True,
-        refuse_on=_refuse_binding_on,
-    )
+    "binding",
+    Choice(("none", "core", "numa")),
+    "Cores to which each rank binds its threads. none: as set by the launcher. core: cores_per_rank cores of its "
+    "own. numa: all cores of one NUMA node; the ranks of a host are divided among its NUMA nodes in order.",
+    default="none",
+    default_in_papers=True,
+    refuse_on=_refuse_binding_on,
 )
 
 declare(
-    Parameter(
-        "communication_cores",
-        Count(0, 1024),
-        "Cores of each rank that only Horovod's threads use; TensorFlow uses the others. Needs binding: core.",
-        default=0,
-        unit="cores",
-        default_in_papers=True,
-        refuse=_refuse_communication_cores,
-        refuse_on=_refuse_communication_cores_on,
-    )
+    "communication_cores",
+    Count(0, 1024),
+    "Cores of each rank that only Horovod's threads use; TensorFlow uses the others. Needs binding: core.",
+    default=0,
+    unit="cores",
+    default_in_papers=True,
+    refuse=_refuse_communication_cores,
+    refuse_on=_refuse_communication_cores_on,
 )
 
 declare(
-    Parameter(
-        "lustre_stripes",
-        Count(0, 2000),
-        "Number of Lustre targets over which the files that ranks read are striped: copies in a folder `stripes-N` "
-        "(lfs setstripe). 0: the files as they are.",
-        default=0,
-        unit="stripes",
-        default_in_papers=True,
-        label="Lustre stripes",
-        refuse_on=_refuse_stripes_on,
-        idle=_explain_idle_stripes,
-    )
+    "lustre_stripes",
+    Count(0, 2000),
+    "Number of Lustre targets over which the files that ranks read are striped: copies in a folder `stripes-N` "
+    "(lfs setstripe). 0: the files as they are.",
+    default=0,
+    unit="stripes",
+    default_in_papers=True,
+    label="Lustre stripes",
+    refuse_on=_refuse_stripes_on,
+    idle=_explain_idle_stripes,
 )

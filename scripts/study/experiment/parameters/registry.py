@@ -1,8 +1,8 @@
 """The registry of the grid keys, and which of them are there to observe a run."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 from study.core.registry import Registry
 from study.experiment.parameter import Parameter, Refusal
@@ -10,9 +10,20 @@ from study.experiment.parameter import Parameter, Refusal
 PARAMETERS: Registry[Parameter] = Registry("grid key")
 
 
-def declare(parameter: Parameter) -> Parameter:
-    """Register a grid key."""
-    return PARAMETERS.add(parameter.name, parameter)
+Declaration = ParamSpec("Declaration")
+
+
+def _build_declare(make: Callable[Declaration, Parameter]) -> Callable[Declaration, Parameter]:
+    """A function that makes and registers a grid key from the arguments of ``make``."""
+
+    def declare(*arguments: Declaration.args, **others: Declaration.kwargs) -> Parameter:
+        parameter = make(*arguments, **others)
+        return PARAMETERS.add(parameter.name, parameter)
+
+    return declare
+
+
+declare = _build_declare(Parameter)
 
 
 def is_at_default(run: Any, name: str) -> bool:

@@ -1,23 +1,19 @@
 """The keys that tell equal runs apart: another control, another repeat. The repeat ends a run's name."""
 
-from study.experiment.parameter import Count, Parameter
+from study.experiment.parameter import Count
 from study.experiment.parameters.registry import declare
 
 declare(
-    Parameter(
-        "control",
-        Count(0),
-        "Changes nothing in training: an arm that only sets it compares the baseline with itself (A/A).",
-        default=0,
-    )
+    "control",
+    Count(0),
+    "Changes nothing in training: an arm that only sets it compares the baseline with itself (A/A).",
+    default=0,
 )
 
 declare(
-    Parameter(
-        "repeat",
-        Count(1, 1000),
-        "Which repeat this is; a grid's key repeats says how many there are. Repeats are the blocks of an experiment.",
-        default=1,
-        is_repeat=True,
-    )
+    "repeat",
+    Count(1, 1000),
+    "Which repeat this is; a grid's key repeats says how many there are. Repeats are the blocks of an experiment.",
+    default=1,
+    is_repeat=True,
 )

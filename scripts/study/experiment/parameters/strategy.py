@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from study.data.samples import Can
-from study.experiment.parameter import Choice, Count, Parameter
+from study.experiment.parameter import Choice, Count
 from study.experiment.parameters.registry import declare, refuse_combination
 from study.machines import launchers
 from study.machines.run_layout import DDP, HOROVOD
@@ -115,35 +115,29 @@ def _refuse_server_placement(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "strategy",
-        Choice((HOROVOD, PARAMETER_SERVER, DDP)),
-        "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
-        "send gradients to servers, asynchronously (TensorFlow). ddp: allreduce by PyTorch's DistributedDataParallel, "
-        "over Gloo, or NCCL on GPUs.",
-        default="horovod",
-        refuse=_refuse_strategy,
-        refuse_on=_refuse_strategy_on,
-    )
+    "strategy",
+    Choice((HOROVOD, PARAMETER_SERVER, DDP)),
+    "How the ranks train together. horovod: allreduce by Horovod. parameter_server: the ranks are workers that "
+    "send gradients to servers, asynchronously (TensorFlow). ddp: allreduce by PyTorch's DistributedDataParallel, "
+    "over Gloo, or NCCL on GPUs.",
+    default="horovod",
+    refuse=_refuse_strategy,
+    refuse_on=_refuse_strategy_on,
 )
 
 declare(
-    Parameter(
-        "servers",
-        Count(0, 1000),
-        "Number of parameter servers. Needs strategy: parameter_server, which refuses 0.",
-        default=0,
-        refuse=_refuse_servers,
-    )
+    "servers",
+    Count(0, 1000),
+    "Number of parameter servers. Needs strategy: parameter_server, which refuses 0.",
+    default=0,
+    refuse=_refuse_servers,
 )
 
 declare(
-    Parameter(
-        "server_placement",
-        Choice(("round_robin", "min_size")),
-        "How variables are placed on the servers. round_robin: whole, in turn. min_size: large ones are split over the "
-        "servers, into parts of 256 KiB or more (TensorFlow's MinSizePartitioner).",
-        default="round_robin",
-        refuse=_refuse_server_placement,
-    )
+    "server_placement",
+    Choice(("round_robin", "min_size")),
+    "How variables are placed on the servers. round_robin: whole, in turn. min_size: large ones are split over the "
+    "servers, into parts of 256 KiB or more (TensorFlow's MinSizePartitioner).",
+    default="round_robin",
+    refuse=_refuse_server_placement,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Choice, Count, Flag, Number, Parameter
+from study.experiment.parameter import Choice, Count, Flag, Number
 from study.experiment.parameters.registry import declare, explain_idle_training
 
 if TYPE_CHECKING:
@@ -34,89 +34,75 @@ def _refuse_training_loop(run: PlannedRun) -> str | None:
 
 
 declare(
-    Parameter(
-        "intra_op_threads",
-        Count(0, 4096),
-        "Threads of a rank that compute one operation together. 0: cores_per_rank of the machine's file, less "
-        "communication_cores.",
-        default=0,
-        unit="threads",
-        default_in_papers=True,
-        label="intra-op threads",
-    )
+    "intra_op_threads",
+    Count(0, 4096),
+    "Threads of a rank that compute one operation together. 0: cores_per_rank of the machine's file, less "
+    "communication_cores.",
+    default=0,
+    unit="threads",
+    default_in_papers=True,
+    label="intra-op threads",
 )
 
 declare(
-    Parameter(
-        "inter_op_threads",
-        Count(0, 4096),
-        "Operations that a rank computes at the same time. 0: one.",
-        default=0,
-        unit="threads",
-        default_in_papers=True,
-        label="inter-op threads",
-    )
+    "inter_op_threads",
+    Count(0, 4096),
+    "Operations that a rank computes at the same time. 0: one.",
+    default=0,
+    unit="threads",
+    default_in_papers=True,
+    label="inter-op threads",
 )
 
 declare(
-    Parameter(
-        "precision",
-        Choice(("float32", "mixed_bfloat16", "mixed_float16")),
-        "Number type in which layers compute. Weights, gradients, and the layers that give the output stay float32. "
-        "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
-        default="float32",
-        default_in_papers=True,
-        refuse=_refuse_precision,
-        idle=explain_idle_training,
-    )
+    "precision",
+    Choice(("float32", "mixed_bfloat16", "mixed_float16")),
+    "Number type in which layers compute. Weights, gradients, and the layers that give the output stay float32. "
+    "mixed_float16 scales the loss (Keras's LossScaleOptimizer).",
+    default="float32",
+    default_in_papers=True,
+    refuse=_refuse_precision,
+    idle=explain_idle_training,
 )
 
 declare(
-    Parameter(
-        "xla",
-        Flag(),
-        "Whether XLA compiles the parts of the training step between the allreduces (auto-clustering).",
-        default=False,
-        default_in_papers=True,
-        label="XLA",
-        idle=explain_idle_training,
-    )
+    "xla",
+    Flag(),
+    "Whether XLA compiles the parts of the training step between the allreduces (auto-clustering).",
+    default=False,
+    default_in_papers=True,
+    label="XLA",
+    idle=explain_idle_training,
 )
 
 declare(
-    Parameter(
-        "training_loop",
-        Choice(("keras", "custom")),
-        "Which loop runs the steps of an epoch. keras: Keras's fit. custom: this project's loop around a compiled "
-        "step; validation and evaluation remain Keras's.",
-        default="keras",
-        default_in_papers=True,
-        refuse=_refuse_training_loop,
-    )
+    "training_loop",
+    Choice(("keras", "custom")),
+    "Which loop runs the steps of an epoch. keras: Keras's fit. custom: this project's loop around a compiled "
+    "step; validation and evaluation remain Keras's.",
+    default="keras",
+    default_in_papers=True,
+    refuse=_refuse_training_loop,
 )
 
 declare(
-    Parameter(
-        "kmp_blocktime_ms",
-        Count(-1, 1_000_000),
-        "Time for which a thread of Intel's OpenMP waits for work before it sleeps (KMP_BLOCKTIME). -1: the value of "
-        "the machine's file or the library. A placebo with TensorFlow's public packages, which have no OpenMP.",
-        default=-1,
-        unit="ms",
-        default_in_papers=True,
-        label="KMP_BLOCKTIME (ms)",
-    )
+    "kmp_blocktime_ms",
+    Count(-1, 1_000_000),
+    "Time for which a thread of Intel's OpenMP waits for work before it sleeps (KMP_BLOCKTIME). -1: the value of "
+    "the machine's file or the library. A placebo with TensorFlow's public packages, which have no OpenMP.",
+    default=-1,
+    unit="ms",
+    default_in_papers=True,
+    label="KMP_BLOCKTIME (ms)",
 )
 
 declare(
-    Parameter(
-        "step_delay_ms",
-        Number(),
-        "Injected delay: each rank sleeps before each step. Tests whether the comparison of arms finds a slow-down of "
-        "known size. 0: no delay.",
-        default=0.0,
-        unit="ms",
-        default_in_papers=True,
-        label="injected delay per step (ms)",
-    )
+    "step_delay_ms",
+    Number(),
+    "Injected delay: each rank sleeps before each step. Tests whether the comparison of arms finds a slow-down of "
+    "known size. 0: no delay.",
+    default=0.0,
+    unit="ms",
+    default_in_papers=True,
+    label="injected delay per step (ms)",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from study import workloads
-from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name, Parameter
+from study.experiment.parameter import Choice, Count, FromBenchmark, FromGrid, Name
 from study.experiment.parameters.pytorch import refuse_pytorch
 from study.experiment.parameters.registry import declare, explain_idle_scaling
 from study.workloads import command
@@ -42,102 +42,84 @@ def _refuse_framework(run: PlannedRun) -> str | None:
     return why or (refuse_pytorch(run) if run["framework"] == PYTORCH else None)
 
 
-declare(Parameter("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml."))
+declare("benchmark", Name(), "The benchmark: a file name in config/benchmarks without .yaml.")
 
 declare(
-    Parameter(
-        "dataset",
-        Name(),
-        "The dataset: a key of the study's datasets; the benchmark's name by default. In records: the dataset's id, "
-        "which is the same in all studies.",
-    )
+    "dataset",
+    Name(),
+    "The dataset: a key of the study's datasets; the benchmark's name by default. In records: the dataset's id, "
+    "which is the same in all studies.",
 )
 
 declare(
-    Parameter(
-        "scaling",
-        Choice(("strong", "weak", "batch")),
-        "What happens as ranks are added. strong: the epochs are divided among the ranks. weak: each rank trains all "
-        "epochs. batch: the batch size of a rank grows too, see batch_scaling.",
-    )
+    "scaling",
+    Choice(("strong", "weak", "batch")),
+    "What happens as ranks are added. strong: the epochs are divided among the ranks. weak: each rank trains all "
+    "epochs. batch: the batch size of a rank grows too, see batch_scaling.",
 )
 
 declare(
-    Parameter(
-        "work",
-        Choice(command.WORK),
-        "What the ranks divide under strong scaling. epochs: each rank trains its share of the epochs. samples: each "
-        "rank has its share of every epoch's samples, as in data parallel training. steps: each rank makes its share "
-        "of the steps. fixed: the program divides its work itself. Benchmarks of a command set this key in their file; "
-        "this project's own benchmarks divide epochs.",
-        default=command.EPOCHS,
-        default_in_papers=True,
-        label="divided work",
-        refuse=_refuse_work,
-    )
+    "work",
+    Choice(command.WORK),
+    "What the ranks divide under strong scaling. epochs: each rank trains its share of the epochs. samples: each "
+    "rank has its share of every epoch's samples, as in data parallel training. steps: each rank makes its share "
+    "of the steps. fixed: the program divides its work itself. Benchmarks of a command set this key in their file; "
+    "this project's own benchmarks divide epochs.",
+    default=command.EPOCHS,
+    default_in_papers=True,
+    label="divided work",
+    refuse=_refuse_work,
 )
 
 declare(
-    Parameter(
-        own_parameters.NAME,
-        Name(),
-        "The parameters of a command that differ from their defaults, such as `hidden~64+rate~0.1`. Grids and arms "
-        "give each by its own name, as the benchmark's file declares it.",
-        default=own_parameters.NONE,
-        default_in_papers=True,
-    )
+    own_parameters.NAME,
+    Name(),
+    "The parameters of a command that differ from their defaults, such as `hidden~64+rate~0.1`. Grids and arms "
+    "give each by its own name, as the benchmark's file declares it.",
+    default=own_parameters.NONE,
+    default_in_papers=True,
 )
 
 declare(
-    Parameter(
-        "epochs",
-        Count(),
-        "Epochs of the run; under strong scaling of all ranks together.",
-        default=FromBenchmark(lambda spec, scaling: spec["epochs"].get(scaling), "epochs"),
-    )
+    "epochs",
+    Count(),
+    "Epochs of the run; under strong scaling of all ranks together.",
+    default=FromBenchmark(lambda spec, scaling: spec["epochs"].get(scaling), "epochs"),
 )
 
 declare(
-    Parameter(
-        "gpus",
-        Count(),
-        "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble. "
-        f"`{AVAILABLE}` instead of numbers: 1, 2, 4 and so on, up to what the machine's cores or GPUs carry and the "
-        "epochs can be divided among.",
-        default=FromGrid(lambda given: given.get("ensemble"), "one rank for each member of the ensemble"),
-    )
+    "gpus",
+    Count(),
+    "Number of ranks, one per GPU; on machines without GPUs one per node or core. Required without ensemble. "
+    f"`{AVAILABLE}` instead of numbers: 1, 2, 4 and so on, up to what the machine's cores or GPUs carry and the "
+    "epochs can be divided among.",
+    default=FromGrid(lambda given: given.get("ensemble"), "one rank for each member of the ensemble"),
 )
 
 declare(
-    Parameter(
-        "batch_size",
-        Count(),
-        "Batch size before batch scaling.",
-        default=FromBenchmark(lambda spec, scaling: spec["batch_size"], "batch_size"),
-        unit="samples",
-    )
+    "batch_size",
+    Count(),
+    "Batch size before batch scaling.",
+    default=FromBenchmark(lambda spec, scaling: spec["batch_size"], "batch_size"),
+    unit="samples",
 )
 
 declare(
-    Parameter(
-        "batch_scaling",
-        Choice(("none", "linear", "square_root", "cubic_root")),
-        "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N. "
-        "Required with scaling: batch, which refuses none.",
-        default="none",
-        refuse=_refuse_batch_scaling,
-        idle=explain_idle_scaling,
-    )
+    "batch_scaling",
+    Choice(("none", "linear", "square_root", "cubic_root")),
+    "How the batch size of a rank grows with N ranks: not at all, by N, by the square root or the cube root of N. "
+    "Required with scaling: batch, which refuses none.",
+    default="none",
+    refuse=_refuse_batch_scaling,
+    idle=explain_idle_scaling,
 )
 
 declare(
-    Parameter(
-        "framework",
-        Choice((workloads.TENSORFLOW, PYTORCH)),
-        "The framework that trains: the benchmark's model is in the module of this name in its package in "
-        "`scripts/study/workloads`. pytorch has the strategies ddp and horovod, and needs `make setup WITH=pytorch`.",
-        default=workloads.TENSORFLOW,
-        default_in_papers=True,
-        refuse=_refuse_framework,
-    )
+    "framework",
+    Choice((workloads.TENSORFLOW, PYTORCH)),
+    "The framework that trains: the benchmark's model is in the module of this name in its package in "
+    "`scripts/study/workloads`. pytorch has the strategies ddp and horovod, and needs `make setup WITH=pytorch`.",
+    default=workloads.TENSORFLOW,
+    default_in_papers=True,
+    refuse=_refuse_framework,
 )
