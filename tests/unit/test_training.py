@@ -13,7 +13,6 @@ from fake_communicator import FakeCommunicator
 
 from study import workloads
 from study.backends.tensorflow import build, devices
-from study.communication import collectives
 from study.core import configuration, fields
 from study.core.errors import StudyError
 from study.instruments import phases
@@ -211,13 +210,3 @@ def test_ranks_agree_by_the_weights_that_are_trained():
     assert rank.compute_checksum(trainer_of(plain)) == zlib.crc32(content), (
         "as records have it that are older than batch normalisation"
     )
-
-
-def test_a_matrix_is_broadcast_in_blocks_of_its_own_memory(monkeypatch):
-    monkeypatch.setattr(collectives, "BLOCK", 4)
-    matrix = np.zeros((5, 2), np.float32)
-    found = list(collectives.split_into_blocks(matrix))
-    assert [len(each) for each in found] == [4, 4, 2]
-    for number, block in enumerate(found):
-        block[:] = number
-    assert matrix.ravel().tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
