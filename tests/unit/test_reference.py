@@ -14,7 +14,6 @@ from study.core.paths import ROOT
 from study.experiment.parameters import PARAMETERS
 from study.records import tidy
 from study.report import editor_schemas
-from study.training import staging
 
 
 @pytest.mark.parametrize("name", make_reference.PAGES)
@@ -47,14 +46,6 @@ def test_editors_accept_parameters_of_programs_only(benchmark, is_accepted):
         grid = {"benchmark": benchmark, "scaling": "strong", "gpus": 1, **more}
         study = {"description": "x", "runs": [grid], "tables": ["scaling"]}
         assert schema.is_valid(study) == is_accepted, more
-
-
-def test_every_declared_staging_is_obeyed():
-    """Declared where experiments are defined, obeyed where ranks train, which may not import it."""
-    source = (ROOT / "scripts" / "study" / "training" / "staging.py").read_text()
-    assert staging.load_tables
-    obeyed = re.findall(r'"(\w+)"', " ".join(re.findall(r"^ +case (\".+):$", source, re.M)))
-    assert sorted(obeyed) == sorted(PARAMETERS["staging"].kind.values)
 
 
 @pytest.mark.parametrize("name", make_reference.PAGES)
