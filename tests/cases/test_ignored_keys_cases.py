@@ -27,6 +27,8 @@ IDLE = [
     ({"plateau_epochs": 2}, "plateau_epochs: 2 has no effect: no plateau of 2 epochs fits in 2 epochs of a rank"),
     ({"learning_rate_decay": "step", "decay_epochs": 2},
      "learning_rate_decay: step has no effect: the first reduction would be after 2 epochs, and a rank trains 2"),
+    ({"reduction_epochs": "2-3", "learning_rate_decay": "step"},
+     "learning_rate_decay: step has no effect: the first reduction would be after 2 epochs, and a rank trains 2"),
     ({"gpus": 1, "measure": "peak_throughput", "base_learning_rate": 0.1},
      "base_learning_rate: 0.1 has no effect: with measure: peak_throughput nothing is trained"),
     ({"gpus": 1, "measure": "peak_throughput", "xla": True}, "xla: true has no effect: with measure: peak_throughput"),

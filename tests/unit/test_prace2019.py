@@ -6,7 +6,10 @@ import pandas as pd
 import pytest
 from examples import expand
 
+from study import plan
 from study.core.files import write_json
+from study.experiment import expansion
+from study.machines import machine
 from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report.papers.prace2019 import SCALING
@@ -72,6 +75,13 @@ def test_the_cells_of_tables_8_and_9_and_that_their_speedups_follow():
         ("pathologies with a better AUROC than CheXNet, of 14: VGG-16", 4, 0),
         ("GPU memory, main GPU of eight", 15.5, 1),
         ("data that all nodes read", 1.0304, 4),
+        ("images per s of a node, 128 nodes: an epoch of ImageNet", 556, 0),
+        ("images per s of a node, 128 nodes: an epoch of ChestX-Ray14", 48, 0),
+        ("images per s of a node: 90 epochs of ImageNet in 2.6 hours on 200 nodes", 62, 0),
+        ("images per s of a node: 90 epochs of ImageNet in 2.6 hours on 256 nodes", 48, 0),
+        ("epochs of part 2", 4.5, 1),
+        ("peak of two Xeons / of a V100", 0.38, 2),
+        ("peak of two Xeons / of a P100", 0.57, 2),
     ],
 )
 def test_derived_numbers_without_any_run(quantity, expected, digits):
@@ -113,6 +123,8 @@ def test_tables_8_and_9_beside_runs(runs_of):
         {**at, "gpus": 4, "loader": "tfrecord", "time_per_step_s": [0.5, 1.0, 0.5]},
         {**at, "gpus": 4, "loader": "memory", "time_per_step_s": [0.4]},
         {**at, "gpus": 4, "loader": "npy", "time_per_step_s": [0.1]},  # no images
+        {**at, "gpus": 3, "ensemble": 3, "loader": "tfrecord", "time_per_step_s": [0.1]},  # three networks
+        {**at, "gpus": 1, "members": "[{}]", "loader": "tfrecord", "time_per_step_s": [0.1]},
     )
     table = TABLES["prace2019_table8_9"].make(runs, NOTHING)
     rows = table.frame.set_index(["framework", "gpus"])
@@ -137,3 +149,35 @@ def test_table_13_beside_runs(runs_of):
     assert ours.set_index("framework")["time_per_epoch_s"].to_dict() == {"keras": 3.0, "tensorflow": 1.0}
     assert theirs.set_index("framework")["published_time_per_epoch_s"].to_dict() == {"keras": 85, "tensorflow": 18}
     assert claim(runs, "throughput: own training loop / Keras's").value == pytest.approx(3)
+
+
+def test_members_of_ensembles_are_in_no_claim_of_the_guide(runs_of):
+    at = {"gpus": 2, "ensemble": 2}
+    runs = runs_of({**at, "loader": "memory", "time_per_step_s": [0.1]}, {**at, "time_per_step_s": [0.2]})
+    assert math.isnan(claim(runs, "throughput: input from files / from memory").value)
+
+
+# The studies
+
+
+@pytest.mark.parametrize(("name", "ranks", "nodes"), [("cpu", {2, 256, 896}, 448), ("gpu", {1, 4, 8, 16, 32, 64}, 16)])
+def test_a_study_has_the_sizes_of_the_guide_and_fits_its_machine(name, ranks, nodes):
+    study, on = expansion.load_study(f"prace2019_{name}"), machine.load(f"prace_{name}")
+    assert {run.gpus for run in study.runs} == ranks and max(ranks) == nodes * on["ranks_per_node"]
+    assert all("unsupported" in line for line in plan.list_refusals(study, on, {}))
+    plan.check_results(study)
+    trained = {(run["learning_rate_decay"], run["decay_epochs"], run["reduction_epochs"])
+               for run in study.runs if run["epochs"] == 90}  # fmt: skip
+    by_guide = {"cpu": {("linear", 0, "none"), ("collapsed", 5, "none")}, "gpu": {("step", 0, "30-60-80")}}
+    assert trained == by_guide[name]
+
+
+def test_images_that_do_not_fit_into_a_node_are_refused_in_the_plan():
+    """1,281,167 + 50,000 images of 256 x 256 x 3 bytes are 262 GB, of each of the four ranks of a node."""
+    files = {"source": "synthetic_images", "train_samples": 1281167, "test_samples": 50000, "seed": 1}
+    grid = {"benchmark": "resnet50", "scaling": "weak", "epochs": 1, "gpus": 8, "loader": ["memory", "tfrecord"]}
+    content = {"description": "a test", "datasets": {"resnet50": files}, "runs": [grid], "tables": ["scaling"]}
+    study = expansion.expand_study("test", content, "test.yaml")
+    (line,) = [line for line in plan.list_refusals(study, machine.load("prace_gpu"), {}) if "loader" in line]
+    assert "loader (1 run): memory: 4 ranks of a node, each with 262 GB of pixels, need more than its 256 GB" in line
+    assert line.endswith("use tfrecord, lmdb or jpeg_files")

@@ -88,6 +88,12 @@ def test_a_switch_is_stronger_than_the_machine_s_file():
         ({"learning_rate_decay": "step"}, "decay_epochs: learning_rate_decay: step needs 1 or more"),
         ({"learning_rate_decay": "linear", "decay_epochs": 2}, "decay_epochs: learning_rate_decay: linear does not"),
         ({"learning_rate_decay": "collapsed", "decay_epochs": 2}, "decay_epochs: 2 epochs of collapse leave none of"),
+        ({"reduction_epochs": "1"}, "reduction_epochs: needs learning_rate_decay: step"),
+        ({"learning_rate_decay": "step", "reduction_epochs": "2-1"}, "reduction_epochs: 2-1: each epoch must be later"),
+        (
+            {"learning_rate_decay": "step", "reduction_epochs": "1", "decay_epochs": 1},
+            "decay_epochs: reduction_epochs says when",
+        ),
         ({"learning_rate_decay": "linear", "warmup_epochs": 2}, "learning_rate_decay: the warm-up takes all 2 epochs"),
         ({"learning_rate_decay": "linear", "plateau_epochs": 2}, "learning_rate_decay: the decay sets the learning"),
         ({"communication_cores": 1}, "communication_cores: needs binding: core"),
@@ -134,6 +140,10 @@ SCHEDULES = {  # of 40 steps: the factor of one rank's rate 0.001 in step t
     "constant": ({"warmup_epochs": 2, "warmup": "constant"}, lambda t: 1 if t < 10 else 4),
     "by epoch": ({"warmup_epochs": 3, "warmup": "by_epoch"}, lambda t: 1 + min(3, t // 5)),
     "step": ({"learning_rate_decay": "step", "decay_epochs": 3}, lambda t: 4 * 0.1 ** (t // 15)),
+    "step by a list": (
+        {"learning_rate_decay": "step", "reduction_epochs": "3-6-7"},
+        lambda t: 4 * 0.1 ** ((t >= 15) + (t >= 30) + (t >= 35)),
+    ),
     "linear": ({"learning_rate_decay": "linear"}, lambda t: 4 * (1 - t / 40)),
     "warm and linear": (
         {"learning_rate_decay": "linear", "warmup_epochs": 2},

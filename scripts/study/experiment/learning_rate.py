@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from study.experiment.definition import RunDefinition
+from study.experiment.parameter import EpochList
 
 STEP_FACTOR = 0.1  # as Goyal et al. reduce it
 PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
@@ -42,16 +43,18 @@ def compute_warmup_rate(run: RunDefinition, size: int, step: int, steps: int) ->
 def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) -> float:
     """The factor of the scaled learning rate in training step ``step`` (from 0), after the warm-up.
 
-    step: a tenth of the rate before, every ``decay_epochs`` epochs of the run. linear: from 1 in the first step after
-    the warm-up by equal amounts towards 0, which a further step would have. collapsed: linear, but
-    in the last ``decay_epochs`` it falls to 0 quadratically (PRACE guide to deep learning, 2019, 6.2.7).
+    step: a tenth of the rate before, every ``decay_epochs`` epochs of the run, or after each of ``reduction_epochs``.
+    linear: from 1 in the first step after the warm-up by equal amounts towards 0, which a further step would have.
+    collapsed: linear, but in the last ``decay_epochs`` it falls to 0 quadratically (PRACE guide to deep learning, 2019,
+    6.2.7).
     """
     decay, epoch_steps = run.parameters.get("learning_rate_decay", "none"), steps_per_epoch
     if decay == "none":
         return 1.0
     length = run["decay_epochs"] * epoch_steps
     if decay == "step":
-        return STEP_FACTOR ** (step // length)
+        epochs = EpochList.parse(run.parameters.get("reduction_epochs", "none"))
+        return STEP_FACTOR ** (sum(step >= each * epoch_steps for each in epochs) if epochs else step // length)
     warmup = count_warmup_steps(run, epoch_steps)
     steps_done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
     remaining_share = (steps - steps_done) / steps

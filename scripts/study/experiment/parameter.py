@@ -83,6 +83,24 @@ class Name:
 
 
 @dataclass(frozen=True)
+class EpochList:
+    """Epochs joined by ``-``, such as ``30-60-80``, or ``none``: a text, since a list is an axis of the grid."""
+
+    @staticmethod
+    def parse(value: str) -> list[int]:
+        """The epochs of one value."""
+        return [] if value == "none" else [int(epoch) for epoch in value.split("-")]
+
+    def to_schema(self) -> dict[str, Any]:
+        """JSON Schema of one value."""
+        expected = "none, or epochs such as 30-60-80 (one in quotes)"
+        return {"type": "string", "pattern": "^(none|[1-9][0-9]*(-[1-9][0-9]*)*)$", "x-expected": expected}
+
+    def __str__(self) -> str:
+        return "`none`, or epochs such as `30-60-80`"
+
+
+@dataclass(frozen=True)
 class MemberList:
     """A list of ensemble members, by its name in the study; see `study.experiment.ensemble`."""
 
@@ -151,7 +169,7 @@ class Parameter:
     """
 
     name: str
-    kind: Choice | Count | Number | Flag | Name | MemberList
+    kind: Choice | Count | Number | Flag | Name | EpochList | MemberList
     meaning: str
     default: Any = REQUIRED
     unit: str | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from study.core.wording import format_count
 from study.data.images.augmentation import LIGHT, NONE, OF_WHOLE_IMAGES
 from study.data.images.formats import FORMATS
 from study.data.loaders import LOADERS
@@ -33,6 +35,22 @@ def _refuse_loader(run: PlannedRun) -> str | None:
         return f"{run['loader']}: {name} trains on {run.kind}; use {_join_with_or(list(fitting))}"
     too_wide = run.dataset.explain_too_wide(run["loader"])
     return f"{run['loader']}: {too_wide}" if too_wide else None
+
+
+def _refuse_loader_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a machine cannot have a run's ``loader``, or None: the pixels of its ranks exceed the memory."""
+    shape, memory_gb = run.dataset.shape, machine.get("node_memory_gb")
+    if memory_gb is None or shape is None or run.kind != "images" or not FORMATS[run["loader"]].has_pixels:
+        return None
+    model, ranks = run.spec["model"], min(run.gpus, machine["ranks_per_node"])
+    images = shape["train_samples"] + shape["test_samples"]
+    rank_gb = images * model["resize"] ** 2 * model["channels"] / 1e9
+    if ranks * rank_gb <= memory_gb:
+        return None
+    return (
+        f"{run['loader']}: {format_count(ranks, 'rank')} of a node, each with {rank_gb:.0f} GB of pixels, need more "
+        f"than its {memory_gb:g} GB (node_memory_gb); use {_join_with_or(_list_encoded_loaders())}"
+    )
 
 
 def _refuse_storage(run: PlannedRun) -> str | None:
@@ -102,13 +120,18 @@ def _refuse_augmentation(run: PlannedRun) -> str | None:
     if not run.spec["shuffle"]:
         return f"{run.dataset.benchmark}'s samples are not shuffled, so no epoch is known from which changes follow"
     if FORMATS[run["loader"]].has_pixels:
-        usable = _join_with_or([name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels])
+        usable = _join_with_or(_list_encoded_loaders())
         return f"its boxes are cut from whole images, and loader: {run['loader']} holds squares; use {usable}"
     if run["cache_samples"]:
         return "its boxes are cut from whole images, and cache_samples keeps squares; use false"
     if OF_WHOLE_IMAGES[run["augmentation"]].colours and run.spec["model"]["channels"] != COLOURS:
         return "it changes saturation and hue, which grey images do not have; use scale_and_aspect or light"
     return None
+
+
+def _list_encoded_loaders() -> list[str]:
+    """The loaders of encoded images."""
+    return [name for name in IMAGE_LOADERS if not FORMATS[name].has_pixels]
 
 
 def _join_with_or(names: list[str]) -> str:
@@ -123,6 +146,7 @@ declare(
     "which they are read while the model trains; with memory they are decoded beforehand. none: of a command.",
     default=FromBenchmark(lambda spec, _: NO_LOADER if command.is_command(spec) else None, "kind"),
     refuse=_refuse_loader,
+    refuse_on=_refuse_loader_on,
 )
 
 declare(

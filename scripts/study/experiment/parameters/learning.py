@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from study.experiment.parameter import Choice, Count, Number
+from study.experiment.parameter import Choice, Count, EpochList, Number
 from study.experiment.parameters.registry import (
     combine_reasons,
     declare,
@@ -51,6 +51,8 @@ def _refuse_decay(run: PlannedRun) -> str | None:
 def _refuse_decay_epochs(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``decay_epochs``, or None."""
     decay, epochs = run["learning_rate_decay"], run["decay_epochs"]
+    if decay == "step" and EpochList.parse(run["reduction_epochs"]):
+        return "reduction_epochs says when the rate falls; leave one of them out" if epochs else None
     if decay in ("none", "linear"):
         return f"learning_rate_decay: {decay} does not take it; leave it out" if epochs else None
     if epochs == 0:
@@ -58,6 +60,16 @@ def _refuse_decay_epochs(run: PlannedRun) -> str | None:
     if decay == "collapsed" and epochs >= (remaining_epochs := run.epochs_per_rank - run["warmup_epochs"]):
         after = f"{remaining_epochs} epochs after the warm-up"
         return f"{epochs} epochs of collapse leave none of the {after} for the linear decay"
+    return None
+
+
+def _refuse_reduction_epochs(run: PlannedRun) -> str | None:
+    """The reason why a run cannot have its ``reduction_epochs``, or None."""
+    epochs = EpochList.parse(run["reduction_epochs"])
+    if epochs and run["learning_rate_decay"] != "step":
+        return "needs learning_rate_decay: step"
+    if epochs != sorted(set(epochs)):
+        return f"{run['reduction_epochs']}: each epoch must be later than the one before"
     return None
 
 
@@ -76,7 +88,7 @@ def _explain_idle_plateau(run: PlannedRun) -> str | None:
 
 def _explain_idle_decay(run: PlannedRun) -> str | None:
     """The reason why ``learning_rate_decay`` has no effect in a run, or None."""
-    epochs = run["decay_epochs"]
+    epochs = next(iter(EpochList.parse(run["reduction_epochs"])), run["decay_epochs"])
     if run["learning_rate_decay"] == "step" and epochs >= run.epochs_per_rank:
         return f"the first reduction would be after {epochs} epochs, and a rank trains {run.epochs_per_rank}"
     return None
@@ -144,9 +156,9 @@ declare(
 declare(
     "learning_rate_decay",
     Choice(("none", "step", "linear", "collapsed")),
-    "How the scaled learning rate falls. step: to a tenth every decay_epochs. linear: step by step towards 0. "
-    "collapsed: linear, and quadratic in the last decay_epochs, in which the weight decay is doubled and "
-    "augmentation is light at most (PRACE guide, 6.2.7).",
+    "How the scaled learning rate falls. step: to a tenth every decay_epochs or after each of reduction_epochs. "
+    "linear: step by step towards 0. collapsed: linear, and quadratic in the last decay_epochs, in which the weight "
+    "decay is doubled and augmentation is light at most (PRACE guide, 6.2.7).",
     default="none",
     default_in_papers=True,
     refuse=_refuse_decay,
@@ -161,6 +173,16 @@ declare(
     unit="epochs",
     default_in_papers=True,
     refuse=_refuse_decay_epochs,
+)
+
+declare(
+    "reduction_epochs",
+    EpochList(),
+    "Epochs after each of which the learning rate falls to a tenth, with learning_rate_decay: step and without "
+    "decay_epochs. none: every decay_epochs.",
+    default="none",
+    default_in_papers=True,
+    refuse=_refuse_reduction_epochs,
 )
 
 declare(

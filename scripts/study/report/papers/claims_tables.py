@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 
@@ -14,9 +15,15 @@ from study.report.tables.layout import Table
 from study.report.tables.published_values import NOT_STATED
 from study.report.tables.summary import IDENTITY, notes, steady
 
+
+def _gives_timings(run: Any) -> bool:
+    """Whether a run gives timings of one network that its ranks train together."""
+    return kinds.gives_timings(run) and not is_of_members(run)
+
+
 # {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
 GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
-    "timings": (kinds.gives_timings, None), "rates of members": (is_of_members, gives_rates),
+    "timings": (_gives_timings, None), "rates of members": (is_of_members, gives_rates),
 }  # fmt: skip
 SHOWN = ["machine", "quantity", "benchmark", "scaling", "batch_scaling", "batch_size", "measure", "at", "unit", "gpus",
          "loader", "input_pipeline", "value", "lowest", "highest", "low", "high", "load_share_pct", "measured_gpus",

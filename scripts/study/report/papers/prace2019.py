@@ -9,6 +9,7 @@ from study.experiment.parameters import is_observed
 from study.records.tidy import compute_steady_throughput
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.ensembles import is_of_members
 from study.report.tables.point_comparisons import add_comparisons
 from study.report.tables.published_values import add_published_columns, add_unmeasured_rows
 from study.report.tables.summary import IDENTITY, points
@@ -22,8 +23,9 @@ FRAMEWORK_OF = {"keras": "keras", "custom": "tensorflow"}  # value of `LOOP` -> 
 
 
 def trains_on_images(run: Any) -> bool:
-    """Whether a run, planned or of the tidy table, gives timings of training on images with Horovod."""
-    return is_observed(run, None) and run["loader"] in FORMATS and run["strategy"] == "horovod"
+    """Whether a run, planned or of the tidy table, gives timings of one network that ranks train with Horovod."""
+    is_timed = is_observed(run, None) and not is_of_members(run)
+    return is_timed and run["loader"] in FORMATS and run["strategy"] == "horovod"
 
 
 @table_rows("prace2019_table8_9", uses=trains_on_images)
