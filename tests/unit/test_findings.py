@@ -385,3 +385,31 @@ def test_only_finished_runs_are_counted(capsys):
     for event, job in ((LogEvent.JOB_STARTED, 7), (LogEvent.JOB_FINISHED, 3), (LogEvent.JOB_FINISHED, 7)):
         reporter.emit(logging.makeLogRecord({"event": event, "job_id": job}))
     assert capsys.readouterr().err.startswith("1 of 2 runs, about ")
+
+
+def test_the_papers_energy_and_power_are_of_the_whole_run():
+    """As in the papers; a finding of the energy without start-up would be of another number."""
+    names = [name for name in NAMES if name.startswith(("icpp2019_", "sc18_"))]
+    columns = {declaration.load_finding(name).quantity.column for name in names}
+    of_power = {each for each in columns if each.endswith(("_j", "_w"))}
+    assert of_power == {"whole_run_energy_per_gpu_j", "whole_run_node_power_w"}
+
+
+def test_what_the_scaled_learning_rate_does_on_theta():
+    """sc18, abstract: less runtime and node power. Here 10 % less runtime, and power that differs by chance."""
+    study = expansion.load_study("sc18")
+    noise = {1: 1.0, 2: 1.01, 3: 0.99}
+
+    def times(run):
+        return 100.0 * noise[run.repeat] * (0.9 if run["learning_rate_scaling"] == "linear" else 1)
+
+    def watts(run):
+        return 160.0 * (noise[run.repeat] if run["learning_rate_scaling"] == "linear" else 1)
+
+    runs = rows(study, times, whole_run_node_power_w=watts, power_source=lambda run: "measured")
+    shorter, less = (
+        outcome.judge_finding(declaration.load_finding(f"sc18_scaled_rate_{name}"), study, runs)
+        for name in ("shortens_run", "lowers_power")
+    )
+    assert (shorter.verdict, shorter.estimate, shorter.blocks) == ("yes", pytest.approx(10), 3)
+    assert (less.verdict, less.estimate, less.blocks) == ("no", pytest.approx(0, abs=0.01), 3)

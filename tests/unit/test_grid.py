@@ -336,6 +336,19 @@ def test_icpp2019_has_every_published_nt3_point():
     traced = {(r["benchmark"], r["scaling"], r.gpus, r["loader"]) for r in runs if r["trace"]}
     points = [("nt3", "strong", 384), ("nt3", "weak", 768)]  # Figures 7, 12 and 19
     assert traced == {(*point, loader) for point in points for loader in ("read_csv", "chunked")}
+    profiled = [(r["benchmark"], r["scaling"], r.gpus, r["loader"]) for r in runs if r["profile"]]
+    assert profiled == [("nt3", "strong", 384, "read_csv")]  # section 4, of the run in Figure 7
+
+
+@pytest.mark.parametrize("name", ["icpp2019", "icpp2019_theta"])
+def test_both_machines_have_weak_scaling_and_dask_s_own_call(name):
+    """Section 6, by text on Theta too; section 5, for files that are narrow enough."""
+    study = expansion.load_study(name)
+    weak = {(r["benchmark"], r.gpus, r["loader"]) for r in study.runs if r["scaling"] == "weak"}
+    names, loaders = ("nt3", "p1b1", "p1b2"), ("read_csv", "chunked")
+    assert {(each, ranks, loader) for each in names for ranks in (24, 96, 384) for loader in loaders} <= weak
+    by_dask = {load.dataset.benchmark for load in study.loading if "dask_dataframe" in load.loaders}
+    assert by_dask == {"p1b2", "p1b3"}
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,7 @@ def _explain_missing_values(quantity: str, finished: pd.DataFrame) -> str | None
     """Why finished runs have no value of a quantity, as their records say; None if they do not."""
     columns = ["target_reason", "target_energy_reason"] if quantity in targets.MEASURES else []
     if quantity.endswith(("_w", "_j", "_js")):
-        columns.append("power_reason")
+        columns.append(power.name_reason_column(quantity))
     if quantity in OF_TRAINING:
         columns.append("program_reason")
     reasons = [text for column in columns if column in finished for text in finished[column].dropna()]

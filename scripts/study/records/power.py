@@ -30,6 +30,11 @@ def has_no_mean(repeats: pd.DataFrame, measure: str) -> bool:
     return measure in OF_POWER and repeats["power_source"].nunique() > 1
 
 
+def name_reason_column(measure: str) -> str:
+    """The column that says why a measure of power or energy is empty."""
+    return f"{WHOLE_RUN}power_reason" if measure.startswith(WHOLE_RUN) else "power_reason"
+
+
 def note_modelled_power(sources: pd.Series, subject: str = "power and energy", verb: str = "are") -> list[str]:
     """A remark if power is modelled, in all or in some of the shown runs. sources: a column ``power_source``."""
     distinct = set(sources.dropna())
@@ -123,11 +128,12 @@ def _whole_run(record: dict[str, Any]) -> dict[str, Any]:
     seconds, parts, nodes = whole.get("window_s"), whole.get("components") or {}, record["derived"]["nodes"]
     outside_s = None if seconds is None else record["runtime_s"] - seconds
     window: dict[str, Any] = {"window_s": seconds, "outside_s": outside_s}
+    window["energy_per_gpu_j"] = whole.get("energy_per_gpu_j")
     window["energy_per_gpu_one_hz_j"] = joules = whole.get("energy_per_gpu_one_hz_j")
     window["power_per_gpu_one_hz_w"] = None if joules is None or not seconds else joules / seconds
     for kind in ("node", "cpu", "memory"):
         window[f"{kind}_power_w"] = _watts(parts[kind], nodes, seconds) if parts else None
     window["node_energy_j"] = parts["node"]["energy_j"] if parts else None
     reason = whole["reason"] if whole else record["power"]["reason"]
-    window["power_reason"] = reason if joules is None else None
+    window["power_reason"] = reason if window["energy_per_gpu_j"] is None else None
     return {f"{WHOLE_RUN}{name}": value for name, value in window.items()}

@@ -15,7 +15,7 @@ from study.core.errors import StudyError
 from study.core.statistics import compute_spread_pct, summarize
 from study.experiment import programs
 from study.experiment.parameters import list_observing_keys
-from study.records.power import NO_MEAN, OF_POWER, has_no_mean, note_modelled_power
+from study.records.power import NO_MEAN, OF_POWER, has_no_mean, name_reason_column, note_modelled_power
 from study.report.figures.description import Description, Labels, describe_filters, is_drawn, list_identifying_columns
 from study.report.figures.published_points import select_published_rows
 from study.report.tables.kinds import select_runs
@@ -337,6 +337,8 @@ def _select_published(
 def _explain_empty_panel(panel: dict[str, Any], rows: pd.DataFrame) -> str:
     """Say why a panel has no line: the runs' reason for missing power, or that no run measured it."""
     if set(panel["quantities"]) <= set(OF_POWER):
-        reasons = [*rows["power_reason"].dropna().unique(), *([NO_MEAN] if rows["power_source"].nunique() > 1 else [])]
+        columns = dict.fromkeys(map(name_reason_column, panel["quantities"]))
+        reasons = [reason for name in columns for reason in rows[name].dropna().unique()]
+        reasons += [NO_MEAN] if rows["power_source"].nunique() > 1 else []
         return "; ".join(reasons) or NOT_MEASURED
     return NOT_MEASURED

@@ -77,7 +77,8 @@ class PaperRuns:
             runs = select_runs_of_method(runs.assign(**derived), paper.paper)
         self._runs = runs
         self._machines = {claim.machine for claim in paper.claims}
-        compared = [quantity.get(side, {}) for quantity in paper.quantities.values() for side in ("other", "one")]
+        of_runs = [quantity for quantity in paper.quantities.values() if quantity["form"] != OF_LOADS]
+        compared = [quantity.get(side, {}) for quantity in of_runs for side in ("other", "one")]
         self._loaders = tuple(dict.fromkeys(side["loader"] for side in compared if "loader" in side))
 
     def find_candidates(self, claim: Claim) -> Candidates:
@@ -113,11 +114,12 @@ class PaperRuns:
 
 
 def _get_usual_keys(claim: Claim, paper: Declared) -> dict[str, Any]:
-    """The keys that a claim does not name in ``at``: its network, and of a paper with quantities the usual batch."""
+    """The keys that a claim neither compares nor names in ``at``: its network, and of a paper with quantities the usual batch."""
     network = {"benchmark": claim.benchmark} if claim.benchmark else {}
     if not paper.quantities:
         return network
-    return {**network, "batch_scaling": "none", "batch_size": specification(claim.benchmark or "")["batch_size"]}
+    usual = {**network, "batch_scaling": "none", "batch_size": specification(claim.benchmark or "")["batch_size"]}
+    return {name: value for name, value in usual.items() if name not in claim.one}
 
 
 def _select_tried(claim: Claim, runs: pd.DataFrame) -> pd.DataFrame:

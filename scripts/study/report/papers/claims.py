@@ -16,7 +16,7 @@ from study.compare import failed_runs
 from study.compare.estimates import Estimate
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
-from study.records.power import NO_MEAN, OF_POWER
+from study.records.power import NO_MEAN, OF_POWER, name_reason_column
 from study.report.papers import formulas
 from study.report.papers.claim_arms import Candidates, PaperRuns, compare_rank_counts, pair_arms, split_experiments
 from study.report.papers.claim_estimates import Answer, answer_claim, check_own_form, mixes_power
@@ -100,7 +100,8 @@ def _label_claim(paper: Declared, claim: Claim) -> dict[str, Any]:
     labels = {name: getattr(claim, name) for name in LABELS} | {"paper_section": claim.section}
     labels |= dict(zip(PUBLISHED, _compute_published(paper, claim), strict=True))
     if paper.quantities:
-        keys = {name: claim.at.get(name) for name in KEYS} | {"batch_scaling": claim.at.get("batch_scaling", "none")}
+        usual = {} if "batch_scaling" in claim.one else {"batch_scaling": "none"}
+        keys = {name: claim.at.get(name, usual.get(name)) for name in KEYS}
         return labels | keys | {"published_machine": claim.machine}
     labels["at"] = ";".join(f"{name}={value}" for name, value in claim.at.items()) or None
     if claim.points:
@@ -114,6 +115,8 @@ def _compute_published(paper: Declared, claim: Claim) -> tuple[float, float, flo
         return paper.published.range(claim.published, benchmark=claim.benchmark)
     measure, form = claim.measure or "", claim.form or ""
     table = select_rows(paper.points[claim.points].read_published(), claim.at)
+    if measure not in table:  # which the paper does not print
+        return math.nan, math.nan, math.nan
     answers = []
     for arms in pair_arms(claim, table.dropna(subset=[measure])):
         one, other = (each[measure].mean() for each in (arms.one, arms.one if arms.other is None else arms.other))
@@ -211,7 +214,7 @@ def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> s
         return f"good runs: {count_kinds(runs['failure_kind'])}"
     examined = good if len(good) else candidates.paper_runs
     if column and len(examined) and (column not in examined or examined[column].isna().all()):
-        reasons = examined["power_reason"].dropna().unique() if column in OF_POWER else ()
+        reasons = examined[name_reason_column(column)].dropna().unique() if column in OF_POWER else ()
         return f"{claim.measure} of these runs: {'; '.join(reasons) or 'not measured'}"
     if column and len(good) and mixes_power(column, good):
         return f"{claim.measure} of these runs: {NO_MEAN}"

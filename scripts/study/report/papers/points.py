@@ -51,14 +51,14 @@ class Points:
     def average_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """One row per point of our runs, in the paper's columns."""
         names = {ours: theirs for theirs, ours in self.columns.items()}
-        more = [name for name in (*NODE_POWER, *WHOLE_RUN_NODE, "energy_window_s", "load_s") if name not in names]
+        windows = ("energy_window_s", "whole_run_window_s")
+        more = [name for name in (*NODE_POWER, *WHOLE_RUN_NODE, *windows, "load_s") if name not in names]
         chosen = kinds.select_runs(runs, self.uses)
         if chosen.empty:
             return pd.DataFrame()
         table = points(chosen, [*names, *more])
         intervals = {ci95_name(ours): ci95_name(theirs) for ours, theirs in names.items()}
-        alike = {"whole_run_node_energy_j": "whole_run_energy_j"}
-        return _with(table.rename(columns=names | intervals | alike), self.ours)
+        return _with(table.rename(columns=names | intervals), self.ours)
 
     def select_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """The runs that belong in it, of the paper's networks, with the columns that follow from the paper's."""
