@@ -47,7 +47,9 @@ def claim(name, runs, quantity):
     return frame[frame["quantity"].str.startswith(quantity)].iloc[0]
 
 
-ENERGIES = {name: [100.0, 101.0, 99.0] for name in ("energy_per_gpu_j", "whole_run_energy_per_gpu_one_hz_j", "energy_job_j")}
+ENERGIES = {
+    name: [100.0, 101.0, 99.0] for name in ("energy_per_gpu_j", "whole_run_energy_per_gpu_one_hz_j", "energy_job_j")
+}
 HALVES = {name: [50.0, 50.5, 49.5] for name in ENERGIES}
 
 
