@@ -114,7 +114,7 @@ class PaperRuns:
 
 
 def _get_usual_keys(claim: Claim, paper: Declared) -> dict[str, Any]:
-    """The keys that a claim neither compares nor names in ``at``: its network, and the usual batch of a paper with quantities."""
+    """The keys that a claim neither compares nor names: its network, and the usual batch of a paper with quantities."""
     network = {"benchmark": claim.benchmark} if claim.benchmark else {}
     if not paper.quantities:
         return network
