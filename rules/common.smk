@@ -70,7 +70,7 @@ onstart:
 
 
 onsuccess:
-    start.report_disturbed_blocks(PLAN)
+    start.request_pass_for_disturbed_blocks(PLAN)
 
 
 onerror:

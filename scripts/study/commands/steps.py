@@ -50,7 +50,10 @@ def update_records(study: "Study", output: Path) -> None:
 def collect_records(
     study: "Study", machine: dict[str, Any], data: str, runs_file: str, loading_file: str, attempts_file: str
 ) -> None:
-    """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv."""
+    """Collect a study's run records and loading measurements into runs.csv, loading.csv and attempts.csv.
+
+    Failed and doubtful runs are listed on standard error. A run whose configuration changed after the plan is refused.
+    """
     begun_ns = time.time_ns()
     from study.compare import failed_runs
     from study.core import code_version

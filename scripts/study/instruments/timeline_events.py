@@ -159,6 +159,7 @@ class Intervals:
         self.dropped += sum(map(len, self._open.values()))
 
     def _begin(self, pid: int, name: str, time: float) -> None:
+        """Open an interval within those that a process has open; drop these if their ends were lost."""
         if not isinstance(name, str):
             raise TypeError(f"the name {name!r}")
         stack = self._open.setdefault(pid, [])

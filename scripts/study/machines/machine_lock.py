@@ -42,7 +42,7 @@ VARIABLE = "STUDY_LOCKS"  # a folder that takes the place of the usual one, such
 FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")  # noqa: S108  the first that can be used; on every Linux, for every user
 NAME = "timed-runs"
 POLL_S = 0.5
-TOLD_S = 600.0  # between two reminders of what is waited for
+REMINDER_S = 600.0  # between two reminders of what is waited for
 MARGIN_S = 600.0  # beyond the time that a holder gave itself, after which it is taken for stuck
 UNKNOWN_S = 3600.0  # the longest wait for a holder that does not say how long it takes
 START_S, BEGUN = 60.0, "begun"  # for another host's process to begin, and what it then says
@@ -152,7 +152,7 @@ def _take(purpose: str, limit_s: float) -> Held:
         if of_name in (locks.Lock.MISSING, locks.Lock.FOREIGN):
             return _make_unlocked(f"{file}: its file system has no locks (flock)", str(file))
         if is_file:
-            waiting.goes_on(holder, file)
+            waiting.check_holder(holder, file)
             time.sleep(POLL_S)
 
 
@@ -217,13 +217,13 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.holder: dict[str, Any] | None = None
-        self.since = self.told = 0.0
+        self.since = self.reminded = 0.0
 
-    def goes_on(self, holder: dict[str, Any], file: Path) -> None:
-        """Raises `StudyError` if this holder should have ended long ago."""
+    def check_holder(self, holder: dict[str, Any], file: Path) -> None:
+        """Print now and then who holds the lock; raise `StudyError` if this holder should have ended long ago."""
         now = time.monotonic()
         if holder != self.holder:
-            self.holder, self.since, self.told = holder, now, 0.0
+            self.holder, self.since, self.reminded = holder, now, 0.0
         until = holder["until_s"] + MARGIN_S if holder else self.since + UNKNOWN_S
         who = "another process"
         if holder:
@@ -234,8 +234,8 @@ class _Waiting:
                 f"{file}: {who}, keeps timed runs of this machine waiting for longer than its own time limit; see "
                 "whether it still works, end it, then start again"
             )
-        if not self.told or now - self.told >= TOLD_S:
-            self.told = now
+        if not self.reminded or now - self.reminded >= REMINDER_S:
+            self.reminded = now
             print(f"waiting for the end of {who}: timed runs do not overlap on a machine", file=sys.stderr, flush=True)
 
 

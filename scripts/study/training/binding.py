@@ -57,7 +57,11 @@ def _check_quota(needed: int) -> None:
 
 
 def choose_own_cores(allowed: list[int], number: int, local_rank: int, local_size: int) -> list[int]:
-    """A rank's ``number`` cores: its own part of those ``allowed`` to all ranks of its host."""
+    """The ``number`` consecutive cores of a rank, of those ``allowed`` to all ranks of its host.
+
+    Raises:
+        StudyError: the host has fewer than all of its ranks need.
+    """
     if len(allowed) < number * local_size:
         raise StudyError(
             f"binding: core needs {number} cores for each of the {local_size} ranks of this host, which has "

@@ -132,8 +132,11 @@ def _wait_for_quiet(planned: Plan) -> str | None:
     return disturbance.wait_for_quiet(limit_s, planned.machine.get("disturbance"))
 
 
-def report_disturbed_blocks(planned: Plan) -> None:
-    """Print which blocks were disturbed and are run again: by `study run` at once, else by the next Snakemake."""
+def request_pass_for_disturbed_blocks(planned: Plan) -> None:
+    """Have disturbed blocks run again, and print which: by `study run` once the machine is quiet, else by the user.
+
+    By the user: by another Snakemake, if `study run` did not start this one or the machine stays busy.
+    """
     if not planned.is_main_process or not planned.begun:
         return
     of_study = planned.study.runs, planned.results, planned.machine

@@ -39,7 +39,10 @@ class PyTorch(OwnSamples):
     def serve_or_stand_by(
         self, run: RunDefinition, folder: Path, started: tuple[int, int], heartbeat: Heartbeat | None
     ) -> bool:
-        """False for a rank, if a batch system's launcher started it once it has found the others; True if idle."""
+        """False for a rank; True for a process that the run does not need.
+
+        One that a batch system's launcher started first waits for the others, which gives it its rank.
+        """
         if roles.get_strategy(run) == HOROVOD:
             return False
         return roles.BY_RANK in os.environ and not rendezvous.join_run(run, folder / "ranks")

@@ -70,10 +70,10 @@ def list_handles(nvml: Any) -> Iterator[tuple[str, Any, Exception | None]]:
 
 
 def is_partitioned(nvml: Any, handle: Any) -> bool:
-    """Whether a GPU is, or may be, in MIG mode: then CUDA shows parts of it, whatever names it.
+    """True if a GPU is in MIG mode: CUDA then shows its parts, whatever name selects it.
 
     Raises:
-        nvml.NVMLError: this cannot be told.
+        nvml.NVMLError: NVML does not say.
     """
     try:
         return nvml.nvmlDeviceGetMigMode(handle)[0] != 0
