@@ -96,6 +96,7 @@ def test_attempts_end_and_of_equal_ones_the_first_counts(runs, ended, tmp_path):
     (line,) = attempts.still_disturbed(runs, results, ONCE)
     assert line.startswith("2 runs of 2 are disturbed in each of 2 attempts, as many as repeat_disturbed allows")
     assert attempts.still_disturbed(runs, results, {"repeat_disturbed": 2}) == [], "there is another one to come"
+    assert attempts.still_disturbed(runs, results, NEVER) == [], "none may be run again"
     assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
     for _ in range(2):  # the second time nothing changes
         attempts.keep_least_disturbed(runs, results)
@@ -147,6 +148,7 @@ def test_an_attempt_that_not_all_runs_have_does_not_count(runs, ended, tmp_path)
         ended(run, 0.7)
     (Path(results, "attempts", "1", "runs", runs[0].directory, "record.json")).unlink()
     (Path(results, "attempts", "1", "runs", runs[0].directory, "outcome.json")).unlink(missing_ok=True)
+    assert block(attempts.due(runs, results, {"repeat_disturbed": 3})) == [(1, {1, 2}, 3, 4)], "after the most attempts"
     attempts.keep_least_disturbed(runs, results)
     assert attempts.frame(runs, results, None)["counts"].sum() == 2
     assert {path.parts[-4] for path in Path(results, "attempts").glob("*/runs/*/*/*")} != set()

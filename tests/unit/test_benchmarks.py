@@ -102,22 +102,19 @@ def array(rows):
     return np.array(rows, dtype=np.float32)
 
 
-def test_max_abs_scaling_is_over_both_sets():
-    train, test = array([[1, -4, 0], [2, 2, 0]]), array([[-8, 1, 0]])
-    scaler = feature_scaling.fit_max_abs(train, test)
-    scaler.apply(train)
-    scaler.apply(test)
-    assert np.array_equal(train, array([[0.125, -1, 0], [0.25, 0.5, 0]]))
-    assert np.array_equal(test, array([[-1, 0.25, 0]]))
-
-
-def test_min_max_scaling_is_over_both_sets():
-    train, test = array([[1, -4, 3], [3, 0, 3]]), array([[5, 4, 3]])
-    scaler = feature_scaling.fit_min_max(train, test)
-    scaler.apply(train)
-    scaler.apply(test)
-    assert np.array_equal(train, array([[0, 0, 0], [0.5, 0.5, 0]]))
-    assert np.array_equal(test, array([[1, 1, 0]]))
+@pytest.mark.parametrize(
+    ("fit", "train", "test", "scaled"),
+    [
+        ("fit_max_abs", [[1, -4, 0], [2, 2, 0]], [[-8, 1, 0]], [[0.125, -1, 0], [0.25, 0.5, 0], [-1, 0.25, 0]]),
+        ("fit_min_max", [[1, -4, 3], [3, 0, 3]], [[5, 4, 3]], [[0, 0, 0], [0.5, 0.5, 0], [1, 1, 0]]),
+    ],
+)
+def test_scaling_is_over_both_sets(fit, train, test, scaled):
+    parts = array(train), array(test)
+    scaler = getattr(feature_scaling, fit)(*parts)
+    for part in parts:
+        scaler.apply(part)
+    assert np.array_equal(np.concatenate(parts), array(scaled))
 
 
 def test_missing_values_become_the_mean():

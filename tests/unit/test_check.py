@@ -298,6 +298,11 @@ def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
     assert "\n" not in str(refused.value)
 
 
+def test_an_accepted_value_is_a_sample_of_its_repeats_or_exact():
+    entry = references.Accepted("runtime_s", "p", 10.0, "s", repeats=4, interval=[8.0, 12.5])
+    assert (entry.sample.n, dataclasses.replace(entry, repeats=None).sample.n) == (4, np.inf)
+
+
 def test_a_traced_run_is_no_point():
     content = {**STUDY, "runs": [POINT, {**POINT, "gpus": 2, "trace": True}]}
     assert len(checks.list_points(expansion.expand_study("test", content, "test.yaml"), "runs")) == 1

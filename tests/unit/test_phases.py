@@ -1,6 +1,7 @@
 """The phase log: what is written, and what is told of a log that ends early."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_an_error_leaves_the_phase_open(tmp_path):
 )
 def test_where_a_log_ends(log, expected):
     assert phases.find_last_phase(log) == expected
+
+
+def test_the_zero_of_the_clock_is_that_of_the_fastest_reading(monkeypatch):
+    readings = iter([0, 50, 100, 200, 308, 202, *[300, 400, 400] * 8])
+    clocks = dict.fromkeys(("monotonic_ns", "time_ns"), readings.__next__)
+    monkeypatch.setattr(phases, "time", SimpleNamespace(**clocks))
+    assert phases.measure_zero_ns() == 308 - 201
 
 
 def test_merge_orders_by_wall_time_and_drops_a_line_cut_off(tmp_path):

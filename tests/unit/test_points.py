@@ -1,5 +1,6 @@
 """Predictions from anybody's points: the contract of `study predict`, and what every series must obey."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -431,6 +432,9 @@ def test_titles_of_times_have_units_in_brackets(tmp_path, title, quantity, secon
     series = read_table(tmp_path, f"GPUs,{title}\n1,2\n8,3\n")
     assert series.quantity == quantity
     assert series.points["time"].tolist() == pytest.approx([2 * seconds, 3 * seconds])
+    assert dataclasses.replace(series, unit="ms").to_unit(series.times, series.counts) == pytest.approx(
+        [2000 * seconds, 3000 * seconds]
+    )
 
 
 def test_runs_of_this_project_are_measured(make_recorded, tmp_path):

@@ -2,13 +2,20 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from study.instruments.background import COLUMNS as BACKGROUND
 from study.instruments.phases import PHASES
 from study.instruments.power.sampler import COLUMNS
-from study.instruments.power.summary import energy_of_gpus, energy_until, select_power_series, summarize
+from study.instruments.power.summary import (
+    _compute_unread_s,
+    energy_of_gpus,
+    energy_until,
+    select_power_series,
+    summarize,
+)
 
 TIMES = {"startup": (0, 2), "load": (2, 6), "preprocess": (6, 7), "broadcast": (7, 8), "train": (8, 18),
          "evaluate": (18, 20)}  # fmt: skip
@@ -376,6 +383,9 @@ def test_a_host_without_its_sensor_makes_the_sum_unknown(run):
     power = run({("n1", "nvml", "gpu"): 100}, ranks=2, hosts=("n1", "n2"))
     assert power["energy_per_gpu_j"] is None
     assert power["reason"] == "no gpu sensor on n2"
+    kinds = [SimpleNamespace(kind=kind) for kind in ("cpu", "gpu")]
+    spans = {"n1": (2.0, 5.0), "n2": (1.0, 3.0)}
+    assert [_compute_unread_s(kind, kinds, spans) for kind in ("gpu", "node", "memory")] == [3.0, 3.0, None]
 
 
 def test_ranks_without_gpus_are_nodes(run):

@@ -12,6 +12,8 @@ from study.prediction import settings
 from study.prediction.accuracy import judge_limit
 from study.prediction.evidence import estimate_deviations
 from study.prediction.goals import Goal, Limit
+from study.prediction.runtime_model import estimate_variances
+from study.prediction.scaling_model import load_calibration
 
 LEAST_ENERGY = Goal("g", "", "energy_job_j")
 ACCURATE = Goal("g", "", "runtime_s", (Limit("test_accuracy", None, 0.9),))
@@ -52,6 +54,9 @@ def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
     told = estimate_deviations(found, "energy_per_rank_j")
     assert told["deviation"].tolist() == pytest.approx([0.01, own, 0.01])
     assert told["freedom"].tolist() == [4, 2, 4]
+    variances, freedom, further = estimate_variances(np.zeros(2), np.zeros(2))
+    assert np.sqrt(variances) == pytest.approx(load_calibration()["noise"]), "nothing was repeated"
+    assert (freedom.tolist(), further) == ([0, 0], 0)
 
 
 def test_an_energy_of_one_repeat_is_not_taken_for_certain():

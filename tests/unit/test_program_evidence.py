@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_programs import at_work
 
 from study import plan
 from study.core import environment, paths
@@ -235,11 +236,11 @@ def test_in_a_folder_of_very_many_files_only_declared_outputs_are_looked_for(pro
     ],
 )
 def test_a_program_that_leaves_its_work_behind_fails(project, line):
-    (run,) = project("time.sleep(3); print('done')", command=["bash", "-c", line.format(python=sys.executable)])
-    begun, told = launch_run(run), None
-    told = begun["failure"]
-    assert told["kind"] == "error" and "a process that it started was still at work" in told["message"], told
-    assert "program.py" in told["message"]
+    """And is ended: its times would be those of a part of the work."""
+    (run,) = project("time.sleep(100)", command=["bash", "-c", line.format(python=sys.executable)])
+    failure = launch_run(run)["failure"]
+    assert failure["kind"] == "error" and "a process that it started was still at work and was" in failure["message"]
+    assert "program.py" in failure["message"] and not at_work()
 
 
 @pytest.mark.slow

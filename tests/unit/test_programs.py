@@ -790,20 +790,6 @@ def test_a_program_that_computes_sends_heartbeats(project):
     assert launched(run, stall_s=3.0)["status"] == "ok"
 
 
-@pytest.mark.slow
-def test_what_a_program_leaves_behind_is_ended_and_fails_the_run(project):
-    """Its times would be those of a part of the work."""
-    (run,) = project(
-        "import subprocess\n"
-        "if sys.argv[1:] == ['child']: time.sleep(100)\n"
-        "subprocess.Popen([sys.executable, 'program.py', 'child'], start_new_session=True)"
-    )
-    failure = launched(run)["failure"]
-    assert failure["kind"] == "error" and "was still at work and was ended" in failure["message"], failure
-    assert "program.py child" in failure["message"]
-    assert not at_work()
-
-
 BEGINS_AGAIN = """
     import study_events as events
     events.event("run_start")

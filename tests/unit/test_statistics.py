@@ -12,6 +12,7 @@ from study.core.statistics import (
     compare_geometric_means,
     compute_p_value,
     find_detectable_ratio,
+    find_pareto_front,
     make_exact_sample,
     make_sample_from_interval,
     pool_variance,
@@ -125,6 +126,11 @@ def test_the_smallest_detectable_effect_beside_a_printed_one():
     assert math.log(find_detectable_ratio(LogSample(33.367, 0.0, 1.0), 0.05)) == pytest.approx(0.5, abs=1e-3)
     assert math.isnan(find_detectable_ratio(summarize_ratios([1.1]), 0.05))
     assert find_detectable_ratio(LogSample(10, 0.0, 0.0), 0.05) == 1
+
+
+def test_points_that_are_equal_in_one_coordinate_or_both_on_the_pareto_front():
+    x, y = np.array([1.0, 1.0, 2.0, 2.0, 3.0, math.nan]), np.array([2.0, 3.0, 1.0, 1.0, 1.0, 0.0])
+    assert find_pareto_front(x, y).tolist() == [True, False, True, True, False, False]
 
 
 @pytest.mark.parametrize(

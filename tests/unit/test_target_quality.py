@@ -93,6 +93,7 @@ def test_the_clock_is_that_of_the_rank_that_wrote_the_history(make_run):
 def test_times_do_not_change_with_the_wall_clock(derived, step_s):
     found = derived(clock_set_s=step_s)
     assert (found["launch_to_target_s"], found["training_to_target_s"]) == pytest.approx((11.75, 2.25))
+    assert "clock" not in found["target_energy_reason"], "of one host the clocks agree"
 
 
 def test_without_a_name_of_its_own_a_host_has_no_time_since_the_launch(make_run):

@@ -89,6 +89,10 @@ def test_a_run_that_never_communicated(tmp_path):
     assert found.summary["allreduce_operations"] == 0
     assert found.activity.empty
     json.dumps(found.summary, allow_nan=False)
+    for name, lost in (("empty.json", 0), ("empty.json.gz", 1)):
+        (tmp_path / name).touch()
+        events = Events(tmp_path / name)
+        assert (list(events), events.lost_bytes) == ([], lost), "only a timeline with a begin is compressed"
 
 
 @given(cut=st.integers(0, 20_000))

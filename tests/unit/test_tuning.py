@@ -300,6 +300,7 @@ def test_a_gain_no_larger_than_the_difference_of_the_baseline_from_itself_is_not
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.KEEP and answer.confirmed.verdict == arms.NO_DIFFERENCE
     assert "no difference shown: arrays" in told and "but the baseline differs from itself by up to" in told
+    assert answer_of(*tuned({"arrays": 1.05, "same": 1.1}))[0].confirmed.verdict == arms.NO_DIFFERENCE
 
 
 @pytest.mark.slow

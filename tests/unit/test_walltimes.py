@@ -79,6 +79,7 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
     outcome(tmp_path, runs[0], runtime_s=6000.0)
     outcome(tmp_path, runs[1], runtime_s=1000.0)
     assert limits.get_limit(runs[0]).limit_s == 6900
+    assert limits.get_load_limit() == queues.Timed(1, machine.load("summit")["time_limit_s"])
     assert limits.get_limit(runs[0], again=True).limit_s == 18000, "twice that of the longest repeat"
 
 
@@ -86,3 +87,5 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
 def test_a_queue_s_longest_job_needs_a_tenth_more_than_the_known_time(known_s, limit_s):
     """512 nodes of Summit have jobs of 12 hours, of which 5 minutes are the scheduler's."""
     assert walltimes.estimate_limit_s(known_s, 3072, machine.load("summit")) == limit_s
+    without_rules = {**machine.load("summit"), "queue": {}, "time_limit_s": 9000}
+    assert walltimes.estimate_limit_s(known_s, 3072, without_rules) == (None if known_s > 9000 else limit_s)
