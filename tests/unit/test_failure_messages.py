@@ -72,6 +72,15 @@ def test_an_error_that_a_rank_tells_comes_first(tmp_path):
     assert diagnose_failure(tmp_path, 1, None, lines)["message"] == "error: no room"
 
 
+@pytest.mark.parametrize("tag", ["[1,0]<stderr>:", "[0]<stderr>:[1,0]<stderr>:", "[rank0]: "])
+def test_a_commands_own_error_comes_before_the_last_words_of_its_launcher(tmp_path, tag):
+    error = ["Traceback (most recent call last):", '  File "a.py", line 8', "TypeError: unexpected keyword 'run'"]
+    end = "error: the program ended with exit code 1; its last lines: mpirun detected | Exit code: 1"
+    told = diagnose_failure(tmp_path, 1, None, [*(f"{tag}{line}" for line in error), "mpirun detected", end])["message"]
+    assert told.startswith("error: the program ended with exit code 1: TypeError: unexpected keyword 'run'; its last")
+    assert diagnose_failure(tmp_path, 1, None, ["mpirun detected", end])["message"] == end
+
+
 def test_ranks_whose_lines_are_mixed(tmp_path):
     one, other = of_rank(0, CHAIN), of_rank(1, FOLLOWER)
     lines = [line for pair in zip(one, other, strict=False) for line in pair] + other[len(one) :]

@@ -40,6 +40,8 @@ def folder(tmp_path, monkeypatch):
         ("deepspeed --num_gpus=8 train.py", "deepspeed --num_gpus={ranks} train.py"),
         ("horovodrun -np 4 python train.py", "horovodrun -np {ranks} python train.py"),
         ("mpirun --oversubscribe -n 2 ./a.out", "mpirun --oversubscribe -n {ranks} ./a.out"),
+        ("env A=1 horovodrun -np 4 a.py", "env A=1 horovodrun -np {ranks} a.py"),
+        ("fabric run --accelerator cpu --devices=4 a.py", "fabric run --accelerator cpu --devices={ranks} a.py"),
         ("srun --ntasks=2 python train.py", "srun --ntasks={ranks} python train.py"),
         ("./run.sh {ranks} {nothing} {seed}", "./run.sh {ranks} {{nothing}} {seed}"),
         ("torchrun --nproc-per-node {ranks} a.py -n 2", "torchrun --nproc-per-node {ranks} a.py -n 2"),

@@ -19,7 +19,7 @@ from study.machines import machine
 from study.records import program_evidence, renewal
 from study.records.record import make_record
 from study.workloads import command
-from study.workloads.command import placeholders, reading
+from study.workloads.command import code_files, placeholders, reading
 
 BENCHMARK = {
     "title": "a test", "kind": "command", "command": [sys.executable, "program.py"], "work": "samples",
@@ -94,6 +94,43 @@ def test_a_run_counts_where_something_shows_its_work(project, source, changes, u
     record = launch_run(run)
     assert record["status"] == "ok", record["failure"]
     assert record["unproven"] is None if unproven is None else unproven in record["unproven"], record["unproven"]
+
+
+DIES = "print('img/s: 12', flush=True); time.sleep(0.2); os.kill(os.getpid(), 9)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "unproven"),
+    [
+        ({"command": pipe(), "metrics": RATE}, "an error would not be in its exit code"),
+        ({"command": pipe(), "success": "never"}, "matches no line"),
+        (
+            {"command": ["bash", "-c", f"({sys.executable} program.py; echo finished) 2>&1"], "success": "finished"},
+            "Killed",
+        ),
+    ],
+)
+def test_a_number_before_a_death_that_a_shell_hides_is_no_end(project, changes, unproven):
+    (run,) = project(DIES, **changes)
+    record = launch_run(run)
+    assert record["status"] == "ok", record["failure"]
+    assert unproven in record["unproven"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("python a.py 2>&1 | grep loss", "python a.py 2>&1 | grep loss"),
+        ("set -e\ntorchrun a.py \\\n  --lr 1 || true", "torchrun a.py    --lr 1 || true"),
+        ("set -o pipefail\npython a.py | tee b", ""),
+        ("# python a.py | tee b\nPORT=$(python p.py | head -1)\nnvidia-smi | grep MiB\nrm a || true\npython a.py", ""),
+        ("python a.py || exit 1", ""),
+    ],
+)
+def test_what_hides_an_exit_code(tmp_path, text, line):
+    (tmp_path / "run.sh").write_text(text)
+    assert code_files.find_hidden_exit_code({"command": ["bash", "run.sh"], "folder": str(tmp_path)}) == line
 
 
 @pytest.mark.slow
@@ -443,7 +480,7 @@ def test_the_plan_warns_of_a_pipe_that_hides_exit_codes(project):
     kept = "set -o pipefail; python program.py | tee log"
     assert programs.warn_of_hidden_exit_codes(project(command=["bash", "-c", kept])) == []
     Path("run.sh").write_text("python program.py |& tee log\n")
-    assert "(run.sh)" in programs.warn_of_hidden_exit_codes(project(command=["bash", "run.sh"]))[0]
+    assert "|& tee log)" in programs.warn_of_hidden_exit_codes(project(command=["bash", "run.sh"]))[0]
 
 
 @pytest.mark.slow

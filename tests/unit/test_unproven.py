@@ -58,7 +58,8 @@ def tell(**found):
         "restart": None,
         "resumed": None,
     }
-    state = {"trained": False, "is_aborted": False, "runs_left": 0, "is_resumed": False} | {
+    state = {"hidden_exit": found.pop("hidden_exit", ""), "memory_kills": found.pop("memory_kills", 0)}
+    state |= {"trained": False, "is_aborted": False, "runs_left": 0, "is_resumed": False} | {
         name: found.pop(name) for name in ("trained", "is_aborted", "runs_left", "is_resumed") if name in found
     }
     return {"output": output | found, "files": files, "epoch": epoch, **state}
@@ -74,6 +75,12 @@ KINDS = {
     "what an earlier run left": (tell(trained=True, used=["snapshot.pt"]), {}, "name it under fresh"),
     "a checkpoint that it went on from": (
         tell(trained=True, resumed="resuming from epoch 3", is_resumed=False), {}, "have each run train anew"
+    ),
+    "a number on the way of which no exit code shows the end": (
+        tell(values={"throughput_samples_per_s": 9.0}, hidden_exit="a | tee b"), RATE, "be in its exit code (a | tee b)"
+    ),
+    "a number, and processes that the kernel ended": (
+        tell(values={"throughput_samples_per_s": 9.0}, memory_kills=1), RATE, "a number shows no end of the work"
     ),
     "a restart": (tell(success=["done"], restart="worker group failed"), SUCCESS, "started again"),
     "a run that it aborted": (tell(trained=True, is_aborted=True), {}, "aborted"),
@@ -157,7 +164,7 @@ def test_unproven_runs_have_none(finished):
     for name, text in told.shown.items():
         assert "2 ranks get the work done" not in text and "recommended: 2" not in text, name
         missing = [why for why in whys.values() if why not in html.unescape(text)]
-        assert name == "accept" or len(missing) <= (4 if name == "tune" else 0), name  # it has looked at 9 runs
+        assert name == "accept" or len(missing) <= (6 if name == "tune" else 0), name  # it has looked at 9 runs
     assert told.finding.verdict == "not_enough_runs" and told.finding.estimate is None
     of_two = told.table[told.table["gpus"] == 2]
     assert of_two["speedup"].isna().all() and of_two["time_per_epoch_s"].isna().all()

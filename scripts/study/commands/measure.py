@@ -101,7 +101,7 @@ def measure(
         gpus=gpus,
         partition=nodes,
     )
-    _print(f"command: {' '.join(marked)}", _describe_start(measured))
+    _print(f"command: {' '.join(marked)}", _describe_start(measured), *_describe_variables())
     measured_command.write_files(measured)
     os.chdir(FOLDER)
     if dry_run:
@@ -180,6 +180,13 @@ def _describe_start(measured: "MeasuredCommand") -> str:
     if measured.starts_own_ranks:
         return f"started once for each run, with {{ranks}} = {counts}"
     return f"started once for each rank, on {counts} ranks, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+
+
+def _describe_variables() -> Iterator[str]:
+    from study.core import environment
+
+    if removed := sorted(os.environ.keys() - environment.build_measuring_environment(os.environ).keys()):
+        yield f"runs do not get {', '.join(removed)}; to set one, write env NAME=VALUE before the command"
 
 
 def _run_snakemake(

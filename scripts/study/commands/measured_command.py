@@ -27,7 +27,9 @@ STARTERS: Mapping[str, tuple[str, ...]] = {
     "mpirun": ("-np", "-n", "--np"),
     "mpiexec": ("-n", "-np"),
     "srun": ("-n", "--ntasks"),
+    "fabric": ("--devices",),
 }
+SUBCOMMANDS = {"accelerate": "launch", "fabric": "run"}  # by which these start ranks
 MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -280,12 +282,20 @@ def mark_ranks(words: Sequence[str]) -> list[str]:
 
 def _find_starter(words: Sequence[str]) -> tuple[str | None, int]:
     """(The known program that starts ranks or None, the place of the first word after it)."""
-    program = Path(words[0]).name
-    if program == "accelerate" and list(words[1:2]) == ["launch"]:
-        return program, 2
-    if program.startswith("python") and list(words[1:2]) == ["-m"] and (starter := MODULES.get("".join(words[2:3]))):
-        return starter, 3
-    return (program, 1) if program in STARTERS and program != "accelerate" else (None, 1)
+    first = _skip_env(words)
+    program, after, module = Path(words[first]).name, first + 1, words[first + 1 : first + 3]
+    if program in SUBCOMMANDS:
+        return (program, after + 1) if list(module[:1]) == [SUBCOMMANDS[program]] else (None, after)
+    if program.startswith("python") and list(module[:1]) == ["-m"] and (starter := MODULES.get("".join(module[1:]))):
+        return starter, after + 2
+    return (program if program in STARTERS else None), after
+
+
+def _skip_env(words: Sequence[str]) -> int:
+    """The place of the program that a line starts: behind ``env NAME=VALUE``, else the first word."""
+    if Path(words[0]).name != "env":
+        return 0
+    return next((place for place, word in enumerate(words[1:], 1) if "=" not in word and word[0] != "-"), 0)
 
 
 def _escape_braces(word: str) -> str:
@@ -324,9 +334,10 @@ def find_prefix(words: Sequence[str], given: str | None, variables: Mapping[str,
         if not (prefix / "bin" / "python").exists():
             raise StudyError(f"--python: {prefix / 'bin' / 'python'} does not exist; give a virtual environment")
         path = f"{prefix / 'bin'}:{path}"
-    program = shutil.which(words[0], path=path)
+    word = words[_skip_env(words)]
+    program = shutil.which(word, path=path)
     if program is None:
-        raise StudyError(f"{words[0]}: no such program in PATH; give its path, or its environment with --python")
+        raise StudyError(f"{word}: no such program in PATH; give its path, or its environment with --python")
     if given is not None:
         return prefix
     own = Path(program).parent.parent

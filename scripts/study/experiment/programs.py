@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from study.core import configuration, validation
@@ -29,7 +27,6 @@ HANDED_OVER = {
 }
 TOLD_RANKS = ("ranks", "gpus", "ranks_on_node")  # placeholders for the number of ranks
 VARIABLE = "WORLD_SIZE"  # also LOCAL_WORLD_SIZE
-PIPEFAIL = "pipefail"
 THREADS = "OMP_NUM_THREADS"
 TOLD_SCALING = ("samples_per_rank", "steps_per_rank", "scaling")  # placeholders that differ between scaling modes
 WITHOUT = ("dataset", "loader")  # which a program does not have, as it loads its own data
@@ -168,20 +165,13 @@ def describe_threads(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> 
 
 
 def warn_of_hidden_exit_codes(runs: Iterable[PlannedRun]) -> list[str]:
-    """A warning for each command whose shell takes the exit code of ``tee`` for that of what is piped into it."""
-    lines = []
-    for name, spec in {run["benchmark"]: run.spec for run in runs if command.is_command(run.spec)}.items():
-        texts = {word: word for word in spec["command"] if " " in word}
-        scripts = [Path(spec["folder"], word) for word in spec["command"] if word.endswith(".sh")]
-        texts |= {path.name: path.read_text(errors="replace") for path in scripts if path.is_file()}
-        hiding = [
-            where[:60] for where, text in texts.items() if re.search(r"\|&?\s*tee\b", text) and PIPEFAIL not in text
-        ]
-        if hiding:
-            lines.append(
-                f"{name}: an error of what is piped into tee is not in the exit code ({hiding[0]}): set -o {PIPEFAIL}"
-            )
-    return lines
+    """A warning for each command whose exit code is not that of its program."""
+    specs = {run["benchmark"]: run.spec for run in runs if command.is_command(run.spec)}
+    return [
+        f"{name}: an error of the program is not in the exit code ({line[:60]}): set -o {code_files.PIPEFAIL}"
+        for name, spec in specs.items()
+        if (line := code_files.find_hidden_exit_code(spec))
+    ]
 
 
 def warn_of_undivided_samples(runs: Iterable[PlannedRun]) -> list[str]:

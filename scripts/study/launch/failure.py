@@ -26,6 +26,7 @@ def _compile_any_of(*phrases: str) -> re.Pattern[str]:
 OUT_OF_MEMORY = _compile_any_of("MemoryError", "ResourceExhaustedError", "std::bad_alloc", "Out of memory",
                                 "OutOfMemoryError", "can't allocate memory", "OOM when", "oom[-_ ]kill")  # fmt: skip
 KILLED = re.compile(r"SIGKILL|signal 9|[Ee]xit (code|status)[:=]? *(137|-9)\b|^srun: error: .*: Killed")
+PYTORCH_TAG = re.compile(r"^\[rank(\d+)\]: ?")  # before the lines of a traceback
 LAUNCHER_RANK = re.compile(r"process rank (?P<mpi>\d+) with PID|^srun: error: \S+: task (?P<srun>\d+): ")
 DIVERGED = re.compile(rf"^error: .*{MESSAGE}")
 LOST_HOST = re.compile(rf"{remote.LOST} (?P<host>[^:\s]+): .*")
@@ -195,8 +196,34 @@ def _find_reason(lines: list[str], exit_code: int | None) -> tuple[str, int | No
         return "killed", *match
     if exit_code in SIGNAL_EXIT_CODES:
         return SIGNAL_EXIT_CODES[exit_code], _read_rank(lines[-1]) if lines else None, f"exit code {exit_code}"
-    match = _find_first_match(lines, REPORTED) or _find_first_cause(lines) or _find_first_match(lines, ERROR)
+    match = (
+        _find_program_error(lines)
+        or _find_first_match(lines, REPORTED)
+        or _find_first_cause(lines)
+        or _find_first_match(lines, ERROR)
+    )
     return ("error", *match) if match else None
+
+
+def _find_program_error(lines: list[str]) -> tuple[int | None, str] | None:
+    """(rank, message) of a command that failed, with its own error before its last lines; None without one.
+
+    Its last lines are often those of a launcher that it calls, which tell only that a process of it failed.
+    """
+    reported = _find_first_match(lines, REPORTED)
+    if reported is None or LAST_LINES_ARE not in reported[1]:
+        return None
+    cause = _find_first_cause([_take_inner_tag(line) for line in lines if LAST_LINES_ARE not in line])
+    if cause is None or CONSEQUENCE.search(cause[1]) or cause[1] in reported[1]:
+        return None
+    ended, _, last_lines = reported[1].partition(LAST_LINES_ARE)
+    return reported[0], f"{ended}: {cause[1][:300]}{LAST_LINES_ARE}{last_lines}"[:500]
+
+
+def _take_inner_tag(line: str) -> str:
+    """A line of a program with the tag of the launcher that it calls, in place of our launcher's; else as it is."""
+    inner = PYTORCH_TAG.sub(r"[\1]<stderr>:", TAG.sub("", line))
+    return inner if TAG.match(inner) else line
 
 
 def _find_memory_error(lines: list[str]) -> tuple[int | None, str] | None:

@@ -86,7 +86,20 @@ def _list_missing(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[s
         return lines
     missing = [name for name in required if output["values"].get(name) is None]
     lines += [f"metrics.{name}: {output['faults'].get(name, 'its pattern found no number')}" for name in missing]
-    return lines if required or keys.keys() & {"success", "outputs"} else [NO_EVIDENCE]
+    if keys.keys() & {"success", "outputs"}:
+        return lines
+    if required and not missing and (why := _explain_hidden_end(program)):
+        lines.append(f"{why}, and a number shows no end of the work; write success: with a pattern of its last line")
+    return lines if required else [NO_EVIDENCE]
+
+
+def _explain_hidden_end(program: Mapping[str, Any]) -> str:
+    """Why exit code 0 does not show that a program came to its end; "" if it does."""
+    if program["hidden_exit"]:
+        return f"an error would not be in its exit code ({program['hidden_exit'][:60]})"
+    if kills := program["memory_kills"]:
+        return f"the kernel ended processes of its host for want of memory meanwhile ({kills})"
+    return ""
 
 
 def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:

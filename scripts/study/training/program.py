@@ -535,6 +535,7 @@ class Program:
                 "output": self._reading.to_json(self._restart_watch.again, end.monotonic_s),
                 "words": words,
                 "variables": variables,
+                "memory_kills": process_tree.count_memory_kills() - self._killed_before,
                 "output_bytes": sum(each.bytes for each in streams),
                 "is_resumed": self._is_resumed,
             },

@@ -12,7 +12,7 @@ from study.experiment import metric_names
 from study.experiment.definition import RunDefinition
 from study.training import history, program
 from study.training.history import History
-from study.workloads.command import reading, samples
+from study.workloads.command import code_files, reading, samples
 from study.workloads.command.events import LEARNING_RATES
 
 NO_EVENTS = "the program wrote no events (docs/commands.md)"
@@ -48,6 +48,7 @@ def write_run_files(folder: Path, run: RunDefinition, files: Mapping[str, Any]) 
             "parameters": _get_first(sizes, "model_parameters"),
             "program": {
                 **_summarize_program(processes, reports, epochs, refused, resumed_after),
+                "hidden_exit": code_files.find_hidden_exit_code(run.benchmark),
                 "rank": own_rank if epochs else None,
                 "files": files,
                 "sizes": sizes,
@@ -85,6 +86,7 @@ def _summarize_program(
         "runs_left": max((each["runs_left"] for each in reports.values()), default=0),
         "trained": any(each["trained"] for each in reports.values()),
         "is_aborted": any(each["is_aborted"] for each in reports.values()),
+        "memory_kills": max(each["memory_kills"] for each in processes),
         "output_bytes": sum(each["output_bytes"] for each in processes),
         "words": processes[0]["words"],
         "variables": processes[0]["variables"],

@@ -8,6 +8,7 @@ refused, as a change there would go unnoticed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ from study.core.errors import StudyError
 HIDDEN = ".study"  # folder in the program's, with what `study.launch.program_files` keeps
 NOT_CODE = ("__pycache__", ".git", HIDDEN)
 REMEDY = "name the program's files and folders under code, and with them what their links lead to"
+
+PIPEFAIL = "pipefail"
+# What hides in a shell's line how a program ended: a pipe into a filter, and a command that runs in case of an error.
+STARTS = r"\b(?:python[0-9.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)\b.*(?<!\|)"
+PIPE = re.compile(rf"\|&?\s*tee\b|{STARTS}\|&?\s*(?:ts|cat|grep|sed|awk|tail|head)\b")
+INSTEAD = re.compile(rf"{STARTS}\|\|\s*(?:true\b|:|echo\b)")
+NO_COMMAND = re.compile(r"\\\n|(?:^|\s)#.*|\$\([^()]*\)")  # continued lines, comments, and texts of other commands
 
 
 def read_contents(spec: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
@@ -91,3 +99,15 @@ def _list_files(spec: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
 def _is_left_out(path: Path) -> bool:
     """Whether a path is in one of the folders `NOT_CODE`."""
     return not set(path.parts).isdisjoint(NOT_CODE)
+
+
+def find_hidden_exit_code(spec: Mapping[str, Any]) -> str:
+    """The line of a command's shell, or of its script, whose exit code is not that of the program; "" without one."""
+    scripts = [
+        path for word in spec["command"] if word.endswith(".sh") and (path := Path(spec["folder"], word)).is_file()
+    ]
+    for text in [*spec["command"], *(path.read_text(errors="replace") for path in scripts)]:
+        for line in NO_COMMAND.sub(" ", text).splitlines():
+            if INSTEAD.search(line) or (PIPE.search(line) and PIPEFAIL not in text):
+                return line.strip()
+    return ""

@@ -54,7 +54,7 @@ GREEDY = re.compile(r"(?<!\\)\.[*+](?!\?)")
 WRAPPED = re.compile(r"^(tensor|array|(np|numpy)\.float(32|64)|float(32|64))\(")  # before a number, as Python prints it
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)\b", re.I)
 # An epoch's number, and what is before it: lines of another form may count from another number.
-EPOCH = re.compile(r"(?<![A-Za-z0-9_-])(epoch[\"'\s:=#(\[]*(?:0(?=[0-9]))?)([0-9]+(?:\.[0-9]+)?)", re.I)
+EPOCH = re.compile(r"(?<![A-Za-z0-9_-])(ep(?:och)?\.?[\"'\s:=#(\[]*(?:0(?=[0-9]))?)([0-9]+(?:\.[0-9]+)?)", re.I)
 # A number and its unit, which may follow in a group.
 SPLIT = re.compile(rf"([-+]?[0-9.,{MARKS}{SPACES}]*[0-9.](?:[eE][-+]?[0-9]+)?)[{SPACES}]?([A-Za-z\u00b5\u03bc]\S*)?")
 ENDS = ",;:.)]}|%\"'"  # behind a number, if a pattern takes all up to the next space
@@ -386,7 +386,7 @@ def _is_cut_behind(text: str, behind: str, metric: Metric) -> bool:
         return bool(re.match(r"[0-9]", behind)) and not re.match(DIGITS, tail)
     if re.match(r"[0-9]", behind):
         return not re.match(DIGITS, tail)
-    if match := re.match(r"[.:_](?=[0-9])|[eE][-+]?(?=[0-9])", behind):
+    if match := re.match(r"[A-Za-z.:_](?=[0-9])|[eE][-+](?=[0-9])", behind):
         mark = re.escape(match[0][0])
         return not (tail.startswith(mark) or re.match(rf"\[[^\]]*{mark}", tail))
     if re.fullmatch(rf"[0-9]{{1,3}}([{SPACES}][0-9]{{3}})*", text) and re.match(

@@ -28,6 +28,8 @@ FAILURE = re.compile(
     r"ChildFailedError|command not found|can't open file|^(srun|slurmstepd|mpirun|torchrun): error",
     re.I,
 )
+# A shell's words for a process of its own that died: bash's with the line of the script, and those of other shells.
+DIED = re.compile(r": line \d+: +\d+ (Killed|Segmentation fault|Aborted|Bus error|Illegal instruction)\b|^Killed$")
 # An elastic agent's or wrapper's words for another start of the program; torchrun tells each failed worker so.
 RESTART = re.compile(
     r"failed \(exitcode: -?\d+\) local_rank:|will restart|\b(restarting|respawning|relaunching)\b", re.I
@@ -115,7 +117,7 @@ class OutputReader:
         self._lines_since += 1
         # Lines of two streams may come in another order than that in which they were written.
         is_later = source == self._failed_source or at_s > self._failed_s + APART_S
-        if (matched or shows_work) and is_later:
+        if (matched or shows_work) and is_later and not DIED.search(self._failure):  # a shell goes on to its next line
             self._failure = ""
         elif FAILURE.search(text) and not self._line_before.startswith(HARMLESS):
             self._failure, self._lines_since = text[:LONGEST_QUOTE], 0
