@@ -81,6 +81,12 @@ def summarize(
             f"  {entry.dataset.benchmark} loading: {entry.repeats} x {', '.join(entry.loaders)}, "
             f"dataset {entry.dataset.id}"
         )
+    files = inputs.estimate_file_bytes(study, machine, "data")
+    if (gigabytes := sum(files.values()) / 1e9) >= 1:
+        lines.append(
+            f"  disk: at most {gigabytes:,.4g} GB in {format_count(len(files), 'file')} or folders "
+            "of datasets, with those that are generated, converted and copied"
+        )
     if study.runs and (most := attempts.further(machine)):
         lines.append(f"  {attempts.describe_further_attempts(most)}")
     lines += _describe_batch_jobs(study, machine, components, limits)

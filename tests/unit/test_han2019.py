@@ -291,6 +291,9 @@ def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
     monkeypatch.setattr(launchers, "is_installed", lambda _: True)
     study, summitdev = expansion.load_study("han2019"), machine.load("summitdev")
     assert plan.list_refusals(study, summitdev, {}) == []
+    # Each image has 115 kB; four networks have the generated files, TFRecord and LMDB, and both again on Lustre.
+    assert sum(inputs.estimate_file_bytes(study, summitdev, "data").values()) == 1_250_000 * 115_000 * 4 * 5
+    assert "disk: at most 2,875 GB in 40 files" in plan.summarize(study, summitdev, {})
     nodes = {
         (run.gpus, run["servers"]): launchers.count_nodes(run.count_processes(summitdev), summitdev)
         for run in study.runs
@@ -299,6 +302,17 @@ def test_summitdev_runs_all_that_the_paper_ran(monkeypatch, tmp_path):
     (largest,) = (run for run in study.runs if run.gpus == 32 and run["benchmark"] == "lenet" and run.repeat == 1)
     definition = inputs.define_run(largest, summitdev, "data")
     assert definition.derived.nodes == 9
+
+
+def test_disk_of_tables_and_of_pixels():
+    """A value of a table has at most 9 bytes as CSV and 4 as npy; a pixel in memory has one per channel."""
+    on = machine.load("local")
+    files = inputs.estimate_file_bytes(expansion.load_study("smoke"), on, "data")
+    assert {size for path, size in files.items() if "raw/nt3" in path} == {100 * 61 * 9, 20 * 61 * 9}
+    assert {size for path, size in files.items() if "converted/nt3" in path} == {100 * 61 * 4, 20 * 61 * 4}
+    files = inputs.estimate_file_bytes(expansion.load_study("schedules"), on, "data")
+    assert {size for path, size in files.items() if path.endswith("memory")} == {
+        128 * 36**2 * 3, 32 * 36**2 * 3}  # fmt: skip
 
 
 def test_each_figure_has_runs():

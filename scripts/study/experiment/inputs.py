@@ -7,6 +7,7 @@ from typing import Any
 from study import workloads
 from study.core.errors import StudyError
 from study.data import file_sets, source_state
+from study.data.images import synthetic
 from study.data.images.formats import FORMATS
 from study.data.images.layouts import Source
 from study.data.loaders import LOADERS
@@ -29,6 +30,7 @@ COMMAND_KEYS = ("kind", "command", "starts", "environment", "parameters", "resum
 UNIDENTIFYING = ("folder", "code", "silence_limit_s", *command.OF_READING)
 MACHINE_KEYS = ("name", "launcher", "ranks_per_node", "cores_per_rank", "gpus_per_rank", "power_sensors")
 MACHINE_DEFAULTS: dict[str, Any] = {"sampling_hz": 10, "power_model": None, "environment": {}, "node_storage": None}
+CSV_BYTES = 9  # of a value at most: NT3's 1,120 x 60,484 values take 596 MB
 SEEDS_APART = 100_003  # rank r's order in repeat n is seeded with n x this + r: unique up to that many ranks
 
 
@@ -194,6 +196,47 @@ def list_run_inputs(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> 
     """The files that a run reads."""
     data_dir = _choose_data_dir(run, machine, data_dir)
     return [path for file in run.dataset.file_keys for path in _locate_file(run, data_dir, file).values()]
+
+
+def estimate_file_bytes(study: Study, machine: dict[str, Any], data_dir: str) -> dict[str, float]:
+    """The most bytes of each file or folder of datasets that the study's runs need and the project makes, by path.
+
+    Beside the files that runs read these are the fetched or generated ones from which they are converted. Datasets
+    whose size is known only from their files are left out.
+    """
+    kinds = {(run.dataset, run["loader"], run["storage"], run["lustre_stripes"]): run for run in study.runs}
+    readers = [
+        (run.dataset, run["loader"], file, _locate_file(run, folder, file).values())
+        for run in kinds.values()
+        if run.kind != command.KIND
+        for folder in (data_dir, _choose_data_dir(run, machine, data_dir))
+        for file in run.dataset.file_keys
+    ]
+    for measurement in study.loading:
+        for file, described in describe_loading_files(measurement, data_dir).items():
+            readers.append((measurement.dataset, "", file, (described["raw"], described["npy"])))
+    sizes: dict[str, float] = {}
+    for dataset, loader, file, paths in readers:
+        if dataset.shape is None:
+            continue
+        shape = workloads.load_workload(dataset.benchmark, dataset.spec).expected_shape(file, dataset.shape)
+        samples, columns = (number or 0 for number in shape)
+        raw, converted = (samples * each for each in _estimate_sample_bytes(dataset, loader, columns))
+        if not dataset.has_own_files:
+            sizes[dataset.locate_raw(data_dir, file)] = raw
+        for path in paths:
+            if not path.endswith(".json"):
+                sizes.setdefault(path, converted)
+    return sizes
+
+
+def _estimate_sample_bytes(dataset: Dataset, loader: str, columns: int) -> tuple[float, float]:
+    """(Bytes of a sample before its conversion, bytes of it as ``loader`` reads it), each at most."""
+    if not has_images(dataset):
+        return CSV_BYTES * columns, 4 * columns
+    model = dataset.spec["model"]
+    encoded = synthetic.compute_most_bytes(dataset.definition, model)
+    return encoded, model["resize"] ** 2 * model["channels"] if FORMATS[loader].has_pixels else encoded
 
 
 def describe_image_source(dataset: Dataset, data_dir: str, file: str) -> Source:

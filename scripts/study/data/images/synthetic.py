@@ -102,6 +102,14 @@ def compute_reachable_bytes(height: int, width: int, channels: int, noise: float
     return math.ceil(HEADER_BYTES + least * samples), math.floor(most * samples)
 
 
+def compute_most_bytes(definition: dict[str, Any], model: dict[str, Any]) -> float:
+    """The most bytes of an encoded image of a ``synthetic_images`` dataset; arguments as `describe_images`."""
+    if "record_kb" in definition:
+        return float(1000 * definition["record_kb"])
+    height, width = (definition.get(f"stored_{name}", model["resize"]) for name in ("height", "width"))
+    return compute_reachable_bytes(height, width, model["channels"], definition.get("noise", 1.0))[1]
+
+
 def describe_images(definition: dict[str, Any], model: dict[str, Any], split: str, place: str) -> Images:
     """The definition of the images of one file of a ``synthetic_images`` dataset.
 
