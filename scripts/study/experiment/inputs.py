@@ -206,7 +206,7 @@ def estimate_file_bytes(study: Study, machine: dict[str, Any], data_dir: str) ->
     """
     kinds = {(run.dataset, run["loader"], run["storage"], run["lustre_stripes"]): run for run in study.runs}
     readers = [
-        (run.dataset, run["loader"], file, _locate_file(run, folder, file).values())
+        (run.dataset, run["loader"], file, list(_locate_file(run, folder, file).values()))
         for run in kinds.values()
         if run.kind != command.KIND
         for folder in (data_dir, _choose_data_dir(run, machine, data_dir))
@@ -214,7 +214,7 @@ def estimate_file_bytes(study: Study, machine: dict[str, Any], data_dir: str) ->
     ]
     for measurement in study.loading:
         for file, described in describe_loading_files(measurement, data_dir).items():
-            readers.append((measurement.dataset, "", file, (described["raw"], described["npy"])))
+            readers.append((measurement.dataset, "", file, [described["raw"], described["npy"]]))
     sizes: dict[str, float] = {}
     for dataset, loader, file, paths in readers:
         if dataset.shape is None:
