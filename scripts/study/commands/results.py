@@ -137,6 +137,7 @@ def trace(run: Path, output: Path | None) -> None:
     RUN is the directory of a run, such as results/local/runs/nt3/DATASET/POINT. Open the file in
     https://ui.perfetto.dev or chrome://tracing. The run may have failed, or go on. Starts no run.
     """
+    from study.core.files import read_json
     from study.core.wording import format_count
 
     if not run.is_dir():
@@ -148,6 +149,9 @@ def trace(run: Path, output: Path | None) -> None:
     print(f"{output}: {format_count(written.events, 'event')}, {output.stat().st_size / 1e6:.1f} MB")
     for part, reason in written.absent.items():
         print(f"without {part}: {reason}")
+    record = run / "record.json"
+    if record.exists() and (unproven := read_json(record).get("unproven")):
+        print(f"unproven: {unproven}")
 
 
 def _refuse_folder(output: Path) -> None:
