@@ -33,7 +33,8 @@ RUN = {
     "straggler_loads": 0, "checkpoint_epochs": 0, "trace": False, "profile": False, "repeat": 1,
     "status": "ok", "failure_kind": None, "runtime_s": 20.0, "load_s": 3.0, "train_s": 15.0, "time_per_epoch_s": 1.5,
     "shared_read_mb": 160.0, "accuracy": 0.9, "validation_growth_sign_accuracy": 0.7, "loss": 0.4,
-    "power_per_gpu_w": None, "energy_per_gpu_j": None, "power_reason": REASON,
+    "power_per_gpu_w": None, "whole_run_energy_per_gpu_j": None, "power_reason": REASON,
+    "whole_run_power_reason": REASON,
     "power_source": None,
     "oversubscribed": False,
     "code_is_current": True,
@@ -47,7 +48,7 @@ def made_up(*changes):
     """A table of runs, each RUN with some changes."""
     rows = [{**RUN, **change} for change in changes]
     rows = [row | (dict.fromkeys(LATE) if row["status"] != "ok" else {}) for row in rows]
-    return pd.DataFrame(rows).astype(dict.fromkeys([*MEASURED, "power_per_gpu_w", "energy_per_gpu_j"], float))
+    return pd.DataFrame(rows).astype(dict.fromkeys([*MEASURED, "power_per_gpu_w", "whole_run_energy_per_gpu_j"], float))
 
 
 def failed(kind="oom", **changes):
@@ -167,9 +168,9 @@ def test_measured_and_modelled_power_are_not_compared(value, measured, modelled)
     figure = dataclasses.replace(figure, panels=({**energy, "value": value, **base},))
 
     def drawn(*sources):
-        places = [{"repeat": n, "block": n, "started_wall_ns": n, "session": "s", "power_reason": None} for n in (1, 2)]
-        rows = [{**place, "energy_per_gpu_j": 2.0, "power_source": "measured"} for place in places]
-        rows += [{**place, "energy_per_gpu_j": 6.0, "loader": "chunked", "power_source": source}
+        places = [{"repeat": n, "block": n, "started_wall_ns": n, "session": "s"} for n in (1, 2)]
+        rows = [{**place, "whole_run_energy_per_gpu_j": 2.0, "power_source": "measured"} for place in places]
+        rows += [{**place, "whole_run_energy_per_gpu_j": 6.0, "loader": "chunked", "power_source": source}
                  for place, source in zip(places, sources, strict=True)]  # fmt: skip
         lines = select_points(figure, made_up(*rows), "test").panels[0].lines
         return [line.mean[0] for line in lines if "chunked" in line.label] or [math.nan]
