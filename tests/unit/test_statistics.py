@@ -1,11 +1,13 @@
 """Means and confidence intervals against values worked out elsewhere."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, special, stats
 
+from study.core import distributions
 from study.core.statistics import (
     LogSample,
     adjust_by_holm,
@@ -149,3 +151,44 @@ def test_points_that_are_equal_in_one_coordinate_or_both_on_the_pareto_front():
 )
 def test_a_group_that_is_apart_says_nothing_about_the_others(variances, freedom, floor, expected):
     assert pool_variance(variances, freedom, floor) == pytest.approx(expected, nan_ok=True)
+
+
+FREEDOM = np.array([0.5, 1, 1.5, 2, 3, 4.7, 10, 30, 99.5, 1000, 1e5])
+
+
+@pytest.mark.parametrize("error", [0.4, 0.05, 0.025, 0.0005])
+def test_student_s_t_against_scipy(error):
+    """Also of fractional degrees of freedom, as of blocks that resemble one another."""
+    quantiles = distributions.compute_t_quantile(FREEDOM, error)
+    assert quantiles == pytest.approx(-special.stdtrit(FREEDOM, error), rel=1e-9)
+    assert distributions.compute_t_tail(FREEDOM, quantiles) == pytest.approx(np.full(11, error), rel=1e-9)
+    t = np.array([0, 1e-3, 0.5, 3, 100])
+    tails = distributions.compute_t_tail(FREEDOM[:, None], t)
+    assert tails == pytest.approx(special.stdtr(FREEDOM[:, None], -t), rel=1e-9)
+    infinite, missing = distributions.compute_t_quantile([math.inf, math.nan], error)
+    assert infinite == pytest.approx(special.ndtri(1 - error), rel=1e-9) and math.isnan(missing)
+
+
+def test_other_distributions_against_scipy():
+    shares = np.linspace(1e-6, 1 - 1e-6, 999)
+    normal = distributions.compute_normal_quantile(shares)
+    assert normal == pytest.approx(special.ndtri(shares), rel=1e-9, abs=1e-12)
+    assert distributions.compute_normal_probability(normal) == pytest.approx(shares, rel=1e-9)
+    for case in itertools.product((1, 2, 10.5), (1, 3.3, 400), (0.0, 0.01, 1, 3, 500)):
+        assert distributions.compute_f_tail(*case) == pytest.approx(special.fdtrc(*case), rel=1e-9)
+    for number, freedom in ((2, 2), (3, 1.5), (3, 12), (6, 60), (4, math.inf)):
+        quantile = distributions.compute_studentized_range_quantile(number, freedom, 0.05)
+        assert quantile == pytest.approx(stats.studentized_range.isf(0.05, number, freedom), rel=1e-9)
+    for freedom in (0.5, 2, 7.5, 1e4):
+        scales, weights = distributions.list_scales(freedom)
+        assert weights @ scales**2 == pytest.approx(1, rel=1e-9)
+
+
+def test_solvers_against_scipy():
+    rng = np.random.default_rng(1)
+    for points in (2, 6) * 25:  # of 2, several solutions are exact
+        columns, values = rng.standard_normal((points, 3)), rng.standard_normal(points)
+        solution = optimize.nnls(columns, values)[0]
+        assert distributions.fit_nonnegative(columns, values) == pytest.approx(solution, rel=1e-9, abs=1e-12)
+    assert distributions.find_minimum(lambda x: (x - 0.3) ** 2, 0, 2) == pytest.approx(0.3, abs=2e-7)
+    assert distributions.find_root(lambda x: np.exp(x) - 2, -30.0, 30.0) == pytest.approx(math.log(2), rel=1e-12)

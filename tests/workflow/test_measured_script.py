@@ -62,6 +62,7 @@ def test_one_line_gives_an_answer_and_the_same_line_adds_to_it(folder):
     assert runs["status"].tolist() == ["ok"] * 4 and runs["unproven"].isna().all()
     assert runs["throughput_samples_per_s"].tolist() == [10.5, 10.5, 20.5, 20.5]
     assert "train: 2 ranks (goal: " in done.stdout or "train: 1 rank (goal: " in done.stdout
+    assert done.stdout.startswith("  train: "), "the answer is the first line"
     assert f"Report: {table.with_name('report.html').relative_to(folder)}" in done.stdout
     assert "After block 1 of 2" in done.stderr or "block" not in done.stderr
 

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from study.commands.options import (
 from study.core import paths
 from study.core.errors import StudyError
 
+if TYPE_CHECKING:
+    from study.compare import rank_answer
+
 MEANINGS = "fixed (strong scaling), per_rank (weak scaling, as a fixed batch per GPU) or epochs (the papers': divided)"
 
 
@@ -38,19 +41,26 @@ def recommend(study: str, machine: str, results_dir: str, goal: str | None, outp
     With a goal, also recommend a count for that, which may be another one. Reads the run records that exist; starts
     nothing. Missing runs are counted.
     """
+    from study.report import terminal
+
+    measured, predictions, folder = predict_study(study, machine, results_dir, goal, output)
+    print(*terminal.format_answers(measured), *predictions, f"Tables and figure: {folder}", sep="\n")
+
+
+def predict_study(
+    study: str, machine: str, results_dir: str, goal: str | None, output: str | None
+) -> "tuple[list[rank_answer.Answer], list[str], Path]":
+    """(answers by what was measured, lines about other rank counts, folder of the tables and the figure)."""
     import dataclasses
 
     from study.compare import rank_answer
-    from study.core import configuration
+    from study.core import configuration, installed
     from study.core.wording import format_count
     from study.machines import host_capabilities
     from study.prediction import goals
     from study.prediction.answers import answer_workloads, get_series_key
     from study.prediction.settings import select_runs
     from study.records.tidy import current_code, runs_frame, split_ended_runs
-    from study.report import terminal
-    from study.report.figures import prediction_drawing
-    from study.report.figures.drawing import write_figure
     from study.report.tables.kinds import with_own_keys
     from study.report.tables.prediction import (
         check_table,
@@ -84,17 +94,20 @@ def recommend(study: str, machine: str, results_dir: str, goal: str | None, outp
     for table in tables:
         whole = with_own_keys(dataclasses.replace(table, notes=[*table.notes, *notes]), runs)
         dataclasses.replace(whole, caption=f"study {planned.name}: {whole.caption}").write_to(folder)
-    data = prediction_drawing.select(answered, planned.name, settings["name"])
-    write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
-    measured = rank_answer.answer_workloads(runs)
-    for line in terminal.format_answers(measured):
-        print(line)
-    print(f"\nPredictions for study {planned.name} on {settings['name']}:")
+    if missing_figures := installed.warn_of_missing_figures():
+        notes += missing_figures
+    else:
+        from study.report.figures import prediction_drawing
+        from study.report.figures.drawing import write_figure
+
+        data = prediction_drawing.select(answered, planned.name, settings["name"])
+        write_figure(prediction_drawing.draw, data, folder / "prediction_curves.svg", folder / "prediction_curves.pdf")
+    measured = list(rank_answer.answer_workloads(runs))
     question = [f"another question, goal {aim.name}: {aim.description}"] if aim else []
     nothing = [] if answered else ["no usable run: measure at least two rank counts of a workload"]
-    for line in (*describe_next_doublings(answered, measured), *question, *nothing, *tables[0].notes, *notes):
-        print(f"- {line}")
-    print(f"Tables and figure: {folder}")
+    lines = (*describe_next_doublings(answered, measured), *question, *nothing, *tables[0].notes, *notes)
+    title = f"\nPredictions for study {planned.name} on {settings['name']}:"
+    return measured, [title, *(f"- {line}" for line in lines)], folder
 
 
 def parse_counts(text: str) -> list[int]:
@@ -144,7 +157,6 @@ def predict(
     from study.core.files import write_aside, write_text
     from study.prediction import goals
     from study.prediction.series_answer import answer
-    from study.report.figures import series_drawing
     from study.report.series_text import to_markdown
     from study.report.tables.allocation import allocation_table
 
@@ -161,6 +173,8 @@ def predict(
         pd.concat([each.predictions_in_unit() for each in answers], ignore_index=True).to_csv(aside, index=False)
     write_text(output.with_suffix(".md"), text)
     folder = output.parent / f"{output.stem}_allocation"
+    from study.report.figures import series_drawing
+
     series_drawing.write_series_figure(
         answers, [output.with_suffix(".svg"), folder / "curves.svg", folder / "curves.pdf"]
     )

@@ -60,14 +60,13 @@ def parse_metric(text: str) -> tuple[str, str]:
 @click.option("--time-limit", type=COUNT, default=3600, metavar="X", help="seconds of a run")
 @click.option("--goal", type=GOAL, metavar="NAME", help="another goal, as of study recommend")
 @click.option("--name", metavar="NAME", help="default: the script's")
-@click.option("--profile", type=click.Choice(["local", "slurm"]), default="local", hidden=True)
+@click.option("--profile", type=click.Choice(["local", "slurm"]), default="local", help="slurm needs --partition")
 @click.option("--partition", metavar="NAME", help="of Slurm, to submit the runs to; from a login node")
 @click.option("--strict", is_flag=True, help="refuse more ranks than cores")
 @click.option("--dry-run", is_flag=True, help="write scaling/ and print the plan only")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.pass_context
 def measure(
-    ctx: click.Context, ranks: list[int] | str, work: str, repeats: int, metrics: tuple[tuple[str, str], ...],
+    ranks: list[int] | str, work: str, repeats: int, metrics: tuple[tuple[str, str], ...],
     success: str | None, epochs: int, batch: int | None, python: str | None, time_limit: int, goal: str | None,
     name: str | None, profile: str, partition: str | None, strict: bool, dry_run: bool, words: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -120,7 +119,7 @@ def measure(
     if code:
         _print(f"stopped; what was measured is kept in {FOLDER}/, and the same line goes on")
         sys.exit(code if code > passes.SIGNALLED else 1)
-    _print_answer(ctx, measured, goal)
+    _print_answer(measured, goal)
 
 
 def _print(*lines: str) -> None:
@@ -162,7 +161,9 @@ def _choose_slurm_counts(ranks: list[int] | str, nodes: "Partition", marked: Seq
 
     Raises `StudyError` for more than it has, and for a command that starts its ranks itself and has more than a node.
     """
-    starts_own = any("{ranks}" in word for word in marked)
+    from study.commands.measured_command import has_ranks
+
+    starts_own = has_ranks(marked)
     most = nodes.ranks_per_node * (1 if starts_own else nodes.nodes)
     if isinstance(ranks, str):
         return _list_doublings(nodes.ranks_per_node)
@@ -249,7 +250,7 @@ def _run_trial(measured: "MeasuredCommand") -> list[str]:
 
 def _describe_trial(measured: "MeasuredCommand", record: Mapping[str, Any]) -> Iterator[str]:
     """How long the trial took, the numbers that were read, and about how long all runs take."""
-    from study.core.wording import format_count
+    from study.core.wording import format_count, format_duration
 
     runtime_s, runs = record["runtime_s"], len(measured.counts) * measured.repeats
     values = {**(record["training"] or {}), **(record["quality"] or {})}
@@ -258,23 +259,20 @@ def _describe_trial(measured: "MeasuredCommand", record: Mapping[str, Any]) -> I
     missing = [name for name in measured.metrics if values.get(name) is None]
     if missing:
         yield f"warning: no number for {', '.join(missing)}: its pattern found none in the output"
-    seconds = runs * runtime_s
-    duration = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-    yield f"{format_count(runs, 'run')} follow; if each takes as long: {duration}"
+    yield f"{format_count(runs, 'run')} follow; if each takes as long: {format_duration(runs * runtime_s)}"
 
 
-def _print_answer(ctx: click.Context, measured: "MeasuredCommand", goal: str | None) -> None:
-    """Print the table, the answer with what it rests on, the next counts as predicted, and where the report is."""
-    from study.core import validation
+def _print_answer(measured: "MeasuredCommand", goal: str | None) -> None:
+    """Print the answer with what it rests on, the table, the next counts as predicted, and where the report is."""
     from study.records import tidy
     from study.report import terminal
 
     folder = Path(paths.locate_study(Path(measured.results_dir, MACHINE), measured.name))
-    runs = tidy.read_runs(folder / "runs.csv")
-    print(*terminal.format_scaling(runs), sep="\n")
-    terminal.print_failures(folder / "runs.csv", validation.shorten_path(Path(measured.results_dir, MACHINE)))
     place = {"study": measured.name, "machine": MACHINE, "results_dir": measured.results_dir}
-    ctx.invoke(analysis.recommend, **place, named_study=None, goal=goal, output=None)
+    answers, predictions, tables = analysis.predict_study(**place, goal=goal, output=None)
+    print("\n".join(terminal.format_answers(answers, shows_rule=False)).lstrip("\n"))
     evidence = [*([f"a line with {measured.success!r}"] if measured.success else []), *measured.metrics]
-    print(f"That the runs did their work is shown by: {', '.join(evidence) or 'the events that they reported'}.")
-    print(f"Report: {Path(FOLDER, folder, 'report.html')}")
+    print(f"  That the runs did their work is shown by: {', '.join(evidence) or 'the events that they reported'}.\n")
+    print(*terminal.format_scaling(tidy.read_runs(folder / "runs.csv")), sep="\n")
+    terminal.print_failures(folder / "runs.csv", f"{FOLDER}/{measured.results_dir}/{MACHINE}")
+    print(*predictions, f"Tables: {FOLDER}/{tables}", f"Report: {FOLDER}/{folder}/report.html", sep="\n")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +143,18 @@ class MeasuredCommand:
     @property
     def starts_own_ranks(self) -> bool:
         """True if the command is started once and starts its ranks itself."""
-        return any(RANKS in word for word in self.words)
+        return has_ranks(self.words)
 
-    @property
+    @cached_property
+    def code(self) -> list[str]:
+        """The files whose content is the program's, see `list_code`."""
+        return list_code(self.words, self.folder)
+
+    @cached_property
     def results_dir(self) -> str:
         """The folder of the results, one for each version of the program's code, so that versions are never mixed."""
         digest = hashlib.sha256()
-        for name in list_code(self.words, self.folder):
+        for name in self.code:
             digest.update(f"{name}\0".encode() + (self.folder / name).read_bytes())
         return f"results/{digest.hexdigest()[:8]}"
 
@@ -163,7 +169,7 @@ class MeasuredCommand:
             "work": command.SAMPLES,
             "epochs": {"strong": self.epochs, "weak": self.epochs},
             "batch_size": self.batch_size,
-            "code": list_code(self.words, self.folder),
+            "code": self.code,
             "environment": {"python": str(self.prefix)} if self.prefix else None,
             "metrics": dict(self.metrics),
             "success": [self.success] if self.success else None,
@@ -262,7 +268,7 @@ def mark_ranks(words: Sequence[str]) -> list[str]:
     Braces that are no placeholder are doubled. Unchanged if the line has ``{ranks}`` already, or no known starter.
     """
     marked = [_escape_braces(word) for word in words]
-    if any(RANKS in word for word in marked):
+    if has_ranks(marked):
         return marked
     starter, first = _find_starter(words)
     if starter is None:
@@ -278,6 +284,11 @@ def mark_ranks(words: Sequence[str]) -> list[str]:
             return marked
     marked[first:first] = [options[0], RANKS]
     return marked
+
+
+def has_ranks(words: Sequence[str]) -> bool:
+    """True if a command line has ``{ranks}``, so that it is started once and starts its ranks itself."""
+    return any(RANKS in word for word in words)
 
 
 def _find_starter(words: Sequence[str]) -> tuple[str | None, int]:

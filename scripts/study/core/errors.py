@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable
 
 from study.core.wording import to_one_line
 
+NO_FIGURES = (
+    "Matplotlib is not installed, so no figures are drawn; pip install matplotlib, or the package with [figures]"
+)
 LONGEST = 1200  # characters of a message
 OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?")  # in TensorFlow's messages
 
@@ -55,6 +58,11 @@ def exit_with_message(main: Callable[[], object]) -> None:
         sys.exit(130)
     except StudyError as error:
         print("\n".join(f"error: {line}" for line in error.lines), file=sys.stderr)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        print(f"error: {NO_FIGURES}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:  # names the file and the reason, such as a full disk
         print(f"error: {error}", file=sys.stderr)

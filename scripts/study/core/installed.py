@@ -1,8 +1,10 @@
 """Whether this environment is as `make setup` leaves it. What is not is a warning, where a study is planned or read."""
 
+import importlib.util
 from pathlib import Path
 
 from study.core import provenance
+from study.core.errors import NO_FIGURES
 from study.core.files import sha256
 
 
@@ -24,3 +26,8 @@ def warn_of_missing_parser() -> list[str]:
         "the parser of text tables is not compiled here, so loader parallel is slower than the documented numbers; "
         "run make setup, which names what it lacks"
     ]
+
+
+def warn_of_missing_figures() -> list[str]:
+    """A warning if figures cannot be drawn here; else empty."""
+    return [] if importlib.util.find_spec("matplotlib") else [NO_FIGURES]

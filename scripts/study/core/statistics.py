@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from study.core import distributions
+
 ERROR_PER_SIDE = 0.025  # of an interval: every interval that is shown has 95 %
 QUANTILES = 10_000  # of a distribution that is integrated
 STUDIES = 20_000  # that are simulated for the power of a test
@@ -70,12 +72,10 @@ def summarize(values: Iterable[float | None], error: float = ERROR_PER_SIDE) -> 
         return Sample(0, math.nan, math.nan)
     if n == 1:
         return Sample(1, float(present[0]), math.nan)
-    from scipy import special  # imported late: every start of Snakemake imports this module, few need an interval
-
     spread = float(present.std(ddof=1))
     if spread <= ROUNDING * np.abs(present).max():
         spread = 0.0  # else equal values would have an interval
-    half = special.stdtrit(n - 1, 1 - error) * spread / math.sqrt(n)
+    half = compute_t_quantile(n - 1, error) * spread / math.sqrt(n)
     return Sample(n, float(present.mean()), float(half))
 
 
@@ -109,12 +109,10 @@ def _pool(groups: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def _compute_apart_probability(groups: Sequence[tuple[float, float]], place: int, floor: float) -> float:
     """Probability that one group's variance exceeds the others' this much if all scatter alike."""
-    from scipy import special  # imported late, as in `summarize`
-
     (own, number), rest = groups[place], [*groups[:place], *groups[place + 1 :]]
     others, freedom = _pool(rest)
     others += floor
-    return float(special.fdtrc(number, freedom, (own + floor) / others)) if others else 1.0
+    return distributions.compute_f_tail(number, freedom, (own + floor) / others) if others else 1.0
 
 
 @dataclass(frozen=True)
@@ -248,9 +246,7 @@ def count_independent_pairs(above: Sequence[float], below: Sequence[float], esti
 
 def compute_t_quantile(freedom: float, error: float) -> float:
     """Quantile of Student's t that is exceeded with probability ``error``."""
-    from scipy import special  # imported late, see `summarize`
-
-    return float(special.ndtri(1 - error) if math.isinf(freedom) else special.stdtrit(freedom, 1 - error))
+    return float(distributions.compute_t_quantile(freedom, error))
 
 
 def compute_all_pairs_quantile(number: int, freedom: float, error: float) -> float:
@@ -260,9 +256,7 @@ def compute_all_pairs_quantile(number: int, freedom: float, error: float) -> flo
     mean and any other. With two means it is Student's t. Reference: J. W. Tukey, The problem of multiple comparisons
     (1953); C. Y. Kramer, Biometrics 12 (1956), 307-310.
     """
-    from scipy import stats  # imported late, see `summarize`
-
-    return float(stats.studentized_range.isf(error, number, freedom)) / math.sqrt(2)
+    return distributions.compute_studentized_range_quantile(number, freedom, error) / math.sqrt(2)
 
 
 def compute_p_value(sample: LogSample) -> float:
@@ -270,12 +264,10 @@ def compute_p_value(sample: LogSample) -> float:
 
     NaN with fewer than two measurements.
     """
-    from scipy import special  # imported late, see `summarize`
-
     if not sample.deviation > 0:
         return math.nan if math.isnan(sample.deviation) else float(sample.mean == 0)
     t = abs(sample.mean) * math.sqrt(sample.n) / sample.deviation
-    return float(2 * special.stdtr(sample.n - 1, -t))
+    return float(2 * distributions.compute_t_tail(sample.n - 1, t))
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
@@ -303,10 +295,9 @@ def compute_confirmation_probability(
 
     gain: the logarithm of the arm's ratio. noise: standard deviation of the logarithm of one run within its block.
     """
-    from scipy import special  # imported late, see `summarize`
-
-    middle = special.ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES)
-    picked = float((special.ndtr(middle + gain * math.sqrt(screening) / noise) ** arms).mean())
+    middle = distributions.compute_normal_quantile((np.arange(QUANTILES) + 0.5) / QUANTILES)
+    at_most = distributions.compute_normal_probability(middle + gain * math.sqrt(screening) / noise)
+    picked = float((at_most**arms).mean())
     return picked * float((_simulate_detectable_differences(held_out, error) < gain / (math.sqrt(2) * noise)).mean())
 
 
@@ -316,11 +307,10 @@ def _simulate_detectable_differences(blocks: int, error: float) -> np.ndarray:
 
     The blocks are independent. The test allows for those that are not (`count_independent`), which costs some power.
     """
-    from scipy import special  # imported late, see `summarize`
-
     values = np.random.default_rng(SEED).standard_normal((STUDIES, blocks))
     independent = count_independent(values)
-    half = special.stdtrit(independent - 1, 1 - error / 2) * values.std(axis=1, ddof=1) / np.sqrt(independent)
+    quantiles = distributions.compute_t_quantile(independent - 1, error / 2)
+    half = quantiles * values.std(axis=1, ddof=1) / np.sqrt(independent)
     return np.asarray(half - values.mean(axis=1))
 
 
@@ -336,12 +326,11 @@ def find_confirmable_ratio(
     noise: float, arms: int, screening: int, held_out: int, error: float, power: float = 0.8
 ) -> float:
     """Ratio above 1 that is picked and confirmed with probability ``power``, see `compute_confirmation_probability`."""
-    from scipy import optimize  # imported late, see `summarize`
 
-    def excess(gain: float) -> float:
-        return compute_confirmation_probability(gain, noise, arms, screening, held_out, error) - power
+    def exceed(gain: np.ndarray) -> np.ndarray:
+        return np.array(compute_confirmation_probability(float(gain), noise, arms, screening, held_out, error) - power)
 
-    return math.exp(optimize.brentq(excess, 0, 100 * noise))
+    return math.exp(distributions.find_root(exceed, 0, 100 * noise))
 
 
 def find_detectable_ratio(sample: LogSample, error: float, power: float = 0.8) -> float:
@@ -352,21 +341,18 @@ def find_detectable_ratio(sample: LogSample, error: float, power: float = 0.8) -
     d x sqrt(n) / deviation. The deviation is the observed one, itself uncertain with few measurements. NaN with fewer
     than two. Reference: J. Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), chapter 2.
     """
-    from scipy import optimize, special  # imported late, see `summarize`
-
     if math.isnan(sample.deviation):
         return math.nan
     freedom = sample.n - 1
     limit = compute_t_quantile(freedom, error / 2)
     # t = (z + noncentrality) / u: given u, the root of chi-squared / freedom, its tails are a normal distribution's.
-    quantiles = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    limits = limit * np.sqrt(special.chdtri(freedom, quantiles) / freedom)
+    scales, weights = distributions.list_scales(freedom, QUANTILES)
 
-    def excess(noncentrality: float) -> float:
-        rejections = special.ndtr(noncentrality - limits) + special.ndtr(-noncentrality - limits)
-        return float(rejections.mean()) - power
+    def exceed(noncentrality: np.ndarray) -> np.ndarray:
+        sides = (noncentrality - limit * scales, -noncentrality - limit * scales)
+        return np.array(weights @ sum(map(distributions.compute_normal_probability, sides)) - power)
 
-    noncentrality = optimize.brentq(excess, 0, 4 * limit + 10)
+    noncentrality = distributions.find_root(exceed, 0, 4 * limit + 10)
     effect = float(noncentrality) * sample.deviation / math.sqrt(sample.n)
     return math.exp(effect) if effect < LARGEST_LOGARITHM else math.inf
 

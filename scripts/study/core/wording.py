@@ -55,6 +55,13 @@ def format_with_multiple(value: float, digits: int = 4) -> str:
     return format_significant(value, digits=digits)
 
 
+def format_duration(seconds: float) -> str:
+    """A rounded duration, such as ``4 min``, ``30 s`` or ``7 s``."""
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} min"
+    return f"{10 * round(seconds / 10) if seconds >= 10 else round(seconds)} s"
+
+
 def to_one_line(text: str, longest: int = LONGEST_VALUE) -> str:
     """``text`` on one line, its middle left out beyond ``longest`` characters."""
     text = " ".join(text.split())

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from study.core.wording import format_count
+from study.core.wording import format_count, format_duration
 from study.experiment.study import PlannedRun
 
 FINISHED = "job_finished"  # Snakemake's event, see snakemake_interface_logger_plugins.common.LogEvent
@@ -26,7 +26,7 @@ class Progress:
         """Count a finished run, and return the progress line. seconds: from the end of the job before it."""
         self._remaining.remove(run)
         self._done.append((run, seconds))
-        duration = _format_duration(sum(map(self._estimate_s, self._remaining)))
+        duration = format_duration(sum(map(self._estimate_s, self._remaining)))
         remaining = f", about {duration} left" if self._remaining else ""
         return f"{self._total - len(self._remaining)} of {format_count(self._total, 'run')}{remaining}"
 
@@ -42,11 +42,6 @@ class Progress:
             if alike := [seconds for other, seconds in self._done if key(other) == key(run)]:
                 return statistics.mean(alike)
         raise AssertionError("it is asked after the first run")
-
-
-def _format_duration(seconds: float) -> str:
-    """A rounded duration, such as ``4 min`` or ``30 s``."""
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{10 * round(seconds / 10)} s"
 
 
 class Reporter(logging.Handler):

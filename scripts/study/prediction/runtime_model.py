@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.core.distributions import find_minimum, fit_nonnegative
 from study.core.statistics import MUCH_LARGER, pool_variance
 from study.prediction import settings
 from study.prediction.scaling_model import DRAWS, LEAST_COUNTS, SEED, ScalingModel, fit_scaling, load_calibration
@@ -297,8 +298,6 @@ def _fit_first_epochs(timed: pd.DataFrame) -> FirstEpochs:
 
 def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
     """Overhead of first epochs with which the steady times per epoch of all series fit best, by relative errors."""
-    from scipy.optimize import minimize_scalar  # imported late: every start of Snakemake imports this module
-
     counts, epochs, mean = (timed[name].to_numpy(float) for name in ("ranks", "epochs_per_rank", "mean_epoch_s"))
     smallest, largest = float(counts.min()), float(counts.max())
     there = timed.assign(_more=1 / epochs)[counts == smallest]
@@ -316,7 +315,7 @@ def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
         return squares
 
     most = float((0.5 * mean * epochs / np.maximum(counts - smallest, 1))[counts > smallest].min())
-    per_rank = float(minimize_scalar(compute_misfit, bounds=(0, most), method="bounded").x)
+    per_rank = find_minimum(compute_misfit, 0, most)
     step = 0.1 * most
     curvature = (compute_misfit(per_rank + step) - compute_misfit(per_rank)) / step**2
     variance = compute_misfit(per_rank) / max(len(timed) - 1, 1) / max(curvature, 1e-12)
@@ -325,15 +324,13 @@ def _infer_first_epochs(timed: pd.DataFrame, keys: pd.Series) -> FirstEpochs:
 
 def _fit_power(model: RuntimeModel, observations: pd.DataFrame) -> Power | None:
     """Power of a rank while computing and otherwise; None with fewer than two energies."""
-    from scipy.optimize import nnls  # imported late, as above
-
     joules = observations.get("energy_per_rank_j", pd.Series(dtype=float)).dropna()
     if len(joules) < LEAST_COUNTS:
         return None
     runtime = observations["runtime_s"][joules.index].to_numpy(float)
     computing = np.minimum(model.compute_seconds(observations.loc[joules.index]), runtime)
     relative = np.stack([computing, runtime - computing], axis=1) / joules.to_numpy(float)[:, None]
-    (busy, waiting), _ = nnls(relative, np.ones(len(joules)))
+    busy, waiting = fit_nonnegative(relative, np.ones(len(joules)))
     errors = relative @ np.array([busy, waiting]) - 1
     return Power(float(busy), float(waiting), float(np.sqrt((errors**2).mean())))
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from study.core import validation
+from study.core.distributions import compute_normal_quantile, fit_nonnegative
 from study.core.paths import CONFIG
 
 FILE = CONFIG / "prediction" / "calibration.yaml"
@@ -61,11 +62,9 @@ def power_law(ranks: Array, times: Array, counts: Array, is_fixed: bool, weights
 
 def three_terms(ranks: Array, times: Array, counts: Array, is_fixed: bool, weights: Array | None = None) -> Array:
     """Times of a + b/N + c log N with coefficients of at least 0, by relative least squares; see `power_law`."""
-    from scipy.optimize import nnls  # imported late: every start of Snakemake imports this module
-
     root = np.sqrt(np.ones(len(ranks)) if weights is None else weights)
     x, at = (np.stack([np.ones(len(values)), 1 / values, np.log(values)], axis=1) for values in (ranks, counts))
-    return np.maximum(at @ nnls(x * (root / times)[:, None], root)[0], LEAST_TIME * times[-1])
+    return np.maximum(at @ fit_nonnegative(x * (root / times)[:, None], root), LEAST_TIME * times[-1])
 
 
 @dataclass(frozen=True)
@@ -226,9 +225,7 @@ class ScalingModel:
 
     def _widen(self, errors: Array, shares: Any) -> Array:
         """Errors of the logarithm, widened by the further scatter of single runs."""
-        from scipy.special import ndtri  # imported late, as above
-
-        normal = ndtri(shares)
+        normal = compute_normal_quantile(shares)
         return np.array(np.sign(normal) * np.hypot(errors, self.scatter * normal))
 
     def _to_slowdowns(self, times: Array, ranks: Array) -> Array:

@@ -53,10 +53,10 @@ def _format_cells(numbers: pd.Series, form: str) -> list[str]:
     return [form.format(number) if pd.notna(number) else "" for number in numbers.astype(float)]
 
 
-def format_answers(answers: Iterable[rank_answer.Answer]) -> Iterator[str]:
+def format_answers(answers: Iterable[rank_answer.Answer], shows_rule: bool = True) -> Iterator[str]:
     """How many ranks each job deserves, with the rule; nothing without an answer."""
     for index, each in enumerate(answers):
-        if not index:
+        if not index and shows_rule:
             yield "\nHow many ranks each job deserves:"
             yield _indent(rank_answer.RULE, "  ", "  ")
         yield _indent(f"{each.series}: {each.headline} {each.sentence}", "\n  ", "    ")

@@ -47,6 +47,7 @@ def show_plan(planned: Plan) -> None:
         planned.study, planned.machine, planned.packed, planned.limits, forecasts, planned.chooser, noise
     )
     warnings = [*installed.warn_of_outdated_packages(Path(sys.prefix), paths.ROOT), *_warn_of_slow_loader(planned)]
+    warnings += installed.warn_of_missing_figures() if planned.study.figures else []
     warnings += plan.list_findings_without_value(planned.study)
     warnings += plan.list_unverified_downloads(planned.study)
     messages = [*attempts.lines(planned.again), *plan.describe_variables(planned.removed_variables, planned.machine)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.core.distributions import compute_f_tail
 from study.core.statistics import ERROR_PER_SIDE, compute_t_quantile
 from study.report.findings.declaration import load_finding
 from study.report.findings.outcome import NOT_ENOUGH, VERDICTS, Outcome
@@ -68,13 +69,11 @@ def measure_heterogeneity(estimates: np.ndarray, errors: np.ndarray, freedom: np
     mean of the squared errors, not one weight each: with few blocks, a weight depends on chance. Q / (k - 1) then has
     an F distribution. Reference: J. P. T. Higgins and S. G. Thompson, Statistics in Medicine 21 (2002), 1539-1558.
     """
-    from scipy import special  # imported late, as in study.core.statistics
-
     number, within = len(estimates), float((errors**2).mean())
     if within == 0:
         return (math.inf, 0.0, 1.0) if np.ptp(estimates) else (0.0, 1.0, 0.0)
     q = float(((estimates - estimates.mean()) ** 2).sum()) / within
-    p = float(special.fdtrc(number - 1, freedom.sum(), q / (number - 1)))
+    p = compute_f_tail(number - 1, float(freedom.sum()), q / (number - 1))
     return q, p, max(0.0, 1 - (number - 1) / q) if q else 0.0
 
 
