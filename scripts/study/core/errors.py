@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 
 from study.core.wording import to_one_line
 
-NO_FIGURES = (
-    "Matplotlib is not installed, so no figures are drawn; pip install matplotlib"
-)
+NO_FIGURES = "Matplotlib is not installed, so no figures are drawn; pip install matplotlib"
 LONGEST = 1200  # characters of a message
 OPERATIONS = re.compile(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?")  # in TensorFlow's messages
 
