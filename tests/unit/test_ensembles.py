@@ -23,10 +23,10 @@ from study.core.errors import StudyError
 from study.data.order import EpochOrder
 from study.data.samples import Arrays, SampleSource
 from study.ensembles import consumption, ring
+from study.ensembles.consumption import Accelerator
 from study.ensembles.content import Form
 from study.ensembles.order import Block, Order
 from study.ensembles.sharing import WAYS, Place
-from study.ensembles.simulated import Accelerator
 from study.ensembles.stream import Stream
 from study.experiment.ensemble import list_members
 from study.experiment.expansion import expand_study

@@ -49,7 +49,7 @@ ENDS = {
         communication.channel:Channel.receive communication.channel:_connect
         training.checkpoints:Writer.close ensembles.buffer:Queue.get ensembles.buffer:Queue.put
         ensembles.consumption:_wait_for_full_buffer ensembles.ring:_poll_until
-        ensembles.simulated:Accelerator.compute ensembles.simulated:Accelerator.finish
+        ensembles.consumption:Accelerator.compute ensembles.consumption:Accelerator.finish
         ensembles.stream:Stream._finish training.loop:Loop.begin_step
         backends.tensorflow.local_replica:_run_without_strategy
         training.program:Program._read_until_end

@@ -107,40 +107,27 @@ def _proposal(answer: SeriesAnswer, rows: pd.DataFrame, amount: float) -> str:
     if pick is None:
         return "no count is proposed, for the reason below"
     row = rows[rows["ranks"] == pick].iloc[0]
-    hours = row["node_hours"] / row["nodes"]
+    series, hours, at = answer.series, row["node_hours"] / row["nodes"], np.array([float(pick)])
+    ranks = format_count(pick, "rank")
+    request = ranks if series.per_node is None else f"{format_count(int(row['nodes']), 'node')} ({ranks})"
+    first = format_count(int(series.counts[0]), "rank")
+    efficiency = f"at {row['efficiency']:.0%} of the efficiency of {first}"
+    if series.is_throughput and amount == 1:
+        value = format_significant(series.to_unit(np.array([row["time_s"]]), at)[0], digits=4)
+        return (
+            f"we ask for {request}: {row['origin']} throughput {value} {series.unit}, {efficiency}; give --amount, the "
+            "size of the job, for its time and node-hours"
+        )
     span = ""
     if pd.notna(row["time_low_s"]):
-        at = np.array([float(pick)])
-        share, load = answer.series.get_job_shares(at, amount)[0], answer.series.loads(at)[0]
+        share, load = series.get_job_shares(at, amount)[0], series.loads(at)[0]
         ends = (row["time_low_s"], row["time_high_s"])
         low, high = (format_significant((end * share + load) / 3600) for end in ends)
         span = f", 90 % interval {low} to {high} h"
-    if answer.series.is_throughput and amount == 1:
-        at = np.array([float(pick)])
-        value = answer.series.to_unit(np.array([row["time_s"]]), at)[0]
-        knows_nodes = answer.series.per_node is not None
-        request = (
-            f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
-            if knows_nodes
-            else format_count(pick, "rank")
-        )
-        return (
-            f"we ask for {request}: {row['origin']} throughput {format_significant(value, digits=4)} "
-            f"{answer.series.unit}, at {row['efficiency']:.0%} of the efficiency of "
-            f"{format_count(int(answer.series.counts[0]), 'rank')}; give --amount, the size of the job, for its "
-            "time and node-hours"
-        )
     cost = f" ({format_significant(row['cost'], digits=4)} in money)" if pd.notna(row["cost"]) else ""
-    knows_nodes = answer.series.per_node is not None
-    request = (
-        f"{format_count(int(row['nodes']), 'node')} ({format_count(pick, 'rank')})"
-        if knows_nodes
-        else format_count(pick, "rank")
-    )
     end = "; larger counts were not considered" if pick == rows["ranks"].max() else ""
     return (
         f"we ask for {request} and {format_significant(row['node_hours'], digits=4)} node-hours{cost} per job: "
-        f"{row['origin']} time {format_significant(hours)} h{span}, at {row['efficiency']:.0%} of the efficiency of "
-        f"{format_count(int(answer.series.counts[0]), 'rank')}; of the counts in this table it serves the goal "
-        f"best{end}"
+        f"{row['origin']} time {format_significant(hours)} h{span}, {efficiency}; of the counts in this table it "
+        f"serves the goal best{end}"
     )
