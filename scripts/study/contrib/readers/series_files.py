@@ -66,9 +66,7 @@ def _make_names_unique(series: list[tuple[str, Series]]) -> list[Series]:
     return renamed_series
 
 
-def read_points(
-    path: Path, work: str, ranks_per_node: int | None = None, unit: str | None = None, origin: str = "imported"
-) -> list[Series]:
+def read_points(path: Path, work: str, ranks_per_node: int | None = None, unit: str | None = None) -> list[Series]:
     """The series in a CSV file.
 
     Args:
@@ -76,7 +74,6 @@ def read_points(
         work: what scaling keeps fixed, one of `WORKS`.
         ranks_per_node: of the machine, where there is no column ``nodes``.
         unit: of the throughput, where there is no column ``unit``; with ``/GPU`` it is that of one rank.
-        origin: of the points.
 
     Raises: `StudyError` with line and column for what is not as expected.
     """
@@ -92,7 +89,7 @@ def read_points(
         unit = _combine_units(frame, known[THROUGHPUT], unit, place)
     _check_ranks(frame, known, path)
     where = Where(table.lines, table.header, known)
-    all_series = build_series(frame, path, work, ranks_per_node, unit, origin, where)
+    all_series = build_series(frame, path, work, ranks_per_node, unit, where=where)
     unread = table.frame[[name for name in table.frame if name not in known.values()]]
     keys = [frame["ranks"], *(frame[name].astype(str) for name in frame if name == "series")]
     notes = [*_describe_other_names(known), *_describe_not_read(list(unread)), *_describe_differing(unread, keys)]
