@@ -161,3 +161,45 @@ for storage_name, storage_folder in storage.list_folders(MACHINE).items():
             "Copy {wildcards.path}"
         shell:
             'python "$SCRIPTS/copy_data.py" {input:q} {output:q}'
+
+
+# Copies with Lustre's stripes, for runs with `lustre_stripes`.
+for striped_folder, stripes in PLAN.striped.items():
+
+    rule:
+        name:
+            f"stripe_{stripes}_{list(PLAN.striped).index(striped_folder)}"
+        input:
+            lambda wildcards, folder=striped_folder: PLAN.list_files_to_copy(folder, wildcards.path),
+        output:
+            f"{striped_folder}/{{path}}",
+        wildcard_constraints:
+            path=r"(raw/.+|(converted|scaled)/.+\.(npy|json|npz))",
+        priority: run_order.PREPARE
+        localrule: True
+        params:
+            stripes=stripes,
+        message:
+            "Copy {wildcards.path} over {params.stripes} stripes"
+        shell:
+            "rm -f {output:q}.part && lfs setstripe -c {params.stripes:q} {output:q}.part"
+            " && cp {input:q} {output:q}.part && mv {output:q}.part {output:q}"
+
+    rule:
+        name:
+            f"stripe_folder_{stripes}_{list(PLAN.striped).index(striped_folder)}"
+        input:
+            lambda wildcards, folder=striped_folder: PLAN.list_files_to_copy(folder, wildcards.path),
+        output:
+            directory(f"{striped_folder}/{{path}}"),
+        wildcard_constraints:
+            path=r"converted/[^/]+/[^/]+/[a-z0-9_]+\.(?!npy$|json$)[a-z_]+",
+        priority: run_order.PREPARE
+        localrule: True
+        params:
+            stripes=stripes,
+        message:
+            "Copy {wildcards.path} over {params.stripes} stripes"
+        shell:
+            "rm -rf {output:q}.part && mkdir {output:q}.part && lfs setstripe -c {params.stripes:q} {output:q}.part"
+            " && cp -r {input:q}/. {output:q}.part && mv -T {output:q}.part {output:q}"

@@ -352,6 +352,8 @@ def list_refusals(
     if "node_storage" not in machine and any(run["staging"] == "local_copy" for run in study.runs):
         lines.append(f"{where}: node_storage is missing, the folder of a node's own that staging: local_copy copies to")
     lines += [f"{where}: {line}" for line in storage.list_refusals((run["storage"] for run in study.runs), machine)]
+    if no_stripes := storage.refuse_stripes((run["lustre_stripes"] for run in study.runs), machine):
+        lines.append(f"{where}: {no_stripes}")
     laboratory_refusal = host_capabilities.refuse_outside_laboratory(machine)
     if laboratory_refusal:
         lines.append(f"{where}: {laboratory_refusal}")

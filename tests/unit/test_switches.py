@@ -118,6 +118,7 @@ def refused(on, **point):
 @pytest.mark.parametrize(
     ("on", "point", "reason"),
     [
+        ("local", {"lustre_stripes": 4}, "local has no file_system: lustre in its file"),
         ("local", {"communication_cores": 1, "binding": "core"}, "1 of a rank's 1 cores"),
         ("lab", {"binding": "numa"}, "the laboratory's hosts share one machine's cores"),
     ],

@@ -1,5 +1,7 @@
 """Switches on real ranks: what they change of bytes, allreduces and weights, and what they leave alone."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,37 @@ def test_layers_in_16_bits_train_nearly_as_in_32(trained, traced):
     assert 0 < largest_difference(mixed, traced) < 1e-2
     assert mixed.history.loss.tolist() == pytest.approx(traced.history.loss.tolist(), rel=0.02)
     assert len({rank["final_weights_crc32"] for rank in mixed.metrics["ranks"]}) == 1
+
+
+STRIPED = """
+description: a test
+datasets:
+  nt3: {source: synthetic, train_samples: 60, test_samples: 20, features: 60, seed: 1}
+runs: [{benchmark: nt3, scaling: weak, epochs: 2, gpus: 1, loader: npy, lustre_stripes: 3}]
+tables: [scaling]
+"""
+LFS = """#!/bin/sh
+[ "$1 $2 $3" = "setstripe -c 3" ] && touch "$4" && echo "$4" >> "$0.log"
+"""
+
+
+def test_striped_copies_are_made_where_the_machine_has_lustre(fresh, monkeypatch):
+    """With a stand-in for Lustre's program."""
+    fresh.add_study("striped", STRIPED)
+    done = fresh.snakemake(study="striped", check=False)
+    assert done.returncode != 0
+    assert "lustre_stripes (1 run): local has no file_system: lustre in its file; use 0" in done.stdout + done.stderr
+    fresh.change("config/machines/local.yaml", "gpus_per_rank: 0", "gpus_per_rank: 0\nfile_system: lustre")
+    tool = fresh.root / "bin" / "lfs"
+    tool.parent.mkdir()
+    tool.write_text(LFS)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    fresh.snakemake("--until", "stripe_3_0", study="striped")
+    copies = sorted(path.relative_to(fresh.root) for path in fresh.root.glob("data/stripes-3/**/*.npy"))
+    assert len(copies) == 2
+    assert not [*fresh.root.glob("data/stripes-3/**/*.part")], "a copy that is cut off keeps this name"
+    for copy in copies:
+        original = fresh.root / str(copy).replace("stripes-3/", "")
+        assert (fresh.root / copy).read_bytes() == original.read_bytes()
+        assert str(copy) in (tool.with_name("lfs.log")).read_text()

@@ -143,8 +143,8 @@ def _locate_file(run: PlannedRun, data_dir: str, file: str) -> dict[str, str]:
 
 
 def _choose_data_dir(run: PlannedRun, machine: dict[str, Any], data_dir: str) -> str:
-    """The data folder that a run reads: that of its ``storage``, else ``data_dir``."""
-    return storage.choose_data_dir(run["storage"], machine, data_dir)
+    """The data folder that a run reads: that of its ``storage`` and ``lustre_stripes``, else ``data_dir``."""
+    return storage.choose_data_dir(run["storage"], machine, data_dir, run["lustre_stripes"])
 
 
 def _list_scaled_files(dataset: Dataset) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def _train_and_record(
     _check_ranks_started(run, folder, ended.last_lines)
     ended_ns = _find_end_ns(folder, ended, began_monotonic_ns)
     _check_code(code_state)
-    file_changes.check_data(run.data, are_copies=run["storage"] != "none")
+    file_changes.check_data(run.data, are_copies=run["storage"] != "none" or bool(run["lustre_stripes"]))
     if links and (ended.stopped or failure.find_lost_host(ended.last_lines)):
         _wait_for_guards(stall_limit_s)
     if files:

@@ -6,11 +6,13 @@ a run's ranks copy the files there, see `study.training.staging`.
 
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from study.core.errors import StudyError
 
+STRIPED = "stripes-"  # begin of the names of folders with striped copies
 DEFAULT = "none"  # data_dir itself
 UNSET = re.compile(r"\$(\w+|\{\w*\})")  # what is left of variables that are not set
 
@@ -25,8 +27,8 @@ def list_node_folders(machine: dict[str, Any]) -> dict[str, str]:
     return dict(machine.get("storage_on_nodes", {}))
 
 
-def choose_data_dir(name: str, machine: dict[str, Any], usual: str) -> str:
-    """The folder from which a run with ``storage: NAME`` reads, or copies to its nodes.
+def choose_data_dir(name: str, machine: dict[str, Any], usual: str, stripes: int = 0) -> str:
+    """The folder from which a run with ``storage: NAME`` and ``lustre_stripes: N`` reads, or copies to its nodes.
 
     usual: ``data_dir`` of the configuration. Raises `StudyError` if the machine has no such storage, or one with braces
     in its path.
@@ -44,7 +46,19 @@ def choose_data_dir(name: str, machine: dict[str, Any], usual: str) -> str:
     if name != DEFAULT and set("{}") & set(UNSET.sub("", folder)):
         why = "Snakemake takes braces for its own; set its variables to folders without them"
         raise StudyError(f"storage: {name}: {folder} in config/machines/{machine['name']}.yaml: {why}")
-    return folder
+    return f"{folder}/{STRIPED}{stripes}" if stripes else folder
+
+
+def list_striped_folders(chosen: Iterable[tuple[str, int]], machine: dict[str, Any], usual: str) -> dict[str, int]:
+    """{folder: stripes} of the striped copies that runs read. chosen: their values of storage and lustre_stripes."""
+    return {choose_data_dir(name, machine, usual, stripes): stripes for name, stripes in chosen if stripes}
+
+
+def refuse_stripes(stripes: Iterable[int], machine: dict[str, Any]) -> str | None:
+    """Why striped copies cannot be made here, or None."""
+    if any(stripes) and machine.get("file_system") == "lustre" and shutil.which("lfs") is None:
+        return "lustre_stripes: lfs, Lustre's own program, is not on PATH here"
+    return None
 
 
 def list_refusals(names: Iterable[str], machine: dict[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from study.core.files import read_seal
 from study.experiment import conversions, expansion, finished_runs, inputs
 from study.experiment.study import Dataset, LoadingMeasurement, PlannedRun
 from study.launch import run_directory
-from study.machines import queues
+from study.machines import queues, storage
 from study.prediction import scaling_model
 from study.records import attempts, record, renewal, table_inputs
 from study.report import sources
@@ -274,6 +274,12 @@ class Plan(TimedPlan):
         last = max((run.repeat for run in self.study.runs), default=0)
         blocks = (block for block in sorted(to_come) if (1 if shows_each else LEAST_BLOCKS) <= block < last)
         return [f"{self.folder}/logs/shown_after_block_{block}" for block in blocks]
+
+    @functools.cached_property
+    def striped(self) -> dict[str, int]:
+        """{folder: stripes} of the striped copies that runs read."""
+        chosen = [(run["storage"], run["lustre_stripes"]) for run in self.study.runs]
+        return storage.list_striped_folders(chosen, self.machine, self.data)
 
     def _check_results(self) -> None:
         """Raise `StudyError` for files that were changed after they were made, or have impossible times."""

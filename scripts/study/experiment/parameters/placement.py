@@ -1,10 +1,11 @@
-"""Keys of where a rank's threads run."""
+"""Keys of where a rank's threads run, and of how its files lie on a parallel file system."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from study.data.loaders import LOADERS
 from study.experiment.parameter import Choice, Count
 from study.experiment.parameters.registry import declare
 
@@ -34,6 +35,21 @@ def _refuse_communication_cores_on(run: PlannedRun, machine: Mapping[str, Any]) 
     return None
 
 
+def _refuse_stripes_on(run: PlannedRun, machine: Mapping[str, Any]) -> str | None:
+    """The reason why a run cannot have its ``lustre_stripes`` on a machine, or None."""
+    if run["lustre_stripes"] and machine.get("file_system") != "lustre":
+        return f"{machine['name']} has no file_system: lustre in its file; use 0"
+    return None
+
+
+def _explain_idle_stripes(run: PlannedRun) -> str | None:
+    """The reason why ``lustre_stripes`` has no effect in a run, or None."""
+    reads = LOADERS[run["loader"]].reads if run["loader"] in LOADERS else None
+    if run.dataset.definition["source"] == "path" and reads == "raw":
+        return f"loader: {run['loader']} reads your own files from where they are"
+    return None
+
+
 declare(
     "binding",
     Choice(("none", "core", "numa")),
@@ -53,4 +69,17 @@ declare(
     default_in_papers=True,
     refuse=_refuse_communication_cores,
     refuse_on=_refuse_communication_cores_on,
+)
+
+declare(
+    "lustre_stripes",
+    Count(0, 2000),
+    "Number of Lustre targets over which the files that ranks read are striped: copies in a folder `stripes-N` "
+    "(lfs setstripe). 0: the files as they are.",
+    default=0,
+    unit="stripes",
+    default_in_papers=True,
+    label="Lustre stripes",
+    refuse_on=_refuse_stripes_on,
+    idle=_explain_idle_stripes,
 )
