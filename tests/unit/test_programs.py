@@ -704,6 +704,7 @@ def memory_group():
 
 
 @pytest.mark.slow
+@pytest.mark.timed  # the kernel counts for the whole machine: a rank that another test kills would be out of memory too
 @pytest.mark.parametrize("who", ["program", "its child"])
 def test_a_program_that_the_kernel_ends_for_want_of_memory(project, memory_group, who):
     """For real: SIGKILL, of which the program can say nothing; and a child's, of which it says nothing either."""

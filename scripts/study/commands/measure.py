@@ -71,8 +71,7 @@ def measure(
     name: str | None, profile: str, partition: str | None, strict: bool, dry_run: bool, words: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run COMMAND on several rank counts, and print how many ranks it deserves.
-    With {ranks}, torchrun, mpirun or the like it starts its ranks itself; else
-    it is started once for each rank, with RANK, WORLD_SIZE and the others set.
+    With {ranks}, torchrun or mpirun it is started once, else once per rank.
     """  # noqa: D205  one paragraph, so that the help fits on a screen
     from study.commands import measured_command
     from study.core import configuration

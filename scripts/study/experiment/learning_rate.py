@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from study.experiment.definition import RunDefinition
-from study.experiment.parameter import EpochList
 
 STEP_FACTOR = 0.1  # as Goyal et al. reduce it
 PLATEAU_FACTOR = 0.1  # these two as in CANDLE's nt3_baseline_keras2.py
@@ -53,7 +52,7 @@ def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) ->
         return 1.0
     length = run["decay_epochs"] * epoch_steps
     if decay == "step":
-        epochs = EpochList.parse(run.parameters.get("reduction_epochs", "none"))
+        epochs = parse_epochs(run.parameters.get("reduction_epochs", "none"))
         return STEP_FACTOR ** (sum(step >= each * epoch_steps for each in epochs) if epochs else step // length)
     warmup = count_warmup_steps(run, epoch_steps)
     steps_done, steps = step - warmup, run.derived.epochs_per_rank * epoch_steps - warmup
@@ -61,6 +60,11 @@ def compute_decay_factor(run: RunDefinition, step: int, steps_per_epoch: int) ->
     if decay == "collapsed" and steps - steps_done < length:
         return length / steps * ((steps - steps_done) / length) ** 2
     return remaining_share
+
+
+def parse_epochs(text: str) -> list[int]:
+    """The epochs of a value of ``reduction_epochs``: numbers joined by ``-``, or ``none``."""
+    return [] if text == "none" else [int(epoch) for epoch in text.split("-")]
 
 
 def find_collapse_epoch(run: RunDefinition) -> int | None:

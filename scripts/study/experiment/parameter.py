@@ -86,11 +86,6 @@ class Name:
 class EpochList:
     """Epochs joined by ``-``, such as ``30-60-80``, or ``none``: a text, since a list is an axis of the grid."""
 
-    @staticmethod
-    def parse(value: str) -> list[int]:
-        """The epochs of one value."""
-        return [] if value == "none" else [int(epoch) for epoch in value.split("-")]
-
     def to_schema(self) -> dict[str, Any]:
         """JSON Schema of one value."""
         expected = "none, or epochs such as 30-60-80 (one in quotes)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from study.experiment.learning_rate import parse_epochs
 from study.experiment.parameter import Choice, Count, EpochList, Number
 from study.experiment.parameters.registry import (
     combine_reasons,
@@ -51,7 +52,7 @@ def _refuse_decay(run: PlannedRun) -> str | None:
 def _refuse_decay_epochs(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``decay_epochs``, or None."""
     decay, epochs = run["learning_rate_decay"], run["decay_epochs"]
-    if decay == "step" and EpochList.parse(run["reduction_epochs"]):
+    if decay == "step" and parse_epochs(run["reduction_epochs"]):
         return "reduction_epochs says when the rate falls; leave one of them out" if epochs else None
     if decay in ("none", "linear"):
         return f"learning_rate_decay: {decay} does not take it; leave it out" if epochs else None
@@ -65,7 +66,7 @@ def _refuse_decay_epochs(run: PlannedRun) -> str | None:
 
 def _refuse_reduction_epochs(run: PlannedRun) -> str | None:
     """The reason why a run cannot have its ``reduction_epochs``, or None."""
-    epochs = EpochList.parse(run["reduction_epochs"])
+    epochs = parse_epochs(run["reduction_epochs"])
     if epochs and run["learning_rate_decay"] != "step":
         return "needs learning_rate_decay: step"
     if epochs != sorted(set(epochs)):
@@ -88,7 +89,7 @@ def _explain_idle_plateau(run: PlannedRun) -> str | None:
 
 def _explain_idle_decay(run: PlannedRun) -> str | None:
     """The reason why ``learning_rate_decay`` has no effect in a run, or None."""
-    epochs = next(iter(EpochList.parse(run["reduction_epochs"])), run["decay_epochs"])
+    epochs = next(iter(parse_epochs(run["reduction_epochs"])), run["decay_epochs"])
     if run["learning_rate_decay"] == "step" and epochs >= run.epochs_per_rank:
         return f"the first reduction would be after {epochs} epochs, and a rank trains {run.epochs_per_rank}"
     return None
