@@ -133,10 +133,8 @@ def decode_image(content: bytes, where: str, channels: int, codec: Codec) -> Any
     """The decoded pixels of one image; raises `StudyError` if it is none or damaged. where: for the message."""
     if find_extension(content) is None:
         kind = recognize_bytes(content)
-        raise StudyError(
-            f"{where}: is neither JPEG nor PNG: "
-            f"{kind.to_sentence(of_images=True) if kind else describe_beginning(content)}; give JPEG or PNG files"
-        )
+        reason = kind.to_sentence(of_images=True) if kind else f"{describe_beginning(content)}; give JPEG or PNG files"
+        raise StudyError(f"{where}: is neither JPEG nor PNG: {reason}")
     if has_16_bits(content):
         raise StudyError(
             f"{where}: has 16 bits per channel, of which only the upper 8 would be used; convert it to 8 bits, with "
