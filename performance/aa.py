@@ -143,7 +143,7 @@ def compare_arms(rows: pd.DataFrame) -> pd.DataFrame:
         ((one,),) = arms.compare_arms(runs).values()
         speed = one.speed
         comparisons.append(
-            {"arm": arm, "comparison": number, "blocks": speed.blocks, "ratio": speed.ratio, "low": speed.low,
+            {"arm": arm, "comparison": number, "blocks": speed.blocks, "ratio": speed.value, "low": speed.low,
              "high": speed.high, "excludes_1": speed.low > 1 or speed.high < 1, "p_value": one.p,
              "detectable_pct": 100 * (one.detectable - 1)}
         )  # fmt: skip

@@ -12,7 +12,7 @@ from study.report.page.links import Embedding, Link, RecordLinks, to_address
 
 MOST_ROWS = 500  # a study with more runs has a list of links in place of a table of runs
 COLUMNS = [*schemas.list_separating_keys(), "epochs_per_rank", "batch_size_per_rank", "repeat", "status", "unproven",
-           "runtime_s",
+           "disturbed", "runtime_s",
            "time_per_epoch_s", "accuracy", "loss", "resumed_after_epoch", "code_is_current", "record"]  # fmt: skip
 
 

@@ -141,6 +141,7 @@ class _Report:
             shown_tables=[view for name in self.study.tables if (view := self.make_table(name))],
             figures=[figure for name in self.study.figures if (figure := self.make_figure(name))],
             counts=self.count_results(),
+            measured=self.describe_time(),
             attempts=attempts.sentences(self.folder) if self.is_whole else [],
             runs=appendix.make_runs_table(self.runs, self.records, self.own),
             listed=appendix.list_runs(self.records),
@@ -155,16 +156,23 @@ class _Report:
         )  # fmt: skip
 
     def count_results(self) -> dict[str, int]:
-        """Count runs, failed and unproven runs, loads and findings for the head of the page."""
+        """Count runs, also failed, unproven and disturbed ones, loads and findings for the head of the page."""
         failed = int((self.runs["status"] != "ok").sum()) if len(self.runs) else 0
         unproven = int(failed_runs.mark_unproven(self.runs).sum())
         return {
             "runs": len(self.runs),
             "failed": failed,
             "unproven": unproven,
+            "disturbed": int(self.runs["disturbed"].eq(True).sum()) if "disturbed" in self.runs else 0,
             "loads": len(self.loading),
             "findings": len(self.findings),
         }
+
+    def describe_time(self) -> str:
+        """Describe when the first run started and the last one ended; empty without runs."""
+        started = pd.to_datetime(pd.to_numeric(self.runs["started_wall_ns"])).dropna()
+        ended = started + pd.to_timedelta(self.runs["runtime_s"], unit="s").fillna(pd.Timedelta(0))
+        return f"{started.min():%Y-%m-%d %H:%M} to {ended.max():%Y-%m-%d %H:%M} UTC" if len(started) else ""
 
     def is_shown(self, path: Path) -> bool:
         """True if a result can be shown; while the study runs, those in its folder are of an earlier call."""
