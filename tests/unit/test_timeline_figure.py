@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -118,9 +119,14 @@ def test_power_that_is_doubtful_is_not_drawn(tmp_path):
 
 
 def test_no_power_says_why(tmp_path):
-    data = selected(tmp_path, add_run(tmp_path, "a"))
-    texts = [text.get_text() for axes in draw(data).axes for text in axes.texts]
-    assert texts == ["no power: no power sensor here"]
+    """Once for all runs, if the reason is the same."""
+    data = selected(tmp_path, add_run(tmp_path, "a"), add_run(tmp_path, "b", loader="chunked"))
+    figure = draw(data)
+    assert figure.get_suptitle().endswith("\nno power: no power sensor here")
+    assert [text.get_text() for axes in figure.axes for text in axes.texts] == []
+    other = replace(data.runs[1], reason="no power: another reason")
+    texts = [text.get_text() for axes in draw(replace(data, runs=(data.runs[0], other))).axes for text in axes.texts]
+    assert texts == ["no power: no power sensor here", "no power: another reason"]
 
 
 def test_original_and_optimised_stand_below_each_other_with_one_time_axis(tmp_path):

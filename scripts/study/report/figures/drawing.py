@@ -57,7 +57,9 @@ def draw(data: FigureData) -> Figure:
     with matplotlib.rc_context(style.RC):
         columns = min(COLUMNS, len(data.panels))
         room = int(columns * HEADING_CHARACTERS)
-        heading = [line for text in (data.title, data.subtitle, *data.notes) for line in textwrap.wrap(text, room)]
+        has_bars = any(_has_interval(line) for each in data.panels for line in each.lines)
+        texts = (data.title, data.subtitle, *data.notes, "bars: 95 % intervals" if has_bars else "")
+        heading = [line for text in texts for line in textwrap.wrap(text, room)]
         rows = math.ceil(len(data.panels) / columns)
         legend_rows = [_compute_legend_shape(_make_legend_entries(panel))[0] for panel in data.panels]
         height = rows * (style.AXES_HEIGHT + AROUND_AXES) + len(heading) * TITLE_LINE
@@ -70,6 +72,11 @@ def draw(data: FigureData) -> Figure:
         for index, panel in enumerate(data.panels):
             _draw_panel(figure.add_subplot(grid[divmod(index, columns)]), panel, string.ascii_lowercase[index])
         return figure
+
+
+def _has_interval(line: Line) -> bool:
+    """True if a point of the line has an interval."""
+    return bool(np.isfinite(line.ci95).any())
 
 
 def _draw_panel(axes: Axes, panel: Panel, letter: str) -> None:
@@ -95,10 +102,9 @@ def _draw_panel(axes: Axes, panel: Panel, letter: str) -> None:
 
 def _draw_line(axes: Axes, line: Line, panel: Panel) -> None:
     """Draw the line of a series, with its intervals."""
-    has_interval = np.isfinite(line.ci95).any()
     axes.errorbar(
-        line.x + _compute_offset(line.series, panel), line.mean, yerr=line.ci95 if has_interval else None, capsize=2,
-        elinewidth=0.8, zorder=3, **_choose_line_style(line, panel),
+        line.x + _compute_offset(line.series, panel), line.mean, yerr=line.ci95 if _has_interval(line) else None,
+        capsize=2, elinewidth=0.8, zorder=3, **_choose_line_style(line, panel),
     )  # fmt: skip
 
 

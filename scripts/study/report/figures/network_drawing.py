@@ -43,6 +43,7 @@ def select(description: Description, runs: pd.DataFrame, study: str) -> TablePan
     )
     where = ", ".join(steps["machine"].unique())
     subtitle = f"study {study}, machine {where}, {benchmarks}\none machine's cores and memory; emulated link rates"
+    subtitle += "; bars: 95 % intervals"
     return TablePanels.from_description(description, subtitle, [("Training", steps), ("Allreduce", sweep)])
 
 

@@ -18,6 +18,7 @@ from study.report.figures.timeline import RunOverTime, TimelineData
 WIDTH = 2 * style.PANEL_WIDTH  # inches, as all lengths here
 LINES_HEIGHT = 0.85
 NO_LINES_HEIGHT = 0.25
+ONLY_TITLE = 0.01
 LANE_HEIGHT = 0.17
 AROUND_RUN = 0.5  # title and time axis
 LEGEND = 0.4
@@ -32,8 +33,11 @@ STRIP_COLOURS = {"negotiation": "#B04A00", "transfer": "#00507A"}
 def draw(data: TimelineData) -> Figure:
     """Draw the Matplotlib figure: the runs stacked, with a common time axis."""
     with matplotlib.rc_context(style.RC):
-        heading = [data.title, data.subtitle, *data.notes]
-        heights = [height for run in data.runs for height in _compute_heights(run)]
+        reasons = {run.reason for run in data.runs if not run.lines}
+        is_common = len(reasons) == 1 and not any(run.lines for run in data.runs)  # then it stands above all runs
+        common = textwrap.wrap(f"{reasons.pop()}", REASON_CHARACTERS) if is_common else []
+        heading = [data.title, data.subtitle, *data.notes, *common]
+        heights = [height for run in data.runs for height in _compute_heights(run, is_common)]
         total = sum(heights) + AROUND_RUN * len(data.runs) + LEGEND + TITLE_LINE * len(heading)
         layout = ConstrainedLayoutEngine(hspace=0.01, h_pad=0.02)
         figure = Figure(figsize=(WIDTH, max(total, 1.0)), layout=layout)
@@ -44,7 +48,7 @@ def draw(data: TimelineData) -> Figure:
         axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
         end = max(run.end for run in data.runs)
         for index, run in enumerate(data.runs):
-            _draw_lines(axes[2 * index], run, data.axis)
+            _draw_lines(axes[2 * index], run, data.axis, is_common)
             _draw_lanes(axes[2 * index + 1], run)
         axes[-1].set_xlabel("seconds since the launch")
         axes[-1].set_xlim(0, end)
@@ -52,15 +56,18 @@ def draw(data: TimelineData) -> Figure:
         return figure
 
 
-def _compute_heights(run: RunOverTime) -> tuple[float, float]:
+def _compute_heights(run: RunOverTime, is_common: bool) -> tuple[float, float]:
     """Compute the heights (inches) of the lines' axes and of the lanes below."""
     lanes = LANE_HEIGHT * (len(run.lanes) + len(run.communication))
-    return LINES_HEIGHT if run.lines else NO_LINES_HEIGHT, lanes
+    return LINES_HEIGHT if run.lines else ONLY_TITLE if is_common else NO_LINES_HEIGHT, lanes
 
 
-def _draw_lines(axes: Axes, run: RunOverTime, label: str) -> None:
-    """Draw a run's quantity over time, or the reason why there is none."""
+def _draw_lines(axes: Axes, run: RunOverTime, label: str, is_common: bool) -> None:
+    """Draw a run's quantity over time, or the reason why there is none, unless it is common to all runs."""
     axes.set_title(run.title, loc="left")
+    if is_common:
+        axes.set_axis_off()
+        return
     axes.grid(axis="y")
     axes.tick_params(labelbottom=False)
     for index, line in enumerate(run.lines):

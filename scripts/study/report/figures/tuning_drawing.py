@@ -83,7 +83,7 @@ def draw(data: TablePanels) -> Figure:
         for axes, (title, rows), row_places in zip(all_axes, data.panels, places, strict=True):
             _draw_panel(axes, title, rows, row_places)
         _set_ratio_axis(all_axes[0], together)
-        all_axes[-1].set_xlabel("steady throughput, arm / baseline")
+        all_axes[-1].set_xlabel("steady throughput, arm / baseline, with 95 % interval")
         figure.legend(handles=_make_legend_handles(together), loc="outside lower center", ncols=2, frameon=False)
         return figure
 
