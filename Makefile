@@ -18,7 +18,7 @@ define NEWLINE
 endef
 $(foreach name,$(GIVEN),$(if $(findstring $(NEWLINE),$(value $(name))),$(error $(name) must be one line)))
 
-.PHONY: help setup-test setup-docs study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories dist docs docs-links
+.PHONY: help setup-test setup-docs study report test test-long quick status recommend tune check replicate bench aa faults fuzz cases chaos load soak gpu setup lock format reference advisories licences dist docs docs-links
 
 study: setup  ## run the study STUDY on this machine, the default one if none is given, and print its findings
 	@$(BIN)/study run $(call option,--study,STUDY)
@@ -113,10 +113,14 @@ reference: setup  ## write docs/reference from the declarations in the code
 advisories:  ## check the locked dependencies against the known security advisories; needs the network
 	@scripts/advisories.sh
 
-dist: setup  ## write a release into dist/: archive of the last commit, checksum, release notes, wheel; TAG=v1.2 checks that tag
+licences: setup  ## print the locked dependencies with their versions and licences, as a Markdown table
+	@$(BIN)/python envs/licences.py
+
+dist: setup  ## write a release into dist/: archive of the last commit, wheel, checksums, release notes, licences; TAG=v1.2 checks that tag
 	@scripts/dist.sh $(if $(value TAG),$(call one_word,TAG))
 	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist "$$(ls -t dist/*.tar.gz | head -n 1)"
-	@ls -t dist/*.whl | head -n 1
+	@cd dist && wheel=$$(ls -t *.whl | head -n 1) && sha256sum "$$wheel" >"$$wheel.sha256" && echo "dist/$$wheel, and its checksum beside it"
+	@$(BIN)/python envs/licences.py >"dist/$$(cd dist && ls -t *.tar.gz | head -n 1 | sed s/tar.gz/licences.md/)"
 
 docs: setup-docs  ## build the documentation site, docs/_build/html/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/trees docs docs/_build/html

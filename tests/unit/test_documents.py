@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 import tomllib
 
 import documents
@@ -150,6 +151,50 @@ def test_the_errors_of_the_prediction_in_the_laboratory_are_those_of_its_file():
     page = " ".join(documents.read("docs/prediction.md").split())
     assert f"Time per epoch has an RMS error of {epoch[0]} %, and {epoch[1]} of {epoch[2]} points lie" in page
     assert f"Runtime has {runtime[0]} % and {runtime[1]} of {runtime[2]}:" in page
+
+
+@pytest.mark.slow
+def test_the_results_on_the_page_of_trust_are_those_of_their_files(capsys):
+    """Each as its command computes it from the rows that are committed."""
+    sys.path.insert(0, str(documents.ROOT / "performance"))
+    import aa
+    import check_trials
+
+    files = {path.stem: pd.read_csv(path) for path in (documents.ROOT / "performance").glob("*.csv")}
+    arms = aa.compare_arms(files["aa"])
+    (slowed,) = arms[arms["arm"] == aa.SLOWED].itertuples()
+    noise = files["intervals"][~files["intervals"]["noise"].str.contains("blocks")]
+    holds = noise.filter(like="blocks_").to_numpy() * 100
+    rules, replicates, fuzz = files["one_run"].set_index("rule"), files["replicates"], files["fuzz"]
+    series = files["scaling_series"].query("calibration == 'without the source' and model == 'this_model'")
+    cases, faults = pd.read_csv(documents.ROOT / "docs" / "cases.csv"), files["faults"].query("speed == 'full'")
+    soak = files["slurm_soak"].iloc[-1]
+    check_trials.print_report(files["check_trials"])
+    reported = re.findall(
+        r"\| (\w+ \w+(?: \w+)?) +\|[^|]*\|[^|]*\| +(\d+) \| +(\d+) \| +(\d+) \|", capsys.readouterr().out
+    )
+    found = [int(detected) for against, detected, _, _ in reported if against == "the reference"]
+    alarms = {against: max(int(each[3]) for each in reported if each[0] == against) for against, *_ in reported}
+    assert {*cases["result"], *faults["outcome"], *files["chaos"]["outcome"], soak["outcome"]} == {"pass"}
+    assert fuzz["wrong"].sum() == 0
+    results = [
+        f"{('no', 'one')[arms[arms['arm'] == aa.AGAIN]['excludes_1'].sum()]} of 20 intervals",
+        f"a ratio of {slowed.ratio:.3f} ({slowed.low:.3f} to {slowed.high:.3f}). In these short runs, "
+        f"{slowed.detectable_pct:.0f} %",
+        f"in {rules.false_alarms['one run below 95 % of the baseline']:.1%}".replace("%", " %"),
+        f"in {rules.false_alarms['one run slower than the baseline']:.1%}".replace("%", " %"),
+        f"{holds.min():.0f} to {holds.max():.0f} % do",
+        f"{replicates['hold'].sum()} of {replicates['replicates'].sum()} intervals",
+        f"{series['inside_percent'].min():.0f} to {series['inside_percent'].max():.0f} % of the points",
+        f"{files['public_series']['series'].nunique()} public series",
+        f"{len(cases)} cases", f"{cases['source'].str.contains('#').sum()} of them", f"{len(faults)} faults",
+        f"{fuzz['cases'].sum():,} damaged files of {len(fuzz)} readers", f"{len(files['chaos'])} studies",
+        f"{soak['points']} runs on a real Slurm, under {soak['strikes']} strikes",
+        f"{min(found)} to {max(found)} found, by the limit; {alarms['the reference'] or 'no'} false alarm",
+        f"up to {alarms['each unchanged try']} in {reported[-1][2]}",
+    ]  # fmt: skip
+    page = documents.read("docs/trust.md")
+    assert [each for each in results if each not in page] == []
 
 
 def test_the_sample_record_is_a_whole_record_of_this_version():

@@ -27,7 +27,7 @@ def test_the_site_builds_and_needs_no_network(tmp_path):
     method = (tmp_path / "html" / "method.html").read_text(encoding="utf-8")
     assert "<svg" in method
     assert "flowchart LR" not in method
-    assert "0.2.0" in (tmp_path / "html" / "changelog.html").read_text(encoding="utf-8")
+    assert "1.0.0" in (tmp_path / "html" / "changelog.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
