@@ -457,6 +457,33 @@ def test_runs_of_this_project_are_measured(make_recorded, tmp_path):
         read_series_files([str(tmp_path / "runs.csv")], "epochs")
 
 
+def test_points_of_the_name_of_a_measured_series_are_further_points_of_it_marked_as_imported(make_recorded, tmp_path):
+    planned = expand(gpus=[1, 2])
+    for each in planned:
+        make_recorded(each)
+    frame = runs_frame(planned, {"nt3": ""}, tmp_path / "local")
+    frame.to_csv(tmp_path / "runs.csv", index=False)
+    files = [str(tmp_path / name) for name in ("runs.csv", "more.csv")]
+    (alone,) = read_series_files(files[:1], "epochs")
+    rows = pd.DataFrame({"series": alone.name, "ranks": [2, 4, 8], "runtime_s": [99.0, 5.0, 4.0]})
+    rows.to_csv(files[1], index=False)
+    (series,) = read_series_files(files[::-1], "epochs")
+    assert series.counts.tolist() == [1, 2, 4, 8] and series.imported == (4, 8)
+    assert series.times.tolist() == [*frame["runtime_s"], 5.0, 4.0], "what was measured counts on 2 ranks"
+    found = answered(series, (16,))
+    note = next(line for line in found.sentences if line.startswith("imported from"))
+    assert "more.csv, not measured here: the times on 4, 8 ranks; its times on 2 ranks are not used" in note
+    origins = ["measured", "measured", "imported", "imported", "predicted"]
+    assert found.predictions["origin"].tolist() == origins
+    assert allocation_table([found], None, 1.0, None, 1.0, "x").frame["origin"].tolist() == origins
+    assert "points measured and imported" in to_markdown([found])
+    rows.assign(series="another").to_csv(files[1], index=False)
+    assert len(read_series_files(files, "epochs")) == 2, "of another name is another series"
+    rows.rename(columns={"runtime_s": "time_per_step_s"}).to_csv(files[1], index=False)
+    with pytest.raises(StudyError, match="has time_per_step_s, the measured runs of this name have runtime_s"):
+        read_series_files(files, "epochs")
+
+
 @pytest.mark.slow
 def test_files_and_studies_are_predicted_alike(tmp_path):
     """`study predict runs.csv` and `make recommend` on the same runs: the same runtimes, and the same count."""

@@ -37,6 +37,7 @@ class Series:
         unit: of the throughput, or of the times, as it was written; None for times in s.
         samples: whose time it is of each rank, or of all together; 1 where steps or times were measured.
         runs: where the points are runs of a study, of which more is known than their runtime.
+        imported: counts of a measured series whose points are imported.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Series:
     unit: str | None = None
     samples: float = 1.0
     runs: RunsOfSeries | None = None
+    imported: tuple[int, ...] = ()
 
     @property
     def is_throughput(self) -> bool:
@@ -83,6 +85,11 @@ class Series:
     def times(self) -> np.ndarray:
         """The mean time at each count, in s."""
         return self.points["time"].to_numpy(float)
+
+    def list_origins(self, counts: np.ndarray) -> np.ndarray:
+        """The origin of the point at each count: `origin`, imported, or predicted where there is no point."""
+        own = np.where(np.isin(counts, self.imported), "imported", self.origin)
+        return np.where(np.isin(counts, self.counts), own, "predicted")
 
     def get_job_shares(self, counts: np.ndarray, amount: float) -> np.ndarray:
         """How often a count's time is in a job of ``amount`` times that of the smallest one, which more ranks share."""

@@ -120,6 +120,8 @@ def answer(
     interval = dict(zip(COLUMNS[3:], model.predict_interval(np.array(counts, dtype=float)), strict=True))
     is_fitted = np.isin(counts, series.counts)
     table = pd.DataFrame({"series": series.name, "ranks": counts, "fitted": is_fitted, **interval})
+    if series.imported:
+        table["origin"] = series.list_origins(table["ranks"].to_numpy())
     return SeriesAnswer(series, table, [*sentences, *notes], recommendation, knee)
 
 

@@ -18,7 +18,8 @@ def to_markdown(answers: Iterable[SeriesAnswer]) -> str:
         is_predicted = answer.predictions["low"].notna().any()
         method = "predicted with a 90 % interval" if is_predicted else "as measured, not predicted"
         quantity = f"throughput in {series.unit}" if series.is_throughput else f"time in {series.time_unit}"
-        legend = f"{quantity}, {method}; from {series.quantity}, points {series.origin}"
+        origins = f"{series.origin} and imported" if series.imported else series.origin
+        legend = f"{quantity}, {method}; from {series.quantity}, points {origins}"
         rows = table.to_markdown(index=False, disable_numparse=True, colalign=["right"] * len(table.columns))
         parts.append(f"## {' '.join(series.name.split())}\n\n{sentences}\n\n{legend}\n\n{rows}\n")
     return "\n".join(parts)

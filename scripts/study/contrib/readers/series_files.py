@@ -1,6 +1,7 @@
 """Series of points for `study predict` in CSV files: those that people write, and `runs.csv` of this project.
 
-Points that people bring are ``imported``: they never enter a mean with measured ones.
+Points that people bring are ``imported``: they never enter a mean with measured ones. Those of a series that has
+the name of a measured one are further points of it, and marked.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from study.records import own_keys
 from study.records.tidy import read_runs
 
 REMEDY = "correct the file"
+MEASURED = "measured"
 # Other names of our columns, in lower case with underscores; a time may have a unit behind it.
 OTHER_NAMES = {
     "ranks": ("gpus", "num_gpus", "n_gpus", "ngpus", "world_size", "num_ranks", "num_processes", "num_devices"),
@@ -51,7 +53,48 @@ def read_series_files(
         is_of_project = {"gpus", "record", "time_per_epoch_s", "status"} <= set(table.frame)
         read = _read_runs_csv(path, work) if is_of_project else read_points(path, work, ranks_per_node, unit)
         series += [(str(path), each) for each in read]
-    return _make_names_unique(series)
+    return _make_names_unique(_join_imported_points(series))
+
+
+def _join_imported_points(series: list[tuple[str, Series]]) -> list[tuple[str, Series]]:
+    """The series, each with its file; points that people bring for a measured series, by its name, are added to it."""
+    measured = Counter(each.name for _, each in series if each.origin == MEASURED)
+    further = [(path, each) for path, each in series if each.origin != MEASURED and measured[each.name] == 1]
+    joined = []
+    for path, each in series:
+        if each.origin == MEASURED:
+            for other_path, other in further:
+                each = _add_imported_points(each, other, other_path) if other.name == each.name else each
+        elif measured[each.name] == 1:
+            continue
+        joined.append((path, each))
+    return joined
+
+
+def _add_imported_points(measured: Series, imported: Series, path: str) -> Series:
+    """A measured series with the points of an imported one at counts of which it has none.
+
+    Raises `StudyError` if these are not times of runs.
+    """
+    if imported.quantity != measured.quantity:
+        raise StudyError(
+            f"{path}: series {imported.name!r} has {imported.quantity}, the measured runs of this name have "
+            f"{measured.quantity}: give this, or give the series another name"
+        )
+    is_new = ~imported.points["ranks"].isin(measured.points["ranks"])
+    new = imported.points[is_new]
+    counts = tuple(new["ranks"].astype(int))
+    note = f"imported from {path}, not measured here: the times on {', '.join(map(str, counts)) or 'no'} ranks"
+    if not is_new.all():
+        known = ", ".join(f"{count:.0f}" for count in imported.points["ranks"][~is_new])
+        note += f"; its times on {known} ranks are not used, since these are there"
+    return replace(
+        measured,
+        points=pd.concat([measured.points, new]).sort_values("ranks", ignore_index=True),
+        notes=[note, *measured.notes, *imported.notes],
+        imported=(*measured.imported, *counts),
+        runs=None,  # of the further points only the times are known
+    )
 
 
 def _make_names_unique(series: list[tuple[str, Series]]) -> list[Series]:
@@ -316,5 +359,5 @@ def _read_runs_csv(path: Path, work: str) -> list[Series]:
     fitted = {name_of[key]: series for key, series in fit_series_of_runs(runs) if key in name_of}
     return [
         replace(each, notes=[*each.notes, *notes], runs=fitted.get(each.name))
-        for each in build_series(table, path, work, origin="measured")
+        for each in build_series(table, path, work, origin=MEASURED)
     ]

@@ -44,10 +44,13 @@ def _draw_series(axes: Axes, answer: SeriesAnswer) -> None:
     if table["low"].notna().any():
         axes.fill_between(ranks, low, high, color=style.COLOURS[0], alpha=0.25, linewidth=0, label="90 %, predicted")
         axes.plot(ranks, table["median"], color=style.COLOURS[0], label="median, predicted")
-    axes.plot(
-        points["ranks"], measured, linestyle="none", marker="o", markersize=4.5, color=style.COLOURS[2],
-        label=answer.series.origin,
-    )  # fmt: skip
+    origins = answer.series.list_origins(answer.series.counts)
+    for place, origin in enumerate(dict.fromkeys(origins)):
+        own = origins == origin
+        axes.plot(
+            points["ranks"][own], measured[own], linestyle="none", marker="os"[place], markersize=4.5,
+            color=style.COLOURS[2 + place], label=origin,
+        )  # fmt: skip
     set_value_axis(axes, "log", np.append(low, measured), np.append(high, measured))
     set_gpu_axis(axes, sorted({int(count) for count in ranks}))
     axes.set_xlabel("ranks")

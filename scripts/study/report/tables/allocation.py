@@ -73,7 +73,7 @@ def _rows(answer: SeriesAnswer, price: float | None, amount: float, grid: float 
         "series": series.name,
         "ranks": ranks.astype(int),
         "nodes": nodes.astype(int),
-        "origin": np.where(is_measured, series.origin, "predicted"),
+        "origin": series.list_origins(ranks),
         "time_s": time,
         "time_low_s": np.where(is_measured, np.nan, table["low"]),
         "time_high_s": np.where(is_measured, np.nan, table["high"]),
