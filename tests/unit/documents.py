@@ -44,7 +44,7 @@ ELSEWHERE = {
     "build settings of Horovod or of a compiler": "HOROVOD_GPU HOROVOD_CPU_OPERATIONS HOROVOD_NCCL_HOME NCCL_HOME CC",
     "variables of Open MPI": "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "Snakemake, Slurm and its plugin": "--exclusive --no-requeue --slurm-status-command "
-    "--slurm-array-jobs slurm_account slurm_partition cpus_per_task tasks_per_gpu SLURM_MPI_TYPE __use_yte__",
+    "--slurm-array-jobs slurm_account slurm_partition cpus_per_task tasks_per_gpu SLURM_MPI_TYPE",
     "kernels and drivers": "drivers/powercap/intel_rapl_common.c drivers/hwmon/occ/common.c hw/occ-sensor.c accel_ "
     "accel0_ accel3_ pynvml",
     "folders of other systems": "__MACOSX",

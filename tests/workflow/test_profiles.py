@@ -19,12 +19,14 @@ def plan(tmp_path_factory):
     """What Snakemake says of a plan in a clone in which nothing was set up: ``plan("--profile", "summit")``."""
     folder = tmp_path_factory.mktemp("clone")
     clone, modules = copy_of_project(folder / "project"), folder / "modules.json"
-    modules.write_text(json.dumps(sorted(plan_with_few_packages.modules_of_others())))
+    others = plan_with_few_packages.modules_of_others()
+    assert {"pyarrow", "scipy", "matplotlib"} <= others
 
-    def planned(*arguments):
+    def planned(*arguments, without=(), code=0):
+        modules.write_text(json.dumps(sorted(others.union(without))))
         line = [sys.executable, clone.root / PLAN.relative_to(ROOT), modules, "-n", *arguments]
         done = subprocess.run(line, cwd=clone.root, env=clone.variables, capture_output=True, text=True, timeout=WAIT_S)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout + done.stderr
 
     return planned
@@ -36,6 +38,14 @@ def test_summit_plans_its_paper(plan):
     assert study.startswith("Study icpp2019 on machine summit: 589 runs.")
     assert "config/machines/summit.yaml chose it; another study: --config study=NAME" in chosen
     assert re.search(r"^train +589$", told, re.M)
+
+
+def test_without_the_plugin_for_clusters_one_line_names_it(plan):
+    told = plan("--profile", "summit", without=["snakemake_executor_plugin_cluster_generic"], code=1)
+    assert told.splitlines()[1:] == [
+        "error: executor cluster-generic needs a plugin, which is not installed: "
+        "pip install snakemake-executor-plugin-cluster-generic"
+    ]
 
 
 @pytest.mark.long
