@@ -23,7 +23,7 @@ from study.core.files import (
 from study.core.registry import submodule
 from study.core.statistics import plan_detectable_ratio
 from study.core.wording import format_count
-from study.experiment import inputs, programs, published_times, schemas
+from study.experiment import inputs, programs, published_times, schemas, walltimes
 from study.experiment.ensemble import is_ensemble
 from study.experiment.parameters import PARAMETERS
 from study.experiment.parameters.workload import AVAILABLE
@@ -203,27 +203,28 @@ def _describe_walltimes(study: Study, machine: Machine, limits: Limits) -> list[
 
 
 def _warn_of_long_runs(study: Study, machine: Machine, limits: Limits) -> list[str]:
-    """Warn of runs that train longer than their time limit, by the papers' times per epoch on the machine."""
-    never: list[tuple[PlannedRun, float]] = []
-    limited: list[tuple[PlannedRun, float]] = []
+    """Warn of runs that train longer than their time limit, by published times or counted operations."""
+    never: dict[str, list[tuple[PlannedRun, float]]] = {}
+    limited: dict[str, list[tuple[PlannedRun, float]]] = {}
     for run in study.runs:
-        seconds = published_times.estimate_training_s(run, machine)
-        if seconds is None or seconds <= limits.get_limit(run).limit_s:
-            continue
-        longest_s = _find_longest_s(run, machine)
-        (never if seconds > longest_s else limited).append((run, seconds))
+        seconds, source = walltimes.estimate_training_s(run, machine)
+        if seconds is not None and seconds > limits.get_limit(run).limit_s:
+            too_long = never if seconds > _find_longest_s(run, machine) else limited
+            too_long.setdefault(source, []).append((run, seconds))
     lines = []
-    if never:
-        most = max(_find_longest_s(run, machine) for run, _ in never)
+    for source, runs in never.items():
+        most = max(_find_longest_s(run, machine) for run, _ in runs)
         lines.append(
-            f"{_describe_long_runs(never)}; the queue lets a run of these sizes take {most / 3600:.1f} h at most "
-            "(queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout"
+            f"{_describe_long_runs(runs, source)}; the queue lets a run of these sizes take {most / 3600:.1f} h "
+            "at most (queue.longest_minutes): leave these points out, or give fewer epochs, or they end as timeout; "
+            "with checkpoint_epochs another job goes on, but such a run is in no mean"
         )
-    if limited:
-        longest = max(seconds for _, seconds in limited)
+    for source, runs in limited.items():
+        longest = max(seconds for _, seconds in runs)
         lines.append(
-            f"{_describe_long_runs(limited)}; time_limit_s is {machine['time_limit_s']}: raise it in "
-            f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or they end as timeout"
+            f"{_describe_long_runs(runs, source)}; time_limit_s is {machine['time_limit_s']}: raise it in "
+            f"config/machines/{machine['name']}.yaml above {longest:,.0f} s and add the loading, or give fewer epochs, "
+            "or they end as timeout"
         )
     return [f"  Warning: {line}" for line in lines]
 
@@ -313,14 +314,14 @@ def _list_last_repeats(study: Study) -> list[PlannedRun]:
     return [run for run in last.values() if run.repeat >= LEAST_BLOCKS]
 
 
-def _describe_long_runs(runs: list[tuple[PlannedRun, float]]) -> str:
+def _describe_long_runs(runs: list[tuple[PlannedRun, float]], source: str) -> str:
     """Describe runs that are too long: how many, which points, how long the longest trains."""
     ranks: dict[str, set[int]] = {}
     for run, _ in runs:
         ranks.setdefault(f"{run['benchmark']} {run['scaling']} scaling", set()).add(run.gpus)
     points = "; ".join(f"{kind} on {_format_ranks(sorted(counts))}" for kind, counts in ranks.items())
     return (
-        f"{len(runs)} runs ({points}) are too long: by the published times per epoch, training alone takes up to "
+        f"{len(runs)} runs ({points}) are too long: by {source}, training alone takes up to "
         f"{max(seconds for _, seconds in runs) / 3600:.1f} h"
     )
 

@@ -1,4 +1,7 @@
-"""The exact submit and launcher lines of every point of the icpp2019 study, for a reviewer who knows the machine.
+"""The exact submit and launcher lines of every point of a machine's own study, for a reviewer who knows the machine.
+
+Of a machine without a study of its own: those of icpp2019. All follow from the plan, so that walltimes and packs are
+those that `snakemake --profile NAME` submits.
 
     python tests/clusters/golden.py      writes tests/clusters/golden/MACHINE.txt anew
 
@@ -9,56 +12,65 @@ import collections
 import shlex
 from pathlib import Path
 
+from study import plan
 from study.experiment.expansion import load_study
+from study.experiment.walltimes import Limits
 from study.machines import launchers, queues
 from study.machines.batch_systems import BATCH_SYSTEMS, Job
 from study.machines.machine import load
 
-MACHINES = ("summit", "theta", "polaris_prod", "perlmutter", "frontier")
+MACHINES = ("summit", "summitdev", "theta", "polaris_prod", "perlmutter", "frontier")
 FOLDER = Path(__file__).parent / "golden"
 PROGRAM = ["python", "scripts/train.py", "RUN"]
 
 
 def lines_of(name):
-    """The text of one machine's file: a paragraph for each number of ranks, with the runs that it is of."""
+    """The text of one machine's file: a paragraph for each number of ranks and walltime, with its runs."""
     machine = load(name)
-    by_ranks = collections.defaultdict(collections.Counter)
-    for run in load_study("icpp2019").runs:
-        by_ranks[run.gpus][f"{run['benchmark']} {run['scaling']}"] += 1
-    return "\n".join(_paragraph(ranks, runs, machine) for ranks, runs in sorted(by_ranks.items()))
+    study = load_study(machine.get("study", "icpp2019"))
+    limits = Limits(study.runs, plan.NO_FOLDER, machine)
+    timed = plan.list_timed_jobs(study, limits)
+    kinds = collections.defaultdict(collections.Counter)
+    for run in study.runs:
+        kinds[_timed(limits.get_limit(run))][f"{run['benchmark']} {run['scaling']}"] += 1
+    packs = queues.advise_components(timed, machine, {})
+    jobs = sorted(kinds, key=lambda each: (each.ranks, each.limit_s))
+    return "\n".join(_paragraph(each, kinds[each], machine, timed, packs) for each in jobs)
 
 
-def _paragraph(ranks, runs, machine):
-    told = ", ".join(f"{number} of {kind}" for kind, number in runs.items())
-    run = queues.Timed(ranks, machine["time_limit_s"])
-    refused = launchers.refuse_ranks(ranks, machine) or queues.refuse_run(run, machine, {})
-    started = shlex.join(launchers.get_launcher(machine).line(ranks, machine) + PROGRAM)
+def _timed(limit):
+    return queues.Timed(limit.ranks, limit.limit_s)
+
+
+def _paragraph(run, kinds, machine, timed, packs):
+    told = ", ".join(f"{number} of {kind}" for kind, number in kinds.items())
+    refused = launchers.refuse_ranks(run.ranks, machine) or queues.refuse_run(run, machine, packs)
+    started = shlex.join(launchers.get_launcher(machine).line(run.ranks, machine) + PROGRAM)
     return "\n".join(
         [
-            f"# {ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
-            *_packed(ranks, machine),
-            _submit_line(launchers.count_nodes(ranks, machine), ranks, machine),
+            f"# {run.ranks} ranks: {told}" + (f"\n# refused: {refused}" if refused else ""),
+            *_submitted(run, machine, timed, packs),
             started,
             "",
         ]
     )
 
 
-def _packed(ranks, machine):
-    """How runs that are too small are submitted together."""
-    run = queues.Timed(ranks, machine["time_limit_s"])
-    packs = queues.advise_components([run], machine, {})
-    if not packs:
-        return []
-    nodes = max(nodes for nodes, _ in queues.list_jobs([run] * 1000, machine, packs))
-    return [f"# with {queues.format_components(packs)}: {_submit_line(nodes, ranks, machine)}"]
+def _submitted(run, machine, timed, packs):
+    """The submit line, of a run that shares a job with others that of the largest such job."""
+    group = queues.name_group(run, machine)
+    if group not in packs:
+        return [_submit_line(launchers.count_nodes(run.ranks, machine), run.minutes, run.ranks, machine)]
+    members = [each for each in timed if queues.name_group(each, machine) == group]
+    nodes, minutes = max(queues.list_jobs(members, machine, packs))
+    together = f"# {group}: {min(packs[group], len(members))} of {len(members)} runs in one job"
+    return [together, _submit_line(nodes, minutes, run.ranks, machine)]
 
 
-def _submit_line(nodes, ranks, machine):
+def _submit_line(nodes, minutes, ranks, machine):
     job = Job(
-        "train", "JOB.sh", "JOB.output", nodes, queues.compute_job_minutes(machine["time_limit_s"]), "PROJECT",
-        tuple(machine.get("job_options", ())), min(ranks, machine["ranks_per_node"]), machine["cores_per_rank"],
-        machine["gpus_per_rank"],
+        "train", "JOB.sh", "JOB.output", nodes, minutes, "PROJECT", tuple(machine.get("job_options", ())),
+        min(ranks, machine["ranks_per_node"]), machine["cores_per_rank"], machine["gpus_per_rank"],
     )  # fmt: skip
     return shlex.join(BATCH_SYSTEMS[machine["scheduler"]]().submit_line(job))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from examples import expand
 
+from study import plan
 from study.core.files import write_sealed
 from study.core.paths import TIMED_OUT, locate_run
 from study.experiment import walltimes
@@ -81,6 +82,37 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
     assert limits.get_limit(runs[0]).limit_s == 6900
     assert limits.get_load_limit() == queues.Timed(1, machine.load("summit")["time_limit_s"])
     assert limits.get_limit(runs[0], again=True).limit_s == 18000, "twice that of the longest repeat"
+
+
+def han(benchmark, gpus=1, **changes):
+    """A run of Figure 8 in the Han paper's study, or one on one GPU."""
+    runs = [run for run in load_study("han2019").runs if run["benchmark"] == benchmark and run.gpus == gpus]
+    run = next(run for run in runs if run["strategy"] == "horovod" and run["batch_size"] == 128)
+    return dataclasses.replace(run, parameters={**run.parameters, **changes})
+
+
+def test_a_run_whose_operations_take_longer_than_the_machine_s_limit_has_more():
+    """Two epochs of 1.2 million images, 3.48 billion multiplications forward and twice as many backward, on a P100."""
+    known_s = 2 * 1.2e6 * 6 * 3.48e9 / (0.4 * 10.6e12)
+    found = limit("summitdev", [han("resnet50")])
+    assert found.known_s == pytest.approx(known_s, rel=0.02)
+    assert found.limit_s == 60 * -(-1.5 * found.known_s // 60)
+    assert (found.source, found.is_estimated) == (walltimes.OPERATIONS, True)
+    assert limit("summitdev", [han("lenet")]).limit_s == 6900, "what it computes takes less, its images may not"
+    in_half = {**machine.load("summitdev"), "queue": {"longest_minutes": [{"from_nodes": 1, "minutes": 120}]}}
+    for epochs, source in ((0, walltimes.MACHINE), (1, walltimes.OPERATIONS)):
+        run = han("resnet50", checkpoint_epochs=epochs)
+        found = walltimes.Limits([run], "none", in_half).get_limit(run)
+        assert (found.limit_s, found.source) == (6900, source), "with checkpoints another job goes on"
+
+
+def test_the_plan_warns_of_operations_that_no_job_of_the_queue_is_long_enough_for():
+    study, summitdev = load_study("han2019"), machine.load("summitdev")
+    assert "are too long" not in plan.summarize(study, summitdev, {})
+    summary = plan.summarize(study, summitdev | {"queue": {"longest_minutes": [{"from_nodes": 1, "minutes": 240}]}}, {})
+    (line,) = [line for line in summary.splitlines() if "are too long" in line]
+    assert "runs (resnet101 weak scaling on 1 rank) are too long: by counted operations at 40%" in line
+    assert "the queue lets a run of these sizes take 3.9 h at most (queue.longest_minutes): leave these" in line
 
 
 @pytest.mark.parametrize(("known_s", "limit_s"), [(100, 300), (1000, 1500), (38_000, 42_900), (40_000, None)])

@@ -1,14 +1,12 @@
 """Achieved floating-point operations per second of a run, and their share of the machine's peak."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from study.core import fields
 from study.experiment.ensemble import list_members
 from study.workloads import operations
 
-FLOAT32 = "float32"
-Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
+Peak = operations.Peak
 COLUMNS = tuple(each.name for each in fields.find_section("Floating-point operations").fields)
 
 
@@ -35,8 +33,8 @@ def flop_columns(record: dict[str, Any], model: dict[str, Any], peak: Peak) -> d
         return row | {"flop_reason": "resumed from a checkpoint: no throughput"}
     row["flop_per_s"] = flop * record["training"]["throughput_samples_per_s"]
     row["flop_per_s_per_rank"] = row["flop_per_s"] / record["parameters"]["gpus"]
-    precision = record["parameters"].get("precision", FLOAT32)
-    most = peak.get(precision) if isinstance(peak, Mapping) else peak if precision == FLOAT32 else None
+    precision = record["parameters"].get("precision", operations.FLOAT32)
+    most = operations.choose_peak(peak, precision)
     if most is None:
         suffix = f" of precision {precision}" if peak is not None else ""
         return row | {

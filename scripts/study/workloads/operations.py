@@ -11,6 +11,7 @@ These are the operations that the model needs, whatever the hardware executes. A
 its layers. No training imports it: a corrected count does not change the version of the training code.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,8 @@ from study.core.errors import StudyError
 from study.core.registry import submodule
 
 BIAS, SHIFT, SHIFT_AND_SCALE = 1, 1, 2  # trained values of an output beside its weights
+FLOAT32 = "float32"
+Peak = float | Mapping[str, float] | None  # of float32, or by precision; see config/schemas/machines.schema.yaml
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ def count_training_flop(benchmark: str, model: dict[str, Any], features: int) ->
     """Operations (FLOP) of the forward and the backward pass on one sample; None if the layers are not known."""
     stack = list_layers(benchmark, model, features)
     return None if stack is None else 6 * sum(layer.multiply_adds for layer in stack) - 2 * stack[0].multiply_adds
+
+
+def choose_peak(peak: Peak, precision: str) -> float | None:
+    """The peak (FLOP/s) of a rank in a precision; None if the machine's ``peak`` is not of this precision."""
+    return peak.get(precision) if isinstance(peak, Mapping) else peak if precision == FLOAT32 else None
 
 
 def dense(*widths: int) -> list[Layer]:
