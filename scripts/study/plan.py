@@ -87,7 +87,7 @@ def summarize(
             f"  disk: at most {gigabytes:,.4g} GB in {format_count(len(files), 'file')} or folders "
             "of datasets, with those that are generated, converted and copied"
         )
-    if study.runs and (most := attempts.further(machine)):
+    if study.runs and (most := attempts.count_further_attempts(machine)):
         lines.append(f"  {attempts.describe_further_attempts(most)}")
     lines += _describe_batch_jobs(study, machine, components, limits)
     lines += _warn_of_long_runs(study, machine, limits)
@@ -361,7 +361,7 @@ def list_refusals(
     for rate in sorted({run["link_mbit_per_s"] for run in study.runs}):
         if rate_refusal := host_capabilities.refuse_rate(rate, machine):
             lines.append(f"config/studies/{study.name}.yaml: {rate_refusal}")
-    if attempts_refusal := attempts.refusal(machine):
+    if attempts_refusal := attempts.explain_refusal(machine):
         lines.append(f"{where}: {attempts_refusal}")
     lines += [f"config/studies/{study.name}.yaml: {line}" for line in _refuse_values(study, machine)]
     lines += [f"{where}: {line}" for line in _refuse_shared_gpus(study, machine)]

@@ -30,7 +30,7 @@ from study.core.wording import format_significant
 from study.experiment import expansion
 from study.machines import machine
 from study.records import table_inputs
-from study.records.tidy import arms_text
+from study.records.tidy import format_arms
 from study.report import sources
 from study.report.figures.description import load_description
 from study.report.figures.kinds import KINDS as FIGURES
@@ -39,7 +39,7 @@ from study.report.findings import outcome
 from study.report.findings.kinds import ALONG, KINDS, VALUE, Estimate
 from study.report.tables import TABLES
 from study.report.tables.layout import Table
-from study.report.tables.tuning import sentences
+from study.report.tables.tuning import describe_answer
 
 STUDIES, AS_TABLES = 400, 20  # simulated studies; how many of them are also compared as tables of runs
 LEAST = 0.95 - 4 * math.sqrt(0.05 * 0.95 / STUDIES)  # 4 standard deviations below the level: 0.906
@@ -404,7 +404,7 @@ def tuned_runs(study, step):
     """Rows of the tidy table: ``step(arm, block)`` is the time of a step."""
     ordered = sorted(study.runs, key=lambda run: run.repeat)
     return pd.DataFrame([
-        {**RUN, **run.parameters, "block": run.repeat, "arms": arms_text(run), "started_wall_ns": place,
+        {**RUN, **run.parameters, "block": run.repeat, "arms": format_arms(run), "started_wall_ns": place,
          "record": f"runs/{run.directory}/record.json", "time_per_step_s": step(run.arms[0].name, run.repeat)}
         for place, run in enumerate(ordered)
     ])  # fmt: skip
@@ -435,7 +435,7 @@ def test_blocks_added_to_a_tuner_s_answer_do_not_enter():
     (fresh,) = tuner.answer_baselines(more, added)
     assert (after.verdict, after.held_out, after.added) == (tuner.KEEP, (4, 5, 6), 12)
     assert fresh.verdict == tuner.TURN
-    assert "12 runs added after this verdict was seen: left out" in sentences(after)
+    assert "12 runs added after this verdict was seen: left out" in describe_answer(after)
 
 
 @pytest.mark.case("optional-stopping-of-a-table", source="our own", right="the first verdict stands")

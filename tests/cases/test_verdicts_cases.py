@@ -22,10 +22,10 @@ from study.core.errors import StudyError
 from study.core.files import write_json
 from study.experiment import expansion
 from study.records.record import make_record
-from study.records.tidy import arms_text, loading_frame, runs_frame
+from study.records.tidy import format_arms, loading_frame, runs_frame
 from study.report.findings import outcome
 from study.report.tables import TABLES
-from study.report.tables.tuning import sentences
+from study.report.tables.tuning import describe_answer
 
 TEN = [10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 10.03, 9.97, 10.0]
 FASTER = {"ours": "chunked"}
@@ -352,12 +352,12 @@ def tuned(**more):
     for place, run in enumerate(sorted(study.runs, key=lambda run: run.repeat)):
         arm = run.arms[0].name
         seconds = 0.1 * math.exp(0.005 * rng.standard_normal()) / (1.1 if arm == "xla" else 1)
-        found.append({**RUN, **run.parameters, "block": run.repeat, "arms": arms_text(run), "started_wall_ns": place,
+        found.append({**RUN, **run.parameters, "block": run.repeat, "arms": format_arms(run), "started_wall_ns": place,
                       "record": f"runs/{run.directory}/record.json", "time_per_step_s": seconds,
                       **{name: value(arm, run) for name, value in more.items()}})  # fmt: skip
     runs = pd.DataFrame(found)
     (answer,) = tuner.answer_baselines(study, runs)
-    return answer, " | ".join(sentences(answer)), TABLES["tuning"].make(runs, pd.DataFrame()).frame.iloc[0]
+    return answer, " | ".join(describe_answer(answer)), TABLES["tuning"].make(runs, pd.DataFrame()).frame.iloc[0]
 
 
 @pytest.mark.case("tune-mixed-code", source="airspeed-velocity/asv #509", right="not turned, and why")

@@ -50,7 +50,7 @@ def block(found):
 
 def again(runs, results, machine=ONCE):
     """Do what Snakemake's start does with the blocks that are due; returns their runs."""
-    moved = [run for each in attempts.due(runs, results, machine) for run in each.runs]
+    moved = [run for each in attempts.find_due_blocks(runs, results, machine) for run in each.runs]
     attempts.set_aside_attempts(moved, results)
     return moved
 
@@ -58,30 +58,30 @@ def again(runs, results, machine=ONCE):
 def test_a_block_with_a_disturbed_run_is_run_again_whole(runs, ended, tmp_path):
     for run in runs:
         ended(run, BUSY if (run.repeat, run.gpus) == (2, 1) else QUIET)
-    found = attempts.due(runs, tmp_path / "local", ONCE)
+    found = attempts.find_due_blocks(runs, tmp_path / "local", ONCE)
     assert block(found) == [(2, {1, 2}, 2, 2)]
-    (line,) = attempts.lines(found)
+    (line,) = attempts.describe_blocks(found)
     assert line.startswith("block 2 is run again, attempt 2 of at most 2 (2 runs), as 1 run of it was disturbed: nt3/")
     assert "other processes used 60.0 % of its cores (burner 0.60)" in line
-    assert attempts.due(runs, tmp_path / "local", NEVER) == []
-    assert attempts.due(runs, tmp_path / "local", ONCE | {"disturbance": {"others_cpu_share": 0.7}}) == []
+    assert attempts.find_due_blocks(runs, tmp_path / "local", NEVER) == []
+    assert attempts.find_due_blocks(runs, tmp_path / "local", ONCE | {"disturbance": {"others_cpu_share": 0.7}}) == []
 
 
 def test_a_failed_run_is_a_result(runs, ended, tmp_path):
     for run in runs:
         failed = run.gpus == 1
         ended(run, BUSY if failed or run.repeat == 2 else QUIET, status="failed" if failed else "ok")
-    assert block(attempts.due(runs, tmp_path / "local", ONCE)) == [(2, {2}, 2, 2)]
+    assert block(attempts.find_due_blocks(runs, tmp_path / "local", ONCE)) == [(2, {2}, 2, 2)]
 
 
 def test_nothing_is_known_of_a_block_before_its_end_and_of_a_run_without_a_sampler(runs, ended, tmp_path):
     ended(runs[0], BUSY)
-    assert runs[0].repeat == 1 and attempts.due(runs, tmp_path / "local", ONCE) == []
+    assert runs[0].repeat == 1 and attempts.find_due_blocks(runs, tmp_path / "local", ONCE) == []
     for run in runs[1:]:
         ended(run, None)
-    assert block(attempts.due(runs, tmp_path / "local", ONCE)) == [(1, {1, 2}, 2, 2)]
+    assert block(attempts.find_due_blocks(runs, tmp_path / "local", ONCE)) == [(1, {1, 2}, 2, 2)]
     Path(tmp_path, "local", "runs", runs[0].directory, "record.json").write_text("damaged")
-    assert attempts.due(runs, tmp_path / "local", ONCE) == [], "what reads the record refuses it"
+    assert attempts.find_due_blocks(runs, tmp_path / "local", ONCE) == [], "what reads the record refuses it"
 
 
 def test_attempts_end_and_of_equal_ones_the_first_counts(runs, ended, tmp_path):
@@ -89,26 +89,28 @@ def test_attempts_end_and_of_equal_ones_the_first_counts(runs, ended, tmp_path):
     for run in runs:
         ended(run, BUSY, runtime=1.0)
     assert earlier_attempts.count_other_attempts(runs, results) == {} and len(again(runs, results)) == 2
-    assert attempts.due(runs, results, ONCE) == [], "it is to do, not due"
+    assert attempts.find_due_blocks(runs, results, ONCE) == [], "it is to do, not due"
     assert earlier_attempts.count_other_attempts(runs, results) == dict.fromkeys((run.directory for run in runs), 1)
     for run in runs:
         ended(run, BUSY, runtime=9.0)
-    assert attempts.due(runs, results, ONCE) == []
-    (line,) = attempts.still_disturbed(runs, results, ONCE)
+    assert attempts.find_due_blocks(runs, results, ONCE) == []
+    (line,) = attempts.describe_still_disturbed(runs, results, ONCE)
     assert line.startswith("2 runs of 2 are disturbed in each of 2 attempts, as many as repeat_disturbed allows")
-    assert attempts.still_disturbed(runs, results, {"repeat_disturbed": 2}) == [], "there is another one to come"
-    assert attempts.still_disturbed(runs, results, NEVER) == [], "none may be run again"
-    assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
+    assert attempts.describe_still_disturbed(runs, results, {"repeat_disturbed": 2}) == [], (
+        "there is another one to come"
+    )
+    assert attempts.describe_still_disturbed(runs, results, NEVER) == [], "none may be run again"
+    assert block(attempts.find_due_blocks(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
     for _ in range(2):  # the second time nothing changes
         attempts.keep_least_disturbed(runs, results)
-        found = attempts.frame(runs, results, None)
+        found = attempts.tabulate_attempts(runs, results, None)
         assert found["counts"].tolist() == [False, True] * 2 and found["disturbed"].all()
         assert found["runtime_s"].tolist() == [9.0, 1.0] * 2, "of equal ones the earlier, whatever its time"
         assert found["record"].str.startswith("attempts/2/runs/").tolist() == [True, False] * 2
-    assert block(attempts.due(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
-    assert attempts.due(runs, results, ONCE) == []
+    assert block(attempts.find_due_blocks(runs, results, {"repeat_disturbed": 2})) == [(1, {1, 2}, 3, 3)]
+    assert attempts.find_due_blocks(runs, results, ONCE) == []
     found.to_csv(tmp_path / attempts.FILE, index=False)
-    (told,) = attempts.sentences(tmp_path)
+    (told,) = attempts.describe_attempts(tmp_path)
     assert (
         told.startswith("Block 1 was run again (2 runs), since it was disturbed: attempt 1 of weak") and "60.0" in told
     )
@@ -131,12 +133,12 @@ def test_the_least_disturbed_attempt_counts_by_its_worst_run(runs, ended, tmp_pa
             ended(run, others, runtime=float(number))
         attempts.keep_least_disturbed(runs, results)
         if number < len(of_attempts):
-            assert {each.attempt for each in attempts.due(runs, results, machine)} == {number + 1}
+            assert {each.attempt for each in attempts.find_due_blocks(runs, results, machine)} == {number + 1}
             again(runs, results, machine)
-    found = attempts.frame(runs, results, None)
+    found = attempts.tabulate_attempts(runs, results, None)
     assert found.loc[found["counts"], "runtime_s"].tolist() == [counts] * 2
     assert sorted(found["runtime_s"]) == sorted([*range(1, len(of_attempts) + 1)] * 2), "none is lost"
-    assert attempts.due(runs, results, machine) == []
+    assert attempts.find_due_blocks(runs, results, machine) == []
 
 
 def test_an_attempt_that_not_all_runs_have_does_not_count(runs, ended, tmp_path):
@@ -150,10 +152,12 @@ def test_an_attempt_that_not_all_runs_have_does_not_count(runs, ended, tmp_path)
     (Path(results, "attempts", "1", "runs", runs[0].directory, "record.json")).unlink()
     (Path(results, "attempts", "1", "runs", runs[0].directory, "outcome.json")).unlink(missing_ok=True)
     attempts.keep_least_disturbed(runs, results)
-    assert attempts.frame(runs, results, None)["counts"].sum() == 2
+    assert attempts.tabulate_attempts(runs, results, None)["counts"].sum() == 2
     assert {path.parts[-4] for path in Path(results, "attempts").glob("*/runs/*/*/*")} != set()
     shutil.rmtree(Path(results, "attempts", "1", "runs", runs[0].directory))
-    assert block(attempts.due(runs, results, {"repeat_disturbed": 3})) == [(1, {1, 2}, 3, 4)], "after the most attempts"
+    assert block(attempts.find_due_blocks(runs, results, {"repeat_disturbed": 3})) == [(1, {1, 2}, 3, 4)], (
+        "after the most attempts"
+    )
 
 
 def test_the_score_knows_no_time_of_the_run():
@@ -180,7 +184,7 @@ def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
                 record["quality"]["loss"] = chosen.expovariate(1)
                 record["background"] = used_by(others[run.directory])
                 write_sealed(path, record)
-            found.append(block(attempts.due(runs, tmp_path / "local", ONCE)))
+            found.append(block(attempts.find_due_blocks(runs, tmp_path / "local", ONCE)))
         disturbed = {run.repeat for run in runs if others[run.directory] == BUSY}
         assert found[0] == found[1] == [(each, {1, 2}, 2, 2) for each in sorted(disturbed)]
 
@@ -192,7 +196,7 @@ def test_the_choice_ignores_times_and_results(runs, ended, tmp_path):
      ("polaris", {"repeat_disturbed": 2}, 2)],
 )  # fmt: skip
 def test_blocks_are_run_again_by_default_where_there_is_no_batch_system(name, more, times):
-    assert attempts.further(machine.load(name) | more) == times
+    assert attempts.count_further_attempts(machine.load(name) | more) == times
 
 
 def test_snakemake_is_started_again_as_often_as_it_asks_for(monkeypatch):

@@ -487,7 +487,7 @@ def test_a_program_that_tells_no_phase_has_no_times_of_phases(project, source, e
     assert record["program"]["events"] == events and record["phases"].keys() == {"program"}
     why = "startup_s, other_s and the times of phases: the program reported no phase; see docs/commands.md, events"
     assert why in record["program"]["reason"].split("; ", 1)[1]
-    assert tidy._other_s(record) is None
+    assert tidy._compute_other_s(record) is None
     edges = phases.read_edges("run/phases.jsonl")
     assert phases.find_last_phase(edges) == ("after program", 0) and phases.find_furthest_behind(edges) == (None, None)
     assert phases.find_last_phase(edges[:-1]) == phases.find_furthest_behind(edges[:-1]) == ("program", 0), (
@@ -511,7 +511,7 @@ def test_events_become_phases_epochs_and_metrics(project, where):
     assert {"startup", "load", "train", "program"} <= record["phases"].keys()
     told = record["phases"]
     parts = sum(told[name]["rank_0_s"] for name in ("startup", "load", "train", "evaluate") if name in told)
-    assert tidy._other_s(record) == pytest.approx(record["runtime_s"] - parts)
+    assert tidy._compute_other_s(record) == pytest.approx(record["runtime_s"] - parts)
     assert record["quality"] == {"loss": 0.5, "validation_loss": None, "test_loss": None, "accuracy": None,
                                  "validation_accuracy": 0.6, "test_accuracy": 0.9}  # fmt: skip
     training = record["training"]

@@ -12,11 +12,11 @@ from examples import STUDY, expand
 
 from study.compare import arms, tuner
 from study.experiment import expansion
-from study.records.tidy import arms_text
+from study.records.tidy import format_arms
 from study.report.figures import tuning_drawing
 from study.report.figures.description import load_description
 from study.report.tables import TABLES
-from study.report.tables.tuning import sentences, tuner_table
+from study.report.tables.tuning import describe_answer, make_tuner_table
 
 RUN = {
     "machine": "local", "memory_mode": "none", "session": "1", "epochs_per_rank": 4, "batch_size_per_rank": 20,
@@ -43,7 +43,7 @@ def runs_of():
             seconds = 0.1 * DRIFT[block - 1]
             if name != "baseline":
                 seconds *= NOISE[(block + len(name)) % 6] / faster[name]
-            rows.append({**RUN, **run.parameters, "block": block, "arms": arms_text(run), "started_wall_ns": number,
+            rows.append({**RUN, **run.parameters, "block": block, "arms": format_arms(run), "started_wall_ns": number,
                          "record": f"{number}/record.json", "time_per_step_s": seconds})  # fmt: skip
         return pd.DataFrame(rows)
 
@@ -175,7 +175,7 @@ def tuned(runs_of):
 
 def answer_of(study, runs):
     (answer,) = tuner.answer_baselines(study, runs)
-    return answer, "\n".join(sentences(answer))
+    return answer, "\n".join(describe_answer(answer))
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_an_arm_that_failed_in_a_held_out_block_is_not_turned(tuned):
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.KEEP
     assert "keep the defaults: 1 of 4 runs of arrays (input_pipeline keras_arrays instead of tf_data) failed in" in told
-    (row,) = tuner_table(study, [answer]).frame.to_dict("records")
+    (row,) = make_tuner_table(study, [answer]).frame.to_dict("records")
     assert (row["held_out_blocks"], row["blocks"], row["repeats_failed"]) == ("4 to 7", 3, 1)
 
 
@@ -224,7 +224,7 @@ def test_a_lost_host_says_nothing_of_an_arm(tuned, block, screening):
     runs.loc[lost, ["status", "failure_kind"]] = ["failed", "host_lost"]
     answer, told = answer_of(study, runs)
     assert (answer.pick.arm, answer.verdict, answer.failed) == ("arrays", tuner.TURN, 0)
-    (row,) = tuner_table(study, [answer]).frame.to_dict("records")
+    (row,) = make_tuner_table(study, [answer]).frame.to_dict("records")
     assert (row["blocks"], row["repeats_failed"]) == ((3, 1) if block == 7 else (3, 0))
     assert ("1 run of the held-out blocks was lost with a host or a batch job" in told) == (block == 7)
 
@@ -242,7 +242,7 @@ def test_answers_of_as_many_ranks_are_told_apart_by_the_keys_in_which_they_diffe
     answer, _ = answer_of(*tuned({"arrays": 1.2}))
     longer = dataclasses.replace(answer, point={**answer.point, "epochs": 50})
     wider = dataclasses.replace(answer, point={**answer.point, "gpus": 4, "epochs": 9})
-    told = [sentences(each, [answer, longer, wider])[0].split(":")[0] for each in (answer, longer, wider)]
+    told = [describe_answer(each, [answer, longer, wider])[0].split(":")[0] for each in (answer, longer, wider)]
     assert told == ["nt3 on 2 ranks, epochs 4", "nt3 on 2 ranks, epochs 50", "nt3 on 4 ranks"]
 
 
@@ -328,8 +328,8 @@ def test_there_is_no_pick_and_no_verdict_before_a_stage_has_ended(tuned):
 
 def test_the_tuner_s_table_has_a_row_per_baseline(tuned):
     study, runs = tuned({"arrays": 1.2, "same": 1.0})
-    (row,) = tuner_table(study, tuner.answer_baselines(study, runs)).frame.to_dict("records")
+    (row,) = make_tuner_table(study, tuner.answer_baselines(study, runs)).frame.to_dict("records")
     assert (row["pick"], row["value"], row["arms"], row["verdict"]) == ("arrays", "keras_arrays", 1, "turn")
     assert (row["screening_blocks"], row["held_out_blocks"]) == ("1 to 3", "4 to 6")
-    (nothing,) = tuner_table(study, tuner.answer_baselines(study, runs.iloc[:0])).frame.to_dict("records")
+    (nothing,) = make_tuner_table(study, tuner.answer_baselines(study, runs.iloc[:0])).frame.to_dict("records")
     assert nothing["verdict"] == "not enough blocks" and nothing["pick"] is None

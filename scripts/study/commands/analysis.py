@@ -211,7 +211,7 @@ def tune(study: str, machine: str, results_dir: str, output: Path | None, needed
     from study.core.wording import format_count
     from study.records.tidy import current_code, runs_frame, split_ended_runs
     from study.report.tables.kinds import with_own_keys
-    from study.report.tables.tuning import is_compared, sentences, tuner_table
+    from study.report.tables.tuning import describe_answer, is_compared, make_tuner_table
 
     planned, settings = load_study_on(machine, study)
     if not any(map(is_compared, planned.runs)):
@@ -235,9 +235,9 @@ def tune(study: str, machine: str, results_dir: str, output: Path | None, needed
     if (verdicts := tuner.add_first_verdicts(answers, runs, earlier)) != earlier:
         first_verdicts.write(study_folder, "tuner", verdicts)
     folder = output or study_folder / "tuner"
-    with_own_keys(tuner_table(planned, answers), runs).write_to(folder)
+    with_own_keys(make_tuner_table(planned, answers), runs).write_to(folder)
     print(f"Study {planned.name} on {settings['name']}, steady throughput against the baseline's.")
-    for line in [line for answer in answers for line in sentences(answer, answers)]:
+    for line in [line for answer in answers for line in describe_answer(answer, answers)]:
         print(f"- {line}")
     runs = arms.add_compared_columns(runs) if len(runs) else runs
     noise = noise_of_runs.estimate_noise(runs, arms.SPEED)

@@ -43,8 +43,8 @@ def status(study: str, machine: str, results_dir: str) -> None:
         print(f"{run_states.loads_done(planned.loading, folder)} of {len(planned.loading)} loading measurements done")
     if is_on_launching_host(settings):
         print("; ".join(disturbance.describe_machine()))
-    due = attempts.due(planned.runs, folder, settings)
-    for line in (*attempts.lines(due), *attempts.still_disturbed(planned.runs, folder, settings)):
+    due = attempts.find_due_blocks(planned.runs, folder, settings)
+    for line in (*attempts.describe_blocks(due), *attempts.describe_still_disturbed(planned.runs, folder, settings)):
         print(f"  {line}")
     for run, state, reason in states:
         if state in (*run_states.GOING_ON, "failed"):

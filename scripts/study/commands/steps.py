@@ -86,7 +86,7 @@ def collect_records(
     read = [*(paths.locate_record(results, run.directory) for run in study.runs), *measurements]
     # Both tables have just read and checked them.
     seals: dict[AnyPath, str | None] = {each: read_seal_at_end(each) for each in read}
-    repeated = attempts.frame(study.runs, results, limits)
+    repeated = attempts.tabulate_attempts(study.runs, results, limits)
     for frame, file in (
         (own_keys.empty_lacking_keys(runs), runs_file),
         (loading, loading_file),

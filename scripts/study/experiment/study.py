@@ -184,7 +184,7 @@ class PlannedRun:
 
     @property
     def trained_ranks(self) -> int:
-        """The number of ranks that train together: those that run, one of a member, or those that one emulates."""
+        """Number of ranks that train one model: of a member in an ensemble, and with those that each rank emulates."""
         return self.gpus // self["ensemble"] * self["emulated_ranks"]
 
     @property

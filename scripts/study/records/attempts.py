@@ -53,7 +53,7 @@ class Again:
     most: int
 
 
-def further(machine: Mapping[str, Any]) -> int:
+def count_further_attempts(machine: Mapping[str, Any]) -> int:
     """How many further attempts a block may have: as the configuration or the machine's file says.
 
     Where it does not, one on a machine without a batch system, as anything may start beside a run there; none under a
@@ -72,29 +72,29 @@ def describe_further_attempts(most: int) -> str:
     )
 
 
-def refusal(machine: dict[str, Any]) -> str | None:
+def explain_refusal(machine: dict[str, Any]) -> str | None:
     """Why no block can be run again on a machine although its file asks for it; None if one can."""
     if not machine.get(KEY) or not is_on_launching_host(machine) or background.can_measure_other_load():
         return None
     return f"{KEY}: this host does not show what others use of its cores (/proc/stat); leave the key out"
 
 
-def due(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[Again]:
+def find_due_blocks(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[Again]:
     """The blocks of a study that are to be run again; none before all runs of a block have ended.
 
     runs: of the study. results: ``results/<machine>``.
     """
-    if not further(machine):
+    if not count_further_attempts(machine):
         return []
     every = list(runs)
     earlier = earlier_attempts.count_other_attempts(every, results)
     checked = CheckedRecords(results)
-    due_by_block = (_due(block, list(members), results, machine, earlier, checked)
+    due_by_block = (_find_due_block(block, list(members), results, machine, earlier, checked)
              for block, members in itertools.groupby(sorted(every, key=BLOCK), key=BLOCK))  # fmt: skip
     return [again for again in due_by_block if again]
 
 
-def _due(
+def _find_due_block(
     block: int,
     runs: list[PlannedRun],
     results: str | Path,
@@ -104,9 +104,9 @@ def _due(
 ) -> Again | None:
     if not all(Path(paths.locate_outcome(results, run.directory)).exists() for run in runs):
         return None
-    ended = [(run, _record(results, run, checked)) for run in runs]
+    ended = [(run, _read_record(results, run, checked)) for run in runs]
     whole = [(run, record) for run, record in ended if record and record["status"] == "ok"]
-    most = 1 + further(machine)
+    most = 1 + count_further_attempts(machine)
     why = {
         directory: reasons
         for directory, reasons in _find_disturbed(whole, machine).items()
@@ -127,16 +127,18 @@ def _find_disturbed(
     return {directory: reasons for directory, reasons in reasons_by_run if reasons}
 
 
-def still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[str]:
+def describe_still_disturbed(runs: Iterable[PlannedRun], results: str | Path, machine: Mapping[str, Any]) -> list[str]:
     """A line if runs are disturbed although their blocks were run again as often as they may be; else none.
 
     runs: of the study. results: ``results/<machine>``.
     """
-    most, every = 1 + further(machine), list(runs)
+    most, every = 1 + count_further_attempts(machine), list(runs)
     earlier = earlier_attempts.count_other_attempts(every, results) if most > 1 else {}
     last = [run for run in every if 1 + earlier.get(run.directory, 0) >= most > 1]
     checked = CheckedRecords(results)
-    ended = [(run, record) for run in last if (record := _record(results, run, checked)) and record["status"] == "ok"]
+    ended = [
+        (run, record) for run in last if (record := _read_record(results, run, checked)) and record["status"] == "ok"
+    ]
     disturbed = _find_disturbed(ended, machine)
     if not disturbed:
         return []
@@ -204,7 +206,7 @@ def _locate_attempt(results: str | Path, number: int, directory: str) -> Path:
     return Path(paths.locate_run(Path(results, paths.ATTEMPTS, str(number)), directory))
 
 
-def lines(blocks: Iterable[Again]) -> list[str]:
+def describe_blocks(blocks: Iterable[Again]) -> list[str]:
     """What is run again, and why: a line per block."""
     sentences_by_place = []
     for each in blocks:
@@ -218,7 +220,9 @@ def lines(blocks: Iterable[Again]) -> list[str]:
     return sentences_by_place
 
 
-def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, float] | None) -> pd.DataFrame:
+def tabulate_attempts(
+    runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, float] | None
+) -> pd.DataFrame:
     """All attempts of the runs that have several, a row each, with the columns of `KINDS`.
 
     results: ``results/<machine>``, to which the column ``record`` is relative. limits: ``disturbance`` of the machine's
@@ -244,7 +248,7 @@ def frame(runs: Iterable[PlannedRun], results: str | Path, limits: Mapping[str, 
     return pd.DataFrame(rows, columns=list(KINDS))
 
 
-def sentences(folder: Path) -> list[str]:
+def describe_attempts(folder: Path) -> list[str]:
     """What the report says of further attempts: a sentence per block. folder: of the study's results.
 
     Raises `StudyError` for a damaged file.
@@ -268,7 +272,7 @@ def sentences(folder: Path) -> list[str]:
     return texts
 
 
-def _record(results: str | Path, run: PlannedRun, checked: CheckedRecords) -> dict[str, Any] | None:
+def _read_record(results: str | Path, run: PlannedRun, checked: CheckedRecords) -> dict[str, Any] | None:
     """A run's record as it is there, by whatever code it was made; None without one that can be read."""
     with contextlib.suppress(StudyError):
         return checked.read(paths.locate_record(results, run.directory))

@@ -99,7 +99,7 @@ def collect_other_inputs(
 def _collect_of_machine(runs: Iterable[PlannedRun], machine_settings: Mapping[str, Any]) -> dict[str, Any]:
     """`collect_other_inputs` of one machine's runs."""
     used = list(runs)
-    arms = {run.directory: tidy.arms_text(run) for run in used if run.arms}
+    arms = {run.directory: tidy.format_arms(run) for run in used if run.arms}
     readings = {run["benchmark"]: command.select_reading(run.spec) for run in used if command.is_command(run.spec)}
     return {
         "peak": _peak(machine_settings) if used else None,

@@ -70,7 +70,7 @@ def runs_frame(
             _refuse_another(record, run, machine, path)
             verify(path.parent, record["files"], None if verify_old else read_last_change_ns(path))
             inspect(run, record)
-            rows.append(_run_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
+            rows.append(_make_row(run, record, training_code, peak, limits) | {"record": str(path.relative_to(folder))})
             if reads_targets:
                 to_target.append(targets.to_target(path.parent, record, run.dataset.target))
     frame = pd.DataFrame(rows)
@@ -102,7 +102,7 @@ def current_code(runs: Iterable[PlannedRun], machine: Mapping[str, Any]) -> dict
     digests = {}
     for (training, loading), run in points.items():
         each = run.parameters
-        digests[training] = digest_training_code([each["benchmark"]], _framework(each), run.spec)
+        digests[training] = digest_training_code([each["benchmark"]], _get_framework(each), run.spec)
         digests[loading] = code_version.digest_loader_and_sensors(each["loader"], machine["power_sensors"])
     return digests
 
@@ -124,11 +124,11 @@ def name_loading_code(parameters: Mapping[str, Any]) -> str:
 
 def name_training_code(parameters: Mapping[str, Any]) -> str:
     """Name of the training code of a run: its benchmark, with the framework if that is not TensorFlow."""
-    framework = _framework(parameters)
+    framework = _get_framework(parameters)
     return " ".join([parameters["benchmark"], *([framework] if framework != workloads.TENSORFLOW else [])])
 
 
-def _framework(parameters: Mapping[str, Any]) -> str:
+def _get_framework(parameters: Mapping[str, Any]) -> str:
     return parameters.get("framework", workloads.TENSORFLOW)
 
 
@@ -141,7 +141,7 @@ def split_ended_runs(runs: Iterable[PlannedRun], folder: str | Path) -> tuple[li
     return ended, remaining
 
 
-def _run_row(
+def _make_row(
     run: PlannedRun,
     record: dict[str, Any],
     training_code: dict[str, str],
@@ -163,21 +163,21 @@ def _run_row(
         **record["parameters"],
         **stored,
         "learning_rate": record["parameters"]["base_learning_rate"] or benchmark["learning_rate"],
-        **_sizes(record["data_mb"], run.spec["files"]),
+        **_compute_sizes_mb(record["data_mb"], run.spec["files"]),
         "checks": checks.as_text(record),
         "may_fail": run.may_fail,
-        "arms": arms_text(run),
+        "arms": format_arms(run),
         **{f"{phase}_s": times.get(phase, {}).get("slowest_s") for phase in (*PHASES, *PARTS)},
         **{f"{phase}_fastest_s": times.get(phase, {}).get("fastest_s") for phase in ("load", "broadcast", "train")},
-        "other_s": _other_s(record),
+        "other_s": _compute_other_s(record),
         STEADY: None,  # see `runs_frame`
         **utilisation.flop_columns(record, run.spec["model"], peak),
         **(record["quality"] or {}),  # of a model of one's own, these are other columns
         **{f"busbw_{each['bytes']}_gb_per_s": each["busbw_gb_per_s"] for each in record["allreduce_sweep"] or []},
         "communication_libraries": ", ".join(map(" ".join, libraries.items())) or None,
         **power.power_columns(record),
-        **_communication(record["communication"]),
-        **_disturbance(record["background"], limits),
+        **_make_communication_columns(record["communication"]),
+        **_make_disturbance_columns(record["background"], limits),
         "packages": ", ".join(f"{name} {version}" for name, version in provenance["packages"].items() if version),
         "steering": json.dumps(dict(sorted(provenance["steering"].items()))),
         "job_options": None if record["job_options"] is None else " ".join(record["job_options"]),
@@ -199,7 +199,7 @@ def _run_row(
     return row | dict.fromkeys(name for name in emptied if name in row)
 
 
-def _other_s(record: dict[str, Any]) -> float | None:
+def _compute_other_s(record: dict[str, Any]) -> float | None:
     """The runtime less rank 0's phases; None for a program that told no phase, as all of it would be other."""
     times = record["phases"]
     if has_no_phases(times):
@@ -212,7 +212,7 @@ def _is_of_whole_run(name: str) -> bool:
     return declared.is_of_whole_run if declared else name.endswith(fields.WHOLE_RUN_ENDS)
 
 
-def arms_text(run: PlannedRun) -> str | None:
+def format_arms(run: PlannedRun) -> str | None:
     """The column ``arms``: JSON, a list of [arm, baseline, {key: [value, baseline's]}]; None for a run without."""
     if not run.arms:
         return None
@@ -231,7 +231,7 @@ def _refuse_another(record: dict[str, Any], run: PlannedRun, machine: str, path:
             )
 
 
-def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
+def _make_communication_columns(communication: dict[str, Any] | None) -> dict[str, Any]:
     """Columns of a traced run. Allreduce times are per epoch: the mean over all epochs but the first, if possible.
 
     In the first epoch TensorFlow builds its graph, and the ranks wait for the slowest.
@@ -240,21 +240,23 @@ def _communication(communication: dict[str, Any] | None) -> dict[str, Any]:
         return {}
     epochs = communication["allreduce_epochs"][1:] or communication["allreduce_epochs"]
     return {
-        **{f"allreduce_{part}": _mean([epoch[part] for epoch in epochs]) for part in communication["allreduce"]},
+        **{
+            f"allreduce_{part}": _compute_mean([epoch[part] for epoch in epochs]) for part in communication["allreduce"]
+        },
         "timeline_lost": communication["dropped_events"] + communication["lost_bytes"] > 0,
     }
 
 
-def _disturbance(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
+def _make_disturbance_columns(background: dict[str, Any] | None, limits: Mapping[str, float] | None) -> dict[str, Any]:
     reasons = disturbance.list_reasons(background, limits)
     return {"disturbed": disturbance.is_disturbed(background, limits), "disturbed_by": "; ".join(reasons) or None}
 
 
-def _mean(values: list[float]) -> float | None:
+def _compute_mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _sizes(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
+def _compute_sizes_mb(data_mb: dict[str, float], files: dict[str, Any]) -> dict[str, float | None]:
     """``train_mb`` and ``test_mb``, in 10^6 bytes: the files that belong to each of the paper's two sizes."""
     return {
         f"{split}_mb": sum(size for file, size in data_mb.items() if find_paper_size(files[file]) == split) or None
@@ -296,7 +298,7 @@ def set_column_types(frame: pd.DataFrame, declared: Mapping[str, fields.Field] |
     A missing value is NaN, so a column of integers that has one is float64, and one of booleans is object. declared: of
     `study.core.fields`; those of ``runs.csv``, with the grid keys, by default.
     """
-    types = {name: kind for name in frame if (kind := _type_of(str(name), declared))}
+    types = {name: kind for name in frame if (kind := _find_type(str(name), declared))}
     converted = frame.assign(**{name: _convert_column(frame[name], kind) for name, kind in types.items()})
     return converted.copy()  # columns of one type side by side: selecting rows then takes a tenth of the time
 
@@ -311,7 +313,7 @@ def _convert_column(column: pd.Series, kind: str) -> pd.Series:
     return column.astype("int64" if kind == fields.WHOLE and has_value.all() else float)
 
 
-def _type_of(column: str, declared: Mapping[str, fields.Field] | None = None) -> str | None:
+def _find_type(column: str, declared: Mapping[str, fields.Field] | None = None) -> str | None:
     """The type of a column by its declaration; None for a column that has none, such as another model's metric."""
     if declared is None and column in PARAMETERS:
         kind = PARAMETERS[column].kind
@@ -329,7 +331,7 @@ def _read_table(
     """Raises `StudyError` also for a record that is not in a machine's results folder."""
 
     def kind_of(column: str) -> str | None:
-        kind = _type_of(column, declared)
+        kind = _find_type(column, declared)
         return fields.CSV_KINDS[kind] if kind else FINITE if units.find_unit(column) else None
 
     frame = csv_files.read_csv(path, kinds, others=kind_of, may_be_empty=True)

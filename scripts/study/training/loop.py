@@ -80,7 +80,7 @@ class Loop:
             self.end_epoch(epoch, logs, self._trainer.evaluate(self._data.validation))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start the clock and counters of an epoch, from 0, and set its learning rate."""
+        """Start the clock and counters of an epoch, and reduce the learning rate on a plateau. epoch: from 0."""
         self._traffic.begin()
         self._steps = {}
         self._begun_wall, self._begun = now()

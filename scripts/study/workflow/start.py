@@ -50,7 +50,10 @@ def show_plan(planned: Plan) -> None:
     warnings += installed.warn_of_missing_figures() if planned.study.figures else []
     warnings += plan.list_findings_without_value(planned.study)
     warnings += plan.list_unverified_downloads(planned.study)
-    messages = [*attempts.lines(planned.again), *plan.describe_variables(planned.removed_variables, planned.machine)]
+    messages = [
+        *attempts.describe_blocks(planned.again),
+        *plan.describe_variables(planned.removed_variables, planned.machine),
+    ]
     messages += [f"Warning: {line}" for line in warnings]
     print("\n".join([summary, *(f"  {line}" for line in messages)]), file=sys.stderr)
     if is_dry:
@@ -141,12 +144,12 @@ def request_pass_for_disturbed_blocks(planned: Plan) -> None:
     if not planned.is_main_process or not planned.begun:
         return
     of_study = planned.study.runs, planned.results, planned.machine
-    again = attempts.due(*of_study)
-    for line in attempts.still_disturbed(*of_study):
+    again = attempts.find_due_blocks(*of_study)
+    for line in attempts.describe_still_disturbed(*of_study):
         print(line, file=sys.stderr)
     if not again:
         return
-    print("\n".join(attempts.lines(again)), file=sys.stderr)
+    print("\n".join(attempts.describe_blocks(again)), file=sys.stderr)
     if passes.is_another_pass_possible() and (busy := _wait_for_quiet(planned)):
         print(
             f"not run again now: {busy}; the blocks stay marked, and the same command runs them again", file=sys.stderr

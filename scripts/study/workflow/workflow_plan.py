@@ -60,7 +60,7 @@ class Plan(TimedPlan):
         if self.is_main_process:
             self.packed = self._choose_components(sys.argv[1:])
             expansion.note_planned_runs(self.define_run(run.directory).fingerprint for run in self.study.runs)
-            self.again = attempts.due(self.study.runs, self.results, self.machine)
+            self.again = attempts.find_due_blocks(self.study.runs, self.results, self.machine)
             self._again = {run.directory for each in self.again for run in each.runs}
             self._check_results()
 

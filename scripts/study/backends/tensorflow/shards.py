@@ -89,7 +89,7 @@ class Shards:
 
 
 def list_training_files(run: RunDefinition) -> frozenset[str]:
-    """The names of the files of training."""
+    """The benchmark's files, by their keys, that hold training samples."""
     return frozenset(file for file, form in run.benchmark["files"].items() if form["split"] == "train")
 
 

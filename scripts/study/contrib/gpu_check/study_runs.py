@@ -92,7 +92,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _find_reason(log: Path) -> str:
-    """The line of Snakemake's log that tells most."""
+    """The line after the last ``Error in ...:`` of Snakemake's log, else its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     headings = [number for number, line in enumerate(lines[:-1]) if re.match(r"\w*Error in .*:$", line)]
     return lines[headings[-1] + 1] if headings else (lines or ["it printed nothing"])[-1]

@@ -142,7 +142,7 @@ class _Report:
             figures=[figure for name in self.study.figures if (figure := self.make_figure(name))],
             counts=self.count_results(),
             measured=self.describe_time(),
-            attempts=attempts.sentences(self.folder) if self.is_whole else [],
+            attempts=attempts.describe_attempts(self.folder) if self.is_whole else [],
             runs=appendix.make_runs_table(self.runs, self.records, self.own),
             listed=appendix.list_runs(self.records),
             loads=appendix.list_loads(self.loading, self.records),

@@ -58,7 +58,7 @@ class Points:
             return pd.DataFrame()
         table = points(chosen, [*names, *more])
         intervals = {ci95_name(ours): ci95_name(theirs) for ours, theirs in names.items()}
-        return _with(table.rename(columns=names | intervals), self.ours)
+        return _add_derived_columns(table.rename(columns=names | intervals), self.ours)
 
     def select_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """The runs that belong in it, of the paper's networks, with the columns that follow from the paper's."""
@@ -66,14 +66,16 @@ class Points:
         if chosen.empty:
             return chosen
         chosen = chosen[chosen["benchmark"].isin(read_published(self.file)["benchmark"])]
-        return _with(chosen, self.ours, self.columns)
+        return _add_derived_columns(chosen, self.ours, self.columns)
 
     def read_published(self) -> pd.DataFrame:
         """The published rows, with the derived columns."""
-        return _with(read_published(self.file), self.theirs)
+        return _add_derived_columns(read_published(self.file), self.theirs)
 
 
-def _with(table: pd.DataFrame, derived: Mapping[str, str], columns: Mapping[str, str] | None = None) -> pd.DataFrame:
+def _add_derived_columns(
+    table: pd.DataFrame, derived: Mapping[str, str], columns: Mapping[str, str] | None = None
+) -> pd.DataFrame:
     """The table with columns that follow from others.
 
     derived: {column: formula over the others}. columns: {name in a formula: the column}, where these differ.

@@ -50,14 +50,14 @@ SERIES = [name for name in POINT if name not in ("batch_size", "batch_size_per_r
 LOWEST, HIGHER, OPEN = "lowest", "higher", "not told apart"
 
 
-def _several_batch_sizes(study: Study) -> bool:
+def _has_several_batch_sizes(study: Study) -> bool:
     sizes: dict[tuple[str, int], set[int]] = {}
     for run in filter(kinds.gives_timings, study.runs):
         sizes.setdefault((run.dataset.id, run.gpus), set()).add(run["batch_size"])
     return any(len(each) > 1 for each in sizes.values())
 
 
-@table_rows("batch_size_optimum", is_there=_several_batch_sizes)
+@table_rows("batch_size_optimum", is_there=_has_several_batch_sizes)
 def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Energy and runtime of each batch size relative to the lowest mean of its series, with a 95 % interval.
 
@@ -66,7 +66,7 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """
     table = points(runs, list(OF))
     groups = [_add_comparisons(group, runs) for _, group in table.groupby(SERIES, sort=False) if len(group) > 1]
-    compared = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_nothing())
+    compared = pd.concat(groups, ignore_index=True) if groups else table.iloc[:0].assign(**_make_empty_columns())
     compared = compared.sort_values([*SERIES, "batch_size"], ignore_index=True)
     return Rows(compared, to_target(runs, "runtime and energy"))
 
@@ -74,7 +74,7 @@ def batch_size_optimum(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 ENDS = ("_to_lowest", "_to_lowest_low", "_to_lowest_high", "_verdict")
 
 
-def _nothing() -> dict[str, Any]:
+def _make_empty_columns() -> dict[str, Any]:
     return {f"{quantity}{end}": None for quantity in OF.values() for end in ENDS}
 
 
@@ -85,37 +85,39 @@ def _add_comparisons(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         if series[measure].isna().all():
             series = series.assign(**{f"{quantity}{end}": np.nan for end in ENDS[:-1]}, **{f"{quantity}_verdict": None})
             continue
-        best, ratios = _best(series, runs, measure)
+        best, ratios = _find_best(series, runs, measure)
         itself = (series.index == best.name) | series[measure].isna()
         low, high = (np.where(itself, np.nan, [getattr(each, end) for each in ratios]) for end in ("low", "high"))
         series = series.assign(
             **{f"{quantity}_to_lowest": np.where(series.index == best.name, 1.0, [each.value for each in ratios])},
             **{f"{quantity}_to_lowest_low": low, f"{quantity}_to_lowest_high": high},
-            **{f"{quantity}_verdict": _verdicts(series[measure], low, series.index == best.name)},
+            **{f"{quantity}_verdict": _judge_batch_sizes(series[measure], low, series.index == best.name)},
         )
         for of_row, ratio, own in zip(alike, ratios, itself, strict=True):
             of_row |= {} if own else {f"{quantity}_to_lowest": ratio}
     return series.assign(blocks_alike=[estimates.describe_fewer_blocks(of_row) for of_row in alike])
 
 
-def _best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[estimates.Estimate]]:
+def _find_best(series: pd.DataFrame, runs: pd.DataFrame, measure: str) -> tuple[pd.Series, list[estimates.Estimate]]:
     """The batch size with the lowest mean, and the ratios of all to it, within blocks.
 
     If one is surely lower in the blocks that both have, it takes its place: means may be of other repeats.
     """
     lowest = best = series.loc[series[measure].idxmin()]
     tried = {best.name}
-    ratios = _ratios(series, runs, measure, best)
+    ratios = _estimate_ratios(series, runs, measure, best)
     while lower := [place for place, each in enumerate(ratios) if each.high < 1]:
         best = series.iloc[min(lower, key=lambda place: ratios[place].value)]
         if best.name in tried:  # in a circle, of unlike blocks: none is surely the lowest
-            return lowest, _ratios(series, runs, measure, lowest)
+            return lowest, _estimate_ratios(series, runs, measure, lowest)
         tried.add(best.name)
-        ratios = _ratios(series, runs, measure, best)
+        ratios = _estimate_ratios(series, runs, measure, best)
     return best, ratios
 
 
-def _ratios(series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series) -> list[estimates.Estimate]:
+def _estimate_ratios(
+    series: pd.DataFrame, runs: pd.DataFrame, measure: str, best: pd.Series
+) -> list[estimates.Estimate]:
     """The ratio of each batch size to the best, with an interval that holds for all pairs of the series together.
 
     The variance of a pair is the larger one of its own and that of all pairs: with few blocks its own is uncertain, and
@@ -145,7 +147,7 @@ def _widen_interval(ratio: estimates.Estimate, quantile: float, variance: float)
     return dataclasses.replace(ratio, low=ratio.value * math.exp(-half), high=ratio.value * math.exp(half))
 
 
-def _verdicts(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
+def _judge_batch_sizes(values: pd.Series, low: np.ndarray, best: np.ndarray) -> list[str | None]:
     """A verdict for each batch size; the best one has one if all others with a value have an interval."""
     verdicts: list[str | None] = [None if np.isnan(each) else HIGHER if each > 1 else OPEN for each in low]
     others = [verdict for verdict, value, own in zip(verdicts, values, best, strict=True) if not own and value == value]

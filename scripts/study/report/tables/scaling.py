@@ -36,7 +36,7 @@ def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     table = points(runs.assign(achieved_gflop_per_s=runs["flop_per_s"].astype(float) / 1e9), MEASURES)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
-    table = pd.concat([_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
+    table = pd.concat([_add_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
     columns = load_declarations()["scaling"]["columns"]
     if not (table["pairing"] == estimates.UNPAIRED).any():
         columns = [name for name in columns if name != "pairing"]
@@ -56,7 +56,7 @@ def _explain_program_results(runs: pd.DataFrame) -> list[str]:
     return [f"programs: {'; '.join(reasons)}"] if len(reasons) else []
 
 
-def _efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _add_efficiency(series: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Add speedup and efficiency of the whole run; empty where no block has both points' times.
 
     The speedup is the geometric mean of the ratios within blocks, so that a repeat that only one of the two points has
@@ -95,7 +95,9 @@ def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     chosen = runs[runs["quality_target"].notna()]
     table = points(chosen, list(targets.MEASURES))
     of_point = [runs_of(chosen, records) for records in table["records"]]
-    table = table.join(pd.DataFrame([_convergence(group) for group in of_point], index=table.index, columns=ADDED))
+    table = table.join(
+        pd.DataFrame([_summarize_convergence(group) for group in of_point], index=table.index, columns=ADDED)
+    )
     order = ["benchmark", "dataset", "scaling", "batch_size", "batch_scaling", "loader", "gpus"]
     table = table.sort_values(order, ignore_index=True)
     return Rows(table, _name_runs_without_target(runs), _count_missed(table))
@@ -104,7 +106,7 @@ def time_to_quality(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
 ADDED = ["quality_target", *COUNTS, *OLYMPIC.values(), "remark"]
 
 
-def _convergence(group: pd.DataFrame) -> dict[str, Any]:
+def _summarize_convergence(group: pd.DataFrame) -> dict[str, Any]:
     """Counts and olympic means of a point's repeats.
 
     A run that resumed from a checkpoint is counted, but has no times.

@@ -30,12 +30,12 @@ def is_compared(run: Any) -> bool:
 @table_rows("tuning", uses=is_compared)
 def tuning(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per arm and baseline; the other keys of a row are the baseline's."""
-    rows = [row(compared) for group in arms.compare_arms(runs).values() for compared in group]
+    rows = [make_row(compared) for group in arms.compare_arms(runs).values() for compared in group]
     frame = pd.DataFrame(rows, columns=None if rows else [*load_declarations()["tuning"]["columns"], "records"])
     return Rows(frame)
 
 
-def row(compared: arms.ComparedArm) -> dict[str, Any]:
+def make_row(compared: arms.ComparedArm) -> dict[str, Any]:
     """The row of an arm."""
     first = compared.baseline.iloc[0] if len(compared.baseline) else compared.runs.iloc[0]
     both = pd.concat([compared.runs, compared.baseline])
@@ -59,9 +59,9 @@ def row(compared: arms.ComparedArm) -> dict[str, Any]:
         "test_loss_difference_low": loss.low,
         "test_loss_difference_high": loss.high,
         "sent_ratio": compared.sent,
-        "time_per_step_s": _mean(own, "time_per_step_s"),
-        "baseline_time_per_step_s": _mean(steady(compared.baseline), "time_per_step_s"),
-        **{name: _mean(own, name) for name in SINGLE_STEPS},
+        "time_per_step_s": _compute_mean(own, "time_per_step_s"),
+        "baseline_time_per_step_s": _compute_mean(steady(compared.baseline), "time_per_step_s"),
+        **{name: _compute_mean(own, name) for name in SINGLE_STEPS},
         "pairing": speed.pairing,
         "repeats_ok": len(failed_runs.keep_proven(compared.runs)),
         "repeats_failed": len(failed),
@@ -76,27 +76,27 @@ def row(compared: arms.ComparedArm) -> dict[str, Any]:
     }
 
 
-def _mean(runs: pd.DataFrame, column: str) -> float:
+def _compute_mean(runs: pd.DataFrame, column: str) -> float:
     return summarize(failed_runs.keep_proven(runs)[column]).mean
 
 
-def tuner_table(study: Study, found: Iterable[Answer]) -> Table:
+def make_tuner_table(study: Study, found: Iterable[Answer]) -> Table:
     """One row per baseline of the study."""
-    frame = pd.DataFrame([_row(answer) for answer in found])
+    frame = pd.DataFrame([_make_answer_row(answer) for answer in found])
     remarks = [note for note in notes(frame) if "blocks_alike" in note]
     return make_verb_table("tuner", frame, remarks, IDENTITY, study=study.name)
 
 
-def _row(answer: Answer) -> dict[str, Any]:
+def _make_answer_row(answer: Answer) -> dict[str, Any]:
     pick, held_out = answer.pick, answer.confirmed
     row: dict[str, Any] = {
         **{name: value for name, value in answer.point.items() if name in IDENTITY},
         "arms": answer.planned,
-        "screening_blocks": _range(answer.screening),
+        "screening_blocks": _format_range(answer.screening),
         "pick": pick.arm if pick else "the defaults" if answer.screened else None,
         "switch": ", ".join(pick.switches) if pick else None,
         "value": ", ".join(text(value) for value, _ in pick.switches.values()) if pick else None,
-        "held_out_blocks": _range(answer.held_out),
+        "held_out_blocks": _format_range(answer.held_out),
         "verdict": answer.verdict,
     }
     numbers = {
@@ -116,16 +116,16 @@ def _row(answer: Answer) -> dict[str, Any]:
     return row | numbers
 
 
-def _range(blocks: tuple[int, ...]) -> str:
+def _format_range(blocks: tuple[int, ...]) -> str:
     return f"{blocks[0]} to {blocks[-1]}" if blocks else "none"
 
 
-def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
+def describe_answer(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     """The answer for one baseline, in words. found: all answers of the study, from which the baseline is told apart."""
-    lines = [f"{_place(answer, found)}: {_verdict(answer)}"]
+    lines = [f"{_describe_place(answer, found)}: {_describe_verdict(answer)}"]
     lines += [f"{arm} was not picked: {why}" for arm, why in answer.left_out.items()]
     if answer.confirmed and answer.verdict == tuner.TURN and _excludes_zero(answer.confirmed.loss):
-        lines.append(f"the test loss of {answer.confirmed.arm} differs by {_loss(answer.confirmed.loss)}")
+        lines.append(f"the test loss of {answer.confirmed.arm} differs by {_format_loss(answer.confirmed.loss)}")
     if answer.confirmed and answer.verdict != tuner.NOT_ENOUGH and (why := tuner.describe_left_out(answer.confirmed)):
         lines.append(f"held-out blocks{why}")
     if answer.pick and answer.baseline_failed:
@@ -140,13 +140,13 @@ def sentences(answer: Answer, found: Sequence[Answer] = ()) -> list[str]:
     for control in answer.controls:
         if control.speed.low > 1 or control.speed.high < 1:
             lines.append(
-                f"the baseline differs from itself ({control.arm}) by {_change(control.speed)}; one in twenty such "
-                "intervals does so by chance. A gain must be larger than that"
+                f"the baseline differs from itself ({control.arm}) by {_format_change(control.speed)}; one in twenty "
+                "such intervals does so by chance. A gain must be larger than that"
             )
     return lines
 
 
-def _place(answer: Answer, found: Sequence[Answer]) -> str:
+def _describe_place(answer: Answer, found: Sequence[Answer]) -> str:
     """The baseline: ``nt3 on 2 ranks``, and the keys in which others on as many ranks differ from it."""
     point, ranks = answer.point, answer.point["gpus"]
     alike = [other.point for other in found if all(other.point[key] == point[key] for key in ("benchmark", "gpus"))]
@@ -155,7 +155,7 @@ def _place(answer: Answer, found: Sequence[Answer]) -> str:
     return ", ".join([place, *(f"{key} {text(point[key])}" for key in differing)])
 
 
-def _verdict(answer: Answer) -> str:
+def _describe_verdict(answer: Answer) -> str:
     pick, held_out = answer.pick, answer.confirmed
     if answer.missing:
         stage, number = "held-out" if answer.pick else "screening", len(answer.missing)
@@ -174,8 +174,9 @@ def _verdict(answer: Answer) -> str:
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({keys}) is picked; {why}"
     if held_out is not None and held_out.takes_longer and held_out.whole is not None:
         return (
-            f"{tuner.KEEP}: {pick.arm} ({keys}) has {_change(held_out.speed)} in steady throughput, but its whole runs "
-            f"take {_change(held_out.whole)} longer: only training of many more epochs could gain from it"
+            f"{tuner.KEEP}: {pick.arm} ({keys}) has {_format_change(held_out.speed)} in steady throughput, but its "
+            f"whole runs take {_format_change(held_out.whole)} longer: only training of many more epochs could "
+            "gain from it"
         )
     if held_out is not None and held_out.survivors:
         return f"{tuner.NOT_ENOUGH}: {pick.arm} ({keys}) is picked; in the held-out blocks {held_out.survivors}"
@@ -187,10 +188,10 @@ def _verdict(answer: Answer) -> str:
     blocks = f"{held_out.speed.blocks} held-out blocks"
     if answer.verdict == tuner.TURN:
         p = format_significant(held_out.p, (arms.FAMILY_ERROR,), 2)
-        return f"{tuner.TURN} {pick.arm} ({keys}): steady throughput {_change(held_out.speed)}, {blocks}, p {p}"
-    has = f"has {_change(held_out.speed)} in {blocks}"
+        return f"{tuner.TURN} {pick.arm} ({keys}): steady throughput {_format_change(held_out.speed)}, {blocks}, p {p}"
+    has = f"has {_format_change(held_out.speed)} in {blocks}"
     if held_out.verdict == FASTER:
-        return f"{tuner.KEEP}: {pick.arm} ({keys}) {has}, but its test loss is higher by {_loss(held_out.loss)}"
+        return f"{tuner.KEEP}: {pick.arm} ({keys}) {has}, but its test loss is higher by {_format_loss(held_out.loss)}"
     if held_out.verdict == SLOWER:
         return f"{tuner.KEEP}: {pick.arm} ({keys}), the fastest arm in the screening blocks, {has}"
     if held_out.p_holm < arms.FAMILY_ERROR:
@@ -205,14 +206,14 @@ def _verdict(answer: Answer) -> str:
     )
 
 
-def _change(ratio: Estimate) -> str:
+def _format_change(ratio: Estimate) -> str:
     """``+5.2 % (95 % interval +3.1 to +7.4)``."""
     changes = (100 * (each - 1) for each in ratio.numbers)
     value, low, high = (format_significant(each, (0,), sign="+") for each in changes)
     return f"{value} % (95 % interval {low} to {high} %)"
 
 
-def _loss(difference: Estimate) -> str:
+def _format_loss(difference: Estimate) -> str:
     """``0.16 (95 % interval 0.12 to 0.2)``."""
     middle, low, high = (text(each, limits=(0,)) for each in difference.numbers)
     return f"{middle} (95 % interval {low} to {high})"
