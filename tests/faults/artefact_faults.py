@@ -30,11 +30,6 @@ def record_line(folder):
     return calling("study.records.renewal", "make", str(folder))
 
 
-def timeline_line(folder):
-    """What reads the timeline of a finished run."""
-    return calling("study.records.renewal", "summarize_timeline", str(folder))
-
-
 def calling(module, function, text):
     code = f"from {module} import {function}\nfrom study.core.errors import exit_with_message\n"
     return [sys.executable, "-c", f"{code}exit_with_message(lambda: {function}({text!r}))"]
@@ -63,10 +58,6 @@ def rewritten(folder, name, text):
     outcome = read_json(folder / "outcome.json")
     outcome["files"][name] = sha256(folder / name)
     write_sealed(folder / "outcome.json", outcome)
-
-
-def reading_line(folder):
-    return calling("study.records.record", "read_record", str(folder / "record.json"))
 
 
 @fault("a diverging training", "artefact")

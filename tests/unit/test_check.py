@@ -301,6 +301,9 @@ def test_an_entry_that_cannot_be_compared_is_refused(local, entry, message):
 def test_an_accepted_value_is_a_sample_of_its_repeats_or_exact():
     entry = references.Accepted("runtime_s", "p", 10.0, "s", repeats=4, interval=[8.0, 12.5])
     assert (entry.sample.n, dataclasses.replace(entry, repeats=None).sample.n) == (4, np.inf)
+    references._check_interval(dataclasses.replace(entry, value=10.2), "rounded: 2 % of a half-width of 22 %")
+    with pytest.raises(StudyError, match="10.3 is not the geometric mean"):
+        references._check_interval(dataclasses.replace(entry, value=10.3), "x")
 
 
 def test_a_traced_run_is_no_point():

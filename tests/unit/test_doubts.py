@@ -114,6 +114,8 @@ JUDGED = {
     "4.9 kJ once a second": (None, lambda t: 4_900 * int(t), None, "nvml", None),
     "it stands still after 100 updates in 10 s": (
         None, lambda t: 100 * min(t, 10), None, "rapl", f"{COUNTER} stood still for 8 s"),
+    "it stands still for 10 s of 0.05 W": (
+        lambda t: 0.05 if 5 <= t < 15.05 else 100, lambda t: 100 * (min(t, 5) + max(0, t - 15)), None, "nvml", None),
     "it updates once a second": (None, lambda t: 100 * int(t), None, "nvml", None),
     "RAPL's of 262 kJ, which a suspend set to 0, did not wrap": (None, _reset(0, 262_143), None, "nvml", FAST),
     "RAPL's at 62 of 65.5 kJ, though by the wrap it is only 3.5 kJ": (None, _reset(62_000, 65_535), None, "rapl", FAST),

@@ -36,6 +36,8 @@ def test_once_a_second_misses_what_lies_between():
     assert (found.counter_j, found.best_j) == (None, found.trapezoid_j), "without a counter the trapezoid is taken"
     assert found.one_hz_j == pytest.approx(400)
     assert found.trapezoid_j == pytest.approx(600, rel=0.1)
+    rising = replace(series(lambda t: 100 * t, seconds=np.arange(1.05, 5, 0.1)), sensor="occ")
+    assert compute_energy(rising, 1.0, 4.0, RATE).one_hz_j == pytest.approx(105 + 195 + 295), "the first is of 1.05 s"
 
 
 def test_the_counter_is_the_better_one():

@@ -607,21 +607,13 @@ def test_a_run_with_an_impossible_value_is_left_out(column, value, words):
 
 
 @pytest.mark.slow
-def test_measured_runtimes_that_the_model_does_not_fit_are_named():
-    frame = runs()
-    frame.loc[frame["gpus"] == 6, ["runtime_s"]] *= 5
-    notes = tables.prediction_table(answered(frame)).notes
-    assert any("the model does not fit what was measured" in note and "s on 6 ranks" in note for note in notes)
-
-
-@pytest.mark.slow
 def test_held_out_points_are_compared_with_naive_fits():
     (answer,) = answered(runs())
     found = check_held_out(answer.held_out)
     assert found["ranks"].tolist() == [1, 2, 6, 12, 24]
     assert found["within_interval"].mean() > 0.5
     assert found["error"].abs().max() < 0.2
-    assert {"naive_linear_error", "naive_log_error"} <= set(found)
+    assert found["naive_log_error"].abs().max() < 1e-6 < 1e-3 < found["naive_linear_error"].abs().max(), "as they grow"
 
 
 @pytest.mark.slow

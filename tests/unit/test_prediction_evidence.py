@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from test_prediction import FASTEST, failed, recommended, run, runs, with_energy
+from test_prediction import FASTEST, computed, failed, recommended, run, runs, with_energy
 
-from study.prediction import settings
+from study.prediction import runtime_model, settings
 from study.prediction.accuracy import judge_limit
-from study.prediction.evidence import estimate_deviations
+from study.prediction.evidence import draw_judged, estimate_deviations
 from study.prediction.goals import Goal, Limit
 from study.prediction.runtime_model import estimate_variances
 from study.prediction.scaling_model import load_calibration
@@ -57,6 +57,43 @@ def test_a_disturbed_repeat_at_one_count_makes_only_that_count_unsure():
     variances, freedom, further = estimate_variances(np.zeros(2), np.zeros(2))
     assert np.sqrt(variances) == pytest.approx(load_calibration()["noise"]), "nothing was repeated"
     assert (freedom.tolist(), further) == ([0, 0], 0)
+
+
+def test_a_run_at_a_measured_count_scatters_around_the_mean_of_its_repeats():
+    """By 10 %, of which 6 degrees of freedom tell: t(0.95, 6) = 1.943. The mean of three repeats is uncertain too."""
+    (prediction,) = computed(three_repeats((90.0, 100.0, 110.0)))[0].predictions.values()
+    draws, is_measured = draw_judged(prediction)
+    assert prediction.settings["ranks"][is_measured].tolist() == [1, 2, 6]
+    for name, means in (("energy_per_rank_j", [100] * 3), ("energy_job_j", [100, 200, 600])):
+        low, median, high = np.quantile(draws[name][is_measured], [0.05, 0.5, 0.95], axis=1)
+        assert median == pytest.approx(means)
+        assert high / median - 1 == pytest.approx(0.1 * math.sqrt(4 / 3) * 1.943, rel=0.06)
+        assert 1 - low / median == pytest.approx(0.1 * math.sqrt(4 / 3) * 1.943, rel=0.06)
+
+
+def test_the_overhead_of_first_epochs_grows_with_the_ranks_by_weighted_least_squares():
+    """3 s on one rank, 3.6 s on 2, 4.4 s on 4: errors are relative to the first epoch, of 4.6 and 5.4 s."""
+    timed = pd.DataFrame(
+        {"ranks": [1.0, 2, 4], "epochs_per_rank": 10.0, "_steady": 1.0, "mean_epoch_s": [1.3, 1.36, 1.44]}
+    )
+    found = runtime_model._fit_first_epochs(timed)
+    more, rest = np.array([1 / 4.6, 3 / 5.4]), np.array([0.6 / 4.6, 1.4 / 5.4])
+    slope = more @ rest / (more @ more)
+    error = math.sqrt(((rest - slope * more) ** 2).sum() / (more @ more))
+    assert (found.at_smallest, found.per_rank) == pytest.approx((3, slope))
+    assert found.error == pytest.approx(error / slope) and found.error < 0.1
+    assert found.predict(np.array([1, 5])) == pytest.approx([3, 3 + 4 * slope])
+
+
+def test_the_overhead_that_numbers_of_epochs_tell_has_the_same_relative_error_in_any_unit():
+    rows = [(ranks, epochs, 10 / ranks + (3 + 0.5 * (ranks - 1)) / epochs) for epochs in (4, 8) for ranks in (1, 2, 4)]
+    timed = pd.DataFrame(rows, columns=["ranks", "epochs_per_rank", "mean_epoch_s"])
+    timed["mean_epoch_s"] *= [1.001, 0.999, 1.001, 1, 1.001, 0.999]
+    one, thousand = (runtime_model._infer_first_epochs(timed.assign(mean_epoch_s=unit * timed["mean_epoch_s"]),
+                                                       pd.Series("x", timed.index)) for unit in (1, 1000))  # fmt: skip
+    assert (one.at_smallest, one.per_rank) == pytest.approx((3, 0.5), rel=0.1) and one.ranks == (1, 4)
+    assert (thousand.at_smallest, thousand.per_rank) == pytest.approx((1000 * one.at_smallest, 1000 * one.per_rank))
+    assert thousand.error == pytest.approx(one.error, rel=1e-3) and 0 < one.error < 1
 
 
 def test_an_energy_of_one_repeat_is_not_taken_for_certain():

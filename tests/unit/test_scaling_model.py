@@ -111,3 +111,10 @@ def test_the_calibration_has_a_median_of_0_and_ascending_quantiles():
     quantiles = load_calibration()["quantiles"]
     assert quantiles["scores"][quantiles["shares"].index(0.5)] == 0
     assert sorted(quantiles["scores"]) == quantiles["scores"]
+
+
+def test_what_the_fit_leaves_over_at_the_last_count_is_halved_with_each_doubling_beyond():
+    ranks, beyond = np.array([1.0, 2, 4, 8]), np.array([8.0, 16, 32])
+    model = fit_scaling(ranks, (1 + 7 / ranks) * [1, 1, 1, 1.03], True)
+    over = np.log(model.predict_median(beyond) / model.fit_median(beyond))
+    assert over[0] > 0.01 and over == pytest.approx(over[0] / np.array([1, 2, 4]))

@@ -13,6 +13,7 @@ from study.core.statistics import (
     adjust_by_holm,
     compare_geometric_means,
     compute_p_value,
+    count_independent,
     find_detectable_ratio,
     find_pareto_front,
     make_exact_sample,
@@ -133,6 +134,13 @@ def test_the_smallest_detectable_effect_beside_a_printed_one():
 def test_points_that_are_equal_in_one_coordinate_or_both_on_the_pareto_front():
     x, y = np.array([1.0, 1.0, 2.0, 2.0, 3.0, math.nan]), np.array([2.0, 3.0, 1.0, 1.0, 1.0, 0.0])
     assert find_pareto_front(x, y).tolist() == [True, False, True, True, False, False]
+
+
+def test_what_measurements_are_worth_that_resemble_the_one_before_by_hand():
+    """Neighbours correlate by 1/8, and by (1 + 3/8) / 8 more without the bias: by 19/64."""
+    series = [0.0, 2, 1, 3, 2, 4, 3, 5]
+    assert float(count_independent(series)) == pytest.approx(8 * (64 - 19) / (64 + 19))
+    assert float(count_independent(series[:4])) == 4, "too few to tell"
 
 
 @pytest.mark.parametrize(

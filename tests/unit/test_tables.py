@@ -242,14 +242,6 @@ def test_measured_and_modelled_power_have_no_mean(frame):
     assert row.power_reason == "measured in some repeats, modelled in others: no mean"
 
 
-def test_table2_has_only_strong_scaling_with_the_original_loader(frame):
-    strong = expand(loader=["read_csv", "chunked", "npy"])
-    weak = expand(scaling="weak")
-    table = TABLES["icpp2019_table2"].make(frame(*((run, {}) for run in [*strong, *weak])), NO_LOADING)
-    assert list(table.frame.loader) == ["read_csv"]
-    assert list(table.frame.scaling) == ["strong"]
-
-
 def test_table6_base_and_optimised(frame):
     runs = expand(scaling="weak", epochs=8, gpus=[1, 6], loader=["read_csv", "chunked", "npy"], full_size=True)
     table = TABLES["icpp2019_table6"].make(frame(*((run, {"accuracy": 0.5}) for run in runs)), NO_LOADING)
@@ -464,22 +456,6 @@ def test_claims_of_runtime(frame):
     energy = table.loc[("summit", "strong", "energy_reduction")].iloc[0]
     assert math.isnan(energy.value) and math.isnan(energy.highest)
     assert "whole_run_energy_per_gpu_one_hz_j of these runs: no power sensor" in energy.missing
-
-
-@pytest.mark.slow
-def test_claims_name_the_runs_that_are_missing(frame):
-    table = claims_of(frame((expand(loader="read_csv")[0], {})))
-    assert table.loc[("summit", "strong", "runtime_reduction")].iloc[0].missing == (
-        "runs of nt3 with (loader chunked) at scaling strong")  # fmt: skip
-    assert table.loc[("theta", "strong", "time_per_epoch_s")].missing.tolist() == [
-        "runs of nt3 at scaling strong, gpus 24, loader read_csv or chunked",
-        "runs of nt3 at scaling strong, gpus 384, loader read_csv or chunked",
-    ]
-    assert table.loc[("theta", "strong", "time_per_epoch_s")].loader.isna().all(), "either would do"
-    assert table.loc[("summit", "strong", "out_of_memory_pct")].missing.tolist() == [
-        "runs of nt3 at scaling strong, batch_size 50, loader read_csv",
-        "runs of nt3 at scaling strong, batch_size 100, loader read_csv",
-    ]
 
 
 @pytest.mark.slow
@@ -753,13 +729,6 @@ def test_traced_and_profiled_runs_give_no_timings(frame):
     runs = frame((plain, {"runtime": 20.0}), (traced, {"runtime": 50.0}), (profiled, {"runtime": 60.0}))
     table = by_gpus(TABLES["scaling"].make(runs, NO_LOADING))
     assert (table.loc[2].runtime_s, table.loc[2].repeats_ok) == (20.0, 1)
-
-
-def test_sc18_with_other_epochs_has_no_ratio(frame):
-    (run,) = expand(scaling="weak", gpus=2, epochs=8, full_size=True, profile=True)
-    row = by_gpus(TABLES["sc18_table2_3"].make(frame((run, {})), NO_LOADING)).loc[2]
-    assert math.isnan(row.ratio_total_s)
-    assert row.ratio_reason == "epochs 8 instead of 1"
 
 
 UNLIKE = {

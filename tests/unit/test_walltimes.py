@@ -72,6 +72,9 @@ def test_finished_repeats_say_how_long_the_others_take(tmp_path):
     record.unlink()
     found = limit("summit", runs, tmp_path)
     assert (found.limit_s, found.source, found.is_estimated) == (1500, walltimes.REPEATS, True)
+    outcome(tmp_path, runs[1], status="failed", failure={"kind": "timeout"})
+    assert limit("summit", runs, tmp_path).limit_s == 6900
+    outcome(tmp_path, runs[1])
     outcome(tmp_path, runs[1], TIMED_OUT)
     found = limit("summit", runs, tmp_path)
     assert (found.limit_s, found.is_estimated) == (6900, False), "an attempt reached the estimate"
