@@ -71,9 +71,10 @@ def test_what_is_written_is_a_study_of_the_command(folder, monkeypatch):
 
 
 def test_what_the_trial_wrote_is_moved_aside_unless_it_is_data(folder):
-    written = ["model.pt", "{run_folder}/log.txt", "data/mnist/train.gz", "out/last.pt"]
+    written = ["model.pt", "{run_folder}/log.txt", "data/mnist/train.gz", "rank0.pt", "rank1.pt", "cache/a.ckpt"]
     command = measured_command.sort_written_files(measured(folder), written)
-    assert (command.fresh, command.reuses) == (["model.pt", "out/last.pt"], ["data/mnist/train.gz"])
+    fresh = ["{written}/model.pt", "{written}/rank[0-9]*.pt", "{written}/cache/a.ckpt"]
+    assert (command.fresh, command.reuses) == (fresh, ["data/mnist/train.gz"])
     benchmarks = [command.make_files()[f"config/benchmarks/{name}.yaml"] for name in ("train", "train_trial")]
     assert benchmarks[0] == benchmarks[1] | {"fresh": command.fresh, "reuses": command.reuses}
 

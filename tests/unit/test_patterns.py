@@ -97,6 +97,13 @@ def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
         (EPOCH_TIME, "took (.*)", "took 2m 07s", 127),
         (EPOCH_TIME, "took ([0-9.]+)", "took 2.5 min", 150),
         (EPOCH_TIME, "took ([0-9.]+)", "took 127", 127),
+        (STEP_TIME, "in ([0-9.]+) s", "10 steps in 5.2 s", 0.52),
+        (STEP_TIME, "([0-9.]+) s", "[5.2 s for the last 10 iterations]", 0.52),
+        (STEP_TIME, "took (\\S+)", "500/1,875 batches took 0:02:00", 0.24),
+        (STEP_TIME, "time: ([0-9.]+)", "after 10 steps, time: 5.2 s", 5.2),
+        (STEP_TIME, "in ([0-9.]+ ms/step)", "10 steps in 520 ms/step", 0.52),
+        (EPOCH_TIME, "in ([0-9.]+)", "epoch 3: 100 steps in 5.2 s", 5.2),
+        (EPOCH_TIME, "in ([0-9.]+)", "3 epochs in 12 min", 240),
         (RATE, "rate: ([0-9.]+)", "rate: 1000.5", 1000.5),
         (RATE, "rate: ([0-9.]+)", "rate: 4.0k img/s", 4000),
         (RATE, "rate: ([0-9.]+)", "rate: 4.0 k img/s", 4000),
@@ -204,6 +211,24 @@ def test_a_loss_that_is_not_finite_at_the_end_has_diverged():
     assert reader.list_divergences() == ["a nan", "b nan"]
     reader.take(b"loss: 2.0")
     assert reader.list_divergences() == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "lines", "printers"),
+    [
+        ("img/s: (\\S+)", ["[rank0] step 1 img/s: 9", "[rank1] step 1 img/s: 8"], 2),
+        ({"pattern": "img/s: (\\S+)", "of": "job"}, ["step 1 loss 0.5 img/s: 9", "step 1 loss 0.7 img/s: 8"], 2),
+        ("img/s: (\\S+)", ["step 1 img/s: 9", "step 2 img/s: 8"], 1),
+        ("img/s: (\\S+)", ["img/s: 9", "img/s: 8"], 1),  # nothing tells them apart from two epochs of one rank
+        ({"pattern": "img/s: (\\S+)", "of": "rank"}, ["step 1 img/s: 9", "step 1 img/s: 8"], 0),
+        ("img/s/GPU: (\\S+)", ["step 1 img/s/GPU: 9", "step 1 img/s/GPU: 8"], 0),
+    ],
+)
+def test_a_throughput_of_all_that_several_ranks_print_is_seen(declared, lines, printers):
+    reader = patterns.PatternReader([patterns.parse_metric(RATE, declared)], 2, 1, is_shared=True)
+    for line in lines:
+        reader.take(line.encode())
+    assert reader.count_printers() == ({RATE: printers} if printers else {})
 
 
 def test_two_ranks_in_one_line_count_only_if_no_line_is_of_one():

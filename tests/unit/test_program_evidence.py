@@ -1,6 +1,8 @@
 """What shows that a command did its work: exit status 0 alone does not. Each case is a real program, with the truth."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -118,6 +120,55 @@ def test_a_number_before_a_death_that_a_shell_hides_is_no_end(project, changes, 
     assert unproven in record["unproven"]
 
 
+TELLS_DEATHS = tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 15)
+WRAPPER = "import subprocess, sys; subprocess.run([sys.executable, 'program.py'])"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TELLS_DEATHS, reason="before Linux 6.15 only its parent is told how a process ended")
+@pytest.mark.parametrize(
+    ("source", "command", "death"),
+    [
+        (DIES, ["bash", "-c", f"{sys.executable} program.py & wait; true"], "was ended by signal 9 (SIGKILL)"),
+        (DIES, [sys.executable, "-c", WRAPPER], "was ended by signal 9 (SIGKILL)"),
+        ("if not os.fork():\n  sum(range(10**7)); print('img/s: 12', flush=True); time.sleep(0.2); os.abort()\n"
+         "os.wait()", [sys.executable, "program.py"], "signal 6 (SIGABRT) (a copy of its own process)"),
+        ("print('img/s: 12', flush=True); time.sleep(0.2); sys.exit(3)",
+         ["sh", "-c", f"for lr in 1 2; do {sys.executable} program.py && break; done; true"], "with exit code 3"),
+    ],
+)  # fmt: skip
+def test_a_death_that_no_exit_code_shows_is_a_doubt(project, source, command, death):
+    source = f"sum(range(10**7))\n{source}"
+    (run,) = project(source, command=command, metrics=RATE)
+    record = launch_run(run)
+    assert record["status"] == "ok", record["failure"]
+    assert death in record["unproven"]
+
+
+@pytest.mark.parametrize(("printed_s", "death"), [(4.0, "killed"), (5.1, "")])
+def test_a_death_is_no_doubt_if_a_line_of_success_followed_it(printed_s, death):
+    reader = reading.OutputReader({"success": ["done"]}, 1, 1, False)
+    reader.take(b"done", at_s=printed_s)
+    assert reader.to_json(deaths=[(5.0, "killed")])["death"] == death
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("helper", ["time.sleep(9)", "sys.exit(1)"])
+def test_the_end_of_a_helper_is_no_death_of_the_work(project, helper):
+    source = f"""
+        import signal
+        if not (pid := os.fork()):
+            {helper}
+        end = time.process_time() + 1
+        while time.process_time() < end: pass
+        {"os.kill(pid, signal.SIGKILL)" if "sleep" in helper else ""}
+        os.wait()
+        print("img/s: 12")
+    """
+    (run,) = project(source, metrics=RATE)
+    assert launch_run(run)["unproven"] is None
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -191,6 +242,15 @@ def test_files_that_no_run_goes_on_from_are_no_doubt(project, source, changes):
     (run,) = project(f"{source}\nprint('done')", success=["done"], **changes)
     Path("config.json").write_text("{}")
     assert [launch_run(run, f"run{number}")["unproven"] for number in range(3)] == [None] * 3
+
+
+@pytest.mark.slow
+def test_under_written_only_what_runs_have_written_is_moved_aside(project):
+    source = "open('out1.txt').read(); open('out7.txt', 'a').write('x'); print('done')"
+    (run,) = project(source, success=["done"], fresh=["{written}/out[0-9]*.txt"])
+    Path("out1.txt").write_text("the user's")
+    assert [launch_run(run, f"run{number}")["unproven"] for number in range(3)] == [None] * 3
+    assert Path("out7.txt").read_text() == "x", "each run has written it anew"
 
 
 @pytest.mark.slow
@@ -365,7 +425,7 @@ def test_what_was_seen_while_a_program_ran_holds_when_its_output_is_read_again(p
     (run,) = project(metrics=RATE)
     Path("train.log").write_text("[0]<stdout>:CUDA out of memory. Retry\n[0]<stdout>:img/s: 5\n[1]<stdout>:img/s: 7\n")
     definition = inputs.define_run(run, machine.load("local_processes"), "data")
-    live = {"failure": "", "restart": "python train.py"}
+    live = {"failure": "", "restart": "python train.py", "death": ""}
     output = program_evidence.read_stored_output(Path(), definition, {"success": ["never"]}, live)
     assert (output["failure"], output["restart"], output["values"]) == ("", "python train.py", {})
     output = program_evidence.read_stored_output(Path(), definition, {"metrics": RATE}, live)

@@ -91,7 +91,8 @@ def project(tmp_path, monkeypatch):
 ON = "local_processes"
 OF_PROGRAM = {
     "events": 0, "reason": None, "epochs": None, "rank": None, "has_epochs": False, "metrics": {},
-    "output": {"values": {}, "faults": {}, "success": [], "failure": "", "error": "", "restart": "", "resumed": ""},
+    "output": {"values": {}, "faults": {}, "success": [], "failure": "", "error": "", "restart": "", "resumed": "",
+               "death": "", "printers": {}},
     "epoch": samples.Epoch(1, 1, None, 1.0), "steps_per_epoch": None,
 }  # fmt: skip
 

@@ -57,6 +57,8 @@ def tell(**found):
         "error": None,
         "restart": None,
         "resumed": None,
+        "death": "",
+        "printers": {},
     }
     state = {"hidden_exit": found.pop("hidden_exit", ""), "memory_kills": found.pop("memory_kills", 0)}
     state |= {"trained": False, "is_aborted": False, "runs_left": 0, "is_resumed": False} | {
@@ -83,6 +85,9 @@ KINDS = {
         tell(values={"throughput_samples_per_s": 9.0}, memory_kills=1), RATE, "a number shows no end of the work"
     ),
     "a restart": (tell(success=["done"], restart="worker group failed"), SUCCESS, "started again"),
+    "a death that its exit code does not show": (
+        tell(success=["done"], death="a process of it was ended"), SUCCESS, "exit code was 0; let it print a line"
+    ),
     "a run that it aborted": (tell(trained=True, is_aborted=True), {}, "aborted"),
     "an attempt without an end": (tell(trained=True, runs_left=1), {}, "began its run again"),
     "a number without its unit": (
@@ -164,7 +169,7 @@ def test_unproven_runs_have_none(finished):
     for name, text in told.shown.items():
         assert "2 ranks get the work done" not in text and "recommended: 2" not in text, name
         missing = [why for why in whys.values() if why not in html.unescape(text)]
-        assert name == "accept" or len(missing) <= (6 if name == "tune" else 0), name  # it has looked at 9 runs
+        assert name == "accept" or len(missing) <= (7 if name == "tune" else 0), name  # it has looked at 9 runs
     assert told.finding.verdict == "not_enough_runs" and told.finding.estimate is None
     of_two = told.table[told.table["gpus"] == 2]
     assert of_two["speedup"].isna().all() and of_two["time_per_epoch_s"].isna().all()

@@ -105,10 +105,12 @@ def measure(
     if dry_run:
         sys.exit(min(_run_snakemake(measured, measured.name, "--dry-run")[0], 1))
     from study.workflow import passes
+    from study.workloads.command import placeholders
 
     written = _run_trial(measured)
     measured = measured_command.sort_written_files(measured, written)
-    for key, names in {"moved aside before each run": measured.fresh, "shared by all runs": measured.reuses}.items():
+    fresh = [each.removeprefix(placeholders.WRITTEN) for each in measured.fresh]
+    for key, names in {"moved aside before each run": fresh, "shared by all runs": measured.reuses}.items():
         if names:
             _print(f"files that it wrote, {key}: {', '.join(names[:MOST_NAMED])}{' ...' if names[MOST_NAMED:] else ''}")
     os.chdir("..")

@@ -1,6 +1,7 @@
 """The folder scaling/ of a measured command line: Snakefile, configuration, benchmark and study."""
 
 import dataclasses
+import glob
 import hashlib
 import re
 import shutil
@@ -38,6 +39,7 @@ MODULES = {
 }
 MOST_CODE_FILES = 50
 DATA_FOLDERS = frozenset({"data", "dataset", "datasets", "cache", ".cache"})  # what a run writes there is data
+STATE = re.compile(r"ckpt|checkpoint|snapshot|latest|resume", re.I)  # of training, wherever it is
 MARK = "# Written by study measure; sha256 of the lines below: "
 SNAKEFILE = """\
 configfile: "config/config.yaml"
@@ -210,13 +212,15 @@ class MeasuredCommand:
 
 
 def sort_written_files(measured: MeasuredCommand, written: Sequence[str]) -> MeasuredCommand:
-    """The command with the files that a run wrote into its folder: data are shared by runs, others are written anew.
+    """The command with the files that its trial wrote: data are shared by runs, others are written anew.
 
-    written: paths relative to the folder.
+    written: paths relative to its folder. Numbers in names, such as those of ranks, may be others in other runs.
     """
     own = [path for path in written if not path.startswith(placeholders.RUN_FOLDER)]
-    reuses = [path for path in own if DATA_FOLDERS.intersection(Path(path).parts[:-1])]
-    return dataclasses.replace(measured, fresh=[path for path in own if path not in reuses], reuses=reuses)
+    reuses = [path for path in own if DATA_FOLDERS.intersection(Path(path).parts[:-1]) and not STATE.search(path)]
+    others = [re.sub("[0-9]+", "[0-9]*", glob.escape(path)) for path in own if path not in reuses]  # model_rank1.pt
+    fresh = [f"{placeholders.WRITTEN}{each}" for each in dict.fromkeys(others)]
+    return dataclasses.replace(measured, fresh=fresh, reuses=reuses)
 
 
 def write_files(measured: MeasuredCommand) -> list[Path]:

@@ -21,6 +21,15 @@ BEHIND = re.compile(rf"(?P<space>[ \t]*)(?P<unit>{UNIT})")
 BEFORE = re.compile(rf"(?:(?P<bracket>[(\[]{UNIT}[)\]])|(?P<word>{UNIT}))[\"']?[ \t]*[:=]?[ \t]*$")
 
 PER = re.compile(rf"(?P<item>{WORD})_per_(?P<time>{WORD})(?:_per_(?P<owner>{WORD}))?[\"']?[ \t]*[:=]?[ \t]*$")
+COUNTED = (
+    r"(?:(?P<done>[0-9]+)/)?(?P<count>[0-9][0-9,_]*) "
+    r"(?P<item>steps?|its?|iters?|iterations?|(?:mini)?batch(?:es)?|updates?|epochs?)\b"
+)
+COUNT_BEFORE = re.compile(
+    rf"(?<!after )(?<!every )(?<!at )(?<!of )(?<![0-9.,/]){COUNTED}(?: done| finished| completed)?"
+    r"(?: (?:in|within|took|takes)|:|=)[ :=(~]*$"
+)
+COUNT_BEHIND = re.compile(rf" ?[a-z]* ?(?:for|per|over|/) ?(?:the last )?{COUNTED}")
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,17 @@ def find_unit_before(text: str) -> Unit | None:
         return None  # GPU(s), min: 12
     unit = parse_unit(name)
     return unit if unit.is_known else None
+
+
+def find_count(before: str, behind: str, item: str) -> int:
+    """How many steps or epochs a time is of: 10 of ``10 steps in 5.2 s`` and ``5.2 s for 10 steps``, else 1.
+
+    before, behind: the line around the time. item: of which the time is wanted.
+    """
+    match = COUNT_BEFORE.search(before.lower()) or COUNT_BEHIND.match(behind.lower())
+    if match is None or match["item"].startswith("epoch") != (item == "epoch"):
+        return 1
+    return int(re.sub("[,_]", "", match["done"] or match["count"])) or 1
 
 
 def convert_number(value: float, stated: Unit, wanted: Unit, ranks: int, nodes: int) -> float:

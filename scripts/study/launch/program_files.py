@@ -19,8 +19,8 @@ from study.core.errors import StudyError
 from study.core.files import read_json, write_json
 from study.experiment.definition import RunDefinition
 from study.training.program import PROGRAM
-from study.workloads.command.code_files import HIDDEN, list_paths
-from study.workloads.command.placeholders import RUN_FOLDER
+from study.workloads.command.code_files import HIDDEN, list_paths, matches_any
+from study.workloads.command.placeholders import RUN_FOLDER, WRITTEN
 
 LEDGER = "files.json"  # in `HIDDEN`, as what was moved aside
 ASIDE = "aside"
@@ -54,7 +54,8 @@ class ProgramFiles:
         self._folder = Path(run.benchmark["folder"])
         self._ledger_file = self._folder / HIDDEN / LEDGER
         self._open_before = _list_open_files(self._folder)  # such as the log of the command that started this
-        _move_aside(self._folder, self._spec.get("fresh", ()))
+        fresh = self._spec.get("fresh", ())
+        _move_aside(self._folder, {path for each in fresh for path in self._folder.glob(each)})
         self._before, self._is_whole = self._list_files()
         ledger = self._read_ledger()
         written = {path: tuple(state) for path, state in ledger["written"].items()}
@@ -65,6 +66,12 @@ class ProgramFiles:
             written |= {path: state[:2] for path, state in self._before.items()
                         if state.changed_ns >= begun_ns and path not in code}  # fmt: skip
         self._earlier = {path: state for path, state in self._before.items() if written.get(path) == state[:2]}
+        patterns = [each.removeprefix(WRITTEN) for each in fresh if each.startswith(WRITTEN)]
+        moved = {path: state for path, state in self._earlier.items()
+                 if path in ledger["written"] and path not in code and matches_any(path, patterns)}  # fmt: skip
+        _move_aside(self._folder, {self._folder / path for path in moved})
+        for path in moved:
+            del self._before[path], self._earlier[path]
         self._notes_reads = not self._earlier or _notes_reads(self._folder)
         # Many file systems note only the first read after a change. Of code, nothing may be changed while runs use it.
         for path in self._earlier.keys() - code:
@@ -73,7 +80,7 @@ class ProgramFiles:
                 os.utime(self._folder / path, ns=(state.changed_ns - 1, state.changed_ns))
                 self._earlier[path] = state._replace(read_ns=state.changed_ns - 1)
         self._begun_ns = time.time_ns()
-        self._save_ledger(self._earlier, {str(self._run_folder): self._begun_ns})
+        self._save_ledger(self._earlier | moved, {str(self._run_folder): self._begun_ns})
 
     def finish(self) -> dict[str, Any]:
         """End the run in the ledger; returns the entry ``files`` of ``metrics.json``.
@@ -180,9 +187,9 @@ def _notes_reads(folder: Path) -> bool:
         return False
 
 
-def _move_aside(folder: Path, patterns: Iterable[str]) -> None:
-    """Move what the patterns name to a new folder in `HIDDEN`."""
-    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.name not in NOT_LOOKED_AT})
+def _move_aside(folder: Path, named: Iterable[Path]) -> None:
+    """Move files and folders to a new folder in `HIDDEN`."""
+    paths = sorted({path for path in named if path.name not in NOT_LOOKED_AT})
     if not paths:
         return
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from study.experiment.definition import RunDefinition
 from study.machines.launchers import TAG
 from study.workloads import command
 from study.workloads.command import reading
+from study.workloads.command.code_files import matches_any
 
 LOG = "train.log"
 OWN_LINE = re.compile(rb"^(epoch \d+/\d+: \d+\.\d\d s|error: )")  # of our own process beside the program
@@ -42,7 +42,8 @@ def read_stored_output(
     is_shared = run.benchmark["starts"] != command.RANK and run.ranks > 1
     again = reading.read_again(lines_by_process, keys, run.ranks, run.derived.nodes, is_shared)
     failure = again["failure"] if live["failure"] else ""
-    return {**again, "failure": failure, "restart": again["restart"] or live["restart"]}
+    death = "" if again["success"] else live["death"]
+    return {**again, "failure": failure, "restart": again["restart"] or live["restart"], "death": death}
 
 
 def explain_metrics(program: Mapping[str, Any], epoch_columns: Iterable[str]) -> list[str]:
@@ -59,6 +60,12 @@ def list_remarks(program: Mapping[str, Any]) -> list[str]:
     output, remarks = program["output"], []
     if output["error"] and not output["failure"] and not output["restart"]:
         remarks.append(f"it printed an error and went on ({output['error']})")
+    for name, number in output["printers"].items():
+        if number > 1:
+            remarks.append(
+                f"metrics.{name}: {number} ranks print it, and the number of one is taken for that of all; if each "
+                "prints its own, say of: rank"
+            )
     if not program.get("files", NO_FILES)["is_whole"]:
         remarks.append("its folder has so many files that nobody looked for what an earlier run left there")
     return remarks
@@ -81,7 +88,7 @@ def _list_missing(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[s
     lines = [f"success: {output['faults'].get(each, f'{each!r} matches no line of its output')}"
              for each in keys.get("success", ()) if each not in output["success"]]  # fmt: skip
     lines += [f"outputs: it wrote no file {each}" for each in keys.get("outputs", ())
-              if not any(_matches(name, [each]) for name in files["written"])]  # fmt: skip
+              if not any(matches_any(name, [each]) for name in files["written"])]  # fmt: skip
     if program["trained"]:
         return lines
     missing = [name for name in required if output["values"].get(name) is None]
@@ -113,6 +120,10 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
     if program["runs_left"]:
         often = "once" if program["runs_left"] == 1 else f"{program['runs_left']} times"
         lines.append(f"a rank began its run again {often}, without run_stop: its times are of all attempts")
+    if output["death"]:
+        lines.append(
+            f"{output['death']}, and its exit code was 0; let it print a line after its work, and name it under success"
+        )
     if output["restart"]:
         lines.append(f"it was started again ({output['restart']}): its times are of all attempts")
     if output["resumed"] and not program["is_resumed"] and not keys.get("reuses"):
@@ -120,7 +131,7 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
             f"it says that it went on from a checkpoint ({output['resumed']}); have each run train anew (fresh, "
             "{run_folder}), or name the checkpoint under reuses if all are to begin from it"
         )
-    if used := [name for name in files["used"] if not _matches(name, keys.get("reuses", ()))]:
+    if used := [name for name in files["used"] if not matches_any(name, keys.get("reuses", ()))]:
         names = ", ".join(used[:MOST_NAMED]) + (f" and {len(used) - MOST_NAMED} more" if used[MOST_NAMED:] else "")
         what = "it read or changed" if files["notes_reads"] else "nobody knows here whether it read"
         lines.append(
@@ -128,8 +139,3 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
             "(moved aside before each run) or reuses (such as data) in its benchmark's file, or write to {run_folder}"
         )
     return lines
-
-
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern names a file, or a folder in which it is."""
-    return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)

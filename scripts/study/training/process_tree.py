@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import struct
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from study.core.wording import describe_signal
 from study.instruments.counters import read_peak_memory_mb
 
 TICKS = os.sysconf("SC_CLK_TCK")
 POLL_S = 0.02
+MOST_HANDLES = 64  # of processes that a watch holds at once
+ORDERED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # by which programs end their own helpers
+# Of linux/pidfd.h, by which Linux 6.15 and later tell how a process ended, also one that its parent has waited for.
+PIDFD_GET_INFO, INFO_EXIT, PIDFD_INFO = 0xC040FF0B, 1 << 3, struct.Struct("=2Q11Ii")
 
 
 def _read_stat(process: str) -> list[str] | None:
@@ -51,32 +59,81 @@ def read_peak_mb(processes: Iterable[int]) -> float:
     return max((peak_mb for peak_mb in peaks_mb if peak_mb is not None), default=0.0)
 
 
-class RestartWatch:
-    """Finds commands that a process, or one of its children, starts again after they have ended.
+@dataclass(frozen=True)
+class Death:
+    """The end of a process that its exit code tells as a failure. alive_s: when it was last seen alive (monotonic).
 
-    again: the first such command line; "" without one. A command that ends between two looks is not seen.
+    how: in words. cpu_s: its own CPU time until then.
+    """
+
+    how: str
+    cpu_s: float
+    alive_s: float
+
+
+class ChildWatch:
+    """Watches the children and grandchildren of a process: which commands begin again, and which processes fail.
+
+    again: the first command line that was started again after its end; "" without one. deaths: of processes that ended
+    by a signal or with another exit code than 0, whatever their parents made of it; empty before Linux 6.15, which
+    does not tell it. A process that begins and ends between two looks is not seen.
     """
 
     def __init__(self, process: int) -> None:
         self._process, self.again = process, ""
         self._running: dict[int, str] = {}
         self._ended: set[str] = set()
+        self._handles: dict[int, int] = {}  # {process: its pidfd}
+        self._cpu_s: dict[int, float] = {}
+        self._looked_s = time.monotonic()
+        self.deaths: list[Death] = []
 
     def look(self) -> None:
         """Look at the processes that run now."""
         children = _list_main_children(self._process)
-        grandchildren = {each for child in children for each in _list_main_children(child)}
-        present = children | grandchildren
+        present = children | {each for child in children for each in _list_main_children(child)}
+        for process in [each for each in self._handles if each not in present]:
+            self._take_end(process)
         for process in [each for each in self._running if each not in present]:
             self._ended.add(self._running.pop(process))
         own = {read_command_line(self._process), *map(self._running.get, children)}
-        for process in present - self._running.keys():
-            line = read_command_line(process)
-            if line in own or line.startswith("process "):  # it has not executed its program yet
+        for process in present:
+            self._follow(process)
+            line = self._running.get(process) or read_command_line(process)
+            if process in self._running or line in own or line.startswith("process "):  # it has executed no program yet
                 continue
             self._running[process] = line
             if line in self._ended:
                 self.again = self.again or line
+        self._looked_s = time.monotonic()
+
+    def _follow(self, process: int) -> None:
+        """Hold a process by its pidfd, and note its CPU time."""
+        if process not in self._handles and len(self._handles) < MOST_HANDLES:
+            with contextlib.suppress(OSError):
+                self._handles[process] = os.pidfd_open(process)
+        if fields := _read_stat(str(process)):
+            self._cpu_s[process] = sum(map(int, fields[11:13])) / TICKS
+
+    def _take_end(self, process: int) -> None:
+        """Note how a process ended that is gone, if the kernel tells it."""
+        handle, cpu_s = self._handles.pop(process), self._cpu_s.pop(process, 0.0)
+        code = _read_exit_code(handle)
+        os.close(handle)
+        if code and -code not in ORDERED:
+            line = self._running.get(process, "a copy of its own process")
+            how = f"was ended by {describe_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+            self.deaths.append(Death(f"a process of it {how} ({line})", cpu_s, self._looked_s))
+
+
+def _read_exit_code(handle: int) -> int | None:
+    """The exit code of the ended process of a pidfd, below 0 for a signal; None if the kernel does not tell it."""
+    answer = bytearray(PIDFD_INFO.pack(INFO_EXIT, *[0] * 13))
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(handle, PIDFD_GET_INFO, answer)
+        mask, *_, status = PIDFD_INFO.unpack(answer)
+        return os.waitstatus_to_exitcode(status) if mask & INFO_EXIT else None
+    return None
 
 
 def _list_main_children(process: int) -> set[int]:

@@ -45,6 +45,7 @@ OWN_MEMORY_FACTOR = 1.05  # a larger peak, compared with that before the program
 GRACE_S = 5.0  # for a program that gets SIGTERM
 FIRST_COUNT_S = 0.5  # from a program's start until its processes are counted
 HELPER_S = 0.5  # for processes that outlive the program
+WORKER_SHARE = 0.1  # of the CPU time of all; a process with less does not train
 WAITING_LINES = 1000  # that wait to be read; then the program's next line does
 LAST_LINES_ARE = "; its last lines: "  # in such a message
 LAST_LINES = 5  # of the program's last lines, in the message of a failure
@@ -342,13 +343,13 @@ class Program:
         is_quiet_work = "silence_limit_s" not in self._benchmark  # whether CPU time alone is progress
         self._most_processes, begun_s = 1, time.monotonic()
 
-        self._restart_watch = process_tree.RestartWatch(process.pid)
+        self._child_watch = process_tree.ChildWatch(process.pid)
 
         def watch() -> None:
             pause_s, count_after_s = FIRST_POLL_S, FIRST_COUNT_S
             while True:
                 self._read_events()
-                self._restart_watch.look()
+                self._child_watch.look()
                 event_count = sum(each.number for each in self._progress.values())
                 tree = {process.pid}
                 is_due = heartbeat.is_due()
@@ -373,6 +374,7 @@ class Program:
         """End the thread that follows the program, then read the last events: two readers would mix their order."""
         self._is_over.set()
         self._reader.join(GRACE_S)
+        self._child_watch.look()
         self._read_events(is_over=True)
 
     def _take_line(self, stream: int, line: bytes) -> None:
@@ -510,6 +512,8 @@ class Program:
     ) -> None:
         """Write the measures of this process, for `study.training.program_results`."""
         peak_mb = self._compute_peak_mb(end.peak_kib * 1024 / 1e6, end.monotonic_s)
+        least_s = WORKER_SHARE * end.cpu_s
+        deaths = [(each.alive_s, each.how) for each in self._child_watch.deaths if each.cpu_s >= least_s]
         host, rank_gpus = socket.gethostname(), find_gpus(self._place, self._run.machine, {**os.environ, **variables})
         reports = {
             rank: {
@@ -532,7 +536,7 @@ class Program:
                 "cpu_s": end.cpu_s,
                 "processes": self._most_processes,
                 "told": reports,
-                "output": self._reading.to_json(self._restart_watch.again, end.monotonic_s),
+                "output": self._reading.to_json(self._child_watch.again, end.monotonic_s, deaths),
                 "words": words,
                 "variables": variables,
                 "memory_kills": process_tree.count_memory_kills() - self._killed_before,

@@ -7,9 +7,10 @@ refused, as a change there would go unnoticed.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,8 @@ def find_hidden_exit_code(spec: Mapping[str, Any]) -> str:
             if INSTEAD.search(line) or (PIPE.search(line) and PIPEFAIL not in text):
                 return line.strip()
     return ""
+
+
+def matches_any(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern names a file, or a folder in which it is."""
+    return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)

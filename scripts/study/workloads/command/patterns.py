@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
 import signal
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +17,7 @@ from study.core import units
 from study.core.measured_units import (
     Unit,
     convert_number,
+    find_count,
     find_unit_before,
     find_unit_behind,
     is_convertible,
@@ -50,6 +53,13 @@ WITH_COMMA = re.compile(  # with marks between thousands, or with a decimal comm
     r"[-+]?([0-9]{1,3}([,'][0-9]{3})+(\.[0-9]+)?|([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+)([eE][-+]?[0-9]+)?"
 )
 OF_NUMBERS = r"[-+0-9.,'eE:_]*"
+# Which rank prints a line, as [rank1], Rank 1:, [GPU1], [1,1]<stdout> of mpirun and [default1] of torchrun.
+PRINTER = re.compile(
+    r"(?<![A-Za-z0-9])(?:rank|gpu|default|worker|process)[\s:=#]*([0-9]+)\b|\[[0-9]+,([0-9]+)\]<std", re.I
+)
+TIMES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d([.,]\d+)?")
+VARYING = re.compile(rf"{PRINTER.pattern}|{TIMES.pattern}|[0-9]*\.[0-9]+", re.I)  # in lines of one step by two ranks
+MOST_HEADS = 1000  # beginnings of lines that are compared
 GREEDY = re.compile(r"(?<!\\)\.[*+](?!\?)")
 WRAPPED = re.compile(r"^(tensor|array|(np|numpy)\.float(32|64)|float(32|64))\(")  # before a number, as Python prints it
 NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)\b", re.I)
@@ -206,6 +216,10 @@ class PatternReader:
         """{metric: (its value, None)}, or (None, why there is none) if its pattern matched something; else two None."""
         return {name: each.read_value(self._epochs) for name, each in self._matches.items()}
 
+    def count_printers(self) -> dict[str, int]:
+        """{throughput that is taken for that of all ranks: how many ranks print it here}."""
+        return {name: number for name, each in self._matches.items() if (number := each.count_printers())}
+
     def list_divergences(self) -> list[str]:
         """``name nan`` of each loss that was not finite at the end of the output."""
         return [f"{name} {each.not_finite}" for name, each in self._matches.items()
@@ -220,6 +234,9 @@ class _Matches:
         self._ranks, self._nodes, self._is_shared = ranks, nodes, is_shared
         self._results: list[tuple[float, str | None]] = []  # of each match, or why it is no number
         self._shared: list[tuple[float, str | None]] = []  # of lines with several matches
+        self._last: re.Match[str] | None = None  # its last match
+        self._heads: Counter[str] = Counter()  # of lines with a match: what is before the number, and how often
+        self._printers: set[str] = set()  # the ranks that lines with a match name
         self._epochs: Mapping[str, float] = {}  # that the output had named last at the last match
         self._missed = ""  # a number that the pattern does not take, behind the last match or anywhere
         head, tail = metric.parts
@@ -251,6 +268,7 @@ class _Matches:
         if not has_more:
             word = NOT_FINITE.match(WRAPPED.sub("", (match[1] or "").strip()))
             self._epochs, self.not_finite = epochs, word[0] if word else ""
+            self._take_printer(match)
         return True
 
     def give_up(self, text: str) -> None:
@@ -282,6 +300,35 @@ class _Matches:
         if not abs(value) <= MOST_OF_OWN:
             return None, f"its pattern found {value:g}, which is too large"
         return value, None
+
+    def _take_printer(self, match: re.Match[str]) -> None:
+        """Keep what shows which rank prints a line of an output of several."""
+        self._last = match
+        if not self._is_shared:
+            return
+        if named := PRINTER.search(match.string):
+            self._printers.add(named[1] or named[2])
+        head = VARYING.sub("", match.string[: match.start(1)])
+        if re.search("[0-9]", head) and len(self._heads) < MOST_HEADS:
+            self._heads[head] += 1
+
+    def count_printers(self) -> int:
+        """How many ranks print a throughput into this output that is taken for that of all; 0 for other metrics.
+
+        Ranks are known by their numbers in the lines, else by lines that are alike up to their throughput, such as
+        those of one step, as often as there are ranks.
+        """
+        rate = self.metric.wanted.rate if self.metric.wanted else None
+        if self._fault or self._last is None or rate is None or rate.time_of or not self._is_of_all(self._last):
+            return 0
+        is_printed_by_all = self._ranks > 1 and set(self._heads.values()) == {self._ranks}
+        return max(len(self._printers), self._ranks if is_printed_by_all else 1)
+
+    def _is_of_all(self, match: re.Match[str]) -> bool:
+        """Whether a throughput is taken for that of all ranks: it is the same number on any number of them."""
+        with contextlib.suppress(ValueError):
+            return read_number(match, self.metric, 1, 1) == read_number(match, self.metric, 2, 2)
+        return False
 
     def _take_unmatched(self, text: str) -> None:
         """Keep what stands in a line where the pattern expects its number, if it is one in another form, or nan."""
@@ -317,7 +364,7 @@ def read_number(match: re.Match[str], metric: Metric, ranks: int = 1, nodes: int
         raise ValueError(f"its pattern found {_quote(text)}, and {_quote(other)} before it in the line; leave out .*")
     stripped = WRAPPED.sub("", text.strip()).rstrip(ENDS).lstrip("([{\"'")
     if not math.isnan(seconds := parse_duration(stripped)):
-        return _convert(seconds, parse_unit("s"), metric, before, ranks, nodes, text)
+        return _convert(seconds, parse_unit("s"), metric, (before, text, behind), ranks, nodes)
     split = SPLIT.fullmatch(stripped)
     number = parse_number(split[1] if split else stripped)
     if not math.isfinite(number):
@@ -327,16 +374,18 @@ def read_number(match: re.Match[str], metric: Metric, ranks: int = 1, nodes: int
         unit = metric.unit
     elif touching and unit is None and not metric.parts[1].startswith(touching):
         raise ValueError(f"its pattern found {_quote(text)}, and the unit {_quote(touching)} behind it is not known")
-    return _convert(number, unit, metric, before, ranks, nodes, text)
+    return _convert(number, unit, metric, (before, text, behind), ranks, nodes)
 
 
-def _convert(number: float, unit: Unit | None, metric: Metric, before: str, ranks: int, nodes: int, text: str) -> float:
-    """A number in the metric's unit. unit: that stands behind it. before, text: the line before the number, its text.
+def _convert(
+    number: float, unit: Unit | None, metric: Metric, line: tuple[str, str, str], ranks: int, nodes: int
+) -> float:
+    """A number in the metric's unit. unit: that stands behind it. line: before the number, its text, and behind.
 
     Raises:
         ValueError: it is in another unit.
     """
-    wanted, factor = metric.wanted, 1.0
+    (before, text, behind), wanted, factor = line, metric.wanted, 1.0
     if unit and not unit.is_known:  # only a multiple, as of 4.0k, or the metric's own unit
         factor, unit = unit.factor, None
     if wanted is None or not wanted.is_known:
@@ -345,7 +394,10 @@ def _convert(number: float, unit: Unit | None, metric: Metric, before: str, rank
         return number * factor * (unit.factor if unit else 1.0)
     title = re.search(r"[^0-9,;|]*$", before)
     title_text = title[0] if title else ""
-    stated = unit or find_unit_before(title_text) or metric.unit or wanted
+    said = unit or find_unit_before(title_text) or metric.unit
+    stated = said or wanted
+    if wanted.item and not (said and (said.item or said.rate)):
+        factor /= find_count(before, behind, wanted.item)
     if stated.rate and stated.rate.per == "all":
         declared = metric.unit.rate.per if metric.unit and metric.unit.rate else "all"
         owner = metric.owner or find_owner(title_text) or declared

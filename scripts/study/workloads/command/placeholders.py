@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 RUN_FOLDER = "{run_folder}"  # before the names of files in the folder that the run gives to the program
+WRITTEN = "{written}/"  # before patterns of fresh: only of files that earlier runs have written
 CHECKPOINT = "checkpoint"  # where the program writes its checkpoint and finds it when it resumes
 # Values that follow from a run's grid keys and from the process's place, and their meanings.
 DERIVED: Mapping[str, str] = {

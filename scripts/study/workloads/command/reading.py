@@ -43,7 +43,6 @@ RESUMED = re.compile(
 HARMLESS = ("Exception ignored in", "Exception in thread", "--- Logging error")  # before a harmless traceback
 RAISED = re.compile(r"[A-Za-z_][\w.]*(: .*)?$")  # the last line of a traceback
 RANK_TAG = re.compile(r"^\[rank\d+\]: ?")  # of PyTorch, before the lines of a traceback
-TIMES = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d([.,]\d+)?")
 
 
 class OutputReader:
@@ -64,6 +63,7 @@ class OutputReader:
         self._success = {each: re.compile(each) for each in spec.get("success", [])}
         self._faults: dict[str, str] = {}  # of patterns of success
         self._matched: set[str] = set()  # patterns of success
+        self._succeeded_s = -math.inf  # when the last line came that one of them matches
         self._failure, self._lines_since = "", 0  # the last line with words of failure; cleared by a sign of work
         self._failed_source, self._failed_s = 0, -math.inf  # its stream, and when it came
         self._last_s = -math.inf  # when the last line came
@@ -84,21 +84,26 @@ class OutputReader:
         if text := remove_colours(line.decode(errors="replace")).strip():
             self._take_text(text, is_event or has_number, source, at_s)
 
-    def to_json(self, command_again: str = "", ended_s: float = math.nan) -> dict[str, Any]:
+    def to_json(
+        self, command_again: str = "", ended_s: float = math.nan, deaths: Iterable[tuple[float, str]] = ()
+    ) -> dict[str, Any]:
         """What was read, for `study.training.program_results`.
 
         command_again: that was started again after its end. ended_s: the program's end (monotonic), if it is known.
+        deaths: (when it was last seen alive (monotonic), how it ended) of each process that failed.
         """
         went_on = ended_s - self._failed_s > WENT_ON_S or self._lines_since >= LAST_LINES
         values = self._patterns.read_values()
         return {
             "values": {name: value for name, (value, _) in values.items()},
             "faults": {name: why for name, (_, why) in values.items() if why} | self._faults,
+            "printers": self._patterns.count_printers(),
             "success": sorted(self._matched),
             "failure": "" if went_on else self._failure,
             "error": self._errors[0] if self._errors else "",
             "restart": self._find_restart(command_again),
             "resumed": self._resumed,
+            "death": next((how for alive_s, how in deaths if self._succeeded_s <= alive_s), ""),
         }
 
     def has_ended_with_failure(self, ended_s: float) -> bool:
@@ -114,6 +119,7 @@ class OutputReader:
         self._last_s = at_s
         matched = self._find_success(text)
         self._matched |= matched
+        self._succeeded_s = at_s if matched else self._succeeded_s
         self._lines_since += 1
         # Lines of two streams may come in another order than that in which they were written.
         is_later = source == self._failed_source or at_s > self._failed_s + APART_S
@@ -128,7 +134,7 @@ class OutputReader:
             self._restart = self._restart or text[:LONGEST_QUOTE]
         if RESUMED.search(text):
             self._resumed = self._resumed or text[:LONGEST_QUOTE]
-        line, first_lines = TIMES.sub("", text), self._first_lines.setdefault(source, Counter())
+        line, first_lines = patterns.TIMES.sub("", text), self._first_lines.setdefault(source, Counter())
         may_be_first = len(first_lines) < FIRST_LINES and source not in self._failed_streams
         if line in first_lines or (may_be_first and re.search(r"[A-Za-z]{2}", line)):
             first_lines[line] += 1
@@ -176,8 +182,9 @@ def merge(readings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     return {
         **{key: readings[0][key] for key in ("values", "faults")},
+        "printers": dict(sum((Counter(each["printers"]) for each in readings), Counter())),
         "success": sorted({pattern for each in readings for pattern in each["success"]}),
-        **{key: first(key) for key in ("failure", "error", "restart", "resumed")},
+        **{key: first(key) for key in ("failure", "error", "restart", "resumed", "death")},
     }
 
 
