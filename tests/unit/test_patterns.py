@@ -121,6 +121,7 @@ def test_a_part_of_a_number_is_no_number(pattern, line, number, why):
         (RATE, {"pattern": "rate: ([0-9.]+)", "unit": "tokens/s"}, "rate: 100 tok/s", 100),
         (RATE, {"pattern": "([0-9.]+) ?(?:img|s)/", "unit": "img/s"}, "1.25s/img", 0.8),
         ("own", {"pattern": "took (\\S+)", "unit": "s"}, "took 0:02:07", 127),
+        ("own", "acc ([0-9.]+)", "acc 0.91 img/s: 2000.0", 0.91),  # the unit of the next number
         ("own", {"pattern": "took ([0-9.]+)", "unit": "ms"}, "took 1.5 s", 1500),
         ("own", {"pattern": "mem ([0-9.]+)", "unit": "GB"}, "mem 12.5GB", 12.5),
         ("own", {"pattern": "mem ([0-9.]+)", "unit": "GB"}, "mem 512MB", 0.512),

@@ -80,6 +80,8 @@ def pipe(*words):
         ("open('model.pt', 'w').close()", {"outputs": ["*.pt"]}, "outputs: it wrote no file *.pt"),
         ("print('Unable to locate sufficient 2 gpus. Exiting.')", {"metrics": RATE},
          "words of a failure (Unable to locate sufficient 2 gpus. Exiting.)"),
+        ("print('img/s: 12')\nprint('ERROR: 0.5')\nprint('[1] ERROR: rank 1 is gone, stopping')", {"metrics": RATE},
+         "words of a failure ([1] ERROR: rank 1"),
         ("print('img/s: 12')\nprint('[rank1]: ncclSystemError: System call failed', file=sys.stderr)",
          {"metrics": RATE}, "ncclSystemError"),
         # Words of failure that are not the end.

@@ -17,6 +17,7 @@ SIZES = {
 WORD = r"[A-Za-z\u00b5\u03bc]+"
 UNIT = rf"{WORD}(?:/{WORD})*(?: per {WORD})*"
 BEHIND = re.compile(rf"(?P<space>[ \t]*)(?P<unit>{UNIT})")
+NEXT_NUMBER = re.compile(r"[ \t]*[:=][ \t]*[-+]?[0-9.]")
 # The unit in a title before a number: img/s: 12, time (ms): 12, step_time_ms=12, ms/step 12.
 BEFORE = re.compile(rf"(?:(?P<bracket>[(\[]{UNIT}[)\]])|(?P<word>{UNIT}))[\"']?[ \t]*[:=]?[ \t]*$")
 
@@ -80,6 +81,8 @@ def find_unit_behind(text: str) -> tuple[Unit | None, str]:
     if not match:
         return None, ""
     word, touching = match["unit"], "" if match["space"] else match["unit"]
+    if not touching and NEXT_NUMBER.match(text, match.end()):  # acc 0.9 img/s: 12 is no accuracy in img/s
+        return None, ""
     if word in MULTIPLES and touching:
         further = BEHIND.match(text, match.end())
         unit = parse_unit(further["unit"]) if further else Unit("")

@@ -25,7 +25,8 @@ TRACEBACK = "Traceback (most recent call last):"
 FAILURE = re.compile(
     rf"{re.escape(TRACEBACK)}|out of memory|OutOfMemoryError|(^|[\s:])Killed(\s{{2}}|\s*$)|NCCL error|nccl\w+Error\b|"
     r"Unable to locate sufficient|Segmentation fault|core dumped|Bus error|CUDA error|No space left on device|"
-    r"ChildFailedError|command not found|can't open file|^(srun|slurmstepd|mpirun|torchrun): error",
+    r"ChildFailedError|command not found|can't open file|^(srun|slurmstepd|mpirun|torchrun): error|"
+    r"(?-i:\b(ERROR|FATAL|CRITICAL)\b)(?![\])]?[:=\s\[]*[-+]?[0-9.])",
     re.I,
 )
 # A shell's words for a process of its own that died: bash's with the line of the script, and those of other shells.
