@@ -1,6 +1,7 @@
 """The verb measure: how a command line is marked, what is written for it, what is refused, and one measurement."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -148,7 +149,7 @@ def test_a_partition_of_slurm_gives_the_machine(folder, monkeypatch):
 
 
 def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
-    """A program in an environment's folder brings it; one of the system has none of its own."""
+    """A program in an environment's folder brings it; for one of the system, as mpirun, the Python of the shell does."""
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "torchrun"):
@@ -157,7 +158,12 @@ def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
     assert measured_command.find_prefix(["torchrun"], None, variables) is None
     (tmp_path / "venv" / "pyvenv.cfg").touch()
     assert measured_command.find_prefix(["torchrun"], None, variables) == tmp_path / "venv"
-    assert measured_command.find_prefix(["sh"], None, variables) is None
+    assert measured_command.find_prefix(["sh"], None, variables) == tmp_path / "venv", "of mpirun python train.py"
+    assert measured_command.find_prefix(["sh"], None, {"PATH": f"{Path(sys.prefix, 'bin')}:/usr/bin:/bin"}) is None
+    system = tmp_path / "system" / "bin"
+    system.mkdir(parents=True)
+    (system / "python").symlink_to(sys.executable)
+    assert measured_command.find_prefix(["python"], None, {"PATH": str(system)}) == system.parent
     assert measured_command.find_prefix(["sh"], str(tmp_path / "venv"), variables) == tmp_path / "venv"
 
 

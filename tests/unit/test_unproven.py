@@ -86,7 +86,7 @@ KINDS = {
     ),
     "a restart": (tell(success=["done"], restart="worker group failed"), SUCCESS, "started again"),
     "a death that its exit code does not show": (
-        tell(success=["done"], death="a process of it was ended"), SUCCESS, "exit code was 0; let it print a line"
+        tell(success=["done"], death="a process of it was ended"), SUCCESS, "exit code 0 does not show; let the command"
     ),
     "a run that it aborted": (tell(trained=True, is_aborted=True), {}, "aborted"),
     "an attempt without an end": (tell(trained=True, runs_left=1), {}, "began its run again"),

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -339,7 +340,7 @@ def name_command(words: Sequence[str]) -> str:
 
 
 def find_prefix(words: Sequence[str], given: str | None, variables: Mapping[str, str]) -> Path | None:
-    """The prefix of the environment in which the command is found; None for one without packages of its own.
+    """The prefix of the environment in which the command or, if that has none, the shell's Python is found; or None.
 
     given: by the user. Raises `StudyError` if the command is not found.
     """
@@ -355,6 +356,8 @@ def find_prefix(words: Sequence[str], given: str | None, variables: Mapping[str,
         raise StudyError(f"{word}: no such program in PATH; give its path, or its environment with --python")
     if given is not None:
         return prefix
-    own = Path(program).parent.parent
-    is_environment = (own / "pyvenv.cfg").exists() or (own / "conda-meta").is_dir()
-    return own if is_environment and (own / "bin" / "python").exists() else None
+    python = shutil.which("python", path=path)
+    found = [Path(each).parent.parent for each in (program, python) if each]  # of mpirun python, that of python
+    environments = [each for each in found if (each / "pyvenv.cfg").exists() or (each / "conda-meta").is_dir()]
+    prefixes = [*environments, *(found[:1] if Path(program).name.startswith("python") else [])]
+    return next((each for each in prefixes if (each / "bin" / "python").exists() and each != Path(sys.prefix)), None)

@@ -122,7 +122,8 @@ def _list_doubts(program: Mapping[str, Any], keys: Mapping[str, Any]) -> list[st
         lines.append(f"a rank began its run again {often}, without run_stop: its times are of all attempts")
     if output["death"]:
         lines.append(
-            f"{output['death']}, and its exit code was 0; let it print a line after its work, and name it under success"
+            f"{output['death']}, which the command's exit code 0 does not show; let the command print a line after its "
+            "work, and name it under success"
         )
     if output["restart"]:
         lines.append(f"it was started again ({output['restart']}): its times are of all attempts")

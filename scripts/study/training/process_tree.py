@@ -17,6 +17,7 @@ from study.instruments.counters import read_peak_memory_mb
 
 TICKS = os.sysconf("SC_CLK_TCK")
 POLL_S = 0.02
+LONGEST_LINE = 80  # characters of a command line in a message
 MOST_HANDLES = 64  # of processes that a watch holds at once
 ORDERED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # by which programs end their own helpers
 # Of linux/pidfd.h, by which Linux 6.15 and later tell how a process ended, also one that its parent has waited for.
@@ -121,7 +122,7 @@ class ChildWatch:
         code = _read_exit_code(handle)
         os.close(handle)
         if code and -code not in ORDERED:
-            line = self._running.get(process, "a copy of its own process")
+            line = " ".join(self._running.get(process, "a copy of its own process").split())[:LONGEST_LINE]
             how = f"was ended by {describe_signal(-code)}" if code < 0 else f"ended with exit code {code}"
             self.deaths.append(Death(f"a process of it {how} ({line})", cpu_s, self._looked_s))
 
