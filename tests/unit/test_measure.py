@@ -149,7 +149,7 @@ def test_a_partition_of_slurm_gives_the_machine(folder, monkeypatch):
 
 
 def test_the_packages_are_those_of_the_program_s_environment(tmp_path):
-    """A program in an environment's folder brings it; for one of the system, as mpirun, the Python of the shell does."""
+    """A program in an environment's folder brings it; else the Python of the shell does, as for mpirun."""
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "torchrun"):
