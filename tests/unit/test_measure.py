@@ -106,6 +106,8 @@ def test_each_version_of_the_code_has_results_of_its_own(folder):
         (["--ranks", "0,2", "true"], "'0,2' must be rank counts such as 64,128,256"),
         (["--metric", "loss", "true"], "'loss' must be NAME=PATTERN"),
         (["no_such_program"], "no_such_program: no such program in PATH"),
+        (["python", "missing.py"], "missing.py does not exist; give the program relative to"),
+        (["./train.py"], "train.py: is not executable; write chmod +x"),
         (["--python", "nowhere", "true"], "nowhere/bin/python does not exist"),
         (["--strict", "--ranks", "1,4096", "true"], "--ranks: 4096: this machine has"),
         (["--name", "a/b", "true"], "--name: 'a/b' must be of letters, digits and _"),

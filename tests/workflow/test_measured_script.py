@@ -1,8 +1,11 @@
 """study measure, from a folder with a script to the answer; each call a process of its own, as a user's."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -41,10 +44,20 @@ def folder(tmp_path):
     return folder
 
 
+VARIABLES = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+
+
+def call_study(folder, *arguments):
+    line = [sys.executable, "-c", CALL, *arguments]
+    return subprocess.run(line, cwd=folder, env=VARIABLES, capture_output=True, text=True, timeout=WAIT_S)
+
+
 def call_measure(folder, *arguments):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    line = [sys.executable, "-c", CALL, "measure", *arguments]
-    return subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT_S)
+    return call_study(folder, "measure", *arguments)
+
+
+def words_of(text):
+    return " ".join(text.split())
 
 
 def test_one_line_gives_an_answer_and_the_same_line_adds_to_it(folder):
@@ -65,6 +78,12 @@ def test_one_line_gives_an_answer_and_the_same_line_adds_to_it(folder):
     assert done.stdout.startswith("  train: "), "the answer is the first line"
     assert f"Report: {table.with_name('report.html').relative_to(folder)}" in done.stdout
     assert "After block 1 of 2" in done.stderr or "block" not in done.stderr
+    sentence = words_of(done.stdout.partition("That the runs did their work")[0])
+    recommended = call_study(folder / "scaling", "recommend", "train")
+    assert recommended.returncode == 0, recommended.stderr
+    assert sentence in words_of(recommended.stdout), "the folder is a study, as if written by hand, of the same answer"
+    page = words_of(re.sub("<[^>]*>", " ", table.with_name("report.html").read_text()))
+    assert re.search(r"[0-9]+ ranks get the work done [0-9.]+ times as fast as 1", sentence)[0] in page
 
 
 def test_a_trial_that_fails_or_shows_no_work_ends_the_measurement(folder):
@@ -77,3 +96,47 @@ def test_a_trial_that_fails_or_shows_no_work_ends_the_measurement(folder):
     assert done.returncode == 1
     assert "error: the trial failed: " in done.stderr and "no data here" in done.stderr
     assert not list(folder.glob("scaling/trial/*"))
+
+
+SLOW = """
+import os, time
+if os.environ["RANK"] == "0":
+    open("../started", "a").write("x")
+    time.sleep(2)
+    open("../ended", "a").write(os.environ["WORLD_SIZE"] + " ")
+    print("complete")
+"""
+
+
+def count_letters(path):
+    return path.read_text().count("x") if path.exists() else 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moments", [(1,), (2, 4), (5,)], ids=["in the trial", "in two runs", "at the last run"])
+def test_what_is_interrupted_by_ctrl_c_goes_on_with_the_same_line(folder, moments):
+    """SIGINT to the process group, as of a terminal, while the n-th start of the script runs; then the line again."""
+    (folder / "train.py").write_text(SLOW)
+    line = ["measure", "--ranks", "1,2", "--repeats", "2", "--success", "complete", "python", "train.py"]
+    started, ended = folder.parent / "started", folder.parent / "ended"
+    for moment in moments:
+        process = subprocess.Popen(
+            [sys.executable, "-c", CALL, *line], cwd=folder, env=VARIABLES, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind an &
+        )  # fmt: skip
+        deadline = time.monotonic() + WAIT_S
+        while count_letters(started) < moment:
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        told = process.communicate(timeout=WAIT_S)[1]
+        assert process.returncode == 128 + signal.SIGINT, told
+        assert "Traceback" not in told
+    done = call_study(folder, *line)
+    assert done.returncode == 0, done.stderr
+    assert sorted(ended.read_text().split()) == ["1", "1", "1", "2", "2"], "the trial and each run came to its end once"
+    (table,) = folder.glob("scaling/results/*/here/studies/train/runs.csv")
+    runs = pd.read_csv(table)
+    assert sorted(zip(runs["gpus"], runs["repeat"], strict=True)) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert runs["status"].eq("ok").all() and runs["unproven"].isna().all()

@@ -75,6 +75,7 @@ def measure(
     """  # noqa: D205  one paragraph, so that the help fits on a screen
     from study.commands import measured_command
     from study.core import configuration
+    from study.workloads import command
 
     if name and not configuration.NAME.fullmatch(name):
         raise StudyError(f"--name: {name!r} must be of letters, digits and _")
@@ -99,6 +100,8 @@ def measure(
         gpus=gpus,
         partition=nodes,
     )
+    if why := command.find_script_fault({"command": marked, "environment": {}}, Path.cwd()):
+        raise StudyError(why)
     _print(f"command: {' '.join(marked)}", _describe_start(measured), *_describe_variables())
     measured_command.write_files(measured)
     os.chdir(FOLDER)
@@ -222,6 +225,7 @@ def _run_trial(measured: "MeasuredCommand") -> list[str]:
     """
     from study.core.files import read_json
     from study.core.wording import format_count
+    from study.records import failures
     from study.workflow import passes
 
     folder = "trial/" + Path(measured.results_dir).name
@@ -236,8 +240,13 @@ def _run_trial(measured: "MeasuredCommand") -> list[str]:
         shutil.rmtree(folder, ignore_errors=True)  # the next call tries again
         if record is None:
             _print(printed)
-        message = record["failure"]["message"] if record else "it has no record, for the reason above"
-        raise StudyError(f"the trial failed: {message}; start the command by hand in {measured.folder}")
+        failure = (
+            record["failure"] if record else {"message": "it has no record, for the reason above", "kind": "error"}
+        )
+        remedy = f"start the command by hand in {measured.folder}, without input (< /dev/null)"
+        if failure["kind"] == "timeout":
+            remedy = f"give a larger --time-limit than {measured.time_limit_s} s if it needs more"
+        raise StudyError(f"the trial failed: {failures.message(failure['message'])}; {remedy}")
     if record["unproven"]:
         shutil.rmtree(folder)
         raise StudyError(

@@ -353,6 +353,8 @@ def find_prefix(words: Sequence[str], given: str | None, variables: Mapping[str,
     word = words[_skip_env(words)]
     program = shutil.which(word, path=path)
     if program is None:
+        if Path(word).is_file():
+            raise StudyError(f"{word}: is not executable; write chmod +x {word}, or its interpreter before it")
         raise StudyError(f"{word}: no such program in PATH; give its path, or its environment with --python")
     if given is not None:
         return prefix

@@ -119,7 +119,7 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
             yield f"code: {folder / file} does not exist; give files and folders of the program, relative to {folder}"
     if why := code_files.find_link_fault(spec):
         yield f"code: {why}"
-    if why := _find_script_fault(spec, folder):
+    if why := find_script_fault(spec, folder):
         yield f"command: {why}"
     if why := _find_environment_fault(spec, folder):
         yield f"environment: {why}"
@@ -140,7 +140,7 @@ def _list_faults(spec: Mapping[str, Any], grid_keys: set[str]) -> Iterator[str]:
             yield f"parameters.{name}: default: {declared['default']} is no {declared['type']}"
 
 
-def _find_script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
+def find_script_fault(spec: Mapping[str, Any], folder: Path) -> str | None:
     """Why the command's first script does not exist; None if it does, or is in a container's image."""
     names = (word for word in spec["command"] if word.endswith(SCRIPTS) and not re.search(r"^-|[{\s]", word))
     script = next(names, None)
