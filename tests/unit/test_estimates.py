@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from study.compare import estimates, failed_runs
+from study.records import overlap
 
 
 def arm(seconds, starts, session="s"):
@@ -50,6 +51,15 @@ def test_an_arm_that_was_added_later_is_unpaired():
     found = estimates.estimate_ratio(arm([2.0, 2.0], [1, 2]), arm([1.0, 1.0], [3, 4]), "runtime_s")
     assert (found.value, found.pairing) == (pytest.approx(2), estimates.UNPAIRED)
     assert math.isnan(found.low)
+
+
+def test_a_run_of_unknown_duration_ends_when_it_begins():
+    """So it overlaps none that begins within the next second; the other one lasts a quarter of a second."""
+    runs = pd.DataFrame({"started_wall_ns": [10**9, 15 * 10**8], "runtime_s": [math.nan, 0.25]})
+    spans = overlap.compute_run_spans(runs)
+    assert (spans["end"] - spans["begin"]).tolist() == [0, pytest.approx(0.25e9, rel=0.01)]
+    assert not overlap.mark_overlapping_runs(runs).any()
+    assert overlap.mark_overlapping_runs(runs.assign(runtime_s=0.6)).tolist() == [True, True]
 
 
 @pytest.mark.parametrize(("session", "kind"), [("s", estimates.PAIRED), ("later", estimates.UNPAIRED)])

@@ -147,3 +147,9 @@ def test_a_lack_of_space_is_no_failure_of_the_run(monkeypatch, lines, message, i
     assert failure.find_lack_of_space(cause, lines, ["/full"]) == right
     with_rank = failure.find_lack_of_space({**cause, "rank": 1, "host": "h2"}, lines, ["/full"])
     assert with_rank == (right and f"rank 1 on h2: {right}")
+
+
+def test_the_words_of_a_native_error_are_in_its_next_line():
+    died, own = "terminate called after throwing an instance of 'std::E'", "  what():  no space"
+    assert failure._list_errors([died, own, "  what():  more"]) == [(0, f"{died} what():  no space")]
+    assert failure._list_errors(["step 7", died, "abort", own]) == [(1, died)]

@@ -96,6 +96,8 @@ def test_certainty_does_not_come_from_rows_or_counts_without_data(factors, copie
 def test_each_kind_of_scaling_is_told(times, told, work):
     factor = 1 if work == "fixed" else COUNTS
     assert told in " ".join(answered(made(times * np.array(factor), work=work)).sentences)
+    three = answered(made([8, 4.2, 4.0] * np.array([1, 2, 4] if work == "per_rank" else 1), (1, 2, 4), work=work))
+    assert "saturated: from 2 to 4 ranks the same work gains 5%" in three.sentences
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from study.core.errors import StudyError
 from study.experiment.parameters import PARAMETERS
 from study.machines import machine
 from study.machines.host_capabilities import Capacity
+from study.prediction import answers, goals, published, settings
 from study.prediction import forecast as forecasts
-from study.prediction import goals, published, settings
 from study.prediction.accuracy import judge_limit
 from study.prediction.answers import answer_workloads, get_series_key
 from study.prediction.check import check_held_out
@@ -168,6 +168,7 @@ def test_a_larger_count_is_predicted():
         ((1, 2, 24), 1000, (), [1, 2, 4, 6, 8, 12, 16, 24, 48, 96, 192, 384]),
         ((2, 12, 24), 8, (3,), [2, 3, 4, 6, 8, 12, 16, 24, 48]),  # none below the smallest or beyond the machine
         ((2, 6, 24), 4, (1, 8, 48), [2, 4, 6, 8, 12, 16, 24]),  # nor planned ones
+        ((2, 16), 8, (48,), [2, 4, 6, 8, 12, 16, 32, 48]),  # one of the whole machine is
     ],
 )
 def test_candidates_double_a_rank_and_a_node(measured, nodes, planned, candidates):
@@ -228,6 +229,8 @@ def test_too_few_counts_are_not_predicted():
     (answer,) = answered(runs((2,)))
     assert answer.model is None
     assert answer.to_measure == 1
+    measured_on_1, one_rank = answer.observations.assign(ranks=1), {"nodes": 1, "ranks_per_node": 1}
+    assert answers._choose_count_to_measure(measured_on_1, one_rank, 1, None) is None, "the machine has no other"
     table = tables.recommendation_table([answer], goals.load("fastest"))
     assert len(table.frame) == 0
     assert "measured on 2; measure on 1 rank too" in table.notes[0]

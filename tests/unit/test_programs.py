@@ -585,13 +585,6 @@ def test_what_is_trained_is_counted(project, lines, changes, rate, steps):
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_nan_at_the_end_has_diverged(project):
-    (run,) = project("print('loss: 2.3')\nprint('loss: nan')", metrics={"last_loss": "loss: ([0-9.]+)"})
-    failure = launched(run)["failure"]
-    assert failure["kind"] == "diverged" and "last_loss nan" in failure["message"]
-
-
-@pytest.mark.slow
 def test_numbers_that_the_program_s_time_contradicts_are_empty_in_the_tables(project):
     """A rate of one rank that is declared as that of the job, and one that is declared as it is."""
     source = "time.sleep(0.8)\nprint('rate: 100')"  # 100 samples on each of 2 ranks

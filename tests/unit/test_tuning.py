@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from examples import STUDY, expand
+from scipy import stats
 
 from study.compare import arms, tuner
 from study.experiment import expansion
@@ -65,7 +66,9 @@ def test_an_arm_is_compared_with_its_baseline_within_blocks(runs_of):
     assert row.throughput_ratio == pytest.approx(math.exp(logarithms.mean()))
     assert row.throughput_ratio_low == pytest.approx(math.exp(logarithms.mean() - half), rel=1e-4)
     assert (row.blocks, row.pairing, row.sent_ratio) == (6, "paired", 1)
-    assert 0.5 < row.detectable_pct < 5
+    effect = math.log(1 + row.detectable_pct / 100) * math.sqrt(6) / logarithms.std(ddof=1)
+    found = stats.nct.sf(stats.t.ppf(1 - 0.05 / 3 / 2, 5), 5, effect)
+    assert found == pytest.approx(0.8, abs=1e-3), "by the strictest of the tests of three arms"
     assert (row.step_time_median_s, row.step_time_p95_s, row.step_time_jitter) == pytest.approx((0.1, 0.2, 0.1))
     assert row.baseline_time_per_step_s == pytest.approx(0.1 * DRIFT[:6].mean())
 

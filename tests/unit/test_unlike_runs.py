@@ -76,7 +76,11 @@ def test_a_batch_size_is_best_in_the_blocks_that_both_have(rows):
     table = made("batch_size_optimum", runs)
     found = table.frame.set_index("batch_size")
     assert found["runtime_verdict"].to_dict() == {20: "lowest", 40: "higher"}
-    assert found.loc[40, "runtime_to_lowest_low"] < found.loc[40, "runtime_to_lowest"] == pytest.approx(1.1, rel=1e-3)
+    logarithms = np.log([110 / 100, 111.5 / 101, 108.5 / 99])
+    half = 4.3027 * logarithms.std(ddof=1) / math.sqrt(3)  # t(0.975, 2): of two sizes that is all pairs' quantile
+    ends = [logarithms.mean() + each for each in (-half, 0, half)]
+    columns = [f"runtime_to_lowest{end}" for end in ("_low", "", "_high")]
+    assert found.loc[40, columns].astype(float).tolist() == pytest.approx(np.exp(ends), rel=1e-5)
 
 
 @pytest.mark.slow
