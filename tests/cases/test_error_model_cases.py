@@ -497,6 +497,8 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
     assert found.deviation == pytest.approx(0.05, rel=0.3) and found.runs == 48
     two = runs[runs["gpus"] < 4]  # of two points, each block but the first has a degree of freedom
     assert [noise_of_runs.estimate_noise(two[two["block"] < blocks]).runs for blocks in (5, 6)] == [0, 12]
+    later = runs[runs["gpus"] >= 4].assign(block=lambda frame: frame["block"] + 12)
+    assert noise_of_runs.estimate_noise(pd.concat([two, later])).runs == 48, "each with the points of its blocks"
     assert noise_of_runs.estimate_noise(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
 
 

@@ -68,6 +68,9 @@ def test_an_outlier_widens_the_interval():
     assert (width[1] > width[0]).all()
     assert fit_scaling(np.array([1.0, 2, 4, 8, 16]), np.array([100.0, 53, 50, 17, 10]), True).find_misfit()[1] == 4
     assert fit_scaling(RANKS, times, True).find_misfit() == (0.0, 0)
+    apart = RANKS, times * np.array([1, 1, 1.15, 1]), True
+    assert fit_scaling(*apart).find_misfit()[1] == 4
+    assert fit_scaling(*apart, np.full(4, 0.3**2), np.ones(4), 0.3).find_misfit() == (0.0, 0), "runs scatter by 30 %"
 
 
 def test_more_repeats_never_widen_and_a_badly_measured_count_weighs_less():
