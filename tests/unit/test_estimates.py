@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from study.compare import estimates, failed_runs
+from study.compare import estimates, failed_runs, result_sets
 from study.records import overlap
 
 
@@ -45,6 +45,14 @@ def test_failures_of_all_arms_count_and_lost_jobs_apart():
     other.loc[:1, ["status", "failure_kind"]] = ["failed", "host_lost"]
     other.loc[0, "failure_kind"] = "error"
     assert (failed_runs.count_failures(one, other), failed_runs.count_lost_runs(one, other)) == (4, 1)
+
+
+def test_without_a_block_in_common_the_ratio_is_that_of_the_geometric_means():
+    """6 of 4 and 9 s, 4 of 2 and 8 s."""
+    one, other = arm([4.0, 9.0], [1, 2]), arm([2.0, 8.0], [3, 4]).assign(block=[3, 4])
+    found = result_sets._estimate_by_blocks(one, other, "runtime_s")
+    assert (found.value, found.blocks, found.pairing) == (pytest.approx(1.5), 2, estimates.UNPAIRED)
+    assert math.isnan(found.low)
 
 
 def test_an_arm_that_was_added_later_is_unpaired():

@@ -123,7 +123,7 @@ def test_two_counts_are_predicted_with_a_wide_interval_and_one_is_not():
     assert (table["high"] > 1.5 * table["low"])[[16, 32]].all()
     one = answered(made([8], (1,)))
     assert "nothing beyond is predicted, for which 2 rank counts are needed; measure on 2 too" in one.sentences[-1]
-    assert one.predictions["low"].isna().all()
+    assert one.predictions["low"].isna().all() and one.predictions["fitted"].tolist() == [False]
 
 
 def test_of_two_counts_the_inefficient_one_does_not_suit_a_limit_of_efficiency():

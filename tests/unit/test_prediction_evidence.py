@@ -83,6 +83,7 @@ def test_the_overhead_of_first_epochs_grows_with_the_ranks_by_weighted_least_squ
     assert (found.at_smallest, found.per_rank) == pytest.approx((3, slope))
     assert found.error == pytest.approx(error / slope) and found.error < 0.1
     assert found.predict(np.array([1, 5])) == pytest.approx([3, 3 + 4 * slope])
+    assert runtime_model._fit_first_epochs(timed.assign(mean_epoch_s=[1.3, 1.42, 1.32])).error == 1, "at most: it is 2"
 
 
 def test_the_overhead_that_numbers_of_epochs_tell_has_the_same_relative_error_in_any_unit():

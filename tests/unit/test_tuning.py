@@ -207,6 +207,11 @@ def test_the_gain_is_of_the_held_out_blocks_only(tuned):
     runs.loc[(runs["input_pipeline"] == "keras_arrays") & ~lucky, "time_per_step_s"] *= 2
     answer, told = answer_of(study, runs)
     assert answer.verdict == tuner.KEEP and "as good" not in told and "has -" in told
+    fails = runs["arms"].str.startswith('[["baseline"') & (runs["block"] == 6)
+    runs.loc[fails, ["status", "failure_kind"]] = ["failed", "oom"]
+    answer, told = answer_of(study, runs)
+    assert answer.verdict == tuner.NOT_ENOUGH
+    assert "is picked; in the held-out blocks baseline failed in 1 of 3 runs (oom" in told
 
 
 def test_an_arm_that_failed_in_a_held_out_block_is_not_turned(tuned):

@@ -201,6 +201,8 @@ def test_samples_per_joule_count_all_ranks(make_run):
     record = make_record(folder)
     record["workload"]["samples_per_rank"], record["power"]["energy_job_j"] = 1000, 1000.0
     assert power_columns(record)["samples_per_j"] == 16
+    record["power"]["whole_run"] = {"window_s": 20.0, "energy_per_gpu_one_hz_j": 1600.0, "reason": "a test"}
+    assert power_columns(record)["whole_run_power_per_gpu_one_hz_w"] == 80
 
 
 @pytest.mark.parametrize(
