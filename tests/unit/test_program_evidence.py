@@ -496,6 +496,14 @@ def test_memory_that_ran_out_is_the_cause_only_if_no_other_error_followed(tmp_pa
     assert failure.diagnose_failure(tmp_path, 1, None, tagged)["kind"] == kind
 
 
+def test_an_error_that_was_survived_is_not_the_cause_of_another_one(tmp_path):
+    (tmp_path / "phases.jsonl").touch()
+    lines = ["OutOfMemoryError: Decreasing batch size", "FileNotFoundError: val.json"]
+    lines.append("error: the program ended with exit code 1; its last lines: step 9 | FileNotFoundError: val.json")
+    message = failure.diagnose_failure(tmp_path, 1, None, [f"[0]<stderr>:{line}" for line in lines])["message"]
+    assert "Decreasing" not in message and "exit code 1; its last lines: step 9 | FileNotFound" in message
+
+
 def test_a_shells_variable_in_braces_stays():
     words = ["epochs=7; echo ${epochs} {epochs} {{epochs}} ${{epochs}}"]
     assert placeholders.fill_placeholders(words, {"epochs": 3}) == ["epochs=7; echo ${epochs} 3 {epochs} ${epochs}"]

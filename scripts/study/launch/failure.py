@@ -214,9 +214,12 @@ def _find_program_error(lines: list[str]) -> tuple[int | None, str] | None:
     if reported is None or LAST_LINES_ARE not in reported[1]:
         return None
     cause = _find_first_cause([_take_inner_tag(line) for line in lines if LAST_LINES_ARE not in line])
+    ended, _, last_lines = reported[1].partition(LAST_LINES_ARE)
+    last = _find_first_cause(last_lines.split(" | "))  # an error before it was survived
     if cause is None or CONSEQUENCE.search(cause[1]) or cause[1] in reported[1]:
         return None
-    ended, _, last_lines = reported[1].partition(LAST_LINES_ARE)
+    if last and not CONSEQUENCE.search(last[1]):
+        return None
     return reported[0], f"{ended}: {cause[1][:300]}{LAST_LINES_ARE}{last_lines}"[:500]
 
 
