@@ -524,7 +524,7 @@ def test_the_figure_of_a_table_with_a_verdict_shows_its_runs(tmp_path):
     folder = tmp_path / "local" / "studies" / "test"
     early = runs[runs["block"] <= 3]
     first_verdicts.write(folder, "table_tuning", first_verdicts.add_verdicts(early, list(early["record"]), {}))
-    inputs = Inputs(runs, pd.DataFrame(), "test", tmp_path / "local")
+    inputs = Inputs(runs, "test", tmp_path / "local")
     FIGURES["tuning"].draw(load_description("tuning"), inputs, tmp_path / "f.svg", tmp_path / "f.pdf")
     drawn = (tmp_path / "f.svg").read_text()
     assert "3 blocks" in drawn and "6 blocks" not in drawn

@@ -13,7 +13,6 @@ from study.experiment.study import Study
 from study.records import versions
 from study.records.tidy import loading_frame, runs_frame
 from study.report import machine_comparison
-from study.report.tables import comparison
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ def of_caches(make_recorded, tmp_path, cold):
         frame = runs_frame(runs, {"nt3": "c0de"}, tmp_path / machine).assign(shared_read_mb=5.0)
         frame["storage_read_mb"] = [5.0 if run.repeat in repeats else 0.0 for run in runs]
         made.append(frame.assign(record=f"../{machine}/" + frame["record"]))
-    return comparison.compare_machines(pd.concat(made, ignore_index=True), "local").frame.set_index("quantity")
+    return machine_comparison.compare_machines(pd.concat(made, ignore_index=True), "local").frame.set_index("quantity")
 
 
 def test_loads_from_storage_are_not_compared_with_those_from_the_page_cache(make_run, tmp_path):

@@ -62,7 +62,7 @@ def test_a_claim_is_of_the_blocks_that_both_points_have(frame):
             lost = {"status": "failed"} if (batch, block) == (20, 3) else {}
             runs.append((run, {"runtime": runtime, "started": 1000 * (block + 1) + place, **lost}))
     found = claims_of(frame(*runs))
-    row = found[(found["quantity"] == "batch size 200 less 20") & (found["measure"] == "runtime_s")].iloc[0]
+    row = found[found["quantity"] == "batch size 200 less 20: runtime"].iloc[0]
     assert row["value"] == pytest.approx(-10, abs=0.01)
     assert row["low"] < row["value"] < row["high"] < 0
     assert (row["pairing"], row["repeats"]) == ("paired", 3)
@@ -76,33 +76,31 @@ def claims_of(runs):
 
 
 @pytest.mark.parametrize(
-    ("quantity", "measure", "at", "expected", "digits"),
+    ("quantity", "at", "expected", "digits"),
     [
-        ("flat / cache", "runtime_s", None, 1.026, 3),
-        ("flat / cache", "model_fit_s", "gpus=400", 1.140, 3),
-        ("flat / cache", "model_fit_s", "gpus=100", 1.539, 3),
-        ("batch size 200 less 20", "runtime_s", None, -6.7, 1),
-        ("batch size 100 less 200", "whole_run_node_energy_j", None, 0.013, 3),
-        ("same less scaled learning rate", "total_s", None, 6.0, 1),
-        ("512 / 2 nodes", "model_fit_s", "learning_rate_scaling=linear", 1.40, 2),
-        ("energy less mean power x time", "unexplained_energy_j", "batch_size=20", 78.35, 2),
-        *(("energy less mean power x time", "unexplained_energy_j", f"batch_size={size}", 0.0, 2)
-          for size in (50, 100, 150, 200)),
-        ("energy / time", "energy_per_time_w", "batch_size=20", 159.26, 2),
-        ("scaled less same learning rate", "accuracy", "gpus=100", -0.2964, 4),
-        *(("model.fit, same less scaled learning rate", "model_fit_s", f"gpus={nodes}", pct, 1)
+        ("flat / cache: runtime", "gpus=1", 1.026, 3),
+        ("flat / cache: model.fit", "gpus=400", 1.140, 3),
+        ("flat / cache: model.fit", "gpus=100", 1.539, 3),
+        ("batch size 200 less 20: runtime", "gpus=1", -6.7, 1),
+        ("batch size 100 less 200: energy", "gpus=1", 0.013, 3),
+        ("same less scaled learning rate: runtime", "profile=True", 6.0, 1),
+        ("512 / 2 nodes: model.fit", "learning_rate_scaling=linear", 1.40, 2),
+        ("energy less mean power x time", "batch_size=20", 78.35, 2),
+        *(("energy less mean power x time", f"batch_size={size}", 0.0, 2) for size in (50, 100, 150, 200)),
+        ("energy / time", "batch_size=20", 159.26, 2),
+        ("scaled less same learning rate: accuracy", "gpus=100", -0.2964, 4),
+        *(("same less scaled learning rate: model.fit", f"gpus={nodes}", pct, 1)
           for nodes, pct in ((400, 1.1), (25, 24.8))),
-        ("time of model.fit per epoch", "model_fit_per_epoch_s",
-         "gpus=100;memory_mode=cache;learning_rate_scaling=linear", 660, 0),
+        ("time of model.fit per epoch", "gpus=100", 660, 0),
     ],
 )  # fmt: skip
-def test_derived_numbers_without_any_run(quantity, measure, at, expected, digits):
+def test_derived_numbers_without_any_run(quantity, at, expected, digits):
     table = claims_of(pd.DataFrame())
-    rows = table[(table["quantity"] == quantity) & (table["measure"] == measure)]
-    row = (rows[rows["at"].isna()] if at is None else rows[rows["at"] == at]).iloc[0]
+    rows = table[table["quantity"] == quantity]
+    (row,) = (row for row in rows.itertuples() if at in row.at.split(";"))
     assert round(row.published_value, digits) == pytest.approx(expected)
     assert (row.published_value == 0) == (expected == 0), "no rounding of floats for what is 0"
-    assert row.source.startswith("published: ") and "runs" not in row.source
+    assert row.follows_from
     assert math.isnan(row.value) and row.missing.startswith("runs of ")
 
 
@@ -119,7 +117,8 @@ def test_the_first_allreduce_is_that_of_the_traced_run(frame):
 
 def test_a_series_has_its_range():
     table = claims_of(pd.DataFrame())
-    seconds, percent = (row for _, row in table[table["quantity"] == "same less scaled learning rate"].iterrows())
+    rows = table.set_index("quantity")
+    seconds, percent = (rows.loc[f"same less scaled learning rate: runtime{end}"] for end in ("", ", %"))
     assert (seconds.published_value, seconds.published_lowest, seconds.published_highest) == (6.0, -3, 16)
     assert percent.published_value == pytest.approx(0.35, abs=0.005)
 
@@ -213,7 +212,7 @@ def test_both_modes_stand_in_one_table(both_modes, tmp_path):
     assert (row.value, row.published_value) == (pytest.approx(1608 / 1567), pytest.approx(1608 / 1567))
     assert (row.pairing, row.missing) == ("unpaired", None)
     assert math.isnan(row.low), "two machines are never interleaved"
-    assert row.source == "runs; published: section 4.1"
+    assert row.follows_from == "section 4.1"
 
 
 @pytest.mark.slow
@@ -331,9 +330,9 @@ def test_power_of_the_paper_s_window_has_a_ratio(measured):
     assert runs.whole_run_energy_per_gpu_one_hz_j.item() == pytest.approx(NODE * length, rel=1e-3)
     assert runs.whole_run_energy_per_gpu_j.item() == pytest.approx(1.005 * NODE * length, rel=1e-3), "the counter"
     found = claims_of(runs)
-    ours = found[found["at"] == "batch_size=20"].set_index("measure")["value"]
-    assert ours["energy_per_time_w"] == pytest.approx(1.005 * NODE, rel=1e-3)
-    assert ours["unexplained_energy_j"] == pytest.approx(0.005 * NODE * length, rel=0.05), "start-up included"
+    ours = found[found["at"] == "scaling=weak;gpus=1;batch_size=20"].set_index("quantity")["value"]
+    assert ours["energy / time"] == pytest.approx(1.005 * NODE, rel=1e-3)
+    assert ours["energy less mean power x time"] == pytest.approx(0.005 * NODE * length, rel=0.05), "start-up included"
 
 
 @pytest.mark.slow

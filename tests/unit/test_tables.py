@@ -67,7 +67,7 @@ def test_the_examples_of_a_table_work(frame, monkeypatch):
     (code,) = [each for each in blocks if each.startswith("# scripts/study/report/tables/")]
     content = yaml.safe_load(text)
     validation.validate(content, "tables", "tables.yaml")
-    own = {name: each | {"is_of_paper": False} for name, each in content["tables"].items()}
+    own = {name: each | {"is_of_paper": False, "where": name} for name, each in content["tables"].items()}
     monkeypatch.setattr(declared, "load_declarations", lambda: own)
     (run,) = expand()
     runs = frame((run, {}))

@@ -12,7 +12,7 @@ from study.records.record import make_record
 from study.records.tidy import runs_frame
 from study.report.figures import energy_time_drawing
 from study.report.figures.description import load_description
-from study.report.tables.comparison import compare_machines
+from study.report.machine_comparison import compare_machines
 from study.report.tables.kinds import TABLES
 
 MODELLED = {"power_source": "modelled"}

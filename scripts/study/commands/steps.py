@@ -163,8 +163,8 @@ def make_figure(figure: str, study: "Study", svg: str, pdf: str) -> None:
     description, results = load_description(figure), paths.find_machine_folder(Path(svg).parent)
     kind = KINDS[description.kind]
     uses = partial(kind.uses, description)
-    runs, loading = gather(study, results, uses, kind.uses_loading, kind.reads_further, has_targets(description))
-    kind.draw(description, Inputs(runs, loading, study.name, results), svg, pdf)
+    runs, _ = gather(study, results, uses, False, kind.reads_further, has_targets(description))
+    kind.draw(description, Inputs(runs, study.name, results), svg, pdf)
 
 
 @step("make_findings")

@@ -68,6 +68,10 @@ class Estimate:
         """The value and the ends of its interval."""
         return self.value, self.low, self.high
 
+    def to_columns(self, name: str) -> dict[str, float]:
+        """The numbers by the columns of a table: ``name``, ``name_low`` and ``name_high``."""
+        return dict(zip((name, f"{name}_low", f"{name}_high"), self.numbers, strict=True))
+
     @property
     def has_interval(self) -> bool:
         """Whether the value and both ends are finite, so that there can be a verdict."""

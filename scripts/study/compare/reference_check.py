@@ -426,8 +426,7 @@ def _make_row(series: Series, own: Accepted | None, problem: str | None, error: 
 
 def _name_columns(name: str, estimate: Estimate) -> dict[str, float | None]:
     """The value and the ends of its interval; None where there are none."""
-    names = (name, f"{name}_low", f"{name}_high")
-    return {column: to_finite_or_none(number) for column, number in zip(names, estimate.numbers, strict=True)}
+    return {column: to_finite_or_none(number) for column, number in estimate.to_columns(name).items()}
 
 
 def judge_ratio(ratio: Estimate, limits: Any) -> str:

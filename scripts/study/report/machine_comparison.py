@@ -4,20 +4,26 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from study.compare import likeness
+from study.compare import failed_runs, likeness
+from study.compare.result_sets import compare_results
 from study.core import paths
 from study.core.csv_files import stack_tables
 from study.core.errors import StudyError
 from study.core.wording import format_count
 from study.records import tidy
+from study.records.names import join_records
 from study.report.tables import TABLES
-from study.report.tables.comparison import compare_machines
-from study.report.tables.kinds import with_own_keys
+from study.report.tables.declared import load_verb_table, make_verb_table
+from study.report.tables.kinds import gives_timings, select_runs, with_own_keys
 from study.report.tables.layout import Table
+from study.report.tables.summary import POINT, notes, steady
 
+QUANTITIES = ("runtime_s", "load_s", "train_s", "time_per_epoch_steady_s", "time_per_step_s")
+KEYS = [name for name in POINT if name not in ("machine", "memory_mode")]  # the mode is a property of the machine
 LABELLED = re.compile(r"(?P<label>[A-Za-z0-9_.-]+)=(?P<folder>.+)")
 
 
@@ -133,3 +139,51 @@ def _list_common_tables(results: list[Results]) -> list[str]:
     if not tables:
         raise StudyError(f"{' and '.join(map(str, folders))} have no table in common; run the same study on each")
     return tables
+
+
+def compare_machines(runs: pd.DataFrame, base: str) -> Table:
+    """The ratio of each ``machine`` to ``base`` at each point that both have. runs: the tidy table of all of them."""
+    rows: list[dict[str, Any]] = []
+    twice = {record for records in likeness.find_copied_runs(runs) for record in records}
+    runs = steady(runs[~runs["record"].isin(twice)] if twice else runs)
+    for point, group in select_runs(runs, gives_timings).groupby(KEYS, sort=False, dropna=False):
+        arms = dict(list(group.groupby("machine", sort=False)))
+        for name, other in arms.items():
+            if name != base and base in arms:
+                for quantity in QUANTITIES:
+                    key = {"machine": name, **dict(zip(KEYS, point, strict=True)), "quantity": quantity}
+                    compared = _ratio(other, arms[base], quantity)
+                    rows += [key | compared] if compared else []
+    columns = load_verb_table("comparison")["columns"]
+    frame = pd.DataFrame(rows, columns=None if rows else [*columns, "records"])
+    identity = ("machine", *KEYS, "quantity")
+    copies = (
+        [f"{format_count(len(twice), 'record')} left out: copies of the same runs are in both results"] if twice else []
+    )
+    unproven = [f"left out: {why}"] if (why := failed_runs.describe_unproven(runs)) else []
+    remarks = [*copies, *unproven, *notes(frame, share_runs=True)]
+    return make_verb_table("comparison", frame, remarks, identity, base=base)
+
+
+def _ratio(one: pd.DataFrame, other: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
+    """The columns of a ratio; None if one of the two has no value."""
+    failed = [int((runs["status"] != "ok").sum()) for runs in (one, other)]
+    ratio, (one, other) = compare_results(one, other, quantity)
+    if one.empty or other.empty:
+        return None
+    both = pd.concat([one, other])
+    return {
+        "repeats": len(one),
+        "base_repeats": len(other),
+        **ratio.to_columns("ratio"),
+        "how": ratio.pairing,
+        "differs": ", ".join(likeness.list_differences(one, other)) or None,
+        "why_not": ratio.why_not,
+        "blocks_unlike": ratio.unlike,
+        "blocks_alike": ratio.alike,
+        "repeats_failed": failed[0],
+        "base_failed": failed[1],
+        "oversubscribed": bool(both["oversubscribed"].any()),
+        "code_is_current": bool(both["code_is_current"].all()),
+        "records": join_records(both["record"]),
+    }

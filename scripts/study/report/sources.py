@@ -24,7 +24,7 @@ class Sources:
     """
 
     runs: tuple[PlannedRun, ...]
-    loading: tuple[LoadingMeasurement, ...]
+    loading: tuple[LoadingMeasurement, ...] = ()
     further: Mapping[str, tuple[PlannedRun, ...]] = field(default_factory=dict)
 
 
@@ -42,9 +42,8 @@ def select_table_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHERE
     if not kind.is_there(study):
         raise StudyError(f"{where}: {name} needs {kind.needs}; the study has none")
     further = _select_used(elsewhere if kind.reads_further else NOWHERE, kind.uses)
-    loading = study.loading if kind.uses_loading else ()
     used = tuple(filter(kind.uses, study.runs))
-    return Sources(used, loading, further=further)
+    return Sources(used, study.loading if kind.uses_loading else (), further)
 
 
 def select_figure_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHERE) -> Sources:
@@ -69,7 +68,7 @@ def select_figure_sources(study: Study, name: str, elsewhere: Elsewhere = NOWHER
     uses = partial(kind.uses, description)
     runs = tuple(filter(uses, study.runs))
     further = _select_used(elsewhere if kind.reads_further else NOWHERE, uses)
-    return Sources(runs, study.loading if kind.uses_loading else (), further)
+    return Sources(runs, further=further)
 
 
 def check_further(study: Study) -> None:
@@ -97,7 +96,7 @@ def select_finding_sources(study: Study) -> Sources:
         _check_shown(finding)
         for runs in declaration.select_arms(finding, study).values():
             used |= {run.directory: run for run in runs}
-    return Sources(tuple(used.values()), ())
+    return Sources(tuple(used.values()))
 
 
 def _check_shown(finding: declaration.Finding) -> None:

@@ -16,7 +16,7 @@ from matplotlib.transforms import offset_copy
 
 from study.core.files import AnyPath, write_with_checksum
 from study.report.figures import style
-from study.report.figures.selection import FigureData, Line, Panel
+from study.report.figures.selection import FigureData, Line, Panel, select_points
 from study.report.figures.style import set_gpu_axis, set_name_axis, set_value_axis
 
 COLUMNS = 2
@@ -32,6 +32,8 @@ REASON_CHARACTERS = 48
 HEADING_CHARACTERS = 56  # above a panel
 ABOVE_LINES = 4
 OFFSET_BESIDE = 0.14  # between the marks of two series at one name, as part of the distance between names
+
+select = select_points  # as in each module that draws a kind of figure
 
 
 def write_figure(draw: Callable[[Any], Figure], data: Any, svg: AnyPath, pdf: AnyPath) -> None:

@@ -25,13 +25,11 @@ class Inputs:
 
     Args:
         runs: the tidy table of the runs that the figure uses.
-        loading: the tidy table of loads.
         study: the study's name.
         folder: the machine's results folder, to which the column ``record`` is relative.
     """
 
     runs: pd.DataFrame
-    loading: pd.DataFrame
     study: str
     folder: Path
 
@@ -39,7 +37,6 @@ class Inputs:
 class Kind:
     """A kind of figure: by default, quantities of the runs that give timings, drawn by ``drawing``."""
 
-    uses_loading = False  # True if it is made from the loading measurements
     reads_further = False  # True if it also shows the study's ``further_results``, runs of other machines
 
     def __init__(self, drawing: str) -> None:
@@ -68,16 +65,6 @@ class Kind:
 
         module = importlib.import_module(f"study.report.figures.{self._drawing}")
         write_figure(module.draw, self.select(module, description, inputs), svg, pdf)
-
-
-class Points(Kind):
-    """Quantities of the runs that give timings, one line per series."""
-
-    def select(self, module: Any, description: Description, inputs: Inputs) -> Any:
-        """Select and average the series of the runs."""
-        from study.report.figures.selection import select_points
-
-        return select_points(description, inputs.runs, inputs.study)
 
 
 class FromTables(Kind):
@@ -140,7 +127,7 @@ class OverTime(Kind):
 
 
 KINDS: Registry[Kind] = Registry("kind of figure")
-KINDS.add(POINTS, Points("drawing"))
+KINDS.add(POINTS, Kind("drawing"))
 KINDS.add("energy_time", Kind("energy_time_drawing"))
 KINDS.add("network", FromTables("network_drawing", "network", "allreduce"))
 KINDS.add("tuning", Tuning("tuning_drawing", "tuning"))

@@ -190,10 +190,8 @@ class _Report:
         description = load_description(name)
         used = sources.select_figure_sources(self.study, name)
         runs = self.records.make_links(str(Path(paths.locate_record(".", run.directory))) for run in used.runs)
-        loads = self.records.loading if used.loading else []
-        return self.make_file_figure(f"figure-{name}", self.folder / "figures" / name, description.title,
-                                     description.caption,
-                            [*runs, *self.records.make_links(loads)])  # fmt: skip
+        path = self.folder / "figures" / name
+        return self.make_file_figure(f"figure-{name}", path, description.title, description.caption, runs)
 
     def make_file_figure(self, key: str, path: Path, title: str, look_for: str, runs: list[Link]) -> Figure | None:
         """Make the figure of the files ``path``.svg and ``path``.pdf; None if there are none."""

@@ -12,16 +12,17 @@ from typing import Any
 
 import pandas as pd
 
-from study.core import fields
+from study.core import fields, units
 from study.core.csv_files import read_csv
 from study.core.files import read_text
 from study.experiment.parameters import PARAMETERS
-from study.report import units
 from study.report.page.links import Embedding, Link, RecordLinks
 from study.report.tables.layout import ci95_name, limits, text
 
 Links = Callable[[Any], list[Link]]
 RECORDS = ("records", "record")  # columns that name run records
+_SIDES = {"_low": ", low", "_high": ", high"}  # of an interval; they follow the unit
+_HALF_WIDTH = "_ci95"
 # What a caption explains: after a sentence, ``speedup: `` or ``low, high: ``, in lower case.
 TERM = re.compile(r"(?:^|(?<=[.] ))([a-z][a-z0-9_]*(?:, [a-z][a-z0-9_]*)*): ")
 
@@ -182,8 +183,16 @@ def _is_filled(column: pd.Series) -> bool:
 
 def _describe_column(frame: pd.DataFrame, name: str, is_shown: bool) -> Column:
     """Describe a column: heading, unit and meaning."""
-    words, unit = units.make_heading(name)
+    words, unit = make_heading(name)
     return Column(name, words, unit, get_meaning(name), _is_number(frame[name]), is_shown)
+
+
+def make_heading(column: str) -> tuple[str, str]:
+    """A column's name in words and its unit, for the head of a table: ``("train", "MB")`` for ``train_mb``."""
+    side = next((end for end in _SIDES if column.endswith(end) and units.find_unit(column.removesuffix(end))), "")
+    words, unit = units.split_unit(column.removesuffix(side).replace("_mb_per_step", "_per_step_mb"))
+    half = " ± (95 %)" if words.endswith(_HALF_WIDTH) else ""
+    return words.removesuffix(_HALF_WIDTH).replace("_", " ") + half + _SIDES.get(side, ""), unit or ""
 
 
 def get_meaning(name: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from study.compare import failed_runs
-from study.report.papers import formulas
+from study.experiment.parameters import PARAMETERS, list_observing_keys
+from study.report import formulas
 from study.report.papers.declaration import GROWTH, OF_LOADS, Claim, Declared
-from study.report.papers.points import benchmark as specification
-from study.report.papers.published import select_rows
+from study.report.papers.published import read_benchmark, select_rows
 from study.report.tables.published_values import select_runs_of_method
 from study.report.tables.summary import IDENTITY, WORKLOAD
 
@@ -61,20 +61,15 @@ class Candidates:
 class PaperRuns:
     """The runs of a study that can be of a paper's claims.
 
-    Of a paper with ``points`` or ``quantities`` only runs that were trained in the paper's way, with the columns that
-    it derives from others. The machines that a paper names fill the rows of their own claims only; runs of any other
-    machine stand beside each claim.
+    Of a paper with ``columns`` only runs that were trained in the paper's way, with these, and observed ones only
+    where a claim says by what. The machines that a paper names fill the rows of their own claims only; runs of any
+    other machine stand beside each claim.
     """
 
     def __init__(self, paper: Declared, runs: pd.DataFrame, loading: pd.DataFrame) -> None:
         self._paper, self._loading = paper, loading
-        self._of_table = {name: select_runs_of_method(source.select_runs(runs), paper.paper)
-                          for name, source in paper.points.items()}  # fmt: skip
-        if paper.quantities and len(runs):
-            derived = {
-                name: formulas.evaluate_formula(each, runs.__getitem__, {}) for name, each in paper.columns.items()
-            }
-            runs = select_runs_of_method(runs.assign(**derived), paper.paper)
+        if paper.columns and len(runs):
+            runs = select_runs_of_method(formulas.add_columns(runs, paper.columns), paper.paper)
         self._runs = runs
         self._machines = {claim.machine for claim in paper.claims}
         of_runs = [quantity for quantity in paper.quantities.values() if quantity["form"] != OF_LOADS]
@@ -87,13 +82,14 @@ class PaperRuns:
             wanted = {"benchmark": claim.benchmark, "split": "train", "status": "ok"}
             loads = self._select_machines(claim, select_rows(self._loading, wanted))
             return Candidates(loads, loads, {}, loads)
-        paper_runs = self._of_table[claim.points] if claim.points else self._runs
-        at = self._add_loaders(claim)
+        paper_runs, at = self._runs, self._add_loaders(claim)
         if paper_runs.empty:
             return Candidates(paper_runs, paper_runs, at, paper_runs)
         writes = paper_runs["checkpoint_epochs"].ne(0)
-        usual = paper_runs[writes if claim.column in OF_CHECKPOINTS else ~writes]
-        wanted = _get_usual_keys(claim, self._paper) | at
+        usual = paper_runs[writes if claim.measure in OF_CHECKPOINTS else ~writes]
+        observing = [name for name in list_observing_keys() if name in usual] if self._paper.columns else []
+        unobserved = {name: PARAMETERS[name].default for name in observing}
+        wanted = unobserved | _get_usual_keys(claim, self._paper) | at
         ranks = {"gpus": wanted.pop("gpus")} if "gpus" in wanted else {}
         on_any_machine = select_rows(usual, wanted)
         on_any_ranks = self._select_machines(claim, on_any_machine)
@@ -118,15 +114,15 @@ def _get_usual_keys(claim: Claim, paper: Declared) -> dict[str, Any]:
     network = {"benchmark": claim.benchmark} if claim.benchmark else {}
     if not paper.quantities:
         return network
-    usual = {**network, "batch_scaling": "none", "batch_size": specification(claim.benchmark or "")["batch_size"]}
+    usual = {**network, "batch_scaling": "none", "batch_size": read_benchmark(claim.benchmark or "")["batch_size"]}
     return {name: value for name, value in usual.items() if name not in claim.one}
 
 
 def _select_tried(claim: Claim, runs: pd.DataFrame) -> pd.DataFrame:
     """The failed runs, and those with a value of the claim's measure."""
-    if claim.column is None:
+    if claim.measure is None:
         return runs
-    has_value = runs[claim.column].notna() if claim.column in runs else False
+    has_value = runs[claim.measure].notna() if claim.measure in runs else False
     return runs[runs["status"].ne("ok") | has_value]
 
 
@@ -145,7 +141,7 @@ def compare_rank_counts(claim: Claim, runs: pd.DataFrame) -> Claim:
 
 
 def pair_arms(claim: Claim, table: pd.DataFrame) -> Iterator[Arms]:
-    """The arms of a claim, of each set of runs, or of published points, that are alike in all else."""
+    """The arms of a claim, of each set of runs that are alike in all else."""
     axes = _find_axes(claim)
     following = [name for name in IDENTITY if name in table and name in axes and name not in claim.one]
     alike = [name for name in (*IDENTITY, *WORKLOAD) if name in table and name not in axes]

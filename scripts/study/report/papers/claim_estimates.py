@@ -22,7 +22,6 @@ Other forms are functions that a paper's module registers in `OWN_FORMS`.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,9 +34,9 @@ from study.core.errors import StudyError
 from study.core.registry import Registry
 from study.core.statistics import compute_spread_pct, summarize
 from study.records.power import OF_POWER
-from study.report.papers import formulas
 from study.report.papers.claim_arms import Arms, compare_rank_counts, pair_arms
 from study.report.papers.declaration import OF_LOADS, Claim
+from study.report.tables.point_comparisons import OF_RATIO
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,14 @@ def _estimate_arms(claim: Claim, arms: Arms) -> Answer:
     """The number of one or two sets of runs; without blocks if they have none, or cannot be compared."""
     if claim.form == "failed_pct":
         return Answer(_estimate_failures(arms.one, claim.failure), arms)
-    if claim.column is None or mixes_power(claim.column, *arms.sides):
+    if claim.measure is None or mixes_power(claim.measure, *arms.sides):
         return Answer(Estimate(), arms)
     if arms.other is None:
-        return Answer(_estimate_repeats(claim.form or "", arms.one, claim.column), arms)
-    estimate = _compare(claim.form or "", arms.one, arms.other, claim.column)
+        return Answer(_estimate_repeats(claim.form or "", arms.one, claim.measure), arms)
+    estimate = _compare(claim.form or "", arms.one, arms.other, claim.measure)
     if claim.form != "difference_pct":
         return Answer(estimate, arms)
-    return Answer(estimate, arms, weight=_average_compared_blocks(arms.other, arms.one, claim.column, estimate))
+    return Answer(estimate, arms, weight=_average_compared_blocks(arms.other, arms.one, claim.measure, estimate))
 
 
 def _estimate_failures(runs: pd.DataFrame, kind: str | None) -> Estimate:
@@ -125,8 +124,10 @@ def _compare(form: str, one: pd.DataFrame, other: pd.DataFrame, column: str) -> 
     if {*one["machine"]} != {*other["machine"]}:  # which never take turns
         estimate = dataclasses.replace(estimate, pairing=estimate.pairing and UNPAIRED).drop_interval()
     estimate = drop_survivors_interval(estimate, {"one": one, "other": other}, column, 0.0 if is_difference else 1.0)
-    ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
-    return estimate if is_difference else estimate.convert(functools.partial(formulas.convert_ratio, form, ranks=ranks))
+    if form == "efficiency":
+        ranks = one["gpus"].iloc[0] / other["gpus"].iloc[0]
+        return estimate.convert(lambda ratio: ratio / ranks)
+    return estimate if is_difference else estimate.convert(OF_RATIO[form])
 
 
 def mixes_power(column: str, *arms: pd.DataFrame) -> bool:

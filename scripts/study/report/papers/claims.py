@@ -13,12 +13,10 @@ import numpy as np
 import pandas as pd
 
 from study.compare import failed_runs
-from study.compare.estimates import Estimate
 from study.instruments.power.readings import MODELLED
 from study.records.names import join_records
 from study.records.power import NO_MEAN, OF_POWER, name_reason_column
-from study.report.papers import formulas
-from study.report.papers.claim_arms import Candidates, PaperRuns, compare_rank_counts, pair_arms, split_experiments
+from study.report.papers.claim_arms import Candidates, PaperRuns, compare_rank_counts, split_experiments
 from study.report.papers.claim_estimates import Answer, answer_claim, check_own_form, mixes_power
 from study.report.papers.declaration import OF_LOADS, Claim, Declared
 from study.report.papers.published import select_rows
@@ -69,7 +67,7 @@ def _make_rows(paper: Declared, claim: Claim, paper_runs: PaperRuns) -> Iterator
     answers_of_rows = [
         answer_claim(claim, runs) for runs in (split_experiments(claim, tried) if paper.quantities else [tried])
     ]
-    if claim.points:
+    if paper.table.get("largest_workload"):
         answers_of_rows = list(map(_keep_largest_workload, answers_of_rows))
     labels = EMPTY | _label_claim(paper, claim)
     answered = [answers for answers in answers_of_rows if answers and not math.isnan(answers[0].estimate.value)]
@@ -98,34 +96,14 @@ def _keep_largest_workload(answers: list[Answer]) -> list[Answer]:
 def _label_claim(paper: Declared, claim: Claim) -> dict[str, Any]:
     """What a row is about, and the published number."""
     labels = {name: getattr(claim, name) for name in LABELS} | {"paper_section": claim.section}
-    labels |= dict(zip(PUBLISHED, _compute_published(paper, claim), strict=True))
+    numbers = paper.published.range(claim.published, benchmark=claim.benchmark)
+    labels |= dict(zip(PUBLISHED, numbers, strict=True))
     if paper.quantities:
         usual = {} if "batch_scaling" in claim.one else {"batch_scaling": "none"}
         keys = {name: claim.at.get(name, usual.get(name)) for name in KEYS}
         return labels | keys | {"published_machine": claim.machine}
     labels["at"] = ";".join(f"{name}={value}" for name, value in claim.at.items()) or None
-    if claim.points:
-        labels |= {"measure": claim.measure, "source": f"published: {paper.points[claim.points].what}"}
     return labels
-
-
-def _compute_published(paper: Declared, claim: Claim) -> tuple[float, float, float]:
-    """(value, lowest, highest) of the paper's printed number, or of the points of its tables by the claim's form."""
-    if not claim.points:
-        return paper.published.range(claim.published, benchmark=claim.benchmark)
-    measure, form = claim.measure or "", claim.form or ""
-    table = select_rows(paper.points[claim.points].read_published(), claim.at)
-    if measure not in table:  # which the paper does not print
-        return math.nan, math.nan, math.nan
-    answers = []
-    for arms in pair_arms(claim, table.dropna(subset=[measure])):
-        one, other = (each[measure].mean() for each in (arms.one, arms.one if arms.other is None else arms.other))
-        weight = other if form == "difference_pct" else 1.0
-        answers.append(Answer(Estimate(formulas.compute_form(form, one, other)), arms, weight))
-    if not answers:
-        return math.nan, math.nan, math.nan
-    numbers = _combine(answers)
-    return numbers["value"], numbers["lowest"], numbers["highest"]
 
 
 def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) -> dict[str, Any]:
@@ -142,7 +120,6 @@ def _describe_answers(paper: Declared, claim: Claim, answers: Sequence[Answer]) 
         difference = differences(paper.paper, workloads, own=(*claim.one, *claim.at))
     return {
         **(_label_experiment(claim, runs) if paper.quantities else {}),
-        **({"source": f"runs; published: {paper.points[claim.points].what}"} if claim.points else {}),
         **_combine(answers, of_rank_counts=bool(paper.quantities)),
         "repeats_failed": int(runs["status"].ne("ok").sum()),
         "load_share_pct": _compute_share(claim, answers),
@@ -203,28 +180,27 @@ def _compute_share(claim: Claim, answers: Sequence[Answer]) -> float:
 
 def _is_modelled(claim: Claim, runs: pd.DataFrame) -> bool:
     """Whether a claim's power or energy is modelled, of some runs."""
-    return claim.column in OF_POWER and "power_source" in runs and bool(runs["power_source"].eq(MODELLED).any())
+    return claim.measure in OF_POWER and "power_source" in runs and bool(runs["power_source"].eq(MODELLED).any())
 
 
 def _explain_missing(paper: Declared, claim: Claim, candidates: Candidates) -> str:
     """The runs, or the measurement in existing runs, that a claim would need."""
-    runs, column = candidates.runs, claim.column
+    runs, column = candidates.runs, claim.measure
     good = failed_runs.keep_proven(runs) if len(runs) else runs
     if len(runs) and good.empty and claim.form:
         return f"good runs: {count_kinds(runs['failure_kind'])}"
     examined = good if len(good) else candidates.paper_runs
     if column and len(examined) and (column not in examined or examined[column].isna().all()):
         reasons = examined[name_reason_column(column)].dropna().unique() if column in OF_POWER else ()
-        return f"{claim.measure} of these runs: {'; '.join(reasons) or 'not measured'}"
+        return f"{column} of these runs: {'; '.join(reasons) or 'not measured'}"
     if column and len(good) and mixes_power(column, good):
-        return f"{claim.measure} of these runs: {NO_MEAN}"
+        return f"{column} of these runs: {NO_MEAN}"
     return _describe_needed_runs(paper, claim, candidates, good)
 
 
 def _describe_needed_runs(paper: Declared, claim: Claim, candidates: Candidates, good: pd.DataFrame) -> str:
     """The runs that a claim would need in words. good: the successful ones that are there."""
-    table = paper.points[claim.points].what if claim.points else paper.table.get("subjects")
-    subject = claim.benchmark or (None if "benchmark" in claim.one else table)
+    subject = claim.benchmark or (None if "benchmark" in claim.one else paper.table.get("subjects"))
     compared = compare_rank_counts(claim, good)
     sides = [side for side in (compared.one, compared.other) if side]
     absent = [side for side in sides if select_rows(good, side).empty]

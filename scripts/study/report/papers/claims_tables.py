@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 import study.report.tables.kinds as kinds
+from study.experiment.parameters.registry import list_observers
 from study.experiment.study import Study
 from study.report.papers.claims import PUBLISHED, list_workload_differences, recompute_claims
 from study.report.papers.declaration import Declared, load_paper, papers
@@ -21,14 +22,21 @@ def _gives_timings(run: Any) -> bool:
     return kinds.gives_timings(run) and not is_of_members(run)
 
 
+def _gives_observed_timings(run: Any) -> bool:
+    """Whether a run gives the same, or was profiled or traced."""
+    return set(list_observers(run)) <= {"profile", "trace"} and not is_of_members(run)
+
+
 # {``runs.give``: (which runs the table is made from, which runs a study needs for it besides ensembles)}.
 GIVE: dict[str, tuple[kinds.Uses, kinds.Uses | None]] = {
-    "timings": (_gives_timings, None), "rates of members": (is_of_members, gives_rates),
-}  # fmt: skip
-SHOWN = ["machine", "quantity", "benchmark", "scaling", "batch_scaling", "batch_size", "measure", "at", "unit", "gpus",
+    "timings": (_gives_timings, None),
+    "timings, profiles and traces": (_gives_observed_timings, None),
+    "rates of members": (is_of_members, gives_rates),
+}
+SHOWN = ["machine", "quantity", "benchmark", "scaling", "batch_scaling", "batch_size", "at", "unit", "gpus",
          "loader", "input_pipeline", "value", "lowest", "highest", "low", "high", "load_share_pct", "measured_gpus",
          "pairing", "repeats", "repeats_failed", "series", NOT_STATED, "published_machine", *PUBLISHED, "follows_from",
-         "not_published", "stated", "source", "paper_section", "contradiction", "note", "oversubscribed",
+         "not_published", "stated", "paper_section", "contradiction", "note", "oversubscribed",
          "missing"]  # fmt: skip
 ALWAYS_SHOWN = ("quantity", "input_pipeline", "value", "published_value", "paper_section", "missing")
 LABELS_OF_EXPERIMENTS = ("benchmark", "scaling", "batch_scaling", "quantity", "unit", "gpus", "published_machine")
@@ -42,8 +50,6 @@ def _uses_benchmarks(paper: Declared, gives: kinds.Uses) -> kinds.Uses:
 
 def _find_uses(paper: Declared) -> kinds.Uses:
     """Which runs the claims are made from, planned or of the tidy table."""
-    if paper.points:
-        return lambda run: any(points.uses(run) for points in paper.points.values())
     return _uses_benchmarks(paper, GIVE[paper.table["runs"]["give"]][0])
 
 
@@ -51,7 +57,7 @@ def _find_condition(paper: Declared) -> Callable[[Study], bool] | None:
     """Whether a study has the table; None for the usual condition."""
     if paper.quantities:  # loading measurements alone do not make it
         return lambda study: any(map(_find_uses(paper), study.runs))
-    besides = None if paper.points else GIVE[paper.table["runs"]["give"]][1]
+    besides = GIVE[paper.table["runs"]["give"]][1]
     if besides is None:
         return None
     uses = _uses_benchmarks(paper, besides)

@@ -12,8 +12,7 @@ from typing import Any
 from study.core import validation
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
-from study.report.papers import formulas
-from study.report.papers.points import Points
+from study.report import formulas
 from study.report.papers.published import FUNCTIONS, OF_FILES, Published
 
 FILE = "claims.yaml"
@@ -24,8 +23,6 @@ FORMS = {
 }  # fmt: skip
 GROWTH = ("growth", "growth_pct")  # forms of quantities, of two numbers of ranks
 OF_LOADS = "speedup_of_loads"  # a form of quantities, of loading measurements instead of runs
-OF_POINTS = ("value", "ratio", "change_pct", "difference", "difference_pct")
-ONLY_OF_POINTS = ("difference_pct",)
 NAMES = frozenset({"benchmark", "scaling", "batch_size"})  # that a formula may use besides the paper's numbers
 METHOD = "grid keys"  # the entry of ``workload`` that stands for those of method.yaml
 
@@ -40,9 +37,7 @@ class Claim:
         benchmark: the network; None for a number of any or of no network.
         published: the formula of the paper's number; None if it has none.
         machine: on which the paper measured it, and note: a remark; of claims by experiments.
-        points: of the points of which of the paper's tables it is; None if it is of no such table.
         form, measure, one, other: see `study.report.papers.claim_estimates`; None or empty if no run gives it.
-        column: the column of runs with the measure, which of points is a column of the paper's table.
         at: the grid keys of the runs.
         share: the column whose share in the runtime of the other runs is shown.
         fewest: the number of ranks to which growth is compared; None for the fewest that were run.
@@ -56,7 +51,6 @@ class Claim:
     published: str | None = None
     form: str | None = None
     measure: str | None = None
-    column: str | None = None
     one: Mapping[str, Any] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
     at: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +60,6 @@ class Claim:
     not_published: str | None = None
     contradiction: str | None = None
     not_compared: str | None = None
-    points: str | None = None
     machine: str | None = None
     note: str | None = None
     share: str | None = None
@@ -89,9 +82,8 @@ class Declared:
         workload: how runs may differ from the paper's, see `study.report.papers.workload`.
         published: the paper's numbers.
         claims: in the order of the file.
-        columns: derived columns of runs, {name: formula over others}, for quantities.
+        columns: derived columns of runs, {name: formula over others}; only runs of the paper's way then count.
         quantities: how they are computed, as in the file; empty if claims have their own forms.
-        points: of the paper's tables, {name: points}; empty if its claims are of runs.
     """
 
     paper: str
@@ -99,7 +91,6 @@ class Declared:
     workload: tuple[Any, ...]
     published: Published
     claims: tuple[Claim, ...]
-    points: Mapping[str, Points]
     columns: Mapping[str, str] = field(default_factory=dict)
     quantities: Mapping[str, Any] = field(default_factory=dict)
 
@@ -119,7 +110,6 @@ def load_paper(paper: str) -> Declared:
     numbers = Published(paper, content.get("numbers", {}))
     return Declared(
         paper, content["table"], tuple(content.get("workload", ())), numbers, claims,
-        {name: Points(**each) for name, each in content.get("points", {}).items()},
         content.get("columns", {}), content.get("quantities", {}),
     )  # fmt: skip
 
@@ -144,34 +134,25 @@ def _claims(entry: dict[str, Any], content: dict[str, Any]) -> Iterator[Claim]:
 
 def _resolve_runs(entry: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """How runs give the number of an entry: by its own ``runs``, or by its quantity as the file or a module has it."""
-    quantities, points = content.get("quantities"), content.get("points", {})
+    quantities = content.get("quantities")
     if quantities is None:
-        of_runs, columns = entry.get("runs", {}), points.get(entry.get("points"), {}).get("columns", {})
-    elif entry["quantity"] in quantities:
-        of_runs, columns = quantities[entry["quantity"]], {}
-    else:
+        return dict(entry.get("runs", {}))
+    if entry["quantity"] not in quantities:
         return {"form": entry["quantity"], "has_own_form": True}
+    of_runs = quantities[entry["quantity"]]
     measure = of_runs.get("measure")
-    measure = measure[entry["machine"]] if isinstance(measure, Mapping) else measure
-    return {**of_runs, "measure": measure, "column": columns.get(measure, measure)}
+    return {**of_runs, "measure": measure[entry["machine"]] if isinstance(measure, Mapping) else measure}
 
 
 def _check_formulas(content: dict[str, Any], file: str) -> None:
     """Raise `StudyError` for a formula that is none or names what there is not, or for sides that a form has not."""
     names, functions = {*content.get("numbers", {}), *NAMES}, {*OF_FILES, *FUNCTIONS}
     for key, formula in _formulas(content):
-        try:
-            used_names, used_functions = formulas.list_used_names(formula)
-        except ValueError as error:
-            raise StudyError(f"{file}: {key}: {error}, found {formula!r}") from None
-        for kind, unknown, valid in (("name", used_names - names, names),
-                                     ("function", used_functions - functions, functions)):  # fmt: skip
-            if unknown:
-                wrong, right = sorted(unknown)[0], ", ".join(sorted(valid))
-                raise StudyError(f"{file}: {key}: {formula!r} uses {wrong!r}; expected a {kind}: {right}")
+        formulas.check_formula(f"{file}: {key}", formula, functions, names)
+    for name, formula in content.get("columns", {}).items():
+        formulas.check_formula(f"{file}: columns.{name}", formula, formulas.ARITHMETIC)
     for number, entry in enumerate(content["claims"]):
         runs = entry.get("runs")
-        _check_points(content, entry, f"{file}: claims[{number}]")
         if content.get("quantities") and (runs or "machine" not in entry):
             message = "expected machine and at, and no runs, since the file has quantities"
             raise StudyError(f"{file}: claims[{number}] ({entry['quantity']}): {message}")
@@ -179,19 +160,6 @@ def _check_formulas(content: dict[str, Any], file: str) -> None:
             needs = "needs one and other, by which two sets of runs differ"
             message = needs if FORMS[runs["form"]] else "is of one set of runs: remove one and other"
             raise StudyError(f"{file}: claims[{number}].runs ({entry['quantity']}): form {runs['form']} {message}")
-
-
-def _check_points(content: dict[str, Any], entry: dict[str, Any], where: str) -> None:
-    """Raise `StudyError` for points that are not declared, or a form that is not of points, or of points only."""
-    declared_points, points, runs = content.get("points", {}), entry.get("points"), entry.get("runs", {})
-    if declared_points and (points not in declared_points or not runs):
-        expected = f"expected runs, and points: one of {', '.join(declared_points)}"
-        raise StudyError(f"{where} ({entry['quantity']}): {expected}; found {points}")
-    if points and not declared_points:
-        raise StudyError(f"{where}.points ({entry['quantity']}): the file has no points; add them, or remove the key")
-    forms = OF_POINTS if declared_points else [form for form in FORMS if form not in ONLY_OF_POINTS]
-    if runs and runs["form"] not in forms:
-        raise StudyError(f"{where}.runs.form ({entry['quantity']}): expected {', '.join(forms)}, found {runs['form']}")
 
 
 def _formulas(content: dict[str, Any]) -> Iterator[tuple[str, str]]:

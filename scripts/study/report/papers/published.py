@@ -7,9 +7,10 @@ A formula may use, besides arithmetic:
   benchmark unless another is given, where None is a number of no benchmark.
 - ``column(file, column, key=value, ...)``: of all rows with these values, by their ``gpus`` if the file has them.
 - the numbers that ``claims.yaml`` names under ``numbers``, and the names that a claim has, such as ``benchmark``.
-- the functions that papers' modules register in `FUNCTIONS`.
+- the functions in `FUNCTIONS`.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,32 +18,37 @@ from typing import Any
 
 import pandas as pd
 
+from study.core import configuration
 from study.core.errors import StudyError
 from study.core.paths import CONFIG
-from study.core.registry import Registry
 from study.core.statistics import compute_t_quantile
-from study.report.papers import formulas, slim_networks
-from study.report.papers.formulas import Cell, Function
-from study.report.papers.points import benchmark as specification
+from study.report import formulas
+from study.report.formulas import Cell, Function
+from study.report.papers import slim_networks
 from study.report.tables.published_values import read_published
 
-FUNCTIONS: Registry[Function] = Registry("function of published numbers")
-for _name, _function in formulas.ARITHMETIC.items():
-    FUNCTIONS.add(_name, _function)
-FUNCTIONS.add("student", compute_t_quantile)
-FUNCTIONS.add("parameters", lambda network: slim_networks.parameters(network).all)
-FUNCTIONS.add("parameters_with_gradient", lambda network: slim_networks.parameters(network).trained)
+
+@functools.cache
+def read_benchmark(name: str) -> dict[str, Any]:
+    """The content of a benchmark's file, which is read once; not to be changed."""
+    return configuration.load_named("benchmarks", name)
 
 
 def _read_benchmark_value(benchmark: str, *keys: str) -> Any:
     """A value in the benchmark's file: ``of_benchmark(benchmark, 'workload', 'features')``; None if not there."""
-    value: Any = specification(benchmark)
+    value: Any = read_benchmark(benchmark)
     for key in keys:
         value = value.get(key)
     return value
 
 
-FUNCTIONS.add("of_benchmark", _read_benchmark_value)
+FUNCTIONS: dict[str, Function] = {
+    **formulas.ARITHMETIC,
+    "student": compute_t_quantile,
+    "parameters": lambda network: slim_networks.parameters(network).all,
+    "parameters_with_gradient": lambda network: slim_networks.parameters(network).trained,
+    "of_benchmark": _read_benchmark_value,
+}
 OF_FILES = ("cell", "column", "text")
 Range = tuple[float, float, float]  # a value, or the lowest and the highest one; NaN for what is not published
 

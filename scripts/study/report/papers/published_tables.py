@@ -11,7 +11,6 @@ from study.compare import failed_runs
 from study.records.power import WHOLE_RUN
 from study.report.papers import slim_networks
 from study.report.papers.declaration import load_paper
-from study.report.papers.points import Points
 from study.report.papers.workload import workload_difference
 from study.report.tables.declared import Rows, average_points, finish_rows, load_declarations, table_rows
 from study.report.tables.ensembles import gives_rates
@@ -30,9 +29,7 @@ def _register_tables() -> None:
     """Register the tables of papers that declare ``published``; no code makes their rows."""
     for name, declaration in load_declarations().items():
         if "published" in declaration:
-            source = _find_points(name, declaration)
-            uses = source.uses if source else None
-            table_rows(name, uses=uses)(functools.partial(_make_rows, declaration, source))
+            table_rows(name)(functools.partial(_make_rows, declaration))
         elif "networks" in declaration:
             about = declaration["networks"]
             uses = functools.partial(_is_of_networks, about["file"])
@@ -44,42 +41,31 @@ def _is_of_networks(file: str, run: Any) -> bool:
     return gives_rates(run) and run["benchmark"] in set(read_published(file)["benchmark"])
 
 
-def _find_points(table: str, declaration: Mapping[str, Any]) -> Points | None:
-    """The points of the paper's claims that a table shows; None if it declares its own measures."""
-    name = declaration["published"].get("points")
-    return load_paper(paper_of(table)).points[name] if name else None
-
-
-def _make_rows(
-    declaration: Mapping[str, Any], source: Points | None, runs: pd.DataFrame, loading: pd.DataFrame
-) -> Rows:
+def _make_rows(declaration: Mapping[str, Any], runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """The rows of a table that declares ``published``: one per point of our runs, and of the paper if it says so."""
     about = declaration["published"]
-    file = source.file if source else about["file"]
-    keys, measures = about["keys"], list(source.columns) if source else about["measures"]
+    file, keys, measures = about["file"], about["keys"], about["measures"]
     differences = workload_difference(paper_of(file), own=about.get("own", ()))
-    if source:
-        table = source.average_runs(runs)
-    elif runs.empty and about.get("unmeasured"):
+    if runs.empty and about.get("unmeasured"):
         table = pd.DataFrame(columns=[*keys, *declaration["measures"]])
     else:
         table = average_points(declaration, runs)
+    called = about.get("called", {})
+    table = table.rename(columns=called | {ci95_name(own): ci95_name(theirs) for own, theirs in called.items()})
     ours = table[[name for name in about.get("counts_as", ()) if name in table]]
     table = table.replace(about.get("counts_as", {}))
     join = join_published if about.get("unmeasured") else add_published_columns
     table = join(table, file, keys, measures, differences, ours=about.get("alike"))
     for name in ours:
         table[name] = pd.concat([ours[name], table[name].iloc[len(ours) :]], ignore_index=True)
-    if "alike" not in about:
-        table = table.drop(columns=["power_source", "power_reason"], errors="ignore")
     numbers = load_paper(paper_of(file)).published
-    has_values = table[[f"published_{name}" for name in measures]].notna().any(axis=1)
+    has_values = table[[f"published_{name}" for name in measures]].notna().all(axis=1)
     for name in about.get("numbers", ()):
         table[f"published_{name}"] = [
             numbers.number(name, benchmark=benchmark) if there else math.nan
             for benchmark, there in zip(table["benchmark"], has_values, strict=True)
         ]
-    return finish_rows(declaration, table, runs, window_notes(runs) if "alike" in about else ())
+    return finish_rows(declaration, table, window_notes(runs) if "alike" in about else ())
 
 
 def window_notes(runs: pd.DataFrame) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from study import workloads
+from study.report.formulas import Cell
 from study.report.papers.declaration import METHOD, NAMES, load_paper
-from study.report.papers.formulas import Cell
-from study.report.papers.points import benchmark as specification
+from study.report.papers.published import read_benchmark
 from study.report.tables.published_values import describe_differences, list_method_differences
 
 
@@ -62,7 +62,7 @@ def _sides(paper: str, row: pd.Series, entry: dict[str, Any], own: Collection[st
 
 def file_difference(row: pd.Series) -> str | None:
     """How the rows and columns of a loaded file differ from the benchmark's file, or None."""
-    spec = specification(row["benchmark"])
+    spec = read_benchmark(row["benchmark"])
     if "shape" not in spec:
         return "the paper does not name the file, and its rows are not known"
     rows, columns = workloads.load_workload(row["benchmark"], spec).expected_shape(row["file"], spec["shape"])

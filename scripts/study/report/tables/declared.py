@@ -7,13 +7,11 @@ values beside them; without, code that is registered with `table_rows` makes the
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import study.report.tables.kinds as kinds
@@ -25,6 +23,7 @@ from study.core.statistics import compute_spread_pct
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study
 from study.records.names import runs_of
+from study.report import formulas
 from study.report.tables.layout import Table, ci95_name
 from study.report.tables.point_comparisons import add_comparisons, fits
 from study.report.tables.summary import IDENTITY, notes, optional_columns, points, steady
@@ -33,6 +32,7 @@ OF_RUNS: dict[str, Callable[[pd.Series], Any]] = {
     "first": lambda values: values.iloc[0] if len(values) else None,
     "sum": lambda values: int(values.sum()),
     "any": lambda values: bool(values.eq(True).any()),
+    "texts": lambda values: "; ".join(values.unique()) or None,
     "spread_pct": compute_spread_pct,
 }
 FLAGS = ("uses_loading", "compares_runs", "reads_further", "reads_targets")
@@ -105,6 +105,9 @@ def table_rows(
     uses, is_there: as of `study.report.tables.kinds.table`; by default as declared.
     """
     declaration = load_declarations()[name]
+    for key in ("run_columns", "point_columns"):
+        for column, formula in declaration.get(key, {}).items():
+            formulas.check_formula(f"{declaration['where']}.{key}.{column}", formula, formulas.ARITHMETIC)
 
     def register(make_rows: MakeRows) -> kinds.Make:
         @functools.wraps(make_rows)
@@ -136,7 +139,8 @@ def register_tables_of_points() -> None:
                 f"{declaration['where']}.measures: {unknown[0]!r} is not a column of runs.csv"
                 f"{validation.suggest_nearest(unknown[0], known_columns)}"
             )
-        table_rows(name)(functools.partial(make_points, declaration))
+        if name not in kinds.TABLES:
+            table_rows(name)(functools.partial(make_points, declaration))
 
 
 def _make_table(name: str, declaration: Mapping[str, Any], made: Rows) -> Table:
@@ -148,8 +152,7 @@ def _make_table(name: str, declaration: Mapping[str, Any], made: Rows) -> Table:
     )
     identity = (*declaration.get("identity", IDENTITY), *declaration.get("identity_further", ()))
     of_all = notes(made.frame, declaration.get("rows_share_runs", False))
-    always_said = [remark for remark in declaration.get("remarks", ()) if isinstance(remark, str)]
-    remarks = [*made.first_remarks, *of_all, *made.remarks, *always_said]
+    remarks = [*made.first_remarks, *of_all, *made.remarks, *declaration.get("remarks", ())]
     frame = move_to_front(made.frame, columns) if declaration["is_of_paper"] else made.frame
     return Table(name, declaration["caption"], frame, columns, optional, remarks, identity)
 
@@ -161,36 +164,34 @@ def move_to_front(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def make_points(declaration: Mapping[str, Any], runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per point, with the mean of each measure; raises `StudyError` for a declared column that is not there."""
-    for name, formula in declaration.get("run_columns", {}).items():
-        runs = runs.assign(**{name: _compute(runs, formula)})
-    runs = steady(runs) if declaration.get("without_first_epoch") else runs
-    return finish_rows(declaration, average_points(declaration, runs), runs)
+    return finish_rows(declaration, average_points(declaration, runs))
 
 
 def average_points(declaration: Mapping[str, Any], runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per point, with the mean of each declared measure. runs: with the declared ``run_columns``."""
-    measures = declaration["measures"]
+    """One row per point with the mean of each declared measure: those that have the values of ``rows``."""
+    measures, derived = declaration["measures"], declaration.get("run_columns", {})
+    runs = formulas.add_columns(runs, derived)
+    runs = steady(runs) if declaration.get("without_first_epoch") else runs
     table = points(runs, measures)
-    for name, formula in declaration.get("run_columns", {}).items():
-        sources = _list_names(formula, measures)  # without a mean of what it is computed from, it has none
+    for name, formula in derived.items():
+        names, _ = formulas.list_used_names(formula)
+        sources = [each for each in measures if each in names]  # without a mean of one of them, it has none
         for column in (name, ci95_name(name)):
             table[column] = table[column].where(table[sources].notna().all(axis=1))
     for name, how in declaration.get("of_runs", {}).items():
         ((reduction, column),) = how.items() if isinstance(how, dict) else ((how, name),)
         values = failed_runs.keep_proven(runs) if reduction == "spread_pct" else runs
         table[name] = [OF_RUNS[reduction](runs_of(values, records)[column].dropna()) for records in table["records"]]
-    return add_comparisons(declaration, table, runs) if "comparisons" in declaration else table
+    table = add_comparisons(declaration, table, runs) if "comparisons" in declaration else table
+    return kinds.select_runs(table, lambda row: fits(row, declaration.get("rows", {})))
 
 
-def finish_rows(
-    declaration: Mapping[str, Any], table: pd.DataFrame, runs: pd.DataFrame, remarks: Sequence[str] = ()
-) -> Rows:
-    """The rows with their ``point_columns``, in order, and the declared remarks after others.
+def finish_rows(declaration: Mapping[str, Any], table: pd.DataFrame, remarks: Sequence[str] = ()) -> Rows:
+    """The rows with their ``point_columns``, in order.
 
     Raises `StudyError` for a declared column that is not there.
     """
-    for name, formula in declaration.get("point_columns", {}).items():
-        table[name] = _compute(table, formula)
+    table = formulas.add_columns(table, declaration.get("point_columns", {}))
     order = [name.removeprefix("-") for name in declaration["order"]]
     columns = () if "published" in declaration else declaration["columns"]  # without runs it has not all of them
     if unknown := [column for column in (*columns, *order) if column not in table]:
@@ -199,28 +200,7 @@ def finish_rows(
         )
     ascending = [not name.startswith("-") for name in declaration["order"]]
     table = table.sort_values(order, ascending=ascending, ignore_index=True)
-    sources_of = {"runs": runs, "rows": table}
-    conditional = [
-        remark["say"]
-        for remark in declaration.get("remarks", ())
-        if isinstance(remark, dict)
-        and len(sources_of[remark["of"]])
-        and _compute(sources_of[remark["of"]], remark["where"]).any()
-    ]
-    return Rows(table, [*remarks, *conditional])
-
-
-def _compute(table: pd.DataFrame, formula: str) -> pd.Series:
-    """The values of a formula in the syntax of `pandas.DataFrame.eval`; a division by 0 has none."""
-    names = _list_names(formula, table)
-    of_floats = [name for name in names if table[name].isna().all()]  # None cannot be calculated with
-    values = table[names].astype(dict.fromkeys(of_floats, float)).eval(formula, engine="python")
-    return values.replace([np.inf, -np.inf], np.nan)
-
-
-def _list_names(formula: str, known: Container[str]) -> list[str]:
-    """The columns that a formula names, of those that are known."""
-    return [name for name in dict.fromkeys(re.findall(r"[a-z]\w*", formula)) if name in known]
+    return Rows(table, remarks)
 
 
 def _select_runs(declaration: Mapping[str, Any]) -> kinds.Uses:

@@ -1,4 +1,4 @@
-"""Tables of ensembles: rates, ways of sharing samples and what they gain, and accuracy by votes."""
+"""Tables of ensembles: rates, ways of sharing samples and what they gain."""
 
 import math
 from collections.abc import Collection
@@ -10,16 +10,17 @@ import pandas as pd
 from study.compare import estimates, failed_runs
 from study.compare.arms import FAMILY_ERROR
 from study.compare.references import LEAST_REPEATS
-from study.core.statistics import adjust_by_holm, compute_p_value, subtract, summarize
+from study.core.statistics import adjust_by_holm, compute_p_value, summarize
 from study.core.wording import format_count
 from study.experiment import ensemble
 from study.experiment.ensemble import ALONE
 from study.experiment.parameters.registry import list_observers
 from study.experiment.study import Study
 from study.records.names import runs_of
-from study.report.tables.declared import Rows, table_rows
+from study.report import formulas
+from study.report.tables.declared import Rows, average_points, load_declarations, table_rows
 from study.report.tables.layout import text
-from study.report.tables.summary import like, points
+from study.report.tables.summary import like
 
 OF_RATES = ("measure", "compute")  # keys that say what is timed, and on what
 DUPLICATED = "duplicated"  # every member preprocesses its own samples: what all ways of sharing are compared with
@@ -42,25 +43,6 @@ def is_of_members(run: Any) -> bool:
 def has_ensembles(study: Study) -> bool:
     """Whether a study has an ensemble that gives times or rates."""
     return any(gives_rates(run) and run["ensemble"] > 1 for run in study.runs)
-
-
-def training_runs(runs: pd.DataFrame, computes: str | None = MEASURED) -> pd.DataFrame:
-    """The runs that train, with `training_s`.
-
-    computes: a value of the key ``compute``; None for any.
-    """
-    if runs.empty:
-        return runs.assign(training_s=None)
-    there = runs["measure"].eq("train")
-    trained = runs[there & runs["compute"].eq(computes) if computes else there]
-    trained = trained.astype(dict.fromkeys(trained.columns[trained.isna().all()], float))  # None cannot be compared
-    return trained.assign(training_s=training_s(trained))
-
-
-def training_s(runs: pd.DataFrame) -> pd.Series:
-    """Seconds until the last member has trained: the makespan; of a single job, phase train of the slowest rank."""
-    alone = runs["train_s"].astype(float).where(runs["ensemble"].eq(1))
-    return runs["makespan_s"].astype(float).fillna(alone)
 
 
 def predict_time_gain(preprocessing: float, compute: float, peak: float) -> float:
@@ -97,8 +79,6 @@ OF_TIMING = ("measure", "compute", "simulated_samples_per_s", "epochs", "members
 SIMULATED_RATE = "simulated_samples_per_s"  # the grid key: at which rate an accelerator is simulated
 COSTS = ["preprocessing_ms_per_sample", "communication_ms_per_sample"]
 TIMES_PREPROCESSED = "times_preprocessed"  # how often a sample of the data is preprocessed in an epoch, by all ranks
-MEASURES = ["training_s", "ranks_cpu_s", "input_stall_s", *COSTS, "rest_ms_per_sample", TIMES_PREPROCESSED, "shared_mb",
-            "data_memory_mb"]  # fmt: skip
 RATES = ["r_p_samples_per_s", "r_c_samples_per_s", "peak_samples_per_s"]
 GAINS = {"time": "training_s", "cpu": "ranks_cpu_s"}  # name of a gain -> the measure of which it is the ratio
 P_OF = "{}_p"
@@ -114,8 +94,9 @@ def shares(study: Study) -> bool:
 @table_rows("sharing", uses=gives_rates, is_there=shares)
 def sharing(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """One row per ensemble and way of sharing: costs per sample, rates, and predicted and measured gain."""
-    trained = _with_costs(training_runs(runs, computes=None))
-    table = points(trained[trained["ensemble"].gt(1)], MEASURES)
+    declaration = load_declarations()["sharing"]
+    trained = formulas.add_columns(runs[runs["measure"].eq("train")], declaration["run_columns"])
+    table = average_points(declaration, trained[trained["ensemble"].gt(1)])
     order = ["benchmark", "dataset", "compute", "ensemble", "core_limit", *OF_SHARING]
     table["input_sharing"] = pd.Categorical(table["input_sharing"], _ways(table), ordered=True)
     table = table.sort_values([name for name in order if name in table], ignore_index=True)
@@ -194,24 +175,6 @@ def _gain_columns() -> list[str]:
     return [*(name for gain in GAINS for name in _list_gain_columns(gain)), "pairing"]
 
 
-def _with_costs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add costs in ms of CPU time: preprocessing a sample once, and per sample of the data communication and rest.
-
-    The rest is all but preprocessing. Also adds how often a sample is preprocessed.
-    """
-    preprocessed = runs["samples_preprocessed"].astype(float)
-    of_the_data = runs["samples_per_rank"].astype(float) * runs["epochs_per_rank"]
-    total, preprocessing, communication = (
-        1000 * runs[f"{name}_cpu_s"].astype(float) for name in ("ranks", "preprocessing", "communication")
-    )
-    return runs.assign(
-        preprocessing_ms_per_sample=preprocessing / preprocessed,
-        communication_ms_per_sample=communication / of_the_data,
-        rest_ms_per_sample=(total - preprocessing) / of_the_data,
-        times_preprocessed=preprocessed / of_the_data,
-    )
-
-
 def _rates(row: pd.Series, runs: pd.DataFrame) -> tuple[float, float, float]:
     """r_p, r_c and the peak of a point, means over the repeats; NaN where not measured.
 
@@ -266,7 +229,7 @@ def _gains(row: pd.Series, table: pd.DataFrame, runs: pd.DataFrame) -> dict[str,
     gains["predicted_cpu_gain"] = predict_cpu_gain(*map(float, (*costs, *times)))
     for gain, measure in GAINS.items():
         ratio = estimates.compare_rows(runs, base["records"], row["records"], measure, judged=True)
-        gains |= dict(zip(_list_gain_columns(gain)[1:4], ratio.numbers, strict=True)) | {"pairing": ratio.pairing}
+        gains |= ratio.to_columns(f"{gain}_gain") | {"pairing": ratio.pairing}
         gains["blocks_unlike"] = gains.get("blocks_unlike") or ratio.unlike
         gains[P_OF.format(gain)] = _p_value(ratio)
         ratios[f"{gain}_gain"] = ratio
@@ -302,34 +265,3 @@ def _add_verdicts(gains: pd.DataFrame) -> pd.DataFrame:
             for p, ratio in zip(adjusted, gains[f"{gain}_gain"], strict=True)
         ]
     return gains.drop(columns=P_VALUES)
-
-
-ACCURACIES = ("member_test_accuracy", "vote_test_accuracy", "mean_test_accuracy")
-ACCURACY_GAINS = {
-    "vote_gain": "vote_test_accuracy",
-    "mean_gain": "mean_test_accuracy",
-}  # over one member, of the same run
-REASON = "ensemble_accuracy_reason"
-
-
-def predicts(run: Any) -> bool:
-    """Whether a run, planned or of the tidy table, trains several members."""
-    return gives_rates(run) and run["ensemble"] > 1 and run["measure"] == "train" and run["compute"] == MEASURED
-
-
-@table_rows("ensemble_accuracy", uses=predicts)
-def ensemble_accuracy(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
-    """One row per ensemble: accuracy of a member, of the majority vote and of the mean of the probabilities."""
-    member = runs["member_test_accuracy"].astype(float)
-    with_gains = runs.assign(
-        **{gain: subtract(runs[column].astype(float), member) for gain, column in ACCURACY_GAINS.items()}
-    )
-    table = points(with_gains, ["voting_members", *ACCURACIES, *ACCURACY_GAINS])
-    table[REASON] = [_reasons(runs_of(with_gains, records)) for records in table["records"]]
-    order = ["benchmark", "dataset", "ensemble", "input_sharing"]
-    table = table.sort_values(order, ignore_index=True)
-    return Rows(table)
-
-
-def _reasons(repeats: pd.DataFrame) -> str | None:
-    return "; ".join(repeats[REASON].dropna().unique()) or None

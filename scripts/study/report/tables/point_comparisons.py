@@ -68,19 +68,12 @@ def _compare_row(
         if form == "difference":
             estimate = estimates.estimate_difference(own, other, measure, error)
         else:
-            estimate = ratios[column] = _estimate_ratio(form, own, other, measure)
-        values |= dict(zip((column, f"{column}_low", f"{column}_high"), estimate.numbers, strict=True))
+            estimate = ratios[column] = estimates.estimate_ratio(own, other, measure).convert(OF_RATIO[form])
+        values |= estimate.to_columns(column)
         for verdict in (name for name, of in comparison.get("verdicts", {}).items() if of == column):
             sides = {1: HIGHER, 0: NO_DIFFERENCE, -1: LOWER}
             values[verdict] = sides[estimate.find_side(0, 0)] if pd.notna(estimate.low) else None
     return ratios
-
-
-def _estimate_ratio(form: str, own: pd.DataFrame, other: pd.DataFrame, measure: str) -> Estimate:
-    """The estimate of a point against its base by a form of `OF_RATIO`."""
-    if form == "speedup":
-        return estimates.estimate_ratio(other, own, measure)
-    return estimates.estimate_ratio(own, other, measure).convert(OF_RATIO[form])
 
 
 def fits(row: Any, conditions: Mapping[str, Any]) -> bool:

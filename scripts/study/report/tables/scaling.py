@@ -13,31 +13,22 @@ from study.compare.rank_answer import SERIES
 from study.core.wording import format_count
 from study.experiment.parameters import is_observed
 from study.experiment.study import Study, compute_work_growth
-from study.instruments.phases import PARTS, PHASES
 from study.records import targets
 from study.records.names import runs_of
 from study.records.power import has_no_mean
-from study.records.tidy import STEADY
-from study.report.tables.declared import Rows, load_declarations, table_rows
+from study.report.tables.declared import Rows, average_points, load_declarations, table_rows
 from study.report.tables.summary import points, to_target
-
-POWER = ["power_per_gpu_w", "power_per_gpu_training_w", "power_per_gpu_one_hz_w", "energy_per_gpu_j",
-         "energy_per_gpu_one_hz_j", "energy_job_j", "energy_delay_product_js", "samples_per_j"]  # fmt: skip
-FLOP = ["model_flop_per_sample", "achieved_gflop_per_s", "flop_utilisation"]
-MEASURES = ["runtime_s", *(f"{phase}_s" for phase in (*PHASES, *PARTS)), "other_s", "time_per_epoch_s",
-            "time_per_epoch_steady_s", "throughput_samples_per_s", STEADY, *FLOP, "accuracy", "test_accuracy",
-            "growth_sign_accuracy", "validation_growth_sign_accuracy", "test_growth_sign_accuracy", "test_r2", "loss",
-            "test_loss", "correlation", "peak_memory_mb", "shared_read_mb", *POWER]  # fmt: skip
 
 
 @table_rows("scaling")
 def scaling(runs: pd.DataFrame, loading: pd.DataFrame) -> Rows:
     """Time to solution, speedup and scaling efficiency of each series, relative to its smallest number of ranks."""
-    table = points(runs.assign(achieved_gflop_per_s=runs["flop_per_s"].astype(float) / 1e9), MEASURES)
+    declaration = load_declarations()["scaling"]
+    table = average_points(declaration, runs)
     table = table.sort_values([*SERIES, "gpus"], ignore_index=True)
     table = table.assign(load_share=table["load_s"] / table["runtime_s"])
     table = pd.concat([_add_efficiency(group, runs) for _, group in table.groupby(SERIES, sort=False)] or [table])
-    columns = load_declarations()["scaling"]["columns"]
+    columns = declaration["columns"]
     if not (table["pairing"] == estimates.UNPAIRED).any():
         columns = [name for name in columns if name != "pairing"]
     remarks = [*_explain_missing_flop(runs), *_explain_program_results(runs), *to_target(runs, "runtime and speedup")]

@@ -5,10 +5,10 @@ import math
 import pandas as pd
 
 from study.compare.estimates import Estimate
+from study.report.formulas import find_first_lasting
 from study.report.papers.claim_arms import Arms
 from study.report.papers.claim_estimates import OWN_FORMS, Answer
 from study.report.papers.declaration import Claim
-from study.report.papers.formulas import find_first_lasting
 from study.report.tables.layout import ci95_name
 from study.report.tables.summary import points
 
