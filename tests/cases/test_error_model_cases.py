@@ -500,6 +500,7 @@ def test_the_noise_of_finished_runs_is_that_within_their_blocks():
     later = runs[runs["gpus"] >= 4].assign(block=lambda frame: frame["block"] + 12)
     assert noise_of_runs.estimate_noise(pd.concat([two, later])).runs == 48, "each with the points of its blocks"
     assert noise_of_runs.estimate_noise(runs[runs["gpus"] == 1]) == noise_of_runs.ASSUMED, "nothing to compare it with"
+    assert noise_of_runs.ASSUMED.words == "2 % (assumed)" and found.words.endswith(" % (measured in 48 runs)")
 
 
 @pytest.mark.case("power-in-the-plan", source="keras-team/keras-tuner #1018", right="80 % of simulated studies")

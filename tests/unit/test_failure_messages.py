@@ -1,5 +1,7 @@
 """The message of a failed run is the cause: of errors of several lines, of chains, and of several ranks."""
 
+import re
+
 import pytest
 
 from study.launch import failure
@@ -153,3 +155,9 @@ def test_the_words_of_a_native_error_are_in_its_next_line():
     died, own = "terminate called after throwing an instance of 'std::E'", "  what():  no space"
     assert failure._list_errors([died, own, "  what():  more"]) == [(0, f"{died} what():  no space")]
     assert failure._list_errors(["step 7", died, "abort", own]) == [(1, died)]
+
+
+def test_a_line_of_a_rank_comes_before_one_of_the_launcher():
+    lines = ["mpirun: error: lost", "[1]<stderr>:error: of rank 1", "[0]<stderr>:error: later"]
+    assert failure._find_first_match(lines, re.compile("error")) == (1, "error: of rank 1")
+    assert failure._find_first_match(lines[:1], re.compile("error")) == (None, "mpirun: error: lost")

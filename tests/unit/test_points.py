@@ -20,7 +20,7 @@ from study.core.paths import ROOT
 from study.prediction import goals
 from study.prediction.recommend import recommend
 from study.prediction.scaling_model import fit_scaling
-from study.prediction.series_answer import answer
+from study.prediction.series_answer import _Job, answer
 from study.records.tidy import runs_frame
 from study.report.series_text import to_markdown
 from study.report.tables.allocation import allocation_table
@@ -541,6 +541,14 @@ def test_the_interval_of_a_single_measurement_has_the_scatter_of_the_repeats():
     assert made(8 / COUNTS).variances[1] == 0
 
 
+def test_a_count_that_was_measured_once_scatters_as_usual_and_repeats_as_they_do():
+    once = _Job(made([8, 4.2], (1, 2)), [1, 2], 1.0).tabulate_measured()
+    assert once["runtime_s_repeats"].tolist() == [2, 2] and once["runtime_s_spread"].tolist() == [0.038**2] * 2
+    thrice = _Job(made(np.tile([0.9, 1, 1.1], 2), [1, 1, 1, 2, 2, 2]), [1, 2], 1.0).tabulate_measured()
+    assert thrice["runtime_s_repeats"].tolist() == [3, 3]
+    assert thrice["runtime_s_spread"].tolist() == pytest.approx([2 * 0.1**2] * 2)
+
+
 def test_a_count_without_repeats_is_no_surer_than_those_with_repeats():
     times = np.array([0.9, 1, 1.1, 0.9, 1, 1.1, 1.0, 1.0, 1.0, 1.3])
     series = made(times, [1, 1, 1, 2, 2, 2, 4, 4, 4, 8], work="per_rank")
@@ -603,6 +611,8 @@ def test_each_count_has_its_own_loading():
     loads = series.loads(np.array([0.5, 3, 16]))
     assert loads == pytest.approx([10, 20 + 10 * np.log(1.5) / np.log(2), 40])
     assert made(**times, load_s=[np.nan, 20, np.nan, np.nan]).loads(COUNTS).tolist() == [20] * 4
+    throughput = made(COUNTS * 10, column="throughput", unit="x/s", load_s=[0.0, 10, 10, 10])
+    assert "measured runtime_s 0.1 (" in answered(throughput).sentences[0], "no rate is that of a job that loads"
 
 
 def test_epochs_are_not_divided_among_more_ranks_than_there_are():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study.report.tables import TABLES
-from study.report.tables.ensembles import predict_cpu_gain, predict_time_gain
+from study.report.tables.ensembles import predict_cpu_gain, predict_time_gain, rules
 
 NOTHING = pd.DataFrame()
 SAMPLES = 1000  # of the data, each epoch of a run
@@ -123,6 +123,14 @@ def test_no_difference_is_shown_where_the_interval_has_1(ensembles):
     assert (rows.loc["all_shared"].time_verdict, rows.loc["all_shared"].cpu_verdict) == ("no difference shown", "loss")
     (rule,) = [note for note in table.notes if note.startswith("rule")]
     assert "no difference shown in 1 of 1 point;" in rule and "loss in 1 of 1" in rule
+    wheres = {
+        100: "member computes (r_p < r_c)",
+        150: "as fast or faster",
+        200: "as fast or faster",
+        math.nan: "measured",
+    }
+    for r_p, where in wheres.items():  # r_c is 150
+        assert f"{where}: no difference shown in 1 of 1 point" in rules(table.frame.assign(r_p_samples_per_s=r_p))[0]
 
 
 def test_two_blocks_have_an_interval_and_no_verdict(ensembles):

@@ -17,7 +17,7 @@ from study.data.tabular import find_paper_size
 from study.experiment import expansion, methods
 from study.experiment.reference import render_grid_keys
 from study.experiment.study import Study
-from study.records import targets
+from study.records import targets, tidy
 from study.records.record import make_record
 from study.records.table_inputs import gather
 from study.records.tidy import loading_frame, runs_frame
@@ -722,6 +722,15 @@ def test_communication_is_of_the_traced_runs(frame):
     assert row.repeats_ok == 2
     assert (table.loc[4].repeats_failed, table.loc[4].failures) == (1, "1 x oom")
     assert math.isnan(table.loc[4].timeline_broadcast_span_s)
+
+
+@pytest.mark.parametrize(("dropped", "lost", "told"), [(0, 0, False), (1, 0, True), (0, 1, True)])
+def test_a_timeline_that_lost_a_part_says_so(dropped, lost, told):
+    """Times are the mean of the epochs after the first."""
+    each_epoch = [{"operation_s": seconds} for seconds in (9.0, 1.0, 3.0)]
+    found = {"allreduce": each_epoch[0], "allreduce_epochs": each_epoch, "dropped_events": dropped, "lost_bytes": lost}
+    columns = tidy._make_communication_columns(found)
+    assert columns == {"allreduce_operation_s": 2, "timeline_lost": told}
 
 
 def test_traced_and_profiled_runs_give_no_timings(frame):

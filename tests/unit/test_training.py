@@ -102,14 +102,6 @@ def test_the_learning_rate_used(run_rank, scaling, size, rate):
     assert pd.read_csv(folder / "history.csv").learning_rate.iloc[-1] == pytest.approx(rate)
 
 
-@pytest.mark.slow
-def test_warm_up_reaches_the_scaled_rate_in_equal_steps(run_rank):
-    """Five steps an epoch: the rate after each epoch of a warm-up of two, from 0.001 to 0.004."""
-    _, folder = run_rank(FakeCommunicator(size=4), scaling="weak", epochs=3, warmup_epochs=2)
-    rates = pd.read_csv(folder / "history.csv").learning_rate.tolist()
-    assert rates == pytest.approx([0.0025, 0.004, 0.004])
-
-
 def trainer_of(model):
     """What a checksum needs of a trainer."""
     return types.SimpleNamespace(get_trained_weights=lambda: [each.numpy() for each in model.trainable_variables])
